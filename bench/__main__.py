@@ -26,12 +26,26 @@ RESULTS = ROOT / "bench" / "results.json"
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="everhold beside the floor and its peers")
-    parser.add_argument("--quick", action="store_true", help="little of everything: shows that the bench works")
-    parser.add_argument("--only", action="append", choices=MEASURES, metavar="NAME", help=", ".join(MEASURES))
-    parser.add_argument("--contender", action="append", choices=CONTENDERS, metavar="NAME", help=", ".join(CONTENDERS))
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="everhold beside the floor and its peers"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="little of everything: shows that the bench works"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=MEASURES, metavar="NAME", help=", ".join(MEASURES)
+    )
+    parser.add_argument(
+        "--contender",
+        action="append",
+        choices=CONTENDERS,
+        metavar="NAME",
+        help=", ".join(CONTENDERS),
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md and bench/results.json")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write docs/benchmarks.md and bench/results.json"
+    )
     given = parser.parse_args()
     if given.write_docs and (given.quick or given.only or given.contender):
         parser.error("the docs show one whole run: not with --quick, --only or --contender")
@@ -51,12 +65,21 @@ def measure(given: argparse.Namespace, data: Path) -> Report:
 
 
 def show(report: Report) -> None:
-    for table in (report.targets(), report.steps(), report.crowds(), report.turns(), report.fleets()):
+    for table in (
+        report.targets(),
+        report.steps(),
+        report.crowds(),
+        report.turns(),
+        report.fleets(),
+    ):
         print(table, end="\n\n")
     for target in report.unmeasured():
         print(f"not measured in this run: {target.figure}")
     if report.quick:
-        print("A quick run: little work, few slices. Its figures show that the bench works and nothing else.")
+        print(
+            "A quick run: little work, few slices. Its figures show that the bench works and"
+            " nothing else."
+        )
 
 
 def write(path: Path, text: str) -> None:

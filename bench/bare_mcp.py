@@ -11,14 +11,30 @@ server = MCPServer("bare")
 @server.tool()
 def run(program: str, args: dict[str, Any]) -> dict[str, Any]:
     """Start something."""
-    asked = {"query_id": "q-0", "prompt": f"One sentence about {args['topic']}.", "system": None, "max_tokens": 1024}
-    return {"status": "needs_response", "session_id": SESSION, "title": program, "next": "Answer it.", **asked}
+    asked = {
+        "query_id": "q-0",
+        "prompt": f"One sentence about {args['topic']}.",
+        "system": None,
+        "max_tokens": 1024,
+    }
+    return {
+        "status": "needs_response",
+        "session_id": SESSION,
+        "title": program,
+        "next": "Answer it.",
+        **asked,
+    }
 
 
 @server.tool()
 def answer(session_id: str, answers: list[dict[str, Any]]) -> dict[str, Any]:
     """Answer it."""
-    return {"status": "completed", "session_id": session_id, "result": answers[0]["response"], "stats": {}}
+    return {
+        "status": "completed",
+        "session_id": session_id,
+        "result": answers[0]["response"],
+        "stats": {},
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Other work on the same event loop: a task that takes a share of it, however long the loop's turns are."""
+"""Other work on the same event loop: a task that takes a share of it, however long the loop's turns
+are.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +12,9 @@ PERIOD = 0.002
 
 
 class Burn:
-    """After each turn of the loop, burns what keeps its share of the whole; `share` is what it took."""
+    """After each turn of the loop, burns what keeps its share of the whole; `share` is what it
+    took.
+    """
 
     def __init__(self) -> None:
         self.burned = 0.0

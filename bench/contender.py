@@ -15,7 +15,9 @@ DURABLE: Final = (Level.NORMAL, Level.FULL)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """`slice` is sessions per slice, by level; a contender does not have the levels that are not in it."""
+    """`slice` is sessions per slice, by level; a contender does not have the levels that are not in
+    it.
+    """
 
     name: str
     module: str

@@ -1,6 +1,7 @@
 """everhold's workers on one database: `runtime.start` and `runtime.worker`, as a user writes them.
 
-Sessions are left for whoever works: they begin with a timer that is due at once, which only workers fire.
+Sessions are left for whoever works: they begin with a timer that is due at once, which only workers
+fire.
 """
 
 import asyncio
@@ -40,7 +41,9 @@ async def ask(prompt: str) -> str:
 async def calls(ctx: everhold.Context, steps: int) -> int:
     """So many durable steps, each of which calls a function."""
     await ctx.sleep(0.001)
-    return sum([len(await ctx.call(ask, work.PROMPTS[n % 1000], rerun="safe")) for n in range(steps)])
+    return sum(
+        [len(await ctx.call(ask, work.PROMPTS[n % 1000], rerun="safe")) for n in range(steps)]
+    )
 
 
 async def errand(log: str, name: str, seconds: float) -> None:
@@ -53,7 +56,9 @@ async def errand(log: str, name: str, seconds: float) -> None:
 
 
 @everhold.program
-async def errands(ctx: everhold.Context, log: str, name: str, count: int, seconds: float = 0.0) -> None:
+async def errands(
+    ctx: everhold.Context, log: str, name: str, count: int, seconds: float = 0.0
+) -> None:
     await ctx.sleep(0.001)
     for n in range(count):
         await ctx.call(errand, log, f"{name}-{n}", seconds, rerun="safe")
@@ -86,11 +91,15 @@ class Crew:
     async def enqueue(self, sessions: int, steps: int) -> speak.Reply:
         """Leave so many sessions for the workers."""
         async with self._runtime() as runtime:
-            await asyncio.gather(*(runtime.start(calls(steps=steps), wait=0) for _ in range(sessions)))
+            await asyncio.gather(
+                *(runtime.start(calls(steps=steps), wait=0) for _ in range(sessions))
+            )
         return {}
 
     async def work(self) -> speak.Reply:
-        """Be a worker until all sessions have ended; when the first step was made here, and when all were over."""
+        """Be a worker until all sessions have ended; when the first step was made here, and when
+        all were over.
+        """
         began.clear()
         async with self._runtime() as runtime, runtime.worker(concurrency=AT_ONCE):
             ended = await asyncio.to_thread(none_left, self.url)
@@ -111,7 +120,9 @@ class Crew:
         return {}
 
     async def turns(self, count: int) -> speak.Reply:
-        """Say something in a conversation, again and again, and wait for workers to answer; seconds of each turn."""
+        """Say something in a conversation, again and again, and wait for workers to answer; seconds
+        of each turn.
+        """
         taken = []
         async with self._runtime() as runtime:
             session = await runtime.session(bench_agent, "latency")
@@ -126,16 +137,22 @@ class Crew:
         return {"seconds": taken}
 
     async def beside(self, endless: bool, log: str) -> speak.Reply:
-        """Seconds until each of 99 sessions of five errands has ended, beside one that never does or without it."""
+        """Seconds until each of 99 sessions of five errands has ended, beside one that never does
+        or without it.
+        """
         async with AsyncExitStack() as stack:
             runtime = await stack.enter_async_context(self._runtime())
             for n in range(100 if endless else 99):
                 count = 10**6 if n == 99 else 5
-                await runtime.start(errands(log=log, name=f"f{n}", count=count, seconds=0.001), key=f"f{n}", wait=0)
+                await runtime.start(
+                    errands(log=log, name=f"f{n}", count=count, seconds=0.001), key=f"f{n}", wait=0
+                )
             ids = [str(await runtime.store.find(f"f{n}")) for n in range(99)]
             before = perf_counter()
             await stack.enter_async_context(runtime.worker(concurrency=AT_ONCE, grace=0.1))
-            waited = await asyncio.gather(*(self._end(runtime, session_id, before) for session_id in ids))
+            waited = await asyncio.gather(
+                *(self._end(runtime, session_id, before) for session_id in ids)
+            )
         return {"seconds": waited}
 
     async def _end(self, runtime: Runtime, session_id: str, before: float) -> float:

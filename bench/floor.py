@@ -1,8 +1,8 @@
 """The floor: a bare coroutine and one SQLite commit per step, with nothing around them.
 
-A durable runtime must at least send the answer into the program, and commit the answer, the next question
-and the session's new position. This file does that and no more: no checks, no encoding, no event loop, no
-second process.
+A durable runtime must at least send the answer into the program, and commit the answer, the next
+question and the session's new position. This file does that and no more: no checks, no encoding, no
+event loop, no second process.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from bench import player, speak, work
 SCHEMA = """
 CREATE TABLE session (id INTEGER PRIMARY KEY, n INTEGER NOT NULL);
 CREATE TABLE step (session INTEGER NOT NULL, n INTEGER NOT NULL, given TEXT, asked TEXT, UNIQUE (session, n));
-"""
+"""  # noqa: E501
 
 
 class Ask:
@@ -75,7 +75,10 @@ class Floor:
         session.n = n = session.n + 1
         execute = self.execute
         execute("BEGIN IMMEDIATE")
-        execute("INSERT INTO step (session, n, given, asked) VALUES (?, ?, ?, ?)", (session.id, n, value, asked))
+        execute(
+            "INSERT INTO step (session, n, given, asked) VALUES (?, ?, ?, ?)",
+            (session.id, n, value, asked),
+        )
         execute("UPDATE session SET n = ? WHERE id = ?", (n, session.id))
         execute("COMMIT")
 

@@ -1,4 +1,6 @@
-"""everhold with a Lua program: in this process, as a file that the user trusts, or as text in a worker process."""
+"""everhold with a Lua program: in this process, as a file that the user trusts, or as text in a
+worker process.
+"""
 
 import asyncio
 import gc
@@ -32,7 +34,11 @@ class Lua(Ours):
 
     def call(self, pauses: int) -> Any:
         assert self.file is not None
-        return self.file(pauses=pauses) if self.form == "here" else LuaProgram.text(TEXT, {"pauses": pauses})
+        return (
+            self.file(pauses=pauses)
+            if self.form == "here"
+            else LuaProgram.text(TEXT, {"pauses": pauses})
+        )
 
     async def hold(self, sessions: int) -> speak.Reply:
         """Memory that so many paused sessions cost, all of them live in this process."""

@@ -29,7 +29,9 @@ def _processor() -> str:
 
 
 def _file_system(data: Path) -> str:
-    """The type of the file system that holds the databases: on one in memory an fsync would cost nothing."""
+    """The type of the file system that holds the databases: on one in memory an fsync would cost
+    nothing.
+    """
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

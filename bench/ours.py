@@ -17,7 +17,8 @@ from typing import Any
 from bench import speak, work
 from bench.burn import burning
 
-# SQLite is asked for its level on everhold's own connections, so they are noted from before its import.
+# SQLite is asked for its level on everhold's own connections, so they are noted from before its
+# import.
 connections: list[sqlite3.Connection] = []
 _connect = sqlite3.connect
 
@@ -56,7 +57,11 @@ class Ours:
         self.durability = DURABILITY.get(wanted, "process")
         seconds = await self._reopen()
         said = None if wanted is work.Level.MEMORY else synchronous()
-        return {"versions": {"everhold": version("everhold")}, "synchronous": said, "seconds": seconds}
+        return {
+            "versions": {"everhold": version("everhold")},
+            "synchronous": said,
+            "seconds": seconds,
+        }
 
     async def _reopen(self) -> float:
         await self.stack.aclose()
@@ -73,7 +78,9 @@ class Ours:
 
     async def sequence(self, sessions: int, pauses: int) -> speak.Reply:
         """One session after the other, each alone."""
-        runtime, started, stepped = self.runtime, 0.0, 0.0
+        runtime = self.runtime
+        started = 0.0
+        stepped = 0.0
         for _ in range(sessions):
             before = perf_counter()
             status = await runtime.start(self.call(pauses))
@@ -103,7 +110,9 @@ class Ours:
     async def crowd(self, sessions: int, pauses: int, busy: bool = False) -> speak.Reply:
         """Many sessions, each a task that answers its own questions."""
         before = perf_counter()
-        paused = await asyncio.gather(*(self.runtime.start(self.call(pauses)) for _ in range(sessions)))
+        paused = await asyncio.gather(
+            *(self.runtime.start(self.call(pauses)) for _ in range(sessions))
+        )
         async with burning(busy) as burn:
             began = perf_counter()
             ends = await asyncio.gather(*(self._play(status, pauses) for status in paused))
@@ -129,11 +138,15 @@ class Ours:
         return {"session": status.session_id}
 
     async def park(self, sessions: int) -> speak.Reply:
-        """Start this many sessions and leave them at their first question; return some of them, by chance."""
+        """Start this many sessions and leave them at their first question; return some of them, by
+        chance.
+        """
         ids: list[str] = []
         while len(ids) < sessions:
             wave = range(min(1000, sessions - len(ids)))
-            paused = await asyncio.gather(*(self.runtime.start(self.call(work.PAUSES)) for _ in wave))
+            paused = await asyncio.gather(
+                *(self.runtime.start(self.call(work.PAUSES)) for _ in wave)
+            )
             ids += [status.session_id for status in paused]
         return {"sessions": Random(len(ids)).sample(ids, min(SAMPLE, len(ids)))}
 
@@ -152,7 +165,9 @@ class Ours:
 
 
 def synchronous() -> int | None:
-    """What SQLite says of the level on everhold's own connection (the one that belongs to this thread)."""
+    """What SQLite says of the level on everhold's own connection (the one that belongs to this
+    thread).
+    """
     said = set()
     for connection in connections:
         try:
@@ -163,7 +178,9 @@ def synchronous() -> int | None:
 
 
 def resident() -> float:
-    """Memory that this process holds, in MB; where the system does not tell, the most it ever held."""
+    """Memory that this process holds, in MB; where the system does not tell, the most it ever
+    held.
+    """
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -2,8 +2,8 @@
 
     python -m bench.postgres            starts a server of its own, with fsync, and prints a table
 
-A step is `runtime.answer`: an answer of 200 bytes is recorded and the next question asked. Figures are printed, not
-asserted: the machine decides.
+A step is `runtime.answer`: an answer of 200 bytes is recorded and the next question asked. Figures
+are printed, not asserted: the machine decides.
 """
 
 import asyncio
@@ -53,11 +53,18 @@ async def together(url: str, level: str, sessions: int, steps: int = 30) -> floa
 
 
 async def main(url: str) -> None:
-    print(f"{'level':8} {'alone p50':>10} {'p99':>10} " + " ".join(f"{f'{many} at once':>12}" for many in CROWDS))
+    print(
+        f"{'level':8} {'alone p50':>10} {'p99':>10} "
+        + " ".join(f"{f'{many} at once':>12}" for many in CROWDS)
+    )
     for level in LEVELS:
         p50, p99 = await alone(url, level)
         crowds = [await together(url, level, many) for many in CROWDS]
-        print(f"{level:8} {p50:7.0f} µs {p99:7.0f} µs " + " ".join(f"{each:9.0f} µs" for each in crowds), flush=True)
+        print(
+            f"{level:8} {p50:7.0f} µs {p99:7.0f} µs "
+            + " ".join(f"{each:9.0f} µs" for each in crowds),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The figures as people and programs read them: a table for the terminal, docs/benchmarks.md, JSON."""
+"""The figures as people and programs read them: a table for the terminal, docs/benchmarks.md,
+JSON.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +30,11 @@ class Report:
     def record(self) -> dict[str, Any]:
         """Everything, under stable names."""
         targets = {
-            target.figure: {"limit": target.limit, "at_least": target.at_least, "met": target.is_met(figure)}
+            target.figure: {
+                "limit": target.limit,
+                "at_least": target.at_least,
+                "met": target.is_met(figure),
+            }
             for target, figure in self.judged()
         }
         return {
@@ -40,7 +46,11 @@ class Report:
         }
 
     def judged(self) -> Iterator[tuple[Target, Figure]]:
-        return ((target, self.figures[target.figure]) for target in TARGETS if target.figure in self.figures)
+        return (
+            (target, self.figures[target.figure])
+            for target in TARGETS
+            if target.figure in self.figures
+        )
 
     def unmeasured(self) -> list[Target]:
         return [target for target in TARGETS if target.figure not in self.figures]
@@ -60,8 +70,19 @@ class Report:
 
     def steps(self) -> str:
         """The work of 20 pauses side by side, both pairs of levels."""
-        header = ["", "`NORMAL`, µs", "× floor", "`FULL`, µs", "× floor", "memory, µs", "start, µs", "bytes a step"]
-        return _table(header, [self._step_row(name) for name in CONTENDERS if self._has("step", name)])
+        header = [
+            "",
+            "`NORMAL`, µs",
+            "× floor",
+            "`FULL`, µs",
+            "× floor",
+            "memory, µs",
+            "start, µs",
+            "bytes a step",
+        ]
+        return _table(
+            header, [self._step_row(name) for name in CONTENDERS if self._has("step", name)]
+        )
 
     def _step_row(self, name: str) -> list[str]:
         row = [CONTENDERS[name].title]
@@ -70,7 +91,11 @@ class Report:
                 self._cell(f"step.{level}.{name}.us"),
                 "1" if name == FLOOR else self._cell(f"step.{level}.{name}.over_floor"),
             ]
-        last = (f"step.memory.{name}.us", f"start.normal.{name}.us", f"size.{name}.in_sequence.bytes_per_step")
+        last = (
+            f"step.memory.{name}.us",
+            f"start.normal.{name}.us",
+            f"size.{name}.in_sequence.bytes_per_step",
+        )
         return [*row, *map(self._cell, last)]
 
     def crowds(self) -> str:
@@ -80,7 +105,11 @@ class Report:
         rows = [
             [
                 CONTENDERS[name].title,
-                *(self._cell(column.format(f"{level}.{name}")) for level in ("normal", "full") for column in columns),
+                *(
+                    self._cell(column.format(f"{level}.{name}"))
+                    for level in ("normal", "full")
+                    for column in columns
+                ),
             ]
             for name in CONTENDERS
             if self._has("length", name)
@@ -89,9 +118,16 @@ class Report:
 
     def turns(self) -> str:
         """A conversation with an agent side by side."""
-        found = {int(name.split(".")[2]) for name in self.figures if name.startswith("turn.") and name.endswith(".ms")}
+        found = {
+            int(name.split(".")[2])
+            for name in self.figures
+            if name.startswith("turn.") and name.endswith(".ms")
+        }
         columns = [column for turn in sorted(found) for column in (f"{turn}.ms", f"{turn}.bytes")]
-        header = ["", *(text for turn in sorted(found) for text in (f"turn {turn}, ms", "bytes a turn"))]
+        header = [
+            "",
+            *(text for turn in sorted(found) for text in (f"turn {turn}, ms", "bytes a turn")),
+        ]
         rows = [
             [title, *(self._cell(f"turn.{name}.{column}") for column in columns)]
             for name, title in SPEAKERS.items()
@@ -102,7 +138,11 @@ class Report:
     def fleets(self) -> str:
         """Workers on Postgres side by side."""
         sizes = (1, 2, 4)
-        header = ["", *(f"{size} workers, steps/s" for size in sizes), *(f"{size}, turn ms" for size in sizes)]
+        header = [
+            "",
+            *(f"{size} workers, steps/s" for size in sizes),
+            *(f"{size}, turn ms" for size in sizes),
+        ]
         rows = [
             [
                 title,
@@ -126,13 +166,16 @@ class Report:
                 [
                     "# Benchmarks",
                     "Written by `python -m bench --write-docs`; do not edit. "
-                    "`python -m bench --quick` shows that the bench works; its figures do not count.",
+                    "`python -m bench --quick` shows that the bench works; its figures do not"
+                    " count.",
                     "## What we want to reach",
                     self.targets(),
                     "## 20 pauses, one session alone",
                     self.steps(),
-                    f"An fsync cost about {fsync} µs in this run (the floor's step, `FULL` less `NORMAL`). "
-                    "At `FULL` everybody pays it at least once a step, so ratios are closer together there.",
+                    f"An fsync cost about {fsync} µs in this run (the floor's step, `FULL` less"
+                    " `NORMAL`). "
+                    "At `FULL` everybody pays it at least once a step, so ratios are closer"
+                    " together there.",
                     "## 1000 pauses, and 1000 sessions at once",
                     "The first three columns are at `NORMAL`, the last three at `FULL`.",
                     self.crowds(),
@@ -140,12 +183,15 @@ class Report:
                     "Inputs and answers of 1 KB each, on the same scripted model, at `NORMAL`.",
                     self.turns(),
                     "## Workers on Postgres",
-                    "Sessions of 20 steps lie in the database; workers take them there. Every commit is synced.",
+                    "Sessions of 20 steps lie in the database; workers take them there. Every"
+                    " commit is synced.",
                     self.fleets(),
-                    f"A turn that a front accepts and a worker does takes {self._cell('postgres.turn.statements')} SQL "
+                    "A turn that a front accepts and a worker does takes"
+                    f" {self._cell('postgres.turn.statements')} SQL "
                     f"statements, BEGIN and COMMIT included; reconciliation and chores send "
                     f"{self._cell('postgres.turn.statements_aside')} a turn beside them.\n\n"
-                    f"A paused session is {self._cell('fleet.idle.rows_per_session')} rows there, with "
+                    f"A paused session is {self._cell('fleet.idle.rows_per_session')} rows"
+                    " there, with "
                     f"{self._cell('fleet.idle.bytes_per_session')} bytes.",
                     "## The machine",
                     "\n".join(facts),
@@ -157,7 +203,9 @@ class Report:
         )
 
     def _has(self, kind: str, name: str) -> bool:
-        return any(figure.startswith(f"{kind}.") and f".{name}." in figure for figure in self.figures)
+        return any(
+            figure.startswith(f"{kind}.") and f".{name}." in figure for figure in self.figures
+        )
 
     def _cell(self, name: str) -> str:
         return _round(self.figures[name].value) if name in self.figures else "–"

@@ -1,4 +1,6 @@
-"""How much of everything: a run that counts, and a quick one that only shows that the bench works."""
+"""How much of everything: a run that counts, and a quick one that only shows that the bench
+works.
+"""
 
 from dataclasses import dataclass
 from typing import Final

@@ -6,9 +6,10 @@
     {"verb": "crowd", "sessions": 1000, "pauses": 20}        -> {"start": s, "step": s}
     {"verb": "close"}                                        -> {}
 
-An error is a reply too, `{"error": "..."}`: a contender that cannot do the work says so and the bench stops.
-Only the standard library may be imported here: the peers' environments load this file too.
-"""
+An error is a reply too, `{"error": "..."}`: a contender that cannot do the work says so and the
+bench stops. Only the standard library may be imported here: the peers' environments load this file
+too.
+"""  # noqa: E501
 
 import json
 import os
@@ -34,7 +35,9 @@ def serve(verbs: Mapping[str, Verb]) -> None:
 
 
 async def serve_async(verbs: Mapping[str, AsyncVerb]) -> None:
-    """Answer requests until stdin ends, all from one task; between requests the loop stands still."""
+    """Answer requests until stdin ends, all from one task; between requests the loop stands
+    still.
+    """
     out = _private_stdout()
     for verb, args in _requests():
         try:

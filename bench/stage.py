@@ -31,26 +31,38 @@ class Stage:
     _files: Iterator[int] = field(default_factory=count)
 
     def contenders(self, level: Level, *names: str) -> list[Contender]:
-        """Those who take part and have this level, in the order of the table; of `names` if any are given."""
+        """Those who take part and have this level, in the order of the table; of `names` if any are
+        given.
+        """
         return [
             contender
             for name, contender in CONTENDERS.items()
-            if name in self.taking_part and level in contender.slice and (not names or name in names)
+            if name in self.taking_part
+            and level in contender.slice
+            and (not names or name in names)
         ]
 
     def file(self, name: str) -> Path:
         return self.data / f"{name}-{next(self._files)}.db"
 
     @contextmanager
-    def worker(self, who: str | Contender, level: Level, path: Path | None = None) -> Iterator[Worker]:
-        """Start a contender and open its database at this level; check that SQLite agrees on the level."""
+    def worker(
+        self, who: str | Contender, level: Level, path: Path | None = None
+    ) -> Iterator[Worker]:
+        """Start a contender and open its database at this level; check that SQLite agrees on the
+        level.
+        """
         contender = who if isinstance(who, Contender) else CONTENDERS[who]
         name = contender.name
         worker = Worker(name, contender.command(), env=QUIET)
         try:
-            opened = worker.ask("open", level=level, path=str(path or self.file(name)), **contender.options)
+            opened = worker.ask(
+                "open", level=level, path=str(path or self.file(name)), **contender.options
+            )
             if opened["synchronous"] != SYNCHRONOUS.get(level):
-                raise WorkerFailed(name, f"asked for {level}, its `synchronous` is {opened['synchronous']}")
+                raise WorkerFailed(
+                    name, f"asked for {level}, its `synchronous` is {opened['synchronous']}"
+                )
             self.versions |= opened["versions"]
             yield worker
             worker.ask("close")
@@ -75,7 +87,9 @@ Slice = Callable[[str, Worker], Reply]
 
 
 def alternate(workers: Mapping[str, Worker], rounds: int, slice_: Slice) -> dict[str, list[Reply]]:
-    """Take slices from each worker in turn, every second round in reverse; the first round only warms up."""
+    """Take slices from each worker in turn, every second round in reverse; the first round only
+    warms up.
+    """
     replies: dict[str, list[Reply]] = defaultdict(list)
     for number in range(rounds + 1):
         for name in list(workers)[:: 1 if number % 2 else -1]:

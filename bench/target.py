@@ -1,6 +1,7 @@
 """What should be reached. The only place where a figure is judged.
 
-A target names its figure; a figure that was not measured is neither met nor missed, and the run says so.
+A target names its figure; a figure that was not measured is neither met nor missed, and the run
+says so.
 """
 
 from dataclasses import dataclass
@@ -55,9 +56,16 @@ TARGETS: Final = (
     ),
     Target("step.memory.everhold.us", "step in the memory store", 18),
     Target("postgres.turn.statements", "SQL statements of a turn through a Postgres worker", 20),
-    Target("crowd.normal.everhold.steps_per_s", "1000 sessions at once, `NORMAL`", 20_000, at_least=True),
+    Target(
+        "crowd.normal.everhold.steps_per_s",
+        "1000 sessions at once, `NORMAL`",
+        20_000,
+        at_least=True,
+    ),
     Target("crowd.normal.everhold.busy_steps_per_s", "… with a busy loop", 20_000, at_least=True),
-    Target("crowd.full.everhold.steps_per_s", "1000 sessions at once, `FULL`", 15_000, at_least=True),
+    Target(
+        "crowd.full.everhold.steps_per_s", "1000 sessions at once, `FULL`", 15_000, at_least=True
+    ),
     Target("crowd.full.everhold.busy_steps_per_s", "… with a busy loop", 15_000, at_least=True),
     Target("size.everhold.in_sequence.bytes_per_step", "bytes of database per step", 620),
     Target("length.normal.everhold.late_over_early", "step 1000 over step 10", 1.2),
@@ -70,27 +78,41 @@ TARGETS: Final = (
     Target("paused.everhold.growth_mb", "… memory beyond that with 1000 paused sessions", 1),
     Target("lua.memory.step_us", "Lua: step in the memory store", 40),
     Target("lua.memory.start_ms", "… start to the first pause", 0.5),
-    Target("lua.normal.step_over_python", "… durable step over the Python program's, `NORMAL`", 1.5),
+    Target(
+        "lua.normal.step_over_python", "… durable step over the Python program's, `NORMAL`", 1.5
+    ),
     Target("lua.resume.cold_1000_ms", "… cold resume of a session with 1000 answers", 25),
     Target("lua.paused.kb_per_session", "… memory of a live paused session, 10,000 at once", 80),
     Target("lua.worker.step_us", "… step in a worker process, memory store", 200),
     Target("startup.import_ms", "`import everhold`, beyond bare Python", 45),
     Target("startup.help_ms", "`everhold --help`, beyond bare Python", 200),
-    Target("mcp.everhold.first_answer_ms", "`everhold mcp`, from its start to the answer to `run`", 1000),
     Target(
-        "mcp.round_over_bare", "`run` and `answer` over standard input and output, over the protocol library's", 1.3
+        "mcp.everhold.first_answer_ms",
+        "`everhold mcp`, from its start to the answer to `run`",
+        1000,
+    ),
+    Target(
+        "mcp.round_over_bare",
+        "`run` and `answer` over standard input and output, over the protocol library's",
+        1.3,
     ),
     Target("turn.everhold.late_over_early", "turn 1000 of a conversation over turn 10", 1.2),
     Target("turn.everhold.megabytes_per_1000", "1000 turns of 2 KB in the file", 3),
     Target("processes.two_over_one", "two processes on one file over one", 1.3, at_least=True),
-    Target("postgres.1.over_dbos", "Postgres, one worker: durable steps over DBOS's", 5, at_least=True),
+    Target(
+        "postgres.1.over_dbos", "Postgres, one worker: durable steps over DBOS's", 5, at_least=True
+    ),
     Target("postgres.2.over_dbos", "… two workers", 5, at_least=True),
     Target("postgres.4.over_dbos", "… four workers", 5, at_least=True),
     Target(
-        "fleet.takeover.elsewhere_s", "a worker dies on another machine (lease of 10 s): its session goes on after", 12
+        "fleet.takeover.elsewhere_s",
+        "a worker dies on another machine (lease of 10 s): its session goes on after",
+        12,
     ),
     Target("fleet.takeover.here_s", "… on this machine", 2),
-    Target("fleet.hand_over_s", "a worker is told to leave: its session goes on elsewhere after", 0.5),
+    Target(
+        "fleet.hand_over_s", "a worker is told to leave: its session goes on elsewhere after", 0.5
+    ),
     Target("fleet.wait.beside_over_alone", "99 sessions beside one without end: they wait", 2),
     Target("fleet.idle.growth_mb", "memory of a worker for 20,000 paused sessions, beyond 1000", 1),
 )

@@ -32,9 +32,17 @@ SYNCHRONOUS: Final = {Level.NORMAL: 1, Level.FULL: 2}
 def expect(result: object, pauses: int) -> None:
     """Refuse a session that did not return the length of all its answers: it did other work."""
     if result != pauses * SIZE:
-        raise AssertionError(f"a session of {pauses} pauses ended with {result!r}, not {pauses * SIZE}")
+        raise AssertionError(
+            f"a session of {pauses} pauses ended with {result!r}, not {pauses * SIZE}"
+        )
 
 
 def early_and_late(times: list[float]) -> dict[str, float]:
-    """Condense the times of one long session's steps: near step 10, near the last, and all together."""
-    return {"early": median(times[EARLY]), "late": median(times[LATE]), "mean": sum(times) / len(times)}
+    """Condense the times of one long session's steps: near step 10, near the last, and all
+    together.
+    """
+    return {
+        "early": median(times[EARLY]),
+        "late": median(times[LATE]),
+        "mean": sum(times) / len(times),
+    }

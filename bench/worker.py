@@ -1,7 +1,7 @@
 """A contender's process, seen from the bench: ask it for a slice, hear what it measured.
 
-A worker that is not asked is stopped (SIGSTOP), so that no contender's pollers and timers run in another's
-slice.
+A worker that is not asked is stopped (SIGSTOP), so that no contender's pollers and timers run in
+another's slice.
 """
 
 import json
@@ -27,7 +27,9 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """One process. `ask` is `tell` and `hear`; two that are told before either is heard run at once."""
+    """One process. `ask` is `tell` and `hear`; two that are told before either is heard run at
+    once.
+    """
 
     def __init__(self, name: str, command: Sequence[str], *, env: Mapping[str, str]) -> None:
         self.name = name

@@ -1,4 +1,5 @@
-"""Effects: done once as far as the journal knows, tried again when they fail, and never silently repeated.
+"""Effects: done once as far as the journal knows, tried again when they fail, and never silently
+repeated.
 
 python examples/effects.py
 """
@@ -24,7 +25,8 @@ async def pay(amount: int) -> str:
 async def order(ctx: everhold.Context, amount: int) -> list[str]:
     checked = await ctx.call(flaky, "https://shop.example/stock", retries=2)  # safe to repeat
     try:
-        receipt = await ctx.call(pay, amount, rerun="never")  # after a crash in here: OutcomeUnknown
+        # after a crash in here: OutcomeUnknown
+        receipt = await ctx.call(pay, amount, rerun="never")
     except everhold.OutcomeUnknown:
         receipt = "ask the bank" if await ctx.approval("Did the money arrive?") else "not paid"
     return [checked, receipt]

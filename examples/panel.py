@@ -20,7 +20,10 @@ class Verdict:
 @everhold.program
 async def panel(ctx: everhold.Context, question: str) -> Verdict:
     async with asyncio.TaskGroup() as group:
-        experts = [group.create_task(ctx.llm(f"As the {who}: {question}")) for who in ("cook", "guest", "owner")]
+        experts = [
+            group.create_task(ctx.llm(f"As the {who}: {question}"))
+            for who in ("cook", "guest", "owner")
+        ]
     views = [expert.result() for expert in experts]
     doubt = await ctx.llm(f"What speaks against these? {views}")
     return await ctx.llm(f"Decide. {views} But: {doubt}", returns=Verdict)
@@ -37,7 +40,10 @@ ANSWERS = {
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "panel.db"
-        for llm in (ANSWERS, None):  # the second time no model is needed: the session of this key has ended
-            found = everhold.run(panel(question="What is for lunch?"), key="lunch", llm=llm, database=database)
+        # the second time no model is needed: the session of this key has ended
+        for llm in (ANSWERS, None):
+            found = everhold.run(
+                panel(question="What is for lunch?"), key="lunch", llm=llm, database=database
+            )
             print(found)
             assert found == Verdict("soup with bread", 0.8)

@@ -1,4 +1,5 @@
-"""A research agent that hands questions to subagents, each in a session of its own, and puts the answers together.
+"""A research agent that hands questions to subagents, each in a session of its own, and puts the
+answers together.
 
 python examples/research.py
 """
@@ -16,7 +17,9 @@ def look_up(topic: str) -> str:
     return PAGES[topic]
 
 
-reader = everhold.Agent(instructions="Read one page and report what it says.", tools=[look_up], name="reader")
+reader = everhold.Agent(
+    instructions="Read one page and report what it says.", tools=[look_up], name="reader"
+)
 chief = everhold.Agent(instructions="Ask readers, then conclude.", subagents=[reader], name="chief")
 
 
@@ -34,7 +37,11 @@ def scripted(query: everhold.Query) -> object:
         return results[0] if results else {"tool_calls": [call("look_up", topic=topic)]}
     if results:
         return f"Tea was first: {' '.join(map(str, results))}"
-    return {"tool_calls": [call("task", agent="reader", prompt=f"Find out about {topic}") for topic in PAGES]}
+    return {
+        "tool_calls": [
+            call("task", agent="reader", prompt=f"Find out about {topic}") for topic in PAGES
+        ]
+    }
 
 
 async def main() -> None:

@@ -1,4 +1,5 @@
-"""A support agent that looks orders up, and pauses until a person approves a refund; then it goes on.
+"""A support agent that looks orders up, and pauses until a person approves a refund; then it goes
+on.
 
 python examples/support.py
 """
@@ -46,7 +47,8 @@ async def main() -> None:
         turn = await session.send("My lamp from order 7 arrived broken.", id="mail-1")
         print(f"a person is asked: {turn.queries[0].prompt}")
 
-    async with everhold.open("sqlite:///support.db", llm=scripted) as runtime:  # days later, another process
+    # days later, another process
+    async with everhold.open("sqlite:///support.db", llm=scripted) as runtime:
         (approval,) = await runtime.inbox(kind="approval")
         await runtime.answer(approval, True, by={"user": "maria"})
         session = await runtime.session(support, "customer-12")

@@ -1,4 +1,5 @@
-"""A program under test: answers written down, a person, three days in a moment, and a crash at every commit.
+"""A program under test: answers written down, a person, three days in a moment, and a crash at
+every commit.
 
 python examples/testing.py        (in pytest, the fixture `everhold` is the same as `Kit()`)
 """

@@ -26,7 +26,9 @@ def answer(database: str) -> None:
     with everhold.open_blocking(database) as runtime:
         for question in runtime.inbox():
             print(question.prompt)
-            status = runtime.answer(question, "Ishmael", by={"front": "example", "user": "librarian"})
+            status = runtime.answer(
+                question, "Ishmael", by={"front": "example", "user": "librarian"}
+            )
             print(status.result)
 
 
@@ -36,4 +38,6 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as folder:
             for verb in ("ask", "answer"):
-                subprocess.run([sys.executable, __file__, verb, str(Path(folder) / "books.db")], check=True)
+                subprocess.run(
+                    [sys.executable, __file__, verb, str(Path(folder) / "books.db")], check=True
+                )

@@ -1,10 +1,13 @@
-"""Writes the verbs of the blocking classes from those of the async ones; run through cog by `make fix`."""
+"""Writes the verbs of the blocking classes from those of the async ones; run through cog by `make
+fix`.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 SOURCE_ROOT = Path(__file__).parent.parent / "src" / "everhold"
@@ -42,7 +45,9 @@ def _verbs(file: Path, name: str) -> list[ast.AsyncFunctionDef]:
     return [
         node
         for node in found.body
-        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_") and node.name not in OWN[name]
+        if isinstance(node, ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and node.name not in OWN[name]
     ]
 
 
@@ -63,9 +68,13 @@ def timetable() -> str:
 
 def _written(sources: tuple[tuple[Path, str], ...], target: str) -> str:
     """The methods, formatted as the formatter leaves them."""
-    body = "\n\n".join(_method(node, target) for file, name in sources for node in _verbs(file, name))
-    ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "-"]
-    done = subprocess.run(ruff, input=f"class Verbs:\n{body}\n", capture_output=True, text=True, check=True)
+    body = "\n\n".join(
+        _method(node, target) for file, name in sources for node in _verbs(file, name)
+    )
+    ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
+    done = subprocess.run(
+        ruff, input=f"class Verbs:\n{body}\n", capture_output=True, text=True, check=True
+    )
     return done.stdout.partition("\n")[2].rstrip() + "\n"
 
 
@@ -82,7 +91,12 @@ def _method(node: ast.AsyncFunctionDef, target: str) -> str:
     lines = [_signature(node)]
     doc = ast.get_docstring(node)
     if doc:
-        lines.append(f'        """{doc.splitlines()[0]}"""')
+        first = " ".join(doc.partition("\n\n")[0].split())
+        said = textwrap.wrap(f'"""{first}', 89, break_on_hyphens=False)
+        lines.extend(f"        {line}" for line in said[:-1])
+        lines.append(
+            f'        {said[-1]}"""' if len(said) == 1 else f'        {said[-1]}\n        """'
+        )
     call = f"{target}.{node.name}({', '.join(args)})"
     lines.append(f"        return self._wait({call})")
     return "\n".join(lines)

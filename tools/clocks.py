@@ -1,11 +1,12 @@
 """Find the tests that compare wall time with a limit.
 
-A busy machine stretches every wait, so such a comparison fails without a defect. A test counts what happened or
-measures CPU time instead. Three forms pass:
+A busy machine stretches every wait, so such a comparison fails without a defect. A test counts what
+happened or measures CPU time instead. Three forms pass:
 
 * a guard against a hang, which waits for at least GUARD seconds;
 * a look that waits for no time at all (`timeout=0`);
-* a line that says why the machine's speed cannot fail it, in a comment there or above: `# clock: …`.
+* a line that says why the machine's speed cannot fail it, in a comment there or above: `# clock:
+  …`.
 
 A comment that no comparison needs is an error too. `--list` prints every line that has one.
 """
@@ -27,8 +28,11 @@ SEARCHED: Final = ("tests", "src/everhold/testing")
 EXAMPLES: Final = ROOT / "tests" / "docs" / "test_clocks.py"
 #: The shortest wait that is a guard against a hang, in seconds.
 GUARD: Final = 10
-CLOCKS: Final = frozenset({"time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns"})
-#: Calls that end after a number of seconds: the name, and which argument is the number if it has no keyword.
+CLOCKS: Final = frozenset(
+    {"time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns"}
+)
+#: Calls that end after a number of seconds: the name, and which argument is the number if it has no
+#: keyword.
 WAITS: Final = {
     "timeout": 0,
     "wait_for": 1,
@@ -51,7 +55,9 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 class Found(NamedTuple):
-    """One comparison with the wall clock: its first and last line, what is wrong, and its reason if it has one."""
+    """One comparison with the wall clock: its first and last line, what is wrong, and its reason if
+    it has one.
+    """
 
     path: str
     line: int
@@ -66,9 +72,13 @@ def searched() -> list[Path]:
 
 
 def found(source: str, path: str = "") -> tuple[list[Found], list[str]]:
-    """Every comparison in a module that is no guard against a hang; and the reasons that belong to none."""
+    """Every comparison in a module that is no guard against a hang; and the reasons that belong to
+    none.
+    """
     lines = source.splitlines()
-    reasons = {number: match[1] for number, line in enumerate(lines, 1) if (match := _REASON.search(line))}
+    reasons = {
+        number: match[1] for number, line in enumerate(lines, 1) if (match := _REASON.search(line))
+    }
     all_of_it: list[Found] = []
     used: set[int] = set()
     for one in sorted(set(_in_module(ast.parse(source), path, 0))):
@@ -79,8 +89,13 @@ def found(source: str, path: str = "") -> tuple[list[Found], list[str]]:
             above -= 1
         used |= set(beside)
         all_of_it.append(one._replace(reason=reasons[beside[0]] if beside else ""))
-    stale = [f"{path}:{number}: no comparison needs this reason: {reasons[number]}" for number in sorted(reasons)]
-    return all_of_it, [line for line, number in zip(stale, sorted(reasons), strict=True) if number not in used]
+    stale = [
+        f"{path}:{number}: no comparison needs this reason: {reasons[number]}"
+        for number in sorted(reasons)
+    ]
+    return all_of_it, [
+        line for line, number in zip(stale, sorted(reasons), strict=True) if number not in used
+    ]
 
 
 def _in_module(tree: ast.Module, path: str, offset: int) -> Iterator[Found]:
@@ -124,7 +139,8 @@ class _Module:
                 self.numbers.setdefault(name, value)
         self.owner: dict[ast.AST, ast.AST] = {}
         self._own(tree, tree)
-        #: By function: names that hold a reading, and what they were set to. Attributes (".name") are the module's.
+        #: By function: names that hold a reading, and what they were set to. Attributes (".name")
+        #: are the module's.
         self.read: dict[ast.AST, dict[str, list[ast.expr]]] = {}
         self.module = tree
         self.returning: set[str] = set()
@@ -145,11 +161,16 @@ class _Module:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._set(node, target, value)
-            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+            ):
                 self._set(node, target, value)
             case ast.AugAssign(target=target, value=value):
                 self._set(node, target, value)
-            case ast.Call(func=ast.Attribute(value=target, attr="append" | "add" | "extend"), args=[value]):
+            case ast.Call(
+                func=ast.Attribute(value=target, attr="append" | "add" | "extend"), args=[value]
+            ):
                 self._set(node, target, value)
             case ast.Return(value=ast.expr() as value) if self.is_reading(value):
                 function = self.owner[node]
@@ -214,7 +235,9 @@ class _Module:
         """What is wrong with a comparison; nothing if it is a guard, or compares no reading."""
         ordered = ast.Lt | ast.LtE | ast.Gt | ast.GtE | ast.Eq | ast.NotEq
         sides = [node.left, *node.comparators]
-        if not any(isinstance(op, ordered) for op in node.ops) or not any(map(self.is_reading, sides)):
+        if not any(isinstance(op, ordered) for op in node.ops) or not any(
+            map(self.is_reading, sides)
+        ):
             return ""
         limits = [number for side in sides for number in self._limits(side, set())]
         if any(number >= GUARD for number in limits):
@@ -222,7 +245,9 @@ class _Module:
         return f"compares the wall clock: {ast.unparse(node)}"
 
     def _limits(self, node: ast.expr, seen: set[str]) -> Iterator[float]:
-        """The numbers of seconds that an expression adds or subtracts, also where its names were set."""
+        """The numbers of seconds that an expression adds or subtracts, also where its names were
+        set.
+        """
         if (number := self.number(node)) is not None:
             yield number
         elif isinstance(node, ast.BinOp):
@@ -246,7 +271,10 @@ class _Module:
                 return ""
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         place = WAITS[name]
-        if name in ("timeout", "wait_for", "select", "run", "check_call", "check_output") and not is_module:
+        if (
+            name in ("timeout", "wait_for", "select", "run", "check_call", "check_output")
+            and not is_module
+        ):
             return ""
         if name == "wait" and is_module:
             place = None  # asyncio.wait(tasks, timeout=…)
@@ -260,7 +288,9 @@ class _Module:
         number = self.number(limit)
         if number is None:
             return f"waits for a time that cannot be read here: {ast.unparse(node)}"
-        return "" if number == 0 or number >= GUARD else f"waits for {number:g} s: {ast.unparse(node)}"
+        return (
+            "" if number == 0 or number >= GUARD else f"waits for {number:g} s: {ast.unparse(node)}"
+        )
 
     def number(self, node: ast.expr) -> float | None:
         """The number that an expression is, as far as it can be read."""
@@ -273,7 +303,8 @@ class _Module:
                 default = _default(self.owner.get(node), name)
                 return None if default is None else self.number(default)
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                one, other = self.number(left), self.number(right)
+                one = self.number(left)
+                other = self.number(right)
                 return None if one is None or other is None else one * other
         return None
 
@@ -296,8 +327,12 @@ def _constants(tree: ast.Module) -> dict[str, float]:
     for node in tree.body:
         match node:
             case (
-                ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value=int() | float() as value))
-                | ast.AnnAssign(target=ast.Name(name), value=ast.Constant(value=int() | float() as value))
+                ast.Assign(
+                    targets=[ast.Name(name)], value=ast.Constant(value=int() | float() as value)
+                )
+                | ast.AnnAssign(
+                    target=ast.Name(name), value=ast.Constant(value=int() | float() as value)
+                )
             ):
                 numbers[name] = float(value)
     return numbers
@@ -318,7 +353,8 @@ def _constant(module: str, name: str) -> float | None:
 
 
 def main(arguments: list[str]) -> int:
-    listed, errors = [], []
+    listed = []
+    errors = []
     for path in searched():
         here, stale = found(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
         listed += [one for one in here if one.reason]

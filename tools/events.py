@@ -1,4 +1,6 @@
-"""Writes the table of events from `EventKind` and the comments beside its names; run through cog by `make fix`."""
+"""Writes the table of events from `EventKind` and the comments beside its names; run through cog by
+`make fix`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,16 @@ _SORT = re.compile(r"^    # (.+)$")
 
 def table() -> str:
     """The table: kind, sort, and what it means."""
-    lines, sort = ["| kind | sort | means |", "|---|---|---|"], ""
-    body = SOURCE.read_text(encoding="utf-8").partition("class EventKind(StrEnum):\n")[2].partition("\n\n\n")[0]
+    lines = ["| kind | sort | means |", "|---|---|---|"]
+    sort = ""
+    body = (
+        SOURCE.read_text(encoding="utf-8")
+        .partition("class EventKind(StrEnum):\n")[2]
+        .partition("\n\n\n")[0]
+    )
     for line in body.splitlines():
-        found, heading = _KIND.match(line), _SORT.match(line)
+        found = _KIND.match(line)
+        heading = _SORT.match(line)
         if found:
             lines.append(f"| `{found[1]}` | {sort} | {found[2]} |")
         elif heading:

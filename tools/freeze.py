@@ -2,8 +2,8 @@
 
     python -m tools.freeze            writes tests/data/format-N.db
 
-A frozen database is never made again once a version with its format was released: later versions must open what
-earlier ones wrote, not what we think they wrote.
+A frozen database is never made again once a version with its format was released: later versions
+must open what earlier ones wrote, not what we think they wrote.
 """
 
 import asyncio

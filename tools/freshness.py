@@ -15,7 +15,11 @@ MARK = "[[[" + "cog"
 def generated(root: Path = ROOT) -> list[str]:
     """The pages that hold at least one cog block, as paths from the root."""
     pages = sorted({page for pattern in PAGES for page in root.glob(pattern)})
-    return [page.relative_to(root).as_posix() for page in pages if MARK in page.read_text(encoding="utf-8")]
+    return [
+        page.relative_to(root).as_posix()
+        for page in pages
+        if MARK in page.read_text(encoding="utf-8")
+    ]
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:

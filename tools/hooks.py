@@ -1,4 +1,6 @@
-"""Writes the reference of hooks and directives from `everhold.hooks`; run through cog by `make fix`."""
+"""Writes the reference of hooks and directives from `everhold.hooks`; run through cog by `make
+fix`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ def _hook(name: str, decides: bool) -> str:
     if not decides:
         return row
     kinds = ALLOWED.get(name)
-    allowed = "the value to write down" if kinds is None else ", ".join(f"`{one.__name__}`" for one in kinds)
+    allowed = (
+        "the value to write down"
+        if kinds is None
+        else ", ".join(f"`{one.__name__}`" for one in kinds)
+    )
     return f"{row} {allowed} |"
 
 
@@ -36,7 +42,10 @@ def directives() -> str:
     """One row for each directive: its fields, and what it does."""
     every: list[Any] = [*Directive.__subclasses__(), Deny, Confirm]
     kinds = sorted(every, key=lambda one: str(one.__name__))
-    rows = [f"| `{one.__name__}({', '.join(one.__struct_fields__)})` | {_said(one)} | {_where(one)} |" for one in kinds]
+    rows = [
+        f"| `{one.__name__}({', '.join(one.__struct_fields__)})` | {_said(one)} | {_where(one)} |"
+        for one in kinds
+    ]
     return "\n".join(["| directive | does | in |", "|---|---|---|", *rows])
 
 

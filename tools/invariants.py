@@ -1,7 +1,8 @@
 """Which test shows which invariant: the table of docs/reference/invariants.md.
 
-tests/data/invariants.toml says what each invariant is here, and which tests show it or why it does not apply; tests
-whose docstrings begin with ids ("LE1, LE2: …") are found by themselves. Run through cog by `make fix`.
+tests/data/invariants.toml says what each invariant is here, and which tests show it or why it does
+not apply; tests whose docstrings begin with ids ("LE1, LE2: …") are found by themselves. Run
+through cog by `make fix`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ STORES: Final = {
         "conformance/test_stores.py::TestSQLite",
         "conformance/test_postgres.py::TestPostgres",
     ),
-    "durable": ("conformance/test_stores.py::TestSQLite", "conformance/test_postgres.py::TestPostgres"),
+    "durable": (
+        "conformance/test_stores.py::TestSQLite",
+        "conformance/test_postgres.py::TestPostgres",
+    ),
 }
 #: Measured elsewhere: `make test` runs these with another command, or not at all.
 APART: Final = ("tests/unit/core/",)
@@ -63,7 +67,12 @@ def rows() -> list[Row]:
     told = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     said = _said()
     return [
-        Row(id, row["says"], tuple(dict.fromkeys((*row.get("tests", ()), *said.get(id, ())))), row.get("why", ""))
+        Row(
+            id,
+            row["says"],
+            tuple(dict.fromkeys((*row.get("tests", ()), *said.get(id, ())))),
+            row.get("why", ""),
+        )
         for id, row in told.items()
     ]
 
@@ -117,7 +126,9 @@ def _gather(found: dict[str, list[str]], file: Path, where: str) -> None:
 
 def _tests(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             yield node.name, ast.get_docstring(node) or ""
 
 
@@ -134,9 +145,13 @@ def table(group: str) -> str:
 def counted() -> str:
     """How many there are, in a sentence."""
     apart = sum(1 for row in rows() if row.why)
-    return f"{len(rows())} invariants: {len(rows()) - apart} are shown by tests, {apart} do not apply."
+    return (
+        f"{len(rows())} invariants: {len(rows()) - apart} are shown by tests, {apart} do not apply."
+    )
 
 
 def page() -> str:
     """All groups, each under its heading."""
-    return "\n\n".join(f"## {group}: {about}\n\n{table(group)}" for group, (_, about) in GROUPS.items())
+    return "\n\n".join(
+        f"## {group}: {about}\n\n{table(group)}" for group, (_, about) in GROUPS.items()
+    )

@@ -11,7 +11,10 @@ _PATIENCE = {
     "attempts": "how often a model is asked, if its failures may pass",
     "base": "seconds before the second attempt; each next wait is twice as long",
     "longest": "seconds between two attempts, at most",
-    "jitter": "the part of a wait that is random, from 0 to 1; it comes on top of what a provider asks for",
+    "jitter": (
+        "the part of a wait that is random, from 0 to 1; it comes on top of what a"
+        " provider asks for"
+    ),
     "retry_after": "seconds that a provider may ask for at once",
     "throttle": "seconds in all to wait for a provider that says “slow down”",
     "throttles": "how often it may say so; this costs no attempt",
@@ -43,4 +46,6 @@ def patience() -> str:
 
 def codes() -> str:
     lines = ["| `kind` | what happened | before that |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| `{code}` | {what} | {done} |" for code, (what, done) in CODES.items())])
+    return "\n".join(
+        [*lines, *(f"| `{code}` | {what} | {done} |" for code, (what, done) in CODES.items())]
+    )

@@ -1,13 +1,14 @@
-"""Changes the code in small ways and looks whether a test fails: a change that no test notices is a survivor.
+"""Changes the code in small ways and looks whether a test fails: a change that no test notices is a
+survivor.
 
     python -m tools.mutants --seed 7 --count 20             # runs twenty of all possible changes, chosen by the seed
     python -m tools.mutants --seed 7 --count 20 --list      # only names them
     python -m tools.mutants --only 'engine/step.py' --count 5
 
-Each mutant is one change of one expression or statement in a copy of the repository; the copy runs the tests that
-`SUITES` names for the file, and stops at the first failure. The exit code is 1 if a mutant survives that
-tests/data/mutants.toml does not list with a reason.
-"""
+Each mutant is one change of one expression or statement in a copy of the repository; the copy runs
+the tests that `SUITES` names for the file, and stops at the first failure. The exit code is 1 if a
+mutant survives that tests/data/mutants.toml does not list with a reason.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -29,21 +30,46 @@ from typing import Final, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "tests" / "data" / "mutants.toml"
 PACKAGE: Final = "src/everhold/"
-#: Seconds after which a mutant is stopped; a change that makes tests wait for ever has been noticed.
+#: Seconds after which a mutant is stopped; a change that makes tests wait for ever has been
+#: noticed.
 PATIENCE: Final = 600
-_STORE: Final = ("tests/unit/stores", "tests/conformance/test_stores.py", "tests/fault/test_intake.py")
+_STORE: Final = (
+    "tests/unit/stores",
+    "tests/conformance/test_stores.py",
+    "tests/fault/test_intake.py",
+)
 _SESSIONS: Final = tuple(
     f"tests/scenario/test_{name}.py"
-    for name in ("absent", "accepted", "answers", "calls", "cancel", "children", "commits", "forks", "retry", "signals")
+    for name in (
+        "absent",
+        "accepted",
+        "answers",
+        "calls",
+        "cancel",
+        "children",
+        "commits",
+        "forks",
+        "retry",
+        "signals",
+    )
 )
 #: Which files are changed, and the tests that have to notice.
 SUITES: Final = {
-    "engine/": ("tests/unit/engine", *_SESSIONS, "tests/scenario/test_intake.py", "tests/scenario/test_workers.py"),
+    "engine/": (
+        "tests/unit/engine",
+        *_SESSIONS,
+        "tests/scenario/test_intake.py",
+        "tests/scenario/test_workers.py",
+    ),
     "engine/step.py": (
         *_SESSIONS,
         *(f"tests/scenario/test_{name}.py" for name in ("timers", "restart", "intake")),
     ),
-    "engine/effects.py": (*_SESSIONS, "tests/scenario/test_inline.py", "tests/scenario/test_adopt.py"),
+    "engine/effects.py": (
+        *_SESSIONS,
+        "tests/scenario/test_inline.py",
+        "tests/scenario/test_adopt.py",
+    ),
     "engine/leases.py": (
         "tests/unit/engine/test_leases.py",
         "tests/scenario/test_workers.py",
@@ -51,7 +77,12 @@ SUITES: Final = {
     ),
     "core/intake.py": ("tests/unit/core/test_intake.py", "tests/conformance/test_stores.py"),
     "core/lease.py": ("tests/unit/core/test_lease.py", "tests/conformance/test_stores.py"),
-    "stores/sqlite/": (*_STORE, "tests/fault/test_file.py", "tests/fault/test_copies.py", "tests/fault/test_power.py"),
+    "stores/sqlite/": (
+        *_STORE,
+        "tests/fault/test_file.py",
+        "tests/fault/test_copies.py",
+        "tests/fault/test_power.py",
+    ),
     "stores/postgres/": (
         "tests/conformance/test_postgres.py",
         "tests/fault/test_intake.py",
@@ -73,7 +104,9 @@ _SWAPPED: Final[dict[type[ast.cmpop], str]] = {
 
 
 class Mutant(NamedTuple):
-    """One change: the file, the place in it as offsets, what stands there and what stands there instead."""
+    """One change: the file, the place in it as offsets, what stands there and what stands there
+    instead.
+    """
 
     path: str
     where: str
@@ -86,7 +119,10 @@ class Mutant(NamedTuple):
     @property
     def name(self) -> str:
         """The same as long as the code of this place is, wherever it moves in its file."""
-        return f"{self.path.removeprefix(PACKAGE)} {self.where}: {_flat(self.old)} -> {_flat(self.new)}"
+        return (
+            f"{self.path.removeprefix(PACKAGE)} {self.where}: {_flat(self.old)} ->"
+            f" {_flat(self.new)}"
+        )
 
 
 def _flat(text: str) -> str:
@@ -108,7 +144,8 @@ class _Finder(ast.NodeVisitor):
     """Collects the changes of one file."""
 
     def __init__(self, path: str, source: str) -> None:
-        self._path, self._source = path, source
+        self._path = path
+        self._source = source
         starts = [0]
         for line in source.encode().splitlines(keepends=True):
             starts.append(starts[-1] + len(line))
@@ -146,7 +183,9 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        if self._where and all(isinstance(one, ast.Attribute | ast.Subscript) for one in node.targets):
+        if self._where and all(
+            isinstance(one, ast.Attribute | ast.Subscript) for one in node.targets
+        ):
             self._add(node, "pass")
         self.generic_visit(node)
 
@@ -174,7 +213,8 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Compare(self, node: ast.Compare) -> None:
         if len(node.ops) == 1:
-            left, right = self._text(node.left), self._text(node.comparators[0])
+            left = self._text(node.left)
+            right = self._text(node.comparators[0])
             self._add(node, f"({left} {_SWAPPED[type(node.ops[0])]} {right})")
         self.generic_visit(node)
 
@@ -199,17 +239,23 @@ class _Finder(ast.NodeVisitor):
     def _add(self, node: ast.expr | ast.stmt, new: str) -> None:
         begin, end = self._span(node)
         old = self._bytes[begin:end].decode()
-        self._found.append(Mutant(self._path, ".".join(self._where), node.lineno, begin, end, old, new))
+        self._found.append(
+            Mutant(self._path, ".".join(self._where), node.lineno, begin, end, old, new)
+        )
 
 
 def mutated(source: bytes, one: Mutant) -> bytes:
-    """The source with this change made. What it stood between is kept, so that lines keep their numbers."""
+    """The source with this change made. What it stood between is kept, so that lines keep their
+    numbers.
+    """
     return source[: one.begin] + one.new.encode() + source[one.end :]
 
 
 def suite(path: str) -> tuple[str, ...]:
     """The tests that have to notice a change of a file."""
-    return next(tests for place, tests in SUITES.items() if path.removeprefix(PACKAGE).startswith(place))
+    return next(
+        tests for place, tests in SUITES.items() if path.removeprefix(PACKAGE).startswith(place)
+    )
 
 
 def known() -> dict[str, str]:
@@ -234,7 +280,17 @@ def copied(target: Path) -> None:
 
 def passes(folder: Path, tests: tuple[str, ...]) -> bool:
     """Whether these tests pass in a copy; those that do not end in their time have failed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+    ]
     process = subprocess.Popen(
         [*command, "--timeout", "120", *tests],
         cwd=folder,
@@ -249,15 +305,20 @@ def passes(folder: Path, tests: tuple[str, ...]) -> bool:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return False
-    if process.returncode in (0, 1) or b"error" in told:  # an error: the change breaks what every test imports
+    # an error: the change breaks what every test imports
+    if process.returncode in (0, 1) or b"error" in told:
         return process.returncode == 0
     raise SystemExit(f"the tests did not run:\n{told.decode()[-2000:]}")
 
 
 def sound(folder: Path, chosen: list[Mutant]) -> None:
-    """Ends this program unless the copy is what is tested, and the tests pass in it before anything is changed."""
+    """Ends this program unless the copy is what is tested, and the tests pass in it before anything
+    is changed.
+    """
     asked = [sys.executable, "-c", "import everhold; print(everhold.__file__)"]
-    found = subprocess.run(asked, cwd=folder, env=_env(folder), capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(
+        asked, cwd=folder, env=_env(folder), capture_output=True, text=True, check=True
+    ).stdout
     if not found.startswith(str(folder)):
         raise SystemExit(f"the tests would test {found.strip()}, not the copy in {folder}")
     for tests in dict.fromkeys(suite(one.path) for one in chosen):
@@ -266,13 +327,18 @@ def sound(folder: Path, chosen: list[Mutant]) -> None:
 
 
 def _env(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 def tried(folder: Path, chosen: list[Mutant]) -> Iterator[tuple[Mutant, bool, float]]:
     """Each mutant, whether it survives, and how long that took."""
     for one in chosen:
-        file, began = folder / one.path, time.monotonic()
+        file = folder / one.path
+        began = time.monotonic()
         source = file.read_bytes()
         file.write_bytes(mutated(source, one))
         try:
@@ -285,7 +351,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="which mutants are chosen")
     parser.add_argument("--count", type=int, default=20, help="how many")
-    parser.add_argument("--skip", type=int, default=0, help="leave out the first ones of the choice")
+    parser.add_argument(
+        "--skip", type=int, default=0, help="leave out the first ones of the choice"
+    )
     parser.add_argument("--only", default="", help="a part of the path")
     parser.add_argument("--list", action="store_true", help="name them and run nothing")
     given = parser.parse_args()
@@ -293,17 +361,27 @@ def main() -> int:
     dice = random.Random(given.seed)
     dice.shuffle(every)
     chosen = every[given.skip : given.skip + given.count]
-    print(f"{len(every)} mutants are possible, {len(chosen)} are chosen by seed {given.seed}", flush=True)
+    print(
+        f"{len(every)} mutants are possible, {len(chosen)} are chosen by seed {given.seed}",
+        flush=True,
+    )
     if given.list:
         for one in chosen:
             print(f"{one.path}:{one.line} {one.name}")
         return 0
-    reasons, survivors = known(), 0
+    reasons = known()
+    survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         copied(Path(place))
         sound(Path(place), chosen)
         for one, survives, took in tried(Path(place), chosen):
-            told = "killed" if not survives else "survived, as is known" if one.name in reasons else "SURVIVED"
+            told = (
+                "killed"
+                if not survives
+                else "survived, as is known"
+                if one.name in reasons
+                else "SURVIVED"
+            )
             survivors += told == "SURVIVED"
             print(f"{told}: {one.path}:{one.line} {one.name} ({took:.0f} s)", flush=True)
     print(f"{len(chosen)} mutants, {survivors} survivors without a reason")

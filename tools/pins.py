@@ -1,7 +1,7 @@
 """Write constraints.txt: the exact version of everything the development environment installs.
 
-The newest versions that pyproject.toml allows are installed into a throwaway environment and listed.
-Nothing else may add a line to the file.
+The newest versions that pyproject.toml allows are installed into a throwaway environment and
+listed. Nothing else may add a line to the file.
 """
 
 import subprocess
@@ -11,7 +11,10 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAD = "# Exact versions of what .venv holds. Written by `make pins`; change pyproject.toml, then run it.\n"
+HEAD = (
+    "# Exact versions of what .venv holds. Written by `make pins`; change pyproject.toml,"
+    " then run it.\n"
+)
 
 
 def main() -> None:

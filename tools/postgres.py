@@ -1,12 +1,14 @@
-"""A PostgreSQL of one's own, from Debian's packages, on a free loopback port with a temporary data folder.
+"""A PostgreSQL of one's own, from Debian's packages, on a free loopback port with a temporary data
+folder.
 
     with Server() as server:                       # fsync=True for measurements
         store = PostgresStore(server.url)
 
     python -m tools.postgres                       # runs one until Ctrl-C and prints its address
 
-The server is never root: it runs as the user `postgres` if we are. It ends with the process that started it, however
-that one ends. Missing binaries are installed with apt-get if we are root; else the error says what to install.
+The server is never root: it runs as the user `postgres` if we are. It ends with the process that
+started it, however that one ends. Missing binaries are installed with apt-get if we are root; else
+the error says what to install.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ ignore_startup_parameters = extra_float_digits
 def installed(name: str, package: str) -> Path:
     """The path of a program of Debian's; its package is installed if it is missing and we may."""
     for _ in range(2):
-        found = shutil.which(name) or next(map(str, sorted(Path("/").glob(f"{PLACES[1:]}/{name}"))[::-1]), None)
+        found = shutil.which(name) or next(
+            map(str, sorted(Path("/").glob(f"{PLACES[1:]}/{name}"))[::-1]), None
+        )
         if found:
             return Path(found)
         if os.geteuid() == 0 and shutil.which("apt-get"):
@@ -96,7 +100,11 @@ class Program:
         setpriv = shutil.which("setpriv")
         before = [setpriv, "--pdeathsig", "QUIT"] if setpriv else []
         if self._user is not None:
-            before += [*([] if setpriv else ["setpriv"]), f"--reuid={self._user}", f"--regid={self._user}"]
+            before += [
+                *([] if setpriv else ["setpriv"]),
+                f"--reuid={self._user}",
+                f"--regid={self._user}",
+            ]
             before += ["--clear-groups"]
         return [*before, *map(str, words)]
 
@@ -113,7 +121,9 @@ class Program:
         deadline = time.monotonic() + 60
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{words[0]} did not start: {(self.folder / 'log').read_text()[-2000:]}")
+                raise RuntimeError(
+                    f"{words[0]} did not start: {(self.folder / 'log').read_text()[-2000:]}"
+                )
             time.sleep(0.02)
 
     def _answers(self) -> bool:
@@ -125,7 +135,8 @@ class Program:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End the program; its data stays until `close`."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None:
             process.send_signal(how)
             try:
@@ -142,7 +153,10 @@ class Program:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -174,7 +188,9 @@ class Server(Program):
             "trust",
         ]
         quick = ["--no-sync", "-E", "UTF8", "--no-locale"]
-        done = subprocess.run(self._command(*initdb, *quick), cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run(
+            self._command(*initdb, *quick), cwd=self.folder, capture_output=True, text=True
+        )
         if done.returncode:
             raise RuntimeError(done.stderr)
         self.start()
@@ -184,12 +200,16 @@ class Server(Program):
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        given = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
+        given = [
+            word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")
+        ]
         self._launch(self._postgres, "-D", self._data, "-p", str(self.port), *given)
         self._wait_until_it_lets_in()
 
     def restart(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop (SIGINT: in good order, SIGQUIT: as after a crash) and start again, on the same port."""
+        """Stop (SIGINT: in good order, SIGQUIT: as after a crash) and start again, on the same
+        port.
+        """
         self.stop(how)
         self.start()
 
@@ -207,7 +227,9 @@ class Server(Program):
                 time.sleep(0.02)
 
     def home(self, name: str) -> dict[str, str]:
-        """The environment of somebody at whose `localhost` this server is, with a new database of this name."""
+        """The environment of somebody at whose `localhost` this server is, with a new database of
+        this name.
+        """
         self.run(f"DROP DATABASE IF EXISTS {name}")
         self.run(f"CREATE DATABASE {name}")
         return {"PGPORT": str(self.port), "PGUSER": "postgres"}

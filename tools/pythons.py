@@ -1,9 +1,10 @@
 """Run the unit and scenario tests on every other Python that this machine has.
 
-The deterministic loop depends on asyncio's internals, and stores on those of sqlite3; both differ between versions. An
-interpreter counts when it starts, is 3.11 or newer, has sqlite3, and is not a version already covered. Each gets an
-environment under .venvs/, kept until pyproject.toml or the pins change. They run side by side, and each prints its
-result when it is done. Arguments are other tests, or other options of pytest.
+The deterministic loop depends on asyncio's internals, and stores on those of sqlite3; both differ
+between versions. An interpreter counts when it starts, is 3.11 or newer, has sqlite3, and is not a
+version already covered. Each gets an environment under .venvs/, kept until pyproject.toml or the
+pins change. They run side by side, and each prints its result when it is done. Arguments are other
+tests, or other options of pytest.
 """
 
 import json
@@ -19,13 +20,17 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/unit", "tests/scenario")
 OLDEST = (3, 11)
 NEWEST = (3, 16)
-PROBE = "import json, sqlite3, sys, venv; print(json.dumps([*sys.version_info[:3], sys.executable]))"
+PROBE = (
+    "import json, sqlite3, sys, venv; print(json.dumps([*sys.version_info[:3], sys.executable]))"
+)
 
 Version = tuple[int, int]
 
 
 def candidates() -> Iterator[str]:
-    """Commands that may be a Python: by name on PATH, then in pyenv's folder, whose shims may refuse."""
+    """Commands that may be a Python: by name on PATH, then in pyenv's folder, whose shims may
+    refuse.
+    """
     for minor in range(OLDEST[1], NEWEST[1]):
         if found := shutil.which(f"python3.{minor}"):
             yield found
@@ -36,7 +41,9 @@ def candidates() -> Iterator[str]:
 
 
 def probe(command: str) -> tuple[Version, str, str] | None:
-    """Start an interpreter and return its version, its full version and its path; None if it will not do."""
+    """Start an interpreter and return its version, its full version and its path; None if it will
+    not do.
+    """
     try:
         done = subprocess.run([command, "-c", PROBE], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -87,11 +94,15 @@ def environment(full: str, executable: str) -> Path:
 
 
 def tried(full: str, executable: str, tests: Sequence[str]) -> tuple[str, str, bool]:
-    """Run the tests on one interpreter; returns its version, what it said, and whether all is well."""
+    """Run the tests on one interpreter; returns its version, what it said, and whether all is
+    well.
+    """
     python = environment(full, executable)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     return full, done.stdout, done.returncode == 0
 
 
@@ -110,7 +121,10 @@ def main(arguments: Sequence[str]) -> int:
             if not is_well:
                 failed.append(full)
     ran = ", ".join(full for full, _ in found.values())
-    print(f"pythons: {here} is in use; also ran {ran}; " + (f"failed: {', '.join(failed)}" if failed else "all passed"))
+    print(
+        f"pythons: {here} is in use; also ran {ran}; "
+        + (f"failed: {', '.join(failed)}" if failed else "all passed")
+    )
     return 1 if failed else 0
 
 

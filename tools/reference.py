@@ -13,17 +13,25 @@ BRANCHES = {
     UsageError: "The caller's move: change the call",
     StateError: "A fair request at the wrong moment: look at the status, then decide",
     StoreError: "The operator's move: the store could not keep its promise",
-    ProgramError: "The program author's move: it broke a rule of being replayable, or sees this as an exception",
+    ProgramError: (
+        "The program author's move: it broke a rule of being replayable, or sees this"
+        " as an exception"
+    ),
 }
 EXITS = {
     Exit.OK: "done",
-    Exit.FAILED: "the session failed or was cancelled, two sessions differ, or a check of `doctor` did not hold",
+    Exit.FAILED: (
+        "the session failed or was cancelled, two sessions differ, or a check of"
+        " `doctor` did not hold"
+    ),
     Exit.USAGE: "change the call: something does not exist, or does not fit",
     Exit.STATE: "a fair request at the wrong moment",
     Exit.STORE: "the database could not be used, or `db verify` found damage",
     Exit.PROGRAM: "the program broke a rule, or `check` found sessions that would not go on",
     Exit.WAITING: "nothing is wrong: somebody has to answer, or time has to pass",
-    Exit.LEFT: "nothing is wrong: there is more to do; call `worker --once` again, or let a worker run",
+    Exit.LEFT: (
+        "nothing is wrong: there is more to do; call `worker --once` again, or let a worker run"
+    ),
     Exit.INTERRUPTED: "interrupted; the session is kept",
 }
 
@@ -47,9 +55,14 @@ def commands() -> str:
 
 
 def _command(command: click.Command, parent: click.Context, name: str) -> list[str]:
-    with click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100) as context:
+    with click.Context(
+        command, info_name=name, parent=parent, max_content_width=100, terminal_width=100
+    ) as context:
         level = "###" if parent.parent is None else "####"
-        parts = [f"{level} {context.command_path}\n", f"```text\n{command.get_help(context)}\n```\n"]
+        parts = [
+            f"{level} {context.command_path}\n",
+            f"```text\n{command.get_help(context)}\n```\n",
+        ]
         if isinstance(command, click.Group):
             for sub in command.list_commands(context):
                 found = command.get_command(context, sub)
@@ -62,7 +75,11 @@ def errors() -> str:
     """Every error that can be raised, by whose move is next."""
     parts = []
     for branch, words in BRANCHES.items():
-        parts += [f"## {words}\n", "| code | raised as | exit | HTTP | hint |", "|---|---|---|---|---|"]
+        parts += [
+            f"## {words}\n",
+            "| code | raised as | exit | HTTP | hint |",
+            "|---|---|---|---|---|",
+        ]
         parts += [_error(leaf) for leaf in leaves(branch)]
         parts.append("")
     return "\n".join(parts)

@@ -12,13 +12,23 @@ def tools() -> str:
     """Every tool: what a model is told of it, its hints, its parameters."""
     parts = []
     for tool in TOOLS:
-        parts += [f"### `{tool.name}`\n", f"*{tool.title}.* {tool.description}\n", f"{_hints(tool)}\n"]
+        parts += [
+            f"### `{tool.name}`\n",
+            f"*{tool.title}.* {tool.description}\n",
+            f"{_hints(tool)}\n",
+        ]
         parts += ["| parameter | type | |", "|---|---|---|", *_rows(schema(tool.takes)), ""]
     return "\n".join(parts)
 
 
 def _hints(tool: Tool) -> str:
-    words = ["reads only" if tool.reads else "destructive" if tool.destroys else "changes things, destroys nothing"]
+    words = [
+        "reads only"
+        if tool.reads
+        else "destructive"
+        if tool.destroys
+        else "changes things, destroys nothing"
+    ]
     words += ["may be repeated"] if tool.repeats else []
     words += ["may reach people or things outside"] if tool.world else []
     return f"Hints: {', '.join(words)}."
@@ -29,7 +39,9 @@ def _rows(takes: dict[str, Any], before: str = "") -> list[str]:
     needed = takes.get("required", ())
     for name, part in takes["properties"].items():
         kind = part["type"] + (" (needed)" if name in needed else "")
-        rows.append(f"| `{before}{name}` | {kind} | {part.get('description', '')} |".replace("…|", "… |"))
+        rows.append(
+            f"| `{before}{name}` | {kind} | {part.get('description', '')} |".replace("…|", "… |")
+        )
         inner = part.get("items", part)
         if "properties" in inner:
             rows += _rows(inner, f"{before}{name}{'[]' if 'items' in part else ''}.")
@@ -39,5 +51,7 @@ def _rows(takes: dict[str, Any], before: str = "") -> list[str]:
 def prompts() -> str:
     lines = ["| prompt | argument | |", "|---|---|---|"]
     for name, (_, description, (argument, _, required)) in instructions.prompts().items():
-        lines.append(f"| `{name}` | `{argument}`{' (needed)' if required else ''} | {description} |")
+        lines.append(
+            f"| `{name}` | `{argument}`{' (needed)' if required else ''} | {description} |"
+        )
     return "\n".join(lines)

@@ -1,6 +1,8 @@
-"""Which test shows which row: the table of docs/reference/coverage.md, from the docstrings of the tests.
+"""Which test shows which row: the table of docs/reference/coverage.md, from the docstrings of the
+tests.
 
-A test that shows a row says so in its docstring: "Row 5: …", "Row 9 and D5: …". Run through cog by `make fix`.
+A test that shows a row says so in its docstring: "Row 5: …", "Row 9 and D5: …". Run through cog by
+`make fix`.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ def mended(root: Path = ROOT) -> dict[int, list[str]]:
 
 def _tests(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             yield node.name, ast.get_docstring(node) or ""
 
 
@@ -106,12 +110,16 @@ def _rows(words: str) -> set[int]:
 
 def table() -> str:
     """The table: row, what it is about, and the tests that show it."""
-    return _table("row", "about", {str(row): (about, shown().get(row, [])) for row, about in ROWS.items()})
+    return _table(
+        "row", "about", {str(row): (about, shown().get(row, [])) for row, about in ROWS.items()}
+    )
 
 
 def defects() -> str:
     """The table: defect, what is so here, and the tests that show it."""
-    return _table("", "here", {f"D{n}": (about, mended().get(n, [])) for n, about in DEFECTS.items()})
+    return _table(
+        "", "here", {f"D{n}": (about, mended().get(n, [])) for n, about in DEFECTS.items()}
+    )
 
 
 def _table(first: str, second: str, lines: dict[str, tuple[str, list[str]]]) -> str:

@@ -2,8 +2,8 @@
 
     python tools/schema_suite.py      # downloads it if it is not there, and prints its folder
 
-It is downloaded once with pip, checked against the hash below, and kept in a folder that git ignores. `make setup`
-does so, so that tests need no network.
+It is downloaded once with pip, checked against the hash below, and kept in a folder that git
+ignores. `make setup` does so, so that tests need no network.
 """
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ def _downloaded(folder: Path) -> Path:
     wanted.write_text(f"jsonschema=={VERSION} --hash=sha256:{SHA256}\n")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
     options = ["--no-deps", "--no-binary", "jsonschema", "--require-hashes", "--dest", str(folder)]
-    done = subprocess.run([*pip, *options, "--requirement", str(wanted)], capture_output=True, text=True)
+    done = subprocess.run(
+        [*pip, *options, "--requirement", str(wanted)], capture_output=True, text=True
+    )
     if done.returncode != 0:
-        raise SystemExit(f"the JSON Schema test suite cannot be downloaded:\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"the JSON Schema test suite cannot be downloaded:\n{done.stdout}{done.stderr}"
+        )
     return folder / f"jsonschema-{VERSION}.tar.gz"
 
 

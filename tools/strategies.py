@@ -1,4 +1,6 @@
-"""Writes the reference page of the strategies from what they say of themselves; run through cog by `make fix`."""
+"""Writes the reference page of the strategies from what they say of themselves; run through cog by
+`make fix`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from everhold.packages.strategies.metadata import Parameter, Strategy
 
 def overview() -> str:
     rows = ["| strategy | what it does | usual cost |", "|---|---|---|"]
-    rows += [f"| [`{one.name}`](#{one.name}) | {one.summary} | {one.estimate()} |" for one in strategies()]
+    rows += [
+        f"| [`{one.name}`](#{one.name}) | {one.summary} | {one.estimate()} |"
+        for one in strategies()
+    ]
     return "\n".join(rows)
 
 

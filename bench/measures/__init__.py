@@ -1,4 +1,6 @@
-"""What is measured. A measure takes the stage and returns figures; it does not know what they should be."""
+"""What is measured. A measure takes the stage and returns figures; it does not know what they
+should be.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

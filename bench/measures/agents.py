@@ -1,8 +1,9 @@
 """What a turn of an agent costs beside LangGraph and Pydantic AI, on the same scripted model.
 
-A turn is an input of 1024 characters and an answer of 1024: from the call to the moment when both are committed
-(SQLite, WAL, `synchronous=NORMAL` for all). *At turn n* is the median of ten turns around it. How a late turn compares
-with an early one is taken from pairs: a turn of a young conversation, and beside it one of the old one.
+A turn is an input of 1024 characters and an answer of 1024: from the call to the moment when both
+are committed (SQLite, WAL, `synchronous=NORMAL` for all). *At turn n* is the median of ten turns
+around it. How a late turn compares with an early one is taken from pairs: a turn of a young
+conversation, and beside it one of the old one.
 """
 
 import asyncio
@@ -27,7 +28,8 @@ from everhold.stores.sqlite import SQLiteStore
 AROUND = 10
 #: Young conversations that are held beside an old one: each has ten of its turns.
 YOUNG = 5
-SAID, ANSWER = "u" * 1024, "a" * 1024
+SAID = "u" * 1024
+ANSWER = "a" * 1024
 
 #: Milliseconds of each of the turns around one, and bytes a turn.
 Turns = dict[int, tuple[list[float], float]]
@@ -40,12 +42,18 @@ def measure(stage: Stage) -> Iterator[Figure]:
     if stage.has_ours:
         found = asyncio.run(_ours(stage, turns))
         yield from _figures("everhold", found)
-        yield Figure.of("turn.everhold.late_over_early", "×", asyncio.run(_late_over_early(stage, turns[0], turns[-1])))
+        yield Figure.of(
+            "turn.everhold.late_over_early",
+            "×",
+            asyncio.run(_late_over_early(stage, turns[0], turns[-1])),
+        )
         yield Figure.of("turn.everhold.megabytes_per_1000", "MB", [found[turns[-1]][1] / 1000])
     stage.versions["pydantic-ai"] = version("pydantic-ai-slim")
     yield from _figures("pydantic-ai", _theirs(stage, sys.executable, "pydantic_agent", turns))
     if any(name.startswith("langgraph") for name in stage.taking_part):
-        yield from _figures("langgraph", _theirs(stage, python_of("langgraph"), "langgraph_agent", turns))
+        yield from _figures(
+            "langgraph", _theirs(stage, python_of("langgraph"), "langgraph_agent", turns)
+        )
 
 
 def _figures(who: str, found: Turns) -> Iterator[Figure]:
@@ -72,7 +80,9 @@ async def _held(path: Path, turns: int) -> tuple[list[float], int]:
 
 
 async def _late_over_early(stage: Stage, early: int, late: int) -> list[float]:
-    """Pair by pair, what a turn around `late` took over one around `early`: what the machine does meets both."""
+    """Pair by pair, what a turn around `late` took over one around `early`: what the machine does
+    meets both.
+    """
     pairs: list[float] = []
     async with _opened(stage.file("agent")) as one, _opened(stage.file("agent")) as other:
         old = await one.session(agent, "old")

@@ -1,4 +1,6 @@
-"""A thousand sessions open at once: durable steps per second, also while the loop has other work."""
+"""A thousand sessions open at once: durable steps per second, also while the loop has other
+work.
+"""
 
 from collections.abc import Iterator
 
@@ -14,7 +16,8 @@ def measure(stage: Stage) -> Iterator[Figure]:
         for contender in stage.contenders(level):
             if contender.name == OURS:
                 yield from _ours(stage, level)
-            elif contender.name != "dbos-recv":  # each waiting workflow would hold one of DBOS's 64 threads
+            # each waiting workflow would hold one of DBOS's 64 threads
+            elif contender.name != "dbos-recv":
                 sessions = stage.scale.peer_crowd if contender.peer else stage.scale.crowd
                 with stage.worker(contender.name, level) as worker:
                     slices = [worker.ask("crowd", sessions=sessions, pauses=PAUSES)]
@@ -23,8 +26,10 @@ def measure(stage: Stage) -> Iterator[Figure]:
 
 def _ours(stage: Stage, level: Level) -> Iterator[Figure]:
     """Quiet and busy slices in turn, after one to warm up."""
-    at, work = f"crowd.{level.lower()}.{OURS}", {"sessions": stage.scale.crowd, "pauses": PAUSES}
-    quiet, busy = [], []
+    at = f"crowd.{level.lower()}.{OURS}"
+    work = {"sessions": stage.scale.crowd, "pauses": PAUSES}
+    quiet = []
+    busy = []
     with stage.worker(OURS, level) as worker:
         worker.ask("crowd", **work)
         for _ in range(stage.scale.crowd_rounds):

@@ -1,5 +1,5 @@
-"""Workers on Postgres: how long a session stands still when its worker dies or leaves, what a session without end costs
-others, and what a session costs that only waits.
+"""Workers on Postgres: how long a session stands still when its worker dies or leaves, what a
+session without end costs others, and what a session costs that only waits.
 """
 
 import os
@@ -20,7 +20,8 @@ from tools.postgres import Server
 PATIENCE = 60.0
 #: The tables, and the bytes of each with its indexes.
 TABLES = (
-    "SELECT tablename, pg_total_relation_size('everhold.' || tablename) FROM pg_tables WHERE schemaname = 'everhold'"
+    "SELECT tablename, pg_total_relation_size('everhold.' || tablename) FROM pg_tables"
+    " WHERE schemaname = 'everhold'"
 )
 
 
@@ -45,13 +46,19 @@ def _deaths(stage: Stage, server: Server) -> Iterator[Figure]:
         taken = []
         for number in range(stage.scale.takeovers):
             log = stage.file("errands")
-            with crew(server, OURS, 3, f"{name.replace('.', '_')}_{number}", last=where) as (client, two, one):
+            with crew(server, OURS, 3, f"{name.replace('.', '_')}_{number}", last=where) as (
+                client,
+                two,
+                one,
+            ):
                 taken.append(act(log, client, one, two))
         yield Figure.of(name, "s", taken)
 
 
 def _takeover(log: Path, client: Worker, one: Worker, two: Worker) -> float:
-    """Seconds from SIGKILL of who works on a session to the moment when another does what was under way."""
+    """Seconds from SIGKILL of who works on a session to the moment when another does what was under
+    way.
+    """
     gate = _gate(log, "a-0")
     client.ask("send", log=str(log), name="a", count=1)
     one.tell("serve")
@@ -67,7 +74,9 @@ def _takeover(log: Path, client: Worker, one: Worker, two: Worker) -> float:
 
 
 def _hand_over(log: Path, client: Worker, one: Worker, two: Worker) -> float:
-    """Seconds from SIGTERM to who works on a session to the moment when another does what comes next."""
+    """Seconds from SIGTERM to who works on a session to the moment when another does what comes
+    next.
+    """
     gate = _gate(log, "a-0")
     client.ask("send", log=str(log), name="a", count=2)
     one.tell("serve")
@@ -99,7 +108,9 @@ def _times(log: Path, name: str) -> list[float]:
 
 
 def _done_by(log: Path, name: str) -> int:
-    return next(int(pid) for what, pid, _ in map(str.split, log.read_text().splitlines()) if what == name)
+    return next(
+        int(pid) for what, pid, _ in map(str.split, log.read_text().splitlines()) if what == name
+    )
 
 
 def _until(found: Callable[[], list[float]]) -> list[float]:
@@ -116,7 +127,9 @@ def _until(found: Callable[[], list[float]]) -> list[float]:
 
 
 def _fairness(stage: Stage, server: Server) -> Iterator[Figure]:
-    """What 99 sessions wait on the average, with and without one that never ends; both in each round."""
+    """What 99 sessions wait on the average, with and without one that never ends; both in each
+    round.
+    """
     waits: dict[bool, list[float]] = {False: [], True: []}
     for number in range(stage.scale.takeovers):
         for endless in (False, True):
@@ -133,7 +146,9 @@ def _fairness(stage: Stage, server: Server) -> Iterator[Figure]:
 
 
 def _idle(stage: Stage, server: Server) -> Iterator[Figure]:
-    """Rows and bytes of a paused session, and what a worker holds in memory for many of them, beyond few."""
+    """Rows and bytes of a paused session, and what a worker holds in memory for many of them,
+    beyond few.
+    """
     held = []
     for sessions in (stage.scale.few_parked, stage.scale.fleet_parked):
         say(f"  parking {sessions} sessions")
@@ -141,7 +156,8 @@ def _idle(stage: Stage, server: Server) -> Iterator[Figure]:
             empty = _kept(server, f"idle_{sessions}")
             worker.ask("park", sessions=sessions)
             rows, size = (
-                after - before for before, after in zip(empty, _kept(server, f"idle_{sessions}"), strict=True)
+                after - before
+                for before, after in zip(empty, _kept(server, f"idle_{sessions}"), strict=True)
             )
         with crew(server, OURS, 1, f"idle_{sessions}") as (worker,):
             held.append(worker.ask("memory")["megabytes"])
@@ -152,8 +168,13 @@ def _idle(stage: Stage, server: Server) -> Iterator[Figure]:
 
 def _kept(server: Server, database: str) -> tuple[int, int]:
     """The rows and the bytes of all tables."""
-    with psycopg.connect(f"{server.url.removesuffix('/postgres')}/{database}", autocommit=True) as connection:
+    with psycopg.connect(
+        f"{server.url.removesuffix('/postgres')}/{database}", autocommit=True
+    ) as connection:
         connection.execute("VACUUM")
         tables = connection.execute(TABLES).fetchall()
-        counts = [connection.execute(f'SELECT count(*) FROM everhold."{name}"').fetchall() for name, _ in tables]
+        counts = [
+            connection.execute(f'SELECT count(*) FROM everhold."{name}"').fetchall()
+            for name, _ in tables
+        ]
     return sum(count for ((count,),) in counts), sum(size for _, size in tables)

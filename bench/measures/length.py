@@ -17,11 +17,15 @@ def measure(stage: Stage) -> Iterator[Figure]:
             at = f"length.{level.lower()}.{contender.name}"
             for key in ("early", "late", "mean"):
                 yield Figure.of(f"{at}.{key}_us", "µs", [reply[key] * 1e6 for reply in taken])
-            yield Figure.of(f"{at}.late_over_early", "×", [reply["late"] / reply["early"] for reply in taken])
+            yield Figure.of(
+                f"{at}.late_over_early", "×", [reply["late"] / reply["early"] for reply in taken]
+            )
 
 
 def _slices(stage: Stage, level: Level, contender: Contender) -> list[Reply]:
-    """A session per slice; early and late steps are compared within it, so no floor is needed beside it."""
+    """A session per slice; early and late steps are compared within it, so no floor is needed
+    beside it.
+    """
     pauses = stage.scale.peer_long if contender.peer else stage.scale.long
     rounds = 1 if contender.peer else stage.scale.rounds
 

@@ -1,4 +1,6 @@
-"""Lua programs: what a step, a start, a cold resume and a paused session cost, here and in a worker process."""
+"""Lua programs: what a step, a start, a cold resume and a paused session cost, here and in a worker
+process.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,7 +28,9 @@ def measure(stage: Stage) -> Iterator[Figure]:
 
 
 def _steps(stage: Stage) -> Iterator[Figure]:
-    """Slices beside those of the Python program; the worker process in memory only, where nothing hides its cost."""
+    """Slices beside those of the Python program; the worker process in memory only, where nothing
+    hides its cost.
+    """
     for level, who in (
         (Level.MEMORY, (CONTENDERS[OURS], HERE, THERE)),
         (Level.NORMAL, (CONTENDERS[OURS], HERE)),

@@ -1,4 +1,6 @@
-"""What a host waits for: the server's start, and a round of `run` and `answer`, beside the protocol library alone."""
+"""What a host waits for: the server's start, and a round of `run` and `answer`, beside the protocol
+library alone.
+"""
 
 import asyncio
 import json
@@ -50,11 +52,20 @@ def measure(stage: Stage) -> Iterator[Figure]:
 
 def _start(command: list[str], folder: Path) -> float:
     """From starting the process to the answer to a tool call, in seconds."""
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "bench", "version": "1"},
+    }
     asked = {"name": "run", "arguments": {"program": "advice", "args": {"topic": "tea"}}}
     before = perf_counter()
     with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as server:
         assert server.stdin and server.stdout
         for message in (
@@ -67,7 +78,9 @@ def _start(command: list[str], folder: Path) -> float:
         for line in server.stdout:
             reply = json.loads(line)
             if reply.get("id") == 2:
-                _checked(command, reply.get("result", {}).get("structuredContent"), "needs_response")
+                _checked(
+                    command, reply.get("result", {}).get("structuredContent"), "needs_response"
+                )
                 return perf_counter() - before
     raise WorkerFailed("everhold", f"{command} ended before it answered")
 
@@ -76,7 +89,9 @@ def _start(command: list[str], folder: Path) -> float:
 
 
 async def _rounds(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
-    """Slices of both servers in turn, every second time in reverse; the first of each only warms up."""
+    """Slices of both servers in turn, every second time in reverse; the first of each only warms
+    up.
+    """
     from mcp import Client, StdioServerParameters
 
     async with AsyncExitStack() as stack:
@@ -98,7 +113,9 @@ async def _slice(command: list[str], client: Any) -> float:
         asked = await client.call_tool("run", {"program": "advice", "args": {"topic": "tea"}})
         began = _checked(command, asked.structured_content, "needs_response")
         said = [{"query_id": began["query_id"], "response": "Warm the pot."}]
-        ended = await client.call_tool("answer", {"session_id": began["session_id"], "answers": said})
+        ended = await client.call_tool(
+            "answer", {"session_id": began["session_id"], "answers": said}
+        )
         _checked(command, ended.structured_content, "completed")
     return (perf_counter() - before) / CALLS
 

@@ -1,4 +1,6 @@
-"""A file full of paused sessions: open the runtime and answer one of them; what does their number cost?"""
+"""A file full of paused sessions: open the runtime and answer one of them; what does their number
+cost?
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,16 +21,23 @@ def measure(stage: Stage) -> Iterator[Figure]:
     sizes = (stage.scale.few_parked, stage.scale.parked)
     (few, few_ids), (many, many_ids) = [_park(stage, sessions) for sessions in sizes]
     yield Figure.of("paused.everhold.bytes_per_session", "B", [bytes_of(many) / stage.scale.parked])
-    small, large = [], []
+    small = []
+    large = []
     for number in range(PROCESSES):
         turn = slice(number * WAKES, (number + 1) * WAKES)
         small.append(_wake(stage, few, few_ids[turn]))
         large.append(_wake(stage, many, many_ids[turn]))
     for name, woken in (("few", small), ("many", large)):
-        times = [(reply["open"] + reply["answer"]) * 1e3 for wake in woken for reply in wake["wakes"]]
+        times = [
+            (reply["open"] + reply["answer"]) * 1e3 for wake in woken for reply in wake["wakes"]
+        ]
         yield Figure.of(f"paused.everhold.{name}.open_and_answer_ms", "ms", times)
-        yield Figure.of(f"paused.everhold.{name}.resident_mb", "MB", [wake["megabytes"] for wake in woken])
-    growth = [most["megabytes"] - least["megabytes"] for most, least in zip(large, small, strict=True)]
+        yield Figure.of(
+            f"paused.everhold.{name}.resident_mb", "MB", [wake["megabytes"] for wake in woken]
+        )
+    growth = [
+        most["megabytes"] - least["megabytes"] for most, least in zip(large, small, strict=True)
+    ]
     yield Figure.of("paused.everhold.growth_mb", "MB", growth)
 
 
@@ -40,7 +49,9 @@ def _park(stage: Stage, sessions: int) -> tuple[Path, list[str]]:
 
 
 def _wake(stage: Stage, path: Path, sessions: list[str]) -> Reply:
-    """In a fresh process, wake these sessions, each in a runtime opened for it; then ask what it holds."""
+    """In a fresh process, wake these sessions, each in a runtime opened for it; then ask what it
+    holds.
+    """
     with stage.worker(OURS, Level.NORMAL, path) as worker:
         worker.ask("wake", session=sessions[0])
         wakes = [worker.ask("wake", session=session) for session in sessions[1:]]

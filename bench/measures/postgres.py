@@ -1,8 +1,9 @@
-"""On Postgres: durable steps per second with one, two and four worker processes, and what a turn takes, beside DBOS.
+"""On Postgres: durable steps per second with one, two and four worker processes, and what a turn
+takes, beside DBOS.
 
-Everybody's commits wait for the disk. Sessions are left in the database, so that only workers work on them; a slice
-lasts from the first step of the first worker until all sessions have ended. All sessions are alike; each has as many in
-a slice as it ends in a few seconds.
+Everybody's commits wait for the disk. Sessions are left in the database, so that only workers work
+on them; a slice lasts from the first step of the first worker until all sessions have ended. All
+sessions are alike; each has as many in a slice as it ends in a few seconds.
 """
 
 import asyncio
@@ -56,9 +57,17 @@ def measure(stage: Stage) -> Iterator[Figure]:
 
 @contextmanager
 def crew(
-    server: Server, fleet: Fleet, count: int, database: str, *, stage: Stage | None = None, last: str = ""
+    server: Server,
+    fleet: Fleet,
+    count: int,
+    database: str,
+    *,
+    stage: Stage | None = None,
+    last: str = "",
 ) -> Iterator[list[Worker]]:
-    """So many processes of a fleet, open on a database, made if it is not there; the `last` on that machine."""
+    """So many processes of a fleet, open on a database, made if it is not there; the `last` on that
+    machine.
+    """
     if not server.run("SELECT 1 FROM pg_database WHERE datname = %s", database):
         server.run(f"CREATE DATABASE {database}")
     url = f"{server.url.removesuffix('/postgres')}/{database}"
@@ -78,7 +87,9 @@ def _steps(stage: Stage, server: Server, fleets: Sequence[Fleet]) -> Iterator[Fi
     sessions = {OURS.name: stage.scale.fleet_sessions, DBOS.name: stage.scale.peer_fleet_sessions}
     with ExitStack() as stack:
         crews = {
-            fleet.name: stack.enter_context(crew(server, fleet, max(FLEETS), f"steps_{fleet.name}", stage=stage))
+            fleet.name: stack.enter_context(
+                crew(server, fleet, max(FLEETS), f"steps_{fleet.name}", stage=stage)
+            )
             for fleet in fleets
         }
         for size in FLEETS:
@@ -92,7 +103,9 @@ def _steps(stage: Stage, server: Server, fleets: Sequence[Fleet]) -> Iterator[Fi
                 yield Figure.of(f"postgres.{size}.{name}.steps_per_s", "/s", taken)
             if DBOS.name in rates:
                 pairs = zip(rates[OURS.name], rates[DBOS.name], strict=True)
-                yield Figure.of(f"postgres.{size}.over_dbos", "×", [ours / dbos for ours, dbos in pairs])
+                yield Figure.of(
+                    f"postgres.{size}.over_dbos", "×", [ours / dbos for ours, dbos in pairs]
+                )
 
 
 def _rate(workers: Sequence[Worker], sessions: int) -> float:
@@ -101,7 +114,9 @@ def _rate(workers: Sequence[Worker], sessions: int) -> float:
     for worker in workers:
         worker.tell("work")
     replies = [worker.hear() for worker in workers]
-    seconds: float = max(reply["ended"] for reply in replies) - min(reply["began"] for reply in replies)
+    seconds: float = max(reply["ended"] for reply in replies) - min(
+        reply["began"] for reply in replies
+    )
     return sessions * PAUSES / seconds
 
 
@@ -112,8 +127,13 @@ def _turns(stage: Stage, server: Server, fleet: Fleet) -> Iterator[Figure]:
             for worker in workers:
                 worker.tell("serve")
             client.ask("turns", count=5)
-            taken = [seconds * 1e3 for seconds in client.ask("turns", count=stage.scale.fleet_turns)["seconds"]]
+            taken = [
+                seconds * 1e3
+                for seconds in client.ask("turns", count=stage.scale.fleet_turns)["seconds"]
+            ]
             for worker in workers:
                 worker.process.kill()
         yield Figure.of(f"postgres.{size}.{fleet.name}.turn_ms", "ms", taken)
-        yield Figure.of(f"postgres.{size}.{fleet.name}.turn_p99_ms", "ms", [quantiles(taken, n=100)[98]])
+        yield Figure.of(
+            f"postgres.{size}.{fleet.name}.turn_p99_ms", "ms", [quantiles(taken, n=100)[98]]
+        )

@@ -15,7 +15,9 @@ def measure(stage: Stage) -> Iterator[Figure]:
     """Slices of one and of two in turn; each pair of slices has its own ratio."""
     if not stage.has_ours:
         return
-    pauses, alone, together = stage.scale.shared_pauses, [], []
+    pauses = stage.scale.shared_pauses
+    alone = []
+    together = []
     shared = stage.file("shared")
     with (
         stage.worker(OURS, Level.NORMAL) as single,
@@ -29,7 +31,9 @@ def measure(stage: Stage) -> Iterator[Figure]:
                 together.append(rates[1])
     yield Figure.of("processes.one.steps_per_s", "/s", alone)
     yield Figure.of("processes.two.steps_per_s", "/s", together)
-    yield Figure.of("processes.two_over_one", "×", [two / one for one, two in zip(alone, together, strict=True)])
+    yield Figure.of(
+        "processes.two_over_one", "×", [two / one for one, two in zip(alone, together, strict=True)]
+    )
 
 
 def _rate(workers: list[Worker], pauses: int) -> float:
@@ -37,5 +41,7 @@ def _rate(workers: list[Worker], pauses: int) -> float:
     for worker in workers:
         worker.tell("crowd", sessions=SESSIONS, pauses=pauses)
     replies = [worker.hear() for worker in workers]
-    seconds: float = max(reply["ended"] for reply in replies) - min(reply["began"] for reply in replies)
+    seconds: float = max(reply["ended"] for reply in replies) - min(
+        reply["began"] for reply in replies
+    )
     return len(workers) * SESSIONS * pauses / seconds

@@ -18,5 +18,7 @@ def measure(stage: Stage) -> Iterator[Figure]:
     with stage.worker(OURS, Level.NORMAL, path) as worker:
         first = worker.ask("wake", session=session, reopen=False)
         later = [worker.ask("wake", session=session) for _ in range(stage.scale.rounds)]
-    yield Figure.of("resume.everhold.cold_1000_ms", "ms", [reply["answer"] * 1e3 for reply in later])
+    yield Figure.of(
+        "resume.everhold.cold_1000_ms", "ms", [reply["answer"] * 1e3 for reply in later]
+    )
     yield Figure.of("resume.everhold.first_in_process_ms", "ms", [first["answer"] * 1e3])

@@ -1,4 +1,6 @@
-"""Bytes of database per step: the whole file, schema and sessions included, after its WAL is folded in."""
+"""Bytes of database per step: the whole file, schema and sessions included, after its WAL is folded
+in.
+"""
 
 from collections.abc import Iterator
 
@@ -18,5 +20,9 @@ def measure(stage: Stage) -> Iterator[Figure]:
             path = stage.file(f"size-{contender.name}")
             with stage.worker(contender.name, Level.NORMAL, path) as worker:
                 worker.ask(verb, sessions=sessions, pauses=PAUSES)
-            yield Figure.of(f"size.{contender.name}.{way}.bytes_per_step", "B", [bytes_of(path) / (sessions * PAUSES)])
+            yield Figure.of(
+                f"size.{contender.name}.{way}.bytes_per_step",
+                "B",
+                [bytes_of(path) / (sessions * PAUSES)],
+            )
             remove(path)

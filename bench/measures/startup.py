@@ -40,7 +40,9 @@ def _seconds(command: list[str]) -> float:
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise WorkerFailed("everhold", f"there is no command {Path(command[0]).name} in this environment") from None
+        raise WorkerFailed(
+            "everhold", f"there is no command {Path(command[0]).name} in this environment"
+        ) from None
     if done.returncode:
         raise WorkerFailed("everhold", done.stderr)
     return perf_counter() - before

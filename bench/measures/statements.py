@@ -1,7 +1,9 @@
-"""SQL statements on Postgres: what one turn of a conversation takes that a front accepts and a worker does.
+"""SQL statements on Postgres: what one turn of a conversation takes that a front accepts and a
+worker does.
 
-Front and worker are two runtimes in one process, each with its own connections. All they send is counted, BEGIN and
-COMMIT included. What reconciliation and chores send is counted apart: it does not depend on turns.
+Front and worker are two runtimes in one process, each with its own connections. All they send is
+counted, BEGIN and COMMIT included. What reconciliation and chores send is counted apart: it does
+not depend on turns.
 """
 
 import asyncio
@@ -20,8 +22,10 @@ from tools.postgres import Server
 
 #: How statements begin that are sent whether or not there is a turn.
 ASIDE: Final = re.compile(
-    r"(WITH clock AS MATERIALIZED \(SELECT .{0,90} AS now\) SELECT s\.id, w\.why|SELECT min\(due_at\)|WITH RECURSIVE k "
-    r"|SELECT id, host, pid|INSERT INTO \S+worker |SELECT coalesce\(sum\(count\)|SELECT \S*, ?\S*pulse)"
+    r"(WITH clock AS MATERIALIZED \(SELECT .{0,90} AS now\) SELECT s\.id, w\.why|SELECT"
+    r" min\(due_at\)|WITH RECURSIVE k "
+    r"|SELECT id, host, pid|INSERT INTO \S+worker |SELECT coalesce\(sum\(count\)|SELECT \S*,"
+    r" ?\S*pulse)"
 )
 
 clerk = everhold.Agent(name="counted", instructions="Be brief.")
@@ -50,7 +54,8 @@ class Sent:
 @contextmanager
 def counted() -> Iterator[Sent]:
     """Count what this process sends to Postgres."""
-    sent, execute = Sent(), psycopg.AsyncConnection.execute
+    sent = Sent()
+    execute = psycopg.AsyncConnection.execute
 
     async def counting(self: Any, query: Any, *values: Any, **more: Any) -> Any:
         if sent.counting:
@@ -76,7 +81,8 @@ async def turns(url: str, count: int) -> tuple[list[int], int]:
             for number in range(5):
                 await _turn(session, f"warm {number}", sent)
             sent.counts.clear()
-            taken, aside = [], 0
+            taken = []
+            aside = 0
             for number in range(count):
                 taken.append(await _turn(session, f"turn {number}", sent))
                 aside += sent.aside
@@ -85,7 +91,9 @@ async def turns(url: str, count: int) -> tuple[list[int], int]:
 
 
 async def _turn(session: Any, words: str, sent: Sent) -> int:
-    """Say something and wait until it is settled and the worker is idle again; looking at it is not counted."""
+    """Say something and wait until it is settled and the worker is idle again; looking at it is not
+    counted.
+    """
     sent.counting = True
     item = (await session.enqueue(words)).item
     while True:

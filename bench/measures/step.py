@@ -1,4 +1,6 @@
-"""One step of one session alone: an answer given, the next question durable. The heart of the table."""
+"""One step of one session alone: an answer given, the next question durable. The heart of the
+table.
+"""
 
 from collections.abc import Iterator, Mapping
 from statistics import median
@@ -40,7 +42,9 @@ def _figures(level: Level, replies: Replies) -> Iterator[Figure]:
         yield Figure.of(f"start.{at}.{name}.us", "µs", [reply["start"] * 1e6 for reply in slices])
         if FLOOR in replies and name != FLOOR:
             yield Figure.of(f"step.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR]))
-            yield Figure.of(f"life.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR], "life"))
+            yield Figure.of(
+                f"life.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR], "life")
+            )
         if OURS in replies and name not in (FLOOR, OURS):
             yield Figure.of(f"step.{at}.{name}.over_everhold", "×", ratios(slices, replies[OURS]))
     forms = [slices for name, slices in replies.items() if name.startswith("langgraph-")]

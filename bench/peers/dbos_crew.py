@@ -1,7 +1,8 @@
-"""DBOS's workers on one Postgres: workflows wait in a queue, processes take them from there and run their steps.
+"""DBOS's workers on one Postgres: workflows wait in a queue, processes take them from there and run
+their steps.
 
-Given what DBOS does not do by itself: queues that are polled every 5 ms instead of every second, and results that are
-looked for every 5 ms instead of every second.
+Given what DBOS does not do by itself: queues that are polled every 5 ms instead of every second,
+and results that are looked for every 5 ms instead of every second.
 """
 
 from importlib.metadata import version
@@ -71,7 +72,9 @@ class Fleet:
         return DBOSClient(system_database_url=self.url, application_name="bench")
 
     def work(self) -> speak.Reply:
-        """Be a worker until all workflows have ended; when the first step was made here, and when all were over."""
+        """Be a worker until all workflows have ended; when the first step was made here, and when
+        all were over.
+        """
         began.clear()
         self._launch()
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -89,7 +92,8 @@ class Fleet:
 
     def turns(self, count: int) -> speak.Reply:
         """Leave one workflow of one step at a time, and wait for its result; seconds of each."""
-        client, taken = self._client(), []
+        client = self._client()
+        taken = []
         for _ in range(count):
             before = perf_counter()
             handle = client.enqueue({"queue_name": QUEUE, "workflow_name": calls.__qualname__}, 1)

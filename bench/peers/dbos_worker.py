@@ -1,14 +1,15 @@
 """DBOS on a SQLite system database, in two forms.
 
-`step`  a workflow that calls a step per question; DBOS commits what the step returned (the answer, not the
+`step` a workflow that calls a step per question; DBOS commits what the step returned (the answer,
+not the
         question), nothing waits and nobody answers from outside: this is less work than everybody else's,
         and kept because it is DBOS at its fastest.
 `recv`  a workflow that receives its answers with `DBOS.recv`, sent from outside with `DBOS.send`; a question
         is not stored. This is the pause.
 
-Given what DBOS does not do by itself: WAL (faster than its default, the rollback journal), and a listener
-that polls every 5 ms instead of every second (1 and 20 ms made no visible difference).
-"""
+Given what DBOS does not do by itself: WAL (faster than its default, the rollback journal), and a
+listener that polls every 5 ms instead of every second (1 and 20 ms made no visible difference).
+"""  # noqa: E501
 
 import queue
 from collections.abc import Callable
@@ -36,7 +37,8 @@ def ask(prompt: str) -> str:
 @DBOS.workflow()
 def stepping(pauses: int) -> dict[str, Any]:
     """Say what it got and how long each step took: only the workflow itself can know."""
-    total, times = 0, []
+    total = 0
+    times = []
     for n in range(pauses):
         before = perf_counter()
         total += len(ask(work.PROMPTS[n % 1000]))
@@ -79,7 +81,10 @@ def recv_session(pauses: int) -> tuple[float, list[float]]:
     return marks[0] - before, [later - sooner for sooner, later in pairwise(marks)]
 
 
-FORMS: dict[str, Callable[[int], tuple[float, list[float]]]] = {"step": step_session, "recv": recv_session}
+FORMS: dict[str, Callable[[int], tuple[float, list[float]]]] = {
+    "step": step_session,
+    "recv": recv_session,
+}
 
 
 def crowd(sessions: int, pauses: int) -> speak.Reply:
@@ -92,7 +97,9 @@ def crowd(sessions: int, pauses: int) -> speak.Reply:
 
 
 def keep_level(level: work.Level) -> None:
-    """Set the level on every connection that DBOS opens from now on, and note what SQLite says of it."""
+    """Set the level on every connection that DBOS opens from now on, and note what SQLite says of
+    it.
+    """
 
     @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
     def connected(connection: Any, _record: Any) -> None:
@@ -117,12 +124,18 @@ def main() -> None:
         )
         DBOS.launch()
         forms[0](1)
-        return {"versions": {"dbos": version("dbos")}, "synchronous": said.pop() if len(said) == 1 else None}
+        return {
+            "versions": {"dbos": version("dbos")},
+            "synchronous": said.pop() if len(said) == 1 else None,
+        }
 
     def sequence(sessions: int, pauses: int) -> speak.Reply:
         lives = [forms[0](pauses) for _ in range(sessions)]
         stepped = sum(sum(times) for _, times in lives)
-        return {"start": sum(start for start, _ in lives) / sessions, "step": stepped / (sessions * pauses)}
+        return {
+            "start": sum(start for start, _ in lives) / sessions,
+            "step": stepped / (sessions * pauses),
+        }
 
     def length(pauses: int) -> speak.Reply:
         return work.early_and_late(forms[0](pauses)[1])
@@ -131,7 +144,9 @@ def main() -> None:
         DBOS.destroy()
         return {}
 
-    speak.serve({"open": open, "sequence": sequence, "length": length, "crowd": crowd, "close": close})
+    speak.serve(
+        {"open": open, "sequence": sequence, "length": length, "crowd": crowd, "close": close}
+    )
 
 
 if __name__ == "__main__":

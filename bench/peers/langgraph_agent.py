@@ -1,4 +1,6 @@
-"""LangGraph holds the conversation of bench/measures/agents.py: one node that asks the model, and its SQLite saver."""
+"""LangGraph holds the conversation of bench/measures/agents.py: one node that asks the model, and
+its SQLite saver.
+"""
 
 import json
 import os
@@ -13,7 +15,9 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 
 def main(given: dict[str, Any]) -> dict[int, tuple[list[float], float]]:
-    path, said, answer = given["path"], given["said"], given["answer"]
+    path = given["path"]
+    said = given["said"]
+    answer = given["answer"]
     connection = sqlite3.connect(path, check_same_thread=False)
     saver = SqliteSaver(connection)
     saver.setup()
@@ -27,9 +31,12 @@ def main(given: dict[str, Any]) -> dict[int, tuple[list[float], float]]:
     for turn in given["turns"]:
         config: Any = {"configurable": {"thread_id": f"at-{turn}"}}
         before = max(turn - given["around"] // 2, 0)
-        messages = [message for _ in range(before) for message in (HumanMessage(said), AIMessage(answer))]
+        messages = [
+            message for _ in range(before) for message in (HumanMessage(said), AIMessage(answer))
+        ]
         app.update_state(config, {"messages": messages}, as_node="model")
-        began_with, took = size(path, connection), []
+        began_with = size(path, connection)
+        took = []
         for _ in range(given["around"]):
             began = time.perf_counter()
             app.invoke({"messages": [HumanMessage(said)]}, config)

@@ -1,12 +1,13 @@
 """LangGraph: `interrupt()`, resumed with `Command(resume=...)`, in three forms.
 
-`loop`      one node that asks in a loop, `durability="exit"`.
-`function`  the same loop in the functional API, `durability="exit"`.
-`visit`     one question per visit of a node, the answers kept in the graph's state, the default durability.
+`loop` one node that asks in a loop, `durability="exit"`. `function` the same loop in the functional
+API, `durability="exit"`. `visit` one question per visit of a node, the answers kept in the graph's
+state, the default durability.
 
-Which is the fastest differs with the level and the machine, so it is measured and not assumed. `exit` is no
-less durable than the other modes here, because each `invoke` ends at the next interrupt and returns after its
-writes are committed; `open` proves it by playing a session with a new connection for each step.
+Which is the fastest differs with the level and the machine, so it is measured and not assumed.
+`exit` is no less durable than the other modes here, because each `invoke` ends at the next
+interrupt and returns after its writes are committed; `open` proves it by playing a session with a
+new connection for each step.
 """
 
 import operator
@@ -66,7 +67,11 @@ def visit(saver: Saver) -> Any:
 
 
 FORMS = {"loop": loop, "function": function, "visit": visit}
-MODES: dict[str, dict[str, str]] = {"loop": {"durability": "exit"}, "function": {"durability": "exit"}, "visit": {}}
+MODES: dict[str, dict[str, str]] = {
+    "loop": {"durability": "exit"},
+    "function": {"durability": "exit"},
+    "visit": {},
+}
 
 
 def connect(path: str, level: work.Level) -> sqlite3.Connection:
@@ -86,12 +91,15 @@ class LangGraph:
     """The player; `threads` numbers the sessions of one database."""
 
     def __init__(self, form: str, saver: Saver, threads: Iterator[int]) -> None:
-        self.graph, self.mode = FORMS[form](saver), MODES[form]
+        self.graph = FORMS[form](saver)
+        self.mode = MODES[form]
         self.threads = threads
 
     def start(self, pauses: int) -> Session:
         session = Session(next(self.threads))
-        session.value = self.graph.invoke({"pauses": pauses, "answers": []}, session.config, **self.mode)
+        session.value = self.graph.invoke(
+            {"pauses": pauses, "answers": []}, session.config, **self.mode
+        )
         return session
 
     def answer(self, session: Session, value: str) -> None:
@@ -102,7 +110,9 @@ class LangGraph:
 
 
 def prove_durable(form: str, path: str, level: work.Level, threads: Iterator[int]) -> None:
-    """Play a session with a new connection for each step: it ends right only if each step was committed."""
+    """Play a session with a new connection for each step: it ends right only if each step was
+    committed.
+    """
     session: Session | None = None
     for _ in range(4):
         connection = connect(path, level)
@@ -121,7 +131,8 @@ def main() -> None:
     connections: list[sqlite3.Connection] = []
 
     def open(level: str, path: str, form: str) -> speak.Reply:
-        threads, wanted = count(), work.Level(level)
+        threads = count()
+        wanted = work.Level(level)
         versions = {name: version(name) for name in ("langgraph", "langgraph-checkpoint-sqlite")}
         if wanted is work.Level.MEMORY:
             played.append(LangGraph(form, InMemorySaver(), threads))
@@ -129,7 +140,8 @@ def main() -> None:
         prove_durable(form, path, wanted, threads)
         connections.append(connect(path, wanted))
         played.append(LangGraph(form, SqliteSaver(connections[-1]), threads))
-        player.sequence(played[-1], sessions=1, pauses=1)  # the saver sets itself up at its first use
+        # the saver sets itself up at its first use
+        player.sequence(played[-1], sessions=1, pauses=1)
         said = connections[-1].execute("PRAGMA synchronous").fetchone()[0]
         return {"versions": versions, "synchronous": said}
 

@@ -1,4 +1,6 @@
-"""Pydantic AI holds the conversation of bench/measures/agents.py: history in memory, each turn appended to SQLite."""
+"""Pydantic AI holds the conversation of bench/measures/agents.py: history in memory, each turn
+appended to SQLite.
+"""
 
 import asyncio
 import json
@@ -18,7 +20,10 @@ COUNTED = RequestUsage(input_tokens=1, output_tokens=1)
 
 
 async def main(given: dict[str, Any]) -> dict[int, tuple[list[float], float]]:
-    path, said, answer, around = given["path"], given["said"], given["answer"], given["around"]
+    path = given["path"]
+    said = given["said"]
+    answer = given["answer"]
+    around = given["around"]
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")

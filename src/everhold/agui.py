@@ -5,8 +5,9 @@
         for line in told.of(event):
             yield f"data: {dumps(line)}\\n\\n"
 
-A turn is a run, a question to a model is a step. What AG-UI has no word for is a custom event `everhold.<kind>`. Words
-that were streamed are not told again when the message is a fact; a message that was not streamed is told whole.
+A turn is a run, a question to a model is a step. What AG-UI has no word for is a custom event
+`everhold.<kind>`. Words that were streamed are not told again when the message is a fact; a message
+that was not streamed is told whole.
 """
 
 from __future__ import annotations
@@ -83,15 +84,25 @@ class AgUi:
         name = f"{event.query}.{event.part}" + (f".{again}" if again else "")
         match event.kind:
             case EventKind.TEXT:
-                begin: list[Line] = [{"type": "TEXT_MESSAGE_START", "messageId": name, "role": "assistant"}]
-                piece: Line = {"type": "TEXT_MESSAGE_CONTENT", "messageId": name, "delta": event.text}
+                begin: list[Line] = [
+                    {"type": "TEXT_MESSAGE_START", "messageId": name, "role": "assistant"}
+                ]
+                piece: Line = {
+                    "type": "TEXT_MESSAGE_CONTENT",
+                    "messageId": name,
+                    "delta": event.text,
+                }
                 return begin, piece, [{"type": "TEXT_MESSAGE_END", "messageId": name}]
             case EventKind.THINKING:
                 begin = [
                     {"type": "REASONING_START", "messageId": name},
                     {"type": "REASONING_MESSAGE_START", "messageId": name, "role": "reasoning"},
                 ]
-                piece = {"type": "REASONING_MESSAGE_CONTENT", "messageId": name, "delta": event.text}
+                piece = {
+                    "type": "REASONING_MESSAGE_CONTENT",
+                    "messageId": name,
+                    "delta": event.text,
+                }
                 end: list[Line] = [
                     {"type": "REASONING_MESSAGE_END", "messageId": name},
                     {"type": "REASONING_END", "messageId": name},
@@ -139,7 +150,11 @@ class AgUi:
             case TurnAborted(plugin, reason):
                 yield {"type": "RUN_ERROR", "message": f"{plugin}: {reason}", "code": "aborted"}
             case MaxTurns(limit):
-                yield {"type": "RUN_ERROR", "message": f"the model called tools {limit} times", "code": "max_turns"}
+                yield {
+                    "type": "RUN_ERROR",
+                    "message": f"the model called tools {limit} times",
+                    "code": "max_turns",
+                }
             case TurnCancelled():
                 yield {**done, "outcome": {"type": "cancelled"}}
             case Answered(value) if value is not None:
@@ -168,7 +183,10 @@ def _messages(name: str, role: str, content: JSON) -> Iterator[JSON]:
                     "content": _words(block.get("content")),
                 }
         return
-    told: dict[str, JSON] = {"id": name, "role": role if role in ("user", "assistant", "system") else "user"}
+    told: dict[str, JSON] = {
+        "id": name,
+        "role": role if role in ("user", "assistant", "system") else "user",
+    }
     told["content"] = text(content)
     calls = [_call(block) for block in blocks(content) if block.get("type") == "tool_use"]
     yield {**told, "toolCalls": calls} if calls else told
@@ -188,8 +206,16 @@ def _whole(node: Node) -> Iterator[Line]:
         yield {"type": "TEXT_MESSAGE_END", "messageId": node.id}
     for block in blocks(node.content):
         if block.get("type") == "tool_use":
-            yield {"type": "TOOL_CALL_START", "toolCallId": block["id"], "toolCallName": block["name"]}
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": block["id"], "delta": _json(block.get("input", {}))}
+            yield {
+                "type": "TOOL_CALL_START",
+                "toolCallId": block["id"],
+                "toolCallName": block["name"],
+            }
+            yield {
+                "type": "TOOL_CALL_ARGS",
+                "toolCallId": block["id"],
+                "delta": _json(block.get("input", {})),
+            }
             yield {"type": "TOOL_CALL_END", "toolCallId": block["id"]}
 
 

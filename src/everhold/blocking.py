@@ -1,7 +1,8 @@
-"""The blocking face: the verbs of `Runtime` for code that is not async, also inside a running loop (a notebook).
+"""The blocking face: the verbs of `Runtime` for code that is not async, also inside a running loop
+(a notebook).
 
-A loop of our own runs in a thread; each verb is handed to it and waited for. The class is written from `Runtime`
-by tools/blocking.py, and a test compares their verbs.
+A loop of our own runs in a thread; each verb is handed to it and waited for. The class is written
+from `Runtime` by tools/blocking.py, and a test compares their verbs.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class BlockingRuntime(BlockingTimetable):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -99,14 +103,18 @@ class BlockingRuntime(BlockingTimetable):
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._thread is None:
             work.close()
-            raise RuntimeError("this runtime is not open; use `with everhold.open_blocking(…) as runtime:`")
+            raise RuntimeError(
+                "this runtime is not open; use `with everhold.open_blocking(…) as runtime:`"
+            )
         return self._thread.wait(work)
 
     @property
     def database(self) -> str:
         return self._runtime.database
 
-    def session(self, agent: Agent, id: str, *, residency: str = "all", again: bool = False) -> BlockingSession:
+    def session(
+        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
+    ) -> BlockingSession:
         """The conversation of this id with an agent; one that was not begun yet begins."""
         session = self._wait(self._runtime.session(agent, id, residency=residency, again=again))
         return BlockingSession(session, self._wait)
@@ -130,7 +138,14 @@ class BlockingRuntime(BlockingTimetable):
         """Run a program to its end and return what it returns."""
         return self._wait(
             self._runtime.run(
-                call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait, again=again
+                call,
+                key=key,
+                title=title,
+                labels=labels,
+                metadata=metadata,
+                budget=budget,
+                wait=wait,
+                again=again,
             )
         )
 
@@ -177,9 +192,13 @@ class BlockingRuntime(BlockingTimetable):
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Answer a question, with a value or with an error; `question` is an open query, or a session's id."""
+        """Answer a question, with a value or with an error; `question` is an open query, or a
+        session's id.
+        """
         return self._wait(
-            self._runtime.answer(question, value, query_id=query_id, error=error, usage=usage, by=by, wait=wait)
+            self._runtime.answer(
+                question, value, query_id=query_id, error=error, usage=usage, by=by, wait=wait
+            )
         )
 
     def answer_many(
@@ -193,7 +212,9 @@ class BlockingRuntime(BlockingTimetable):
         """Answer several questions at once, by query id: all are taken, or none."""
         return self._wait(self._runtime.answer_many(session_id, answers, by=by, wait=wait))
 
-    def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
+    def signal(
+        self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None
+    ) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
         return self._wait(self._runtime.signal(session_id, name, value, wait=wait))
 
@@ -205,8 +226,12 @@ class BlockingRuntime(BlockingTimetable):
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
         return self._wait(self._runtime.wait(session_id, timeout))
 
-    def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
-        """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
+    def inbox(
+        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
+    ) -> list[OpenQuery]:
+        """The open questions of all sessions, oldest first; that a conversation can be told
+        something is none.
+        """
         return self._wait(self._runtime.inbox(kind=kind, to=to, limit=limit))
 
     def sessions(
@@ -222,7 +247,9 @@ class BlockingRuntime(BlockingTimetable):
         limit: int = 100,
         after: str | None = None,
     ) -> list[Info]:
-        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last id seen."""
+        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the
+        last id seen.
+        """
         return self._wait(
             self._runtime.sessions(
                 state=state,
@@ -260,7 +287,14 @@ class BlockingRuntime(BlockingTimetable):
         """A new session that shares this one's steps up to `at` (its last one, by default)."""
         return self._wait(
             self._runtime.fork(
-                session_id, at=at, answer=answer, query_id=query_id, key=key, title=title, wait=wait, again=again
+                session_id,
+                at=at,
+                answer=answer,
+                query_id=query_id,
+                key=key,
+                title=title,
+                wait=wait,
+                again=again,
             )
         )
 
@@ -289,23 +323,33 @@ class BlockingRuntime(BlockingTimetable):
         return self._wait(self._runtime.complete(session_id, key, value, error=error, by=by))
 
     def explain(self, session_id: str) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
+        without effects.
+        """
         return self._wait(self._runtime.explain(session_id))
 
     def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
-        """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much."""
+        """Forget what has ended in the intake of a session, or of all, and is so many seconds
+        old; returns how much.
+        """
         return self._wait(self._runtime.vacuum(session_id, older_than=older_than))
 
     def find(self, name: str) -> SessionId:
-        """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
+        """The session that is meant by its id, by the beginning of it, by its key, or by
+        "@last", the newest.
+        """
         return self._wait(self._runtime.find(name))
 
     def steps(self, session_id: str) -> list[Step]:
-        """The journal of a session: each step with what was handed to the program and what it asked in return."""
+        """The journal of a session: each step with what was handed to the program and what it
+        asked in return.
+        """
         return self._wait(self._runtime.steps(session_id))
 
     def transcript(self, session_id: str) -> list[dict[str, JSON]]:
-        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where there is none)."""
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null
+        where there is none).
+        """
         return self._wait(self._runtime.transcript(session_id))
 
     def snapshot(
@@ -316,10 +360,15 @@ class BlockingRuntime(BlockingTimetable):
         include_history: bool = False,
         limit: int = 100,
     ) -> dict[str, JSON]:
-        """A session at this moment as plain JSON; without an id, those that live and then those that have ended."""
+        """A session at this moment as plain JSON; without an id, those that live and then those
+        that have ended.
+        """
         return self._wait(
             self._runtime.snapshot(
-                session_id, pending_filter=pending_filter, include_history=include_history, limit=limit
+                session_id,
+                pending_filter=pending_filter,
+                include_history=include_history,
+                limit=limit,
             )
         )
 
@@ -349,7 +398,9 @@ class BlockingRuntime(BlockingTimetable):
             )
         )
 
-    def import_(self, file: File, *, existing: str = "refuse", progress: Progress | None = None) -> Imported:
+    def import_(
+        self, file: File, *, existing: str = "refuse", progress: Progress | None = None
+    ) -> Imported:
         """Take in the sessions of an exported file; they go on here."""
         return self._wait(self._runtime.import_(file, existing=existing, progress=progress))
 
@@ -363,9 +414,13 @@ class BlockingRuntime(BlockingTimetable):
         labels: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed."""
+        """Replay sessions under the code on disk, in a fresh process, without effects; nothing
+        is changed.
+        """
         return self._wait(
-            self._runtime.check(sessions, file=file, state=state, program=program, labels=labels, progress=progress)
+            self._runtime.check(
+                sessions, file=file, state=state, program=program, labels=labels, progress=progress
+            )
         )
 
     def sweep(
@@ -381,7 +436,9 @@ class BlockingRuntime(BlockingTimetable):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> Swept:
-        """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise)."""
+        """Delete sessions that have ended (completed or cancelled, unless `states` says
+        otherwise).
+        """
         return self._wait(
             self._runtime.sweep(
                 states,
@@ -397,7 +454,9 @@ class BlockingRuntime(BlockingTimetable):
         )
 
     def reclaim(self) -> Reclaimed:
-        """Remove what no session can read any more, such as bytes that a crash left behind; says what was removed."""
+        """Remove what no session can read any more, such as bytes that a crash left behind; says
+        what was removed.
+        """
         return self._wait(self._runtime.reclaim())
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
@@ -405,7 +464,9 @@ class BlockingRuntime(BlockingTimetable):
         return self._wait(self._runtime.verify(progress))
 
     def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
-        """What people were told, or are going to be, in the order asked; of all sessions, or of one."""
+        """What people were told, or are going to be, in the order asked; of all sessions, or of
+        one.
+        """
         return self._wait(self._runtime.outbox(session_id, teller=teller))
 
     def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
@@ -460,9 +521,11 @@ def run(
     again: bool = False,
     durability: str = "mixed",
 ) -> R:
-    """Run a program to its end and return what it returns; run it again with the same `key` and it goes on.
+    """Run a program to its end and return what it returns; run it again with the same `key` and it
+    goes on.
 
-    If the session with this `key` was deleted, it raises `KeyDeleted`; with `again`, a new session begins.
+    If the session with this `key` was deleted, it raises `KeyDeleted`; with `again`, a new session
+    begins.
 
     Raises `Waiting` when somebody outside has to answer, `Failed`, or `Cancelled`.
     """
@@ -470,7 +533,14 @@ def run(
     try:
         with open_blocking(database, llm=llm, durability=durability) as runtime:
             return runtime.run(
-                call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait, again=again
+                call,
+                key=key,
+                title=title,
+                labels=labels,
+                metadata=metadata,
+                budget=budget,
+                wait=wait,
+                again=again,
             )
     except EverholdError as error:
         _show_plainly()
@@ -480,12 +550,16 @@ def run(
 
 
 def _show_plainly() -> None:
-    """Let an error of ours that nobody catches end a script with its sentence instead of a traceback."""
+    """Let an error of ours that nobody catches end a script with its sentence instead of a
+    traceback.
+    """
     if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
         sys.excepthook = _excepthook
 
 
-def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _excepthook(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     if isinstance(error, Waiting):
         count = f"{len(error.queries)} question{'' if len(error.queries) == 1 else 's'} open"
         shown = "; ".join((query.prompt or query.name) for query in error.queries[:3])

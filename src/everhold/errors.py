@@ -33,11 +33,11 @@
 
 Rules
   1. Only leaves are raised. A leaf has a `code`; a branch has none.
-  2. A leaf's constructor takes facts and writes the sentence itself, so that the same failure reads the same
-     everywhere.
+  2. A leaf's constructor takes facts and writes the sentence itself, so that the same failure reads
+     the same everywhere.
   3. `code` is part of the wire contract and never changes; the sentence may.
   4. Nothing here knows of HTTP, MCP or exit codes: `wire.py` does.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class UnknownQuery(UsageError):
 
     def __init__(self, session_id: str, query_id: str) -> None:
         super().__init__(f"session {session_id!r} never asked {query_id!r}")
-        self.session_id, self.query_id = session_id, query_id
+        self.session_id = session_id
+        self.query_id = query_id
 
 
 class NoOpenQuery(UsageError):
@@ -99,7 +100,8 @@ class NoOpenQuery(UsageError):
 
     def __init__(self, session_id: str, state: str) -> None:
         super().__init__(f"session {session_id!r} is {state} and has no open question")
-        self.session_id, self.state = session_id, state
+        self.session_id = session_id
+        self.state = state
 
 
 class ManyOpenQueries(UsageError):
@@ -108,8 +110,11 @@ class ManyOpenQueries(UsageError):
 
     def __init__(self, session_id: str, query_ids: list[str]) -> None:
         shown = ", ".join(query_ids[:5]) + ("…" if len(query_ids) > 5 else "")
-        super().__init__(f"session {session_id!r} has {len(query_ids)} open questions ({shown}); say which")
-        self.session_id, self.query_ids = session_id, query_ids
+        super().__init__(
+            f"session {session_id!r} has {len(query_ids)} open questions ({shown}); say which"
+        )
+        self.session_id = session_id
+        self.query_ids = query_ids
 
 
 class AnswerRefused(UsageError):
@@ -119,7 +124,9 @@ class AnswerRefused(UsageError):
     def __init__(self, path: str, expected: str, got: str, query_id: str = "") -> None:
         to = f" to {query_id}" if query_id else ""
         super().__init__(f"the answer{to} does not fit: {path} should be {expected}, got {got}")
-        self.path, self.expected, self.got = path, expected, got
+        self.path = path
+        self.expected = expected
+        self.got = got
 
 
 class BadValue(UsageError):
@@ -128,16 +135,20 @@ class BadValue(UsageError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} cannot be stored as JSON: {reason}")
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
 
 class BadSchema(UsageError):
     code = "bad_schema"
-    hint = "Use a type that JSON Schema can describe, or a schema of the keywords that ADR 0002 lists."
+    hint = (
+        "Use a type that JSON Schema can describe, or a schema of the keywords that ADR 0002 lists."
+    )
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path} cannot be checked: {reason}")
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
 
 class BadArguments(UsageError):
@@ -145,7 +156,8 @@ class BadArguments(UsageError):
 
     def __init__(self, program: str, reason: str) -> None:
         super().__init__(f"{program!r} cannot be called like this: {reason}")
-        self.program, self.reason = program, reason
+        self.program = program
+        self.reason = reason
 
 
 class BadRequest(UsageError):
@@ -154,7 +166,8 @@ class BadRequest(UsageError):
 
     def __init__(self, tool: str, reason: str) -> None:
         super().__init__(f"the tool {tool!r} cannot be used like this: {reason}")
-        self.tool, self.reason = tool, reason
+        self.tool = tool
+        self.reason = reason
 
 
 class BadSetting(UsageError):
@@ -162,7 +175,8 @@ class BadSetting(UsageError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"setting {name}: {reason}")
-        self.name, self.reason = name, reason
+        self.name = name
+        self.reason = reason
 
 
 class KeyConflict(UsageError):
@@ -172,19 +186,23 @@ class KeyConflict(UsageError):
     def __init__(self, key: str, session_id: str, what: str = "") -> None:
         started = f", which was started with other {what}" if what else ""
         super().__init__(f"key {key!r} belongs to session {session_id!r}{started}")
-        self.key, self.session_id, self.what = key, session_id, what
+        self.key = key
+        self.session_id = session_id
+        self.what = what
         self.hint = self.hint if what else "Use another key."
 
 
 class KeyDeleted(UsageError):
     code = "key_deleted"
     hint = (
-        "Nothing was started. Use another key; or, if a new session is meant: again=True, on the command line --again."
+        "Nothing was started. Use another key; or, if a new session is meant: again=True, on"
+        " the command line --again."
     )
 
     def __init__(self, key: str, session_id: str) -> None:
         super().__init__(f"key {key!r} belonged to session {session_id!r}, which was deleted")
-        self.key, self.session_id = key, session_id
+        self.key = key
+        self.session_id = session_id
 
 
 class SessionExists(UsageError):
@@ -193,7 +211,8 @@ class SessionExists(UsageError):
 
     def __init__(self, session_id: str, where: str) -> None:
         super().__init__(f"session {session_id!r} is in {where} already")
-        self.session_id, self.where = session_id, where
+        self.session_id = session_id
+        self.where = where
 
 
 class BadId(UsageError):
@@ -201,7 +220,8 @@ class BadId(UsageError):
 
     def __init__(self, given: str, reason: str) -> None:
         super().__init__(f"{given!r} is not an id: {reason}")
-        self.given, self.reason = given, reason
+        self.given = given
+        self.reason = reason
 
 
 class BadStep(UsageError):
@@ -210,7 +230,9 @@ class BadStep(UsageError):
 
     def __init__(self, session_id: str, step: int, reason: str, hint: str = "") -> None:
         super().__init__(f"step {step} of session {session_id!r}: {reason}")
-        self.session_id, self.step, self.reason = session_id, step, reason
+        self.session_id = session_id
+        self.step = step
+        self.reason = reason
         if hint:
             self.hint = hint
 
@@ -229,7 +251,8 @@ class UnknownAttachment(UsageError):
 
     def __init__(self, session_id: str, attachment_id: str) -> None:
         super().__init__(f"session {session_id!r} keeps no attachment {attachment_id!r}")
-        self.session_id, self.attachment_id = session_id, attachment_id
+        self.session_id = session_id
+        self.attachment_id = attachment_id
 
 
 class ToolClash(UsageError):
@@ -255,8 +278,12 @@ class UnknownProgram(UsageError):
 
     def __init__(self, name: str, reason: str = "", hint: str = "") -> None:
         super().__init__(f"no program {name!r} here" + (f": {reason}" if reason else ""))
-        self.name, self.reason = name, reason
-        self.hint = hint or "Name it as module:function, path/file.py:function, or list its module in everhold.toml."
+        self.name = name
+        self.reason = reason
+        self.hint = hint or (
+            "Name it as module:function, path/file.py:function, or list its module in"
+            " everhold.toml."
+        )
 
 
 class UnknownPlugin(UsageError):
@@ -265,7 +292,10 @@ class UnknownPlugin(UsageError):
     def __init__(self, name: str, names: list[str]) -> None:
         super().__init__(f"no plugin {name!r} is installed")
         self.name = name
-        self.hint = f"Installed are: {', '.join(names) or 'none'}. Install its package, or give the plugin itself."
+        self.hint = (
+            f"Installed are: {', '.join(names) or 'none'}. Install its package, or give"
+            " the plugin itself."
+        )
 
 
 class NotAProgram(UsageError):
@@ -274,7 +304,8 @@ class NotAProgram(UsageError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name!r} is not a program: {reason}")
-        self.name, self.reason = name, reason
+        self.name = name
+        self.reason = reason
 
 
 class MissingExtra(UsageError):
@@ -288,11 +319,19 @@ class MissingExtra(UsageError):
 
 class ProviderMismatch(UsageError):
     code = "provider_mismatch"
-    hint = "Name a model of a provider that may be asked here, or let whoever opens the runtime allow this one."
+    hint = (
+        "Name a model of a provider that may be asked here, or let whoever opens the runtime"
+        " allow this one."
+    )
 
     def __init__(self, session_id: str, expected: str, actual: str) -> None:
-        super().__init__(f"session {session_id!r} asks for a model of {actual}; here only {expected} may be asked")
-        self.session_id, self.expected, self.actual = session_id, expected, actual
+        super().__init__(
+            f"session {session_id!r} asks for a model of {actual}; here only {expected} may be"
+            " asked"
+        )
+        self.session_id = session_id
+        self.expected = expected
+        self.actual = actual
 
 
 class ProviderUnconfigured(UsageError):
@@ -300,7 +339,9 @@ class ProviderUnconfigured(UsageError):
 
     def __init__(self, provider: str, reason: str, hint: str) -> None:
         super().__init__(f"{provider} cannot be asked: {reason}")
-        self.provider, self.reason, self.hint = provider, reason, hint
+        self.provider = provider
+        self.reason = reason
+        self.hint = hint
 
 
 class BadExport(UsageError):
@@ -308,7 +349,8 @@ class BadExport(UsageError):
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where} cannot be read as exported sessions: {reason}")
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
 
 
 class BadHostFile(UsageError):
@@ -316,9 +358,11 @@ class BadHostFile(UsageError):
 
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
         super().__init__(f"{where} cannot be edited: {reason}")
-        self.where, self.reason = where, reason
-        self.hint = (
-            hint or "Nothing was changed. Mend the file, or write it yourself: --print shows what belongs there."
+        self.where = where
+        self.reason = reason
+        self.hint = hint or (
+            "Nothing was changed. Mend the file, or write it yourself: --print shows what"
+            " belongs there."
         )
 
 
@@ -334,10 +378,15 @@ class PackageTooLarge(UsageError):
     code = "package_too_large"
 
     def __init__(self, source: str, size: str, limit: str) -> None:
-        super().__init__(f"what {source} would install takes {size}; more than {limit} is not installed unasked")
-        self.source, self.size, self.limit = source, size, limit
+        super().__init__(
+            f"what {source} would install takes {size}; more than {limit} is not installed unasked"
+        )
+        self.source = source
+        self.size = size
+        self.limit = limit
         self.hint = (
-            "Nothing was installed. If the user wants it: everhold pkg install --max-size SIZE SOURCE,"
+            "Nothing was installed. If the user wants it: everhold pkg install --max-size SIZE"
+            " SOURCE,"
             " or max_package under [lua] in the settings."
         )
 
@@ -348,7 +397,8 @@ class BadPackageFile(UsageError):
 
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
         super().__init__(f"{where}: {reason}")
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
         self.hint = hint or self.hint
 
 
@@ -357,16 +407,21 @@ class NotAnAgent(UsageError):
 
     def __init__(self, name: str, hint: str) -> None:
         super().__init__(f"{name!r} is a program, and no agent")
-        self.name, self.hint = name, hint
+        self.name = name
+        self.hint = hint
 
 
 class BadSkill(UsageError):
     code = "bad_skill"
-    hint = "A skill is a folder with a SKILL.md that begins with its name and description between two lines of ---."
+    hint = (
+        "A skill is a folder with a SKILL.md that begins with its name and description"
+        " between two lines of ---."
+    )
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where} is no skill: {reason}")
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
 
 
 class CodeExecutionUnavailable(UsageError):
@@ -375,21 +430,31 @@ class CodeExecutionUnavailable(UsageError):
     def __init__(self, language: str, languages: list[str]) -> None:
         super().__init__(f"nothing here runs code in {language!r}")
         self.language = language
-        self.hint = f"What runs here: {', '.join(languages) or 'nothing'}. Give the agent an executor: Agent(code=[…])."
+        self.hint = (
+            f"What runs here: {', '.join(languages) or 'nothing'}. Give the agent an"
+            " executor: Agent(code=[…])."
+        )
 
 
 class BadSchedule(UsageError):
     code = "bad_schedule"
-    hint = "Say when in five fields (minute hour day month weekday), such as '0 3 * * 1-5', or by a time or a pause."
+    hint = (
+        "Say when in five fields (minute hour day month weekday), such as '0 3 * * 1-5', or"
+        " by a time or a pause."
+    )
 
     def __init__(self, when: str, reason: str) -> None:
         super().__init__(f"{when!r} is no schedule: {reason}")
-        self.when, self.reason = when, reason
+        self.when = when
+        self.reason = reason
 
 
 class UnknownTimezone(UsageError):
     code = "unknown_timezone"
-    hint = "Name it as the tz database does: Europe/Berlin, or UTC. On Windows, `pip install tzdata` brings them."
+    hint = (
+        "Name it as the tz database does: Europe/Berlin, or UTC. On Windows, `pip install"
+        " tzdata` brings them."
+    )
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no timezone {name!r} here")
@@ -411,7 +476,8 @@ class UnknownTrigger(UsageError):
 
     def __init__(self, event: str, name: str) -> None:
         super().__init__(f"nothing called {name!r} is triggered by {event!r}")
-        self.event, self.name = event, name
+        self.event = event
+        self.name = name
 
 
 class UnknownHandover(UsageError):
@@ -429,7 +495,8 @@ class EventConflict(UsageError):
 
     def __init__(self, event: str, key: str) -> None:
         super().__init__(f"{event!r} was emitted before with the key {key!r} and another payload")
-        self.event, self.key = event, key
+        self.event = event
+        self.key = key
 
 
 class InputConflict(UsageError):
@@ -437,8 +504,13 @@ class InputConflict(UsageError):
     hint = "Use another key, or say the same again; what was taken first stands."
 
     def __init__(self, key: str, session_id: str, input_id: str) -> None:
-        super().__init__(f"key {key!r} of session {session_id!r} belongs to {input_id!r}, which says something else")
-        self.key, self.session_id, self.input_id = key, session_id, input_id
+        super().__init__(
+            f"key {key!r} of session {session_id!r} belongs to {input_id!r}, which says"
+            " something else"
+        )
+        self.key = key
+        self.session_id = session_id
+        self.input_id = input_id
 
 
 class UnknownInput(UsageError):
@@ -447,12 +519,16 @@ class UnknownInput(UsageError):
 
     def __init__(self, session_id: str, name: str) -> None:
         super().__init__(f"nothing of the name {name!r} was ever sent to session {session_id!r}")
-        self.session_id, self.name = session_id, name
+        self.session_id = session_id
+        self.name = name
 
 
 class BadSignature(UsageError):
     code = "bad_signature"
-    hint = "Drop the message: it is too old, was changed on its way, or was signed with another secret."
+    hint = (
+        "Drop the message: it is too old, was changed on its way, or was signed with another"
+        " secret."
+    )
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the message is not believed: {why}")
@@ -468,7 +544,8 @@ class IllegalMove(StateError):
 
     def __init__(self, state: str, event: str) -> None:
         super().__init__(f"a {state} session cannot be {event}")
-        self.state, self.event = state, event
+        self.state = state
+        self.event = event
 
 
 class AnswerConflict(StateError):
@@ -478,8 +555,11 @@ class AnswerConflict(StateError):
     def __init__(self, session_id: str, query_id: str, *, at_once: bool = False) -> None:
         has = "was given two answers at once" if at_once else "has another answer already"
         super().__init__(f"{query_id!r} of session {session_id!r} {has}")
-        self.session_id, self.query_id = session_id, query_id
-        self.hint = "Nothing was changed; give one answer to each question." if at_once else self.hint
+        self.session_id = session_id
+        self.query_id = query_id
+        self.hint = (
+            "Nothing was changed; give one answer to each question." if at_once else self.hint
+        )
 
 
 class QueryClosed(StateError):
@@ -488,7 +568,9 @@ class QueryClosed(StateError):
 
     def __init__(self, session_id: str, query_id: str, state: str) -> None:
         super().__init__(f"{query_id!r} of session {session_id!r} was {state} and takes no answer")
-        self.session_id, self.query_id, self.state = session_id, query_id, state
+        self.session_id = session_id
+        self.query_id = query_id
+        self.state = state
 
 
 class StaleTools(StateError):
@@ -497,16 +579,22 @@ class StaleTools(StateError):
 
     def __init__(self, seen: int, present: int) -> None:
         super().__init__(f"the tools are of generation {present}, and generation {seen} was seen")
-        self.seen, self.present = seen, present
+        self.seen = seen
+        self.present = present
 
 
 class TurnWaiting(StateError):
     code = "turn_waiting"
-    hint = "Answer it (everhold inbox), or stop the turn with session.cancel_turn(); then send again."
+    hint = (
+        "Answer it (everhold inbox), or stop the turn with session.cancel_turn(); then send again."
+    )
 
     def __init__(self, session_id: str, query_id: str, kind: str) -> None:
-        super().__init__(f"session {session_id!r} waits for the {kind} {query_id}, and takes no input before")
-        self.session_id, self.query_id = session_id, query_id
+        super().__init__(
+            f"session {session_id!r} waits for the {kind} {query_id}, and takes no input before"
+        )
+        self.session_id = session_id
+        self.query_id = query_id
 
 
 class SessionEnded(StateError):
@@ -515,7 +603,8 @@ class SessionEnded(StateError):
 
     def __init__(self, session_id: str, state: str, verb: str) -> None:
         super().__init__(f"session {session_id!r} is {state}; it cannot be {verb}")
-        self.session_id, self.state = session_id, state
+        self.session_id = session_id
+        self.state = state
 
 
 class StillNeeded(StateError):
@@ -523,19 +612,29 @@ class StillNeeded(StateError):
 
     def __init__(self, session_id: str, reason: str, hint: str) -> None:
         super().__init__(f"session {session_id!r} is still needed: {reason}")
-        self.session_id, self.hint = session_id, hint
+        self.session_id = session_id
+        self.hint = hint
 
 
 class Waiting(StateError):
     """The session waits for somebody outside; answer its queries and go on."""
 
     code = "waiting"
-    hint = "Answer the open questions, then run the same call with the same key, or wait for the session."
+    hint = (
+        "Answer the open questions, then run the same call with the same key, or wait for the"
+        " session."
+    )
 
-    def __init__(self, session_id: str, queries: tuple[Any, ...], until: float | None = None, more: str = "") -> None:
+    def __init__(
+        self, session_id: str, queries: tuple[Any, ...], until: float | None = None, more: str = ""
+    ) -> None:
         count = f"{len(queries)} question{'s' if len(queries) != 1 else ''} open"
-        super().__init__(f"session {session_id!r} is waiting: {count}" + (f"; {more}" if more else ""))
-        self.session_id, self.queries, self.until = session_id, queries, until
+        super().__init__(
+            f"session {session_id!r} is waiting: {count}" + (f"; {more}" if more else "")
+        )
+        self.session_id = session_id
+        self.queries = queries
+        self.until = until
         self.name = session_id  # what people call it: its key, where there is one
 
 
@@ -543,8 +642,11 @@ class Cancelled(StateError):
     code = "cancelled"
 
     def __init__(self, session_id: str, reason: str) -> None:
-        super().__init__(f"session {session_id!r} was cancelled" + (f": {reason}" if reason else ""))
-        self.session_id, self.reason = session_id, reason
+        super().__init__(
+            f"session {session_id!r} was cancelled" + (f": {reason}" if reason else "")
+        )
+        self.session_id = session_id
+        self.reason = reason
 
 
 class Failed(StateError):
@@ -553,7 +655,8 @@ class Failed(StateError):
 
     def __init__(self, session_id: str, error: str, hint: str = hint) -> None:
         super().__init__(f"session {session_id!r} failed: {error}")
-        self.session_id, self.error = session_id, error
+        self.session_id = session_id
+        self.error = error
         self.hint = hint
 
 
@@ -563,7 +666,9 @@ class Outdated(StateError):
 
     def __init__(self, what: str, wanted: int, found: int) -> None:
         super().__init__(f"{what} is at revision {found}, not {wanted}")
-        self.what, self.wanted, self.found = what, wanted, found
+        self.what = what
+        self.wanted = wanted
+        self.found = found
 
 
 class InputEnded(StateError):
@@ -571,13 +676,22 @@ class InputEnded(StateError):
     hint = "It never entered the conversation, and never will. Say it again under another key."
 
     def __init__(self, session_id: str, input_id: str, state: str, reason: str = "") -> None:
-        super().__init__(f"input {input_id!r} of session {session_id!r} is {state}" + (f": {reason}" if reason else ""))
-        self.session_id, self.input_id, self.state, self.reason = session_id, input_id, state, reason
+        super().__init__(
+            f"input {input_id!r} of session {session_id!r} is {state}"
+            + (f": {reason}" if reason else "")
+        )
+        self.session_id = session_id
+        self.input_id = input_id
+        self.state = state
+        self.reason = reason
 
 
 class SessionBusy(StateError):
     code = "session_busy"
-    hint = "Wait until its turn has settled, or say what to do with what you send: queue, steer or fork."
+    hint = (
+        "Wait until its turn has settled, or say what to do with what you send: queue, steer"
+        " or fork."
+    )
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"session {session_id!r} is in a turn")
@@ -591,7 +705,9 @@ class LeaseLost(StateError):
     def __init__(self, session_id: str, generation: int, holder: str = "") -> None:
         by = f"; {holder!r} has one" if holder else ""
         super().__init__(f"lease {generation} of session {session_id!r} is not held any more{by}")
-        self.session_id, self.generation, self.holder = session_id, generation, holder
+        self.session_id = session_id
+        self.generation = generation
+        self.holder = holder
 
 
 class ClaimLost(StateError):
@@ -600,7 +716,8 @@ class ClaimLost(StateError):
 
     def __init__(self, session_id: str, claim: str) -> None:
         super().__init__(f"claim {claim!r} of session {session_id!r} is not held any more")
-        self.session_id, self.claim = session_id, claim
+        self.session_id = session_id
+        self.claim = claim
 
 
 # ---- the operator's move
@@ -612,7 +729,8 @@ class Overtaken(StoreError):
 
     def __init__(self, session_id: str, revision: int) -> None:
         super().__init__(f"session {session_id!r} has moved past revision {revision}")
-        self.session_id, self.revision = session_id, revision
+        self.session_id = session_id
+        self.revision = revision
 
 
 class StoreBusy(StoreError):
@@ -621,7 +739,8 @@ class StoreBusy(StoreError):
 
     def __init__(self, where: str, seconds: float) -> None:
         super().__init__(f"{where} was locked by another process for {seconds:.1f} s")
-        self.where, self.seconds = where, seconds
+        self.where = where
+        self.seconds = seconds
 
 
 class StoreFull(StoreError):
@@ -644,11 +763,14 @@ class DamagedGraph(StoreError):
 
 class StoreDamaged(StoreError):
     code = "store_damaged"
-    hint = "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
+    hint = (
+        "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
+    )
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where} is damaged: {reason}")
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
 
 
 class StoreNewer(StoreError):
@@ -657,7 +779,9 @@ class StoreNewer(StoreError):
 
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(f"{where} has format {found}; this everhold knows formats up to {known}")
-        self.where, self.found, self.known = where, found, known
+        self.where = where
+        self.found = found
+        self.known = known
 
 
 class StoreUnavailable(StoreError):
@@ -665,7 +789,8 @@ class StoreUnavailable(StoreError):
 
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
         super().__init__(f"{where} cannot be opened: {reason}")
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
         self.hint = hint or "Check the address with `everhold info`."
 
 
@@ -680,7 +805,10 @@ class ReadOnlyStore(StoreError):
 
 class WorkerFailed(StoreError):
     code = "worker_failed"
-    hint = "Nothing was changed. Look for what is short on this machine (memory, processes), then try again."
+    hint = (
+        "Nothing was changed. Look for what is short on this machine (memory, processes),"
+        " then try again."
+    )
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the process that should run the program failed: {reason}")
@@ -689,29 +817,42 @@ class WorkerFailed(StoreError):
 
 class CodeExecutionStopped(StoreError):
     code = "code_execution_stopped"
-    hint = "The program may or may not be at fault. Run it again; what it had called before is not called twice."
+    hint = (
+        "The program may or may not be at fault. Run it again; what it had called before is"
+        " not called twice."
+    )
 
     def __init__(self, language: str, reason: str) -> None:
         super().__init__(f"what runs code in {language!r} has stopped: {reason}")
-        self.language, self.reason = language, reason
+        self.language = language
+        self.reason = reason
 
 
 class ToolServerFailed(StoreError):
     code = "tool_server_failed"
-    hint = "It is tried again with the next call. See whether its command starts, or its address answers, by hand."
+    hint = (
+        "It is tried again with the next call. See whether its command starts, or its address"
+        " answers, by hand."
+    )
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"the tool server {name!r} failed: {reason}")
-        self.name, self.reason = name, reason
+        self.name = name
+        self.reason = reason
 
 
 class SweepFailed(StoreError):
     code = "sweep_failed"
-    hint = "What was deleted until then stays deleted, and nothing else was. Mend the cause and sweep again."
+    hint = (
+        "What was deleted until then stays deleted, and nothing else was. Mend the cause and"
+        " sweep again."
+    )
 
     def __init__(self, cause: str, deleted: int, report: Any = None) -> None:
         super().__init__(f"sweeping stopped after {deleted} deleted: {cause}")
-        self.cause, self.deleted, self.report = cause, deleted, report
+        self.cause = cause
+        self.deleted = deleted
+        self.report = report
 
 
 # ---- the program author's move
@@ -722,20 +863,31 @@ class Diverged(ProgramError):
 
     def __init__(self, step: int, recorded: str, asked: str) -> None:
         super().__init__(f"step {step}: the program asks {asked}, but the journal holds {recorded}")
-        self.step, self.recorded, self.asked = step, recorded, asked
+        self.step = step
+        self.recorded = recorded
+        self.asked = asked
         self.hint = (
-            "Nothing was changed. Roll the code back, or fork the session at the last step that matches"
-            f" (fork --at {max(step - 1, 0)}), or mark the change with ctx.version, or cancel the session."
+            "Nothing was changed. Roll the code back, or fork the session at the last step that"
+            " matches"
+            f" (fork --at {max(step - 1, 0)}), or mark the change with ctx.version, or cancel"
+            " the session."
         )
 
 
 class VersionMissing(ProgramError):
     code = "version_missing"
-    hint = "Keep the old function beside the new one under @program(name=…, version=…), or fork, or cancel."
+    hint = (
+        "Keep the old function beside the new one under @program(name=…, version=…), or fork,"
+        " or cancel."
+    )
 
     def __init__(self, program: str, wanted: int, found: int) -> None:
-        super().__init__(f"the session needs version {wanted} of program {program!r}; here is version {found}")
-        self.program, self.wanted, self.found = program, wanted, found
+        super().__init__(
+            f"the session needs version {wanted} of program {program!r}; here is version {found}"
+        )
+        self.program = program
+        self.wanted = wanted
+        self.found = found
 
 
 class ForeignCall(ProgramError):
@@ -743,7 +895,8 @@ class ForeignCall(ProgramError):
 
     def __init__(self, call: str) -> None:
         super().__init__(
-            f"{call} cannot be used inside a program: it reaches outside, and replay would repeat it; use ctx.call"
+            f"{call} cannot be used inside a program: it reaches outside, and replay would"
+            " repeat it; use ctx.call"
         )
         self.call = call
         self.hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
@@ -762,13 +915,17 @@ class Stuck(ProgramError):
     hint = "Something awaits an event that nothing inside the program will ever set."
 
     def __init__(self, tasks: list[str]) -> None:
-        super().__init__(f"nothing is ready and nothing is open; waiting: {', '.join(tasks) or 'no task'}")
+        super().__init__(
+            f"nothing is ready and nothing is open; waiting: {', '.join(tasks) or 'no task'}"
+        )
         self.tasks = tasks
 
 
 class Spinning(ProgramError):
     code = "spinning"
-    hint = "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
+    hint = (
+        "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
+    )
 
     def __init__(self, limit: str) -> None:
         super().__init__(f"the program did not pause within {limit}")
@@ -777,7 +934,10 @@ class Spinning(ProgramError):
 
 class CannotRestart(ProgramError):
     code = "cannot_restart"
-    hint = "Return what the next round needs to the program that was started, and let that one restart."
+    hint = (
+        "Return what the next round needs to the program that was started, and let that one"
+        " restart."
+    )
 
     def __init__(self, why: str) -> None:
         super().__init__(f"ctx.restart cannot be used here: {why}")
@@ -799,7 +959,8 @@ class TooLarge(ProgramError):
 
     def __init__(self, size: int, largest: int) -> None:
         super().__init__(f"the program said {size:,} bytes at once; at most {largest:,} are taken")
-        self.size, self.largest = size, largest
+        self.size = size
+        self.largest = largest
 
 
 class RunsOnImport(ProgramError):
@@ -832,40 +993,57 @@ class AnswerFailed(ProgramError):
     """The answerer gave an error instead of a value; the program may catch it."""
 
     code = "answer_failed"
-    hint = "A retry hands the error over again. To have it asked again, fork before it: `everhold explain` says where."
+    hint = (
+        "A retry hands the error over again. To have it asked again, fork before it:"
+        " `everhold explain` says where."
+    )
 
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)
-        self.message, self.kind = message, kind
+        self.message = message
+        self.kind = kind
 
 
 class BadDirective(ProgramError):
     code = "bad_directive"
 
     def __init__(self, plugin: str, hook: str, directive: str, allowed: list[str]) -> None:
-        super().__init__(f"the plugin {plugin!r} returned {directive} from {hook}, where it makes no sense")
-        self.plugin, self.hook, self.directive = plugin, hook, directive
+        super().__init__(
+            f"the plugin {plugin!r} returned {directive} from {hook}, where it makes no sense"
+        )
+        self.plugin = plugin
+        self.hook = hook
+        self.directive = directive
         self.hint = f"There it may return: {', '.join(allowed)}, or None."
 
 
 class PluginFailed(ProgramError):
     code = "plugin_failed"
-    hint = "Mend the plugin and send the input again: the turn was stopped, because nothing goes on without it."
+    hint = (
+        "Mend the plugin and send the input again: the turn was stopped, because nothing goes"
+        " on without it."
+    )
 
     def __init__(self, plugin: str, hook: str, error: str) -> None:
         super().__init__(f"the plugin {plugin!r} failed in {hook}: {error}")
-        self.plugin, self.hook, self.error = plugin, hook, error
+        self.plugin = plugin
+        self.hook = hook
+        self.error = error
 
 
 class UnsettledInput(ProgramError):
     code = "unsettled_input"
     hint = (
-        "Have each plugin return ReplaceInput only while the input is not yet as it should be, or remove one of them."
+        "Have each plugin return ReplaceInput only while the input is not yet as it should"
+        " be, or remove one of them."
     )
 
     def __init__(self, tool: str, plugins: list[str]) -> None:
-        super().__init__(f"plugins keep replacing each other's input of {tool}: {', '.join(plugins)}")
-        self.tool, self.plugins = tool, plugins
+        super().__init__(
+            f"plugins keep replacing each other's input of {tool}: {', '.join(plugins)}"
+        )
+        self.tool = tool
+        self.plugins = plugins
 
 
 class OutcomeUnknown(ProgramError):
@@ -890,7 +1068,9 @@ class ChildFailed(ProgramError):
 
     def __init__(self, session_id: str, state: str, error: str) -> None:
         super().__init__(f"child session {session_id!r} {state}: {error}")
-        self.session_id, self.state, self.error = session_id, state, error
+        self.session_id = session_id
+        self.state = state
+        self.error = error
 
 
 class AfterCancel(ProgramError):
@@ -917,6 +1097,8 @@ def words_of(error: BaseException) -> str:
     except Exception as other:
         said = f"what it says cannot be had ({type(other).__name__})"
     if isinstance(error, BaseExceptionGroup):
-        inner = (f"{type(one).__name__}: {words_of(one)}".removesuffix(": ") for one in error.exceptions)
+        inner = (
+            f"{type(one).__name__}: {words_of(one)}".removesuffix(": ") for one in error.exceptions
+        )
         said = f"{said}: {'; '.join(inner)}"
     return said.encode("utf-8", "backslashreplace").decode()

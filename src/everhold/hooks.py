@@ -1,4 +1,5 @@
-"""The plugin spec on one page: subclass `Plugin`, override what you need, and give it to `Agent(plugins=[…])`.
+"""The plugin spec on one page: subclass `Plugin`, override what you need, and give it to
+`Agent(plugins=[…])`.
 
     class Calm(Plugin):
         name = "calm"
@@ -7,16 +8,21 @@
             return Contribute("guidance", "Stay calm.")
 
 Rules
-  1. `before_*` decides: it returns directives (one, several or none), which are data and become part of the journal.
-     It runs once, before what it decides about, and not on replay; after a crash it may run again.
-  2. `after_*` observes, once what it is told of is kept. What it raises is logged, and changes nothing.
-  3. A directive that makes no sense where it is returned is refused (`BadDirective`), and a `before_*` that raises
-     fails (`PluginFailed`): the turn ends and says so. Nothing goes on without a plugin that was asked for.
-  4. Each conversation has a copy of a plugin of its own (`copy.copy`), which begins with `restore(None)`.
-  5. A hook may be a function or a coroutine function. Plugins are asked in their order, and each sees what those before
-     it made of the input, result or options. What it is given is a copy: only a directive changes something.
-  6. A plugin that saw another input of a tool than the tool will get is asked again. Abort stands over everything, then
-     Deny or Finish, then Confirm (each one is asked), then Reply.
+  1. `before_*` decides: it returns directives (one, several or none), which are data and become
+     part of the journal. It runs once, before what it decides about, and not on replay; after a
+     crash it may run again.
+  2. `after_*` observes, once what it is told of is kept. What it raises is logged, and changes
+     nothing.
+  3. A directive that makes no sense where it is returned is refused (`BadDirective`), and a
+     `before_*` that raises fails (`PluginFailed`): the turn ends and says so. Nothing goes on
+     without a plugin that was asked for.
+  4. Each conversation has a copy of a plugin of its own (`copy.copy`), which begins with
+     `restore(None)`.
+  5. A hook may be a function or a coroutine function. Plugins are asked in their order, and each
+     sees what those before it made of the input, result or options. What it is given is a copy:
+     only a directive changes something.
+  6. A plugin that saw another input of a tool than the tool will get is asked again. Abort stands
+     over everything, then Deny or Finish, then Confirm (each one is asked), then Reply.
 """
 
 from __future__ import annotations
@@ -56,19 +62,25 @@ class Abort(Directive, frozen=True, tag="abort"):
 
 
 class AddMessages(Directive, frozen=True, tag="add_messages"):
-    """Put something into the conversation: texts, or messages `{"role", "content"}` of users and the system."""
+    """Put something into the conversation: texts, or messages `{"role", "content"}` of users and
+    the system.
+    """
 
     messages: list[JSON]
 
 
 class SetOptions(Directive, frozen=True, tag="set_options"):
-    """Set options. In `before_session` and `before_config` they last; elsewhere they are for the turn or the call."""
+    """Set options. In `before_session` and `before_config` they last; elsewhere they are for the
+    turn or the call.
+    """
 
     options: dict[str, JSON]
 
 
 class Contribute(Directive, frozen=True, tag="contribute"):
-    """Add to the prompt of this turn, in one of `SLOTS`; with `tools`, only where one of them is offered."""
+    """Add to the prompt of this turn, in one of `SLOTS`; with `tools`, only where one of them is
+    offered.
+    """
 
     slot: str
     content: str
@@ -78,7 +90,9 @@ class Contribute(Directive, frozen=True, tag="contribute"):
 
 
 class Show(Directive, frozen=True, tag="show"):
-    """Change what the model is shown in this call: leave out the first `skip` messages, add `extra` at the end."""
+    """Change what the model is shown in this call: leave out the first `skip` messages, add `extra`
+    at the end.
+    """
 
     skip: int = 0
     extra: list[JSON] = []
@@ -103,17 +117,19 @@ class ReplaceResult(Directive, frozen=True, tag="replace_result"):
 
 
 class Ask(Directive, frozen=True, tag="ask"):
-    """Ask a model something beside the conversation, then call the hook again: `moment.said` has the answers so far,
-    and None where the model could not be asked.
+    """Ask a model something beside the conversation, then call the hook again: `moment.said` has
+    the answers so far, and None where the model could not be asked.
 
-    It is a question like any other (kept, replayed, answerable by people), and its tokens are entered under `source`.
+    It is a question like any other (kept, replayed, answerable by people), and its tokens are
+    entered under `source`.
     """
 
     prompt: str
     source: str
     system: str | None = None
     max_tokens: int = 1024
-    shown: int | None = None  # so many messages of the frame are shown before the prompt, by reference
+    # so many messages of the frame are shown before the prompt, by reference
+    shown: int | None = None
 
 
 class Compact(Directive, frozen=True, tag="compact"):
@@ -121,14 +137,18 @@ class Compact(Directive, frozen=True, tag="compact"):
 
 
 class NewFrame(Directive, frozen=True, tag="new_frame"):
-    """What a new frame begins with: messages, then the last `keep` of the frame before, as they are."""
+    """What a new frame begins with: messages, then the last `keep` of the frame before, as they
+    are.
+    """
 
     messages: list[JSON]
     keep: int = 0
 
 
 class ContinueAs(Directive, frozen=True, tag="continue_as"):
-    """Go on in a new frame that begins with `task`. Without a name, or with that of the current frame: nothing."""
+    """Go on in a new frame that begins with `task`. Without a name, or with that of the current
+    frame: nothing.
+    """
 
     frame: str
     task: str
@@ -155,7 +175,8 @@ ALLOWED: Final[Mapping[str, tuple[type, ...]]] = {
     "before_compact": (NewFrame, Ask),
 }
 
-#: Hooks in which plugins are asked by their `priority`; those of one priority, and in all other hooks, in their order.
+#: Hooks in which plugins are asked by their `priority`; those of one priority, and in all other
+#: hooks, in their order.
 BY_PRIORITY: Final = ("before_result", "before_compact")
 
 
@@ -163,7 +184,9 @@ BY_PRIORITY: Final = ("before_result", "before_compact")
 
 
 class Moment:
-    """Where a conversation stands when a hook is called. It is for reading, but for `state` and `sessions`."""
+    """Where a conversation stands when a hook is called. It is for reading, but for `state` and
+    `sessions`.
+    """
 
     def __init__(
         self,
@@ -187,27 +210,49 @@ class Moment:
         said: tuple[JSON, ...] = (),
         decides: bool = False,
     ) -> None:
-        self.session_id, self.root = session_id, root  #: root: no other session began this one
-        self.turn, self.round = turn, round  #: both are counted from 1; 0 is before the first
-        self.now, self.started, self.began = now, started, began  #: seconds: now, and when turn and session began
-        self.frame, self.options = frame, options
-        self.usage, self.turn_usage = usage, turn_usage  #: what was spent, in all and in this turn
-        self.context = context  #: tokens that the model last had before its eyes, if they were counted
-        self.completing = completing  #: the model has nothing more to do; else it will be asked again
-        self.in_program = in_program  #: the tool is called by a program that the model wrote, not by the model
+        #: root: no other session began this one
+        self.session_id = session_id
+        self.root = root
+        #: both are counted from 1; 0 is before the first
+        self.turn = turn
+        self.round = round
+        #: seconds: now, and when turn and session began
+        self.now = now
+        self.started = started
+        self.began = began
+        self.frame = frame
+        self.options = options
+        #: what was spent, in all and in this turn
+        self.usage = usage
+        self.turn_usage = turn_usage
+        #: tokens that the model last had before its eyes, if they were counted
+        self.context = context
+        #: the model has nothing more to do; else it will be asked again
+        self.completing = completing
+        #: the tool is called by a program that the model wrote, not by the model
+        self.in_program = in_program
         self.instructions = instructions  #: for a compaction, of whoever asked for it
         self.said = said  #: answers to `Ask`
         self.writes: list[Write] | None = [] if decides else None
-        self.state = Values(self.writes)  #: durable values: read now, written with what a `before_*` decides
+        #: durable values: read now, written with what a `before_*` decides
+        self.state = Values(self.writes)
         self.sessions = Sessions()  #: other sessions, which a `before_*` begins
         self._messages = messages
 
     def apart(
-        self, written: Sequence[Write], said: tuple[JSON, ...] = (), options: dict[str, JSON] | None = None
+        self,
+        written: Sequence[Write],
+        said: tuple[JSON, ...] = (),
+        options: dict[str, JSON] | None = None,
     ) -> Moment:
-        """The same moment for one plugin: it writes after what others have written, and has answers of its own."""
+        """The same moment for one plugin: it writes after what others have written, and has answers
+        of its own.
+        """
         found = copy.copy(self)
-        found.said, found.options = said, plain(self.options if options is None else options, "options")
+        found.said, found.options = (
+            said,
+            plain(self.options if options is None else options, "options"),
+        )
         if self.writes is not None:
             found.writes = list(written)
             found.state = Values(found.writes)
@@ -231,7 +276,9 @@ class Plugin:
     # ---- what it keeps
 
     def snapshot(self) -> JSON:
-        """What the plugin knows of this conversation; kept with the turn if `revision` has changed since."""
+        """What the plugin knows of this conversation; kept with the turn if `revision` has changed
+        since.
+        """
         return None
 
     def restore(self, state: JSON) -> None:
@@ -240,36 +287,54 @@ class Plugin:
     # ---- before: decides
 
     def before_session(self, moment: Moment) -> Any:
-        """A session begins, once in its life: set options it should have. `moment.root` tells a child from a root."""
+        """A session begins, once in its life: set options it should have. `moment.root` tells a
+        child from a root.
+        """
 
     def before_config(self, moment: Moment, options: dict[str, JSON]) -> Any:
-        """Options are about to be set: say what is set instead. Plugins see the last one's; who raises is skipped."""
+        """Options are about to be set: say what is set instead. Plugins see the last one's; who
+        raises is skipped.
+        """
 
     def before_turn(self, moment: Moment) -> Any:
-        """An input was taken and the model is not asked yet: add to the prompt, add messages, set options, or abort."""
+        """An input was taken and the model is not asked yet: add to the prompt, add messages, set
+        options, or abort.
+        """
 
     def before_checkpoint(self, moment: Moment) -> Any:
-        """Tools are done and the model will be asked again, or the turn is about to end (`moment.completing`)."""
+        """Tools are done and the model will be asked again, or the turn is about to end
+        (`moment.completing`).
+        """
 
     def before_model_call(self, moment: Moment) -> Any:
-        """The model is about to be asked: show it more or less, set options for this call, reply for it, or abort."""
+        """The model is about to be asked: show it more or less, set options for this call, reply
+        for it, or abort.
+        """
 
     def before_tool_call(self, moment: Moment, call: ToolUse) -> Any:
-        """A tool is about to be called: deny, have a person confirm it, change its input, reply for it, or abort.
+        """A tool is about to be called: deny, have a person confirm it, change its input, reply for
+        it, or abort.
 
-        It is called again for the same `call.id` if another plugin changes the input; what it says last counts.
+        It is called again for the same `call.id` if another plugin changes the input; what it says
+        last counts.
         """
 
     def before_result(self, moment: Moment, call: ToolUse, content: JSON) -> Any:
-        """A tool has returned `content`, as the plugins before this one changed it: show something else, or abort."""
+        """A tool has returned `content`, as the plugins before this one changed it: show something
+        else, or abort.
+        """
 
     def before_compact(self, moment: Moment) -> Any:
-        """The frame should become smaller: say what a new one begins with. The first plugin that does is heard."""
+        """The frame should become smaller: say what a new one begins with. The first plugin that
+        does is heard.
+        """
 
     def before_store(self, value: JSON) -> JSON:
-        """An input, a tool's result or a model's words are about to be written down: what is returned is written.
+        """An input, a tool's result or a model's words are about to be written down: what is
+        returned is written.
 
-        So are answers of people and hosts. One that comes where the program is not waits as it was given until it is.
+        So are answers of people and hosts. One that comes where the program is not waits as it was
+        given until it is.
         """
         return value
 
@@ -294,7 +359,9 @@ class Plugin:
         """Options have changed."""
 
     def after_restore(self, moment: Moment) -> Any:
-        """A conversation that was held elsewhere, or before, goes on here: the first time it is moved."""
+        """A conversation that was held elsewhere, or before, goes on here: the first time it is
+        moved.
+        """
 
 
 #: All hooks, in the order of this page.
@@ -310,14 +377,21 @@ def overrides(plugin: Plugin, hook: str) -> bool:
 
 
 def installed() -> dict[str, Callable[..., Plugin]]:
-    """The plugins that installed packages offer under the entry point `everhold.plugins`, by name."""
+    """The plugins that installed packages offer under the entry point `everhold.plugins`, by
+    name.
+    """
     from importlib.metadata import entry_points
 
-    return {point.name: point.load() for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name)}
+    return {
+        point.name: point.load()
+        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name)
+    }
 
 
 def plugins_of(given: Sequence[Any]) -> tuple[Plugin, ...]:
-    """Plugins as an agent takes them: objects, classes, or names of installed ones. Two of one name are refused."""
+    """Plugins as an agent takes them: objects, classes, or names of installed ones. Two of one name
+    are refused.
+    """
     found: list[Plugin] = []
     for one in given:
         plugin = _made(one)
@@ -342,7 +416,8 @@ def _made(one: Any) -> Plugin:
 
 
 def stored(plugins: Sequence[Plugin], value: JSON) -> JSON:
-    """A value as it is written down: each plugin's `before_store` sees what the one before it returned.
+    """A value as it is written down: each plugin's `before_store` sees what the one before it
+    returned.
 
     One that raises is `PluginFailed`, and nothing is written.
     """
@@ -351,5 +426,7 @@ def stored(plugins: Sequence[Plugin], value: JSON) -> JSON:
             try:
                 value = plugin.before_store(value)
             except Exception as error:
-                raise PluginFailed(plugin.name, "before_store", f"{type(error).__name__}: {error}") from error
+                raise PluginFailed(
+                    plugin.name, "before_store", f"{type(error).__name__}: {error}"
+                ) from error
     return value

@@ -3,8 +3,8 @@
     async with everhold.open("sqlite:///app.db", llm=my_model) as runtime:
         result = await runtime.run(refund(order="7"), key="refund-7")
 
-`open` reads the settings, puts store, programs, answerers, engine and mover together, and gives a `Runtime`. The
-blocking face of the same verbs is in `blocking.py`.
+`open` reads the settings, puts store, programs, answerers, engine and mover together, and gives a
+`Runtime`. The blocking face of the same verbs is in `blocking.py`.
 """
 
 from __future__ import annotations
@@ -150,30 +150,45 @@ class Runtime(Agents, Telling, Timetable, Workers):
             store.time = clock.now  # else leases and workers live by the store's own
         self.clock: Clock = clock or SystemClock()
         self._settings = found
-        self._recover, self._dice = recover, dice
+        self._recover = recover
+        self._dice = dice
         self._programs: dict[str, Any] = {}
-        self._rooted: dict[str, Any] = {}  # Lua programs that nobody told where to look, by reference
-        inline = answerer(None if llm is UNSET else llm) or Model()  # by itself, it asks the models that agents name
-        self._check = getattr(inline, "check", None)  # an answerer that cannot work says so before anything is asked
-        self._leave = inline.close if isinstance(inline, Model) else None  # whoever brings his own closes it
+        # Lua programs that nobody told where to look, by reference
+        self._rooted: dict[str, Any] = {}
+        # by itself, it asks the models that agents name
+        inline = answerer(None if llm is UNSET else llm) or Model()
+        # an answerer that cannot work says so before anything is asked
+        self._check = getattr(inline, "check", None)
+        # whoever brings his own closes it
+        self._leave = inline.close if isinstance(inline, Model) else None
         worker = f"w-{secrets.token_hex(8)}"
         answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
         shares = lua_options(found).shares if found is not None and found.lua else ()
         self.host = Hosts(self._find, shares)  #: begins lives of programs; for whoever replays
         stepper = Stepper(store, self.clock, worker)
         self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
-        self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS  # who answers what is begun here
-        self._dispatch = Dispatch(self._sessions, answerers, self.clock, worker, Timings(ttl), llm=self._llm)
+        # who answers what is begun here
+        self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
+        self._dispatch = Dispatch(
+            self._sessions, answerers, self.clock, worker, Timings(ttl), llm=self._llm
+        )
         self._dispatch.reach = functools.partial(SessionWork, self)
         self._acceptance = Acceptance(self._sessions, self.clock)
         self._dispatch.keep = self._acceptance.outcome
         self._moves = Moves(self._sessions, self._dispatch, self.clock)
         self._engine = Engine(
-            self._sessions, self._dispatch, self._acceptance, self._moves, self.clock, refuse=refuse_runtime
+            self._sessions,
+            self._dispatch,
+            self._acceptance,
+            self._moves,
+            self.clock,
+            refuse=refuse_runtime,
         )
         self._mover = LocalMover(self.clock)
         self._sessions.send = self._mover.send
-        self._reconciler = Reconciler(self._sessions, self._dispatch, self._moves, self.clock, idle=idle)
+        self._reconciler = Reconciler(
+            self._sessions, self._dispatch, self._moves, self.clock, idle=idle
+        )
         self._serving: asyncio.Task[None] | None = None
         self._keep_time()
         self._rings = Rings()
@@ -197,12 +212,17 @@ class Runtime(Agents, Telling, Timetable, Workers):
             self._opened = True
             resource.enter()
             if self._recover:
-                self._serving = asyncio.get_running_loop().create_task(self._mover.serve(self._moves.move))
+                self._serving = asyncio.get_running_loop().create_task(
+                    self._mover.serve(self._moves.move)
+                )
             self._reconciler.start(self._mover if self._recover else None)
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -263,12 +283,19 @@ class Runtime(Agents, Telling, Timetable, Workers):
     ) -> R:
         """Run a program to its end and return what it returns.
 
-        With a `key`, a session that was begun with it goes on. If that was deleted, the call is refused with
-        `KeyDeleted`; with `again`, a new session begins. Raises `Waiting` when somebody outside has to answer
-        (or after `wait` seconds), `Failed`, or `Cancelled`.
+        With a `key`, a session that was begun with it goes on. If that was deleted, the call is
+        refused with `KeyDeleted`; with `again`, a new session begins. Raises `Waiting` when
+        somebody outside has to answer (or after `wait` seconds), `Failed`, or `Cancelled`.
         """
         status = await self.start(
-            call, key=key, title=title, labels=labels, metadata=metadata, budget=budget, wait=wait, again=again
+            call,
+            key=key,
+            title=title,
+            labels=labels,
+            metadata=metadata,
+            budget=budget,
+            wait=wait,
+            again=again,
         )
         if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
             status = await self._engine.wait(status.session_id, wait)
@@ -293,10 +320,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
     ) -> Status:
         """Begin a session and say where it stands once this process can do no more for it now.
 
-        `call` is a call of a program, or the reference of one (`"shop.py:refund"`) with its `args`. It is refused if
-        the program is not here or its arguments do not fit. With `unchecked`, a reference is accepted as it is: a
-        process that has the program, in this `version`, begins the session. Wrong arguments end it with that error.
-        The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        `call` is a call of a program, or the reference of one (`"shop.py:refund"`) with its `args`.
+        It is refused if the program is not here or its arguments do not fit. With `unchecked`, a
+        reference is accepted as it is: a process that has the program, in this `version`, begins
+        the session. Wrong arguments end it with that error. The `key` of a deleted session is
+        refused with `KeyDeleted`, unless `again` says that a new one is meant.
         """
         refuse_while_loading()
         seconds_of("wait", wait)
@@ -316,20 +344,33 @@ class Runtime(Agents, Telling, Timetable, Workers):
         except KeyConflict:
             if key is None:
                 raise
-            same = {"args": args, "version": version, "key": key, "unchecked": unchecked, "wait": wait, "again": again}
+            same = {
+                "args": args,
+                "version": version,
+                "key": key,
+                "unchecked": unchecked,
+                "wait": wait,
+                "again": again,
+            }
             return await self.start(call, **same)  # type: ignore[arg-type]  # another process was quicker
         return await self._after(birth.id, status, wait)
 
-    def _meant(self, call: Call[Any] | str, args: Mapping[str, JSON] | None, version: int, unchecked: bool) -> Any:
+    def _meant(
+        self, call: Call[Any] | str, args: Mapping[str, JSON] | None, version: int, unchecked: bool
+    ) -> Any:
         """The call that a reference and its arguments are."""
         if not isinstance(call, str):
             if args is not None or unchecked:
-                raise BadArguments("start", "a call has its arguments; args= and unchecked= go with a reference")
+                raise BadArguments(
+                    "start", "a call has its arguments; args= and unchecked= go with a reference"
+                )
             return call
         given = plain(dict(args or {}), "args")
         if unchecked:
             return Call(Absent(call, version), given)  # type: ignore[arg-type]
-        program = self._programs.get(call) or (find(call) if self._settings is None else named(call, self._settings))
+        program = self._programs.get(call) or (
+            find(call) if self._settings is None else named(call, self._settings)
+        )
         return program(**given)
 
     # ---- answer
@@ -345,9 +386,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Answer a question, with a value or with an error; `question` is an open query, or a session's id.
+        """Answer a question, with a value or with an error; `question` is an open query, or a
+        session's id.
 
-        With a session's id and no `query_id`, the one open question is meant. Nothing changes unless it fits.
+        With a session's id and no `query_id`, the one open question is meant. Nothing changes
+        unless it fits.
         """
         if wait is not None:
             seconds_of("wait", wait)
@@ -371,14 +414,19 @@ class Runtime(Agents, Telling, Timetable, Workers):
     ) -> Status:
         """Answer several questions at once, by query id: all are taken, or none.
 
-        A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an error.
+        A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an
+        error.
         """
         seconds_of("wait", wait)
-        given = [given_to(query_id, value) for query_id, value in mapping_of("answers", answers).items()]
+        given = [
+            given_to(query_id, value) for query_id, value in mapping_of("answers", answers).items()
+        ]
         status = await self._engine.answer(session_id, given, _by(by))
         return await self._after(session_id, status, wait)
 
-    async def signal(self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None) -> Status:
+    async def signal(
+        self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None
+    ) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
         seconds_of("wait", wait)
         status = await self._engine.signal(session_id, text_of("name", name), value)
@@ -394,11 +442,18 @@ class Runtime(Agents, Telling, Timetable, Workers):
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
         return await self._engine.wait(session_id, seconds_of("timeout", timeout))
 
-    async def inbox(self, *, kind: str | None = None, to: str | None = None, limit: int = 100) -> list[OpenQuery]:
-        """The open questions of all sessions, oldest first; that a conversation can be told something is none."""
+    async def inbox(
+        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
+    ) -> list[OpenQuery]:
+        """The open questions of all sessions, oldest first; that a conversation can be told
+        something is none.
+        """
         wanted, without = kind_of(kind)
         rows = await self.store.inbox(kind=wanted, to=to, limit=limit_of(limit), without=without)
-        return [OpenQuery(birth.id, await self._in_full(birth.id, query), at) for birth, query, at in rows]
+        return [
+            OpenQuery(birth.id, await self._in_full(birth.id, query), at)
+            for birth, query, at in rows
+        ]
 
     async def sessions(
         self,
@@ -413,8 +468,12 @@ class Runtime(Agents, Telling, Timetable, Workers):
         limit: int = 100,
         after: str | None = None,
     ) -> list[Info]:
-        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last id seen."""
-        now, older, newer = self.clock.now(), seconds_of("older_than", older_than), seconds_of("newer_than", newer_than)
+        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last
+        id seen.
+        """
+        now = self.clock.now()
+        older = seconds_of("older_than", older_than)
+        newer = seconds_of("newer_than", newer_than)
         wanted = Filter(
             state=states_of(state),
             program=program,
@@ -453,8 +512,9 @@ class Runtime(Agents, Telling, Timetable, Workers):
     ) -> Status:
         """A new session that shares this one's steps up to `at` (its last one, by default).
 
-        With `answer`, the answer given at that step is replaced and the new session goes on from there. The `key` of a
-        deleted session is refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        With `answer`, the answer given at that step is replaced and the new session goes on from
+        there. The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that
+        a new one is meant.
         """
         seconds_of("wait", wait)
         origin = (await self.store.load(session_id, since=-1)).birth
@@ -490,10 +550,13 @@ class Runtime(Agents, Telling, Timetable, Workers):
         return await self._engine.shielded.run(taken_in())
 
     def _placed(self, program: Any) -> Any:
-        """The program as it is found in each later life: one in Lua requires what the settings know of."""
+        """The program as it is found in each later life: one in Lua requires what the settings know
+        of.
+        """
         if self._settings is None or not getattr(program, "is_alone", False):
             return program
-        if program.ref not in self._rooted:  # once: to look up all folders takes as long as to begin
+        # once: to look up all folders takes as long as to begin
+        if program.ref not in self._rooted:
             self._rooted[program.ref] = named(program.ref, self._settings, program.version)
         return self._rooted[program.ref]
 
@@ -516,8 +579,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
         budget: Budget | Mapping[str, int] | None,
     ) -> Birth:
         if not isinstance(call, Call):
-            raise NotAProgram(repr(call), "run and start take a call of a program: runtime.run(my_program(x=1))")
-        program, now = call.program, self.clock.now()
+            raise NotAProgram(
+                repr(call), "run and start take a call of a program: runtime.run(my_program(x=1))"
+            )
+        program = call.program
+        now = self.clock.now()
         return Birth(
             id=mint(now, self._dice(96)),
             program=program.ref,
@@ -563,12 +629,14 @@ def open(
     recover: bool = True,
     tell: Iterable[Teller] | None = None,
 ) -> Runtime:
-    """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the settings say which.
+    """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the
+    settings say which.
 
     `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
-    `Command("claude -p")`, a list or dict of answers. Without it they stay open, for a worker that has a model or for
-    whoever answers; with `llm=None` they are never taken by a worker. `tell` says how people are told that they are
-    asked: see `everhold.notify`. With `recover=False` it moves only what it is asked to.
+    `Command("claude -p")`, a list or dict of answers. Without it they stay open, for a worker that
+    has a model or for whoever answers; with `llm=None` they are never taken by a worker. `tell`
+    says how people are told that they are asked: see `everhold.notify`. With `recover=False` it
+    moves only what it is asked to.
     """
     refuse_while_loading()
     found = settings(database)
@@ -593,7 +661,9 @@ def _configured(found: Settings) -> Any:
 
 
 class _Configured(Model):
-    """The model that the settings name. One that cannot work here says so when it is asked, not before."""
+    """The model that the settings name. One that cannot work here says so when it is asked, not
+    before.
+    """
 
     def check(self) -> None:
         """Let everything else be done."""

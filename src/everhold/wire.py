@@ -1,10 +1,13 @@
 """What the outside is shown, for all fronts: statuses and errors as JSON, HTTP and exit codes.
 
 Rules
-  1. The keys of a status never change and are never dropped. We add: `session_id` on every status; `code`,
-     `hint` and `stats` on an error; on a query that is more than a plain prompt, what else it holds.
-  2. A flag is there when it is true and absent when it is false; `system` is always there, null when unset.
-  3. Only queries that somebody outside can answer are listed. One takes the single form, more the batch form.
+  1. The keys of a status never change and are never dropped. We add: `session_id` on every status;
+     `code`, `hint` and `stats` on an error; on a query that is more than a plain prompt, what else
+     it holds.
+  2. A flag is there when it is true and absent when it is false; `system` is always there, null
+     when unset.
+  3. Only queries that somebody outside can answer are listed. One takes the single form, more the
+     batch form.
   4. Times are whole milliseconds since the epoch.
   5. Every error of `errors.py` falls under a row of `ROWS`: its own, else that of its branch.
   6. A command that a sentence names reads the database that the sentence is about.
@@ -21,7 +24,16 @@ import msgspec
 from everhold import errors
 from everhold.core.codec import JSON
 from everhold.core.query import ANSWERABLE, Kind
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Status
+from everhold.core.status import (
+    Accepted,
+    Finished,
+    OpenQuery,
+    Paused,
+    Raised,
+    Returned,
+    Running,
+    Status,
+)
 from everhold.errors import EverholdError
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -41,7 +53,8 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
-#: Error -> HTTP status and exit code. The four branches cover all; a leaf that differs has its own row.
+#: Error -> HTTP status and exit code. The four branches cover all; a leaf that differs has its own
+#: row.
 ROWS: Final[dict[type[EverholdError], tuple[int, Exit]]] = {
     errors.UsageError: (400, Exit.USAGE),
     errors.StateError: (409, Exit.STATE),
@@ -85,7 +98,11 @@ def status_json(status: Status) -> dict[str, JSON]:
         case Accepted(session_id, remaining):
             return {"status": "accepted", "session_id": session_id, "remaining": remaining}
         case Running(session_id, waiting_for):
-            return _waiting(session_id, waiting_for) if waiting_for else {"status": "running", "session_id": session_id}
+            return (
+                _waiting(session_id, waiting_for)
+                if waiting_for
+                else {"status": "running", "session_id": session_id}
+            )
         case Paused():
             return _paused(status)
         case _:
@@ -139,8 +156,14 @@ def _paused(status: Paused) -> dict[str, JSON]:
     return told
 
 
-def _waiting(session_id: str, waiting_for: tuple[str, ...], until: float | None = None) -> dict[str, JSON]:
-    told: dict[str, JSON] = {"status": "waiting", "session_id": session_id, "waiting_for": list(waiting_for)}
+def _waiting(
+    session_id: str, waiting_for: tuple[str, ...], until: float | None = None
+) -> dict[str, JSON]:
+    told: dict[str, JSON] = {
+        "status": "waiting",
+        "session_id": session_id,
+        "waiting_for": list(waiting_for),
+    }
     if until is not None:
         told["until"] = _ms(until)
     return told
@@ -148,7 +171,11 @@ def _waiting(session_id: str, waiting_for: tuple[str, ...], until: float | None 
 
 def query_json(query: OpenQuery) -> dict[str, JSON]:
     """An open query, as every front lists it."""
-    told: dict[str, JSON] = {"prompt": query.prompt, "system": query.system, "max_tokens": query.max_tokens}
+    told: dict[str, JSON] = {
+        "prompt": query.prompt,
+        "system": query.system,
+        "max_tokens": query.max_tokens,
+    }
     if query.grounded:
         told["grounded"] = True
     if query.underspecified:
@@ -165,18 +192,27 @@ def query_json(query: OpenQuery) -> dict[str, JSON]:
 
 
 def _finished(status: Finished) -> dict[str, JSON]:
-    outcome, told = status.outcome, {"session_id": status.session_id}
+    outcome = status.outcome
+    told = {"session_id": status.session_id}
     match outcome:
         case Returned(value):
             return {"status": "completed", "result": value, "stats": status.metrics, **told}
         case Raised(error, kind):
-            return {"status": "error", "error": error, **_code(kind), "stats": status.metrics, **told}
+            return {
+                "status": "error",
+                "error": error,
+                **_code(kind),
+                "stats": status.metrics,
+                **told,
+            }
         case _:
             return {"status": "cancelled", "stats": status.metrics, **told}
 
 
 def _code(kind: str) -> dict[str, JSON]:
-    """Code and hint of a failed session: of the error of ours that ended it, else of any failure."""
+    """Code and hint of a failed session: of the error of ours that ended it, else of any
+    failure.
+    """
     leaf = _LEAVES.get(kind, errors.Failed)
     return {"code": leaf.code, "hint": leaf.hint or errors.Failed.hint}
 

@@ -62,12 +62,14 @@ class Workers:
         adopt_parked: bool | None = None,
         tell: Callable[[Told], object] | None = None,
     ) -> Worker:
-        """A worker: it claims sessions that can go on, drives them, and takes over from workers that died.
+        """A worker: it claims sessions that can go on, drives them, and takes over from workers
+        that died.
 
-        What is not given is as the settings say. `programs` are the references of those it works for (all, by default).
-        Its leases live for `ttl` seconds. When it stops, work under way has `grace` seconds to get to its commit. It
-        looks every `poll` seconds at least. With `adopt_parked` it also answers model questions of sessions that were
-        made by an older everhold, which do not say who answers them. `tell` is called with what is worth knowing.
+        What is not given is as the settings say. `programs` are the references of those it works
+        for (all, by default). Its leases live for `ttl` seconds. When it stops, work under way has
+        `grace` seconds to get to its commit. It looks every `poll` seconds at least. With
+        `adopt_parked` it also answers model questions of sessions that were made by an older
+        everhold, which do not say who answers them. `tell` is called with what is worth knowing.
         """
         for name, given in (("ttl", ttl), ("grace", grace), ("poll", poll)):
             seconds_of(name, given)

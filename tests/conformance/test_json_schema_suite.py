@@ -1,7 +1,8 @@
 """The official JSON Schema test suite (draft 2020-12) against our checker.
 
-Every case agrees, or has a schema that is refused when it is asked with, for one of the reasons below, or is one of
-the cases below in which everhold is stricter. Both lists are exact: one that a case no longer needs fails, too.
+Every case agrees, or has a schema that is refused when it is asked with, for one of the reasons
+below, or is one of the cases below in which everhold is stricter. Both lists are exact: one that a
+case no longer needs fails, too.
 """
 
 import json
@@ -16,7 +17,9 @@ from tools.schema_suite import suite
 DRAFT = "draft2020-12"
 #: Keywords whose schemas are refused, and why. docs/adr/0002 has the same list for people.
 REFUSED = {
-    "unevaluatedProperties": "depends on what every other keyword has looked at; additionalProperties says most of it",
+    "unevaluatedProperties": (
+        "depends on what every other keyword has looked at; additionalProperties says most of it"
+    ),
     "unevaluatedItems": "the same for lists; items after prefixItems says most of it",
     "dependentSchemas": "if and then say it",
     "dependentRequired": "if and then say it",
@@ -24,10 +27,21 @@ REFUSED = {
     "$dynamicAnchor": "is for $dynamicRef",
     "$anchor": "a part is named by $defs",
     "contentSchema": "the standard has it checked by nobody",
-    "$ref": "only to parts of this schema, by '#', '#/$defs/NAME' or '#/definitions/NAME': nothing is fetched",
+    "$ref": (
+        "only to parts of this schema, by '#', '#/$defs/NAME' or '#/definitions/NAME':"
+        " nothing is fetched"
+    ),
     # 2.0 is not a whole number here, as everywhere in everhold
     **dict.fromkeys(
-        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains"),
+        (
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "minProperties",
+            "maxProperties",
+            "minContains",
+        ),
         "a count is written 2, not 2.0",
     ),
     "maxContains": "a count is written 2, not 2.0",
@@ -39,12 +53,20 @@ STRICTER = {
     ("const", "const with 0 does not match other zero-like types", "float zero is valid"): NUMBERS,
     ("const", "const with 1 does not match true", "float one is valid"): NUMBERS,
     ("const", "const with -2.0 matches integer and float types", "integer -2 is valid"): NUMBERS,
-    ("const", "float and integers are equal up to 64-bit representation limits", "float is valid"): NUMBERS,
+    (
+        "const",
+        "float and integers are equal up to 64-bit representation limits",
+        "float is valid",
+    ): NUMBERS,
     ("enum", "enum with 0 does not match false", "float zero is valid"): NUMBERS,
     ("enum", "enum with [0] does not match [false]", "[0.0] is valid"): NUMBERS,
     ("enum", "enum with 1 does not match true", "float one is valid"): NUMBERS,
     ("enum", "enum with [1] does not match [true]", "[1.0] is valid"): NUMBERS,
-    ("type", "integer type matches integers", "a float with zero fractional part is an integer"): NUMBERS,
+    (
+        "type",
+        "integer type matches integers",
+        "a float with zero fractional part is an integer",
+    ): NUMBERS,
     (
         "content",
         "validation of binary string-encoding",
@@ -56,7 +78,11 @@ STRICTER = {
         "an invalid base64 string that is valid JSON; validates true",
     ): FORMATS,
     **{
-        ("format", f"{name} format", f"invalid {name} string is only an annotation by default"): FORMATS
+        (
+            "format",
+            f"{name} format",
+            f"invalid {name} string is only an annotation by default",
+        ): FORMATS
         for name in ("date", "date-time", "uuid", "duration")
     },
     (
@@ -106,7 +132,8 @@ def test_a_case_agrees_or_its_schema_is_refused_or_it_is_listed_as_stricter(grou
             continue
         for case in group["tests"]:
             found = fits(case["data"], group["schema"])
-            assert not (found and not case["valid"]), (file, group["description"], case)  # never laxer
+            # never laxer
+            assert not (found and not case["valid"]), (file, group["description"], case)
             if found == case["valid"]:
                 agreed += 1
             else:
@@ -116,5 +143,7 @@ def test_a_case_agrees_or_its_schema_is_refused_or_it_is_listed_as_stricter(grou
 
 
 def test_every_schema_that_is_refused_uses_a_keyword_that_is_listed_with_its_reason(groups):
-    refused = {keyword for _, group in groups if (keyword := refused_for(group["schema"])) is not None}
+    refused = {
+        keyword for _, group in groups if (keyword := refused_for(group["schema"])) is not None
+    }
     assert refused == set(REFUSED)

@@ -1,4 +1,6 @@
-"""Postgres keeps every promise of the port; through a pooler too, where commits are sent in another way."""
+"""Postgres keeps every promise of the port; through a pooler too, where commits are sent in another
+way.
+"""
 
 import pytest
 

@@ -47,7 +47,9 @@ class TestMemoryBesidePostgres:
 
     @pytest.mark.xdist_group("postgres")
     def test_the_three_agree(self, postgres):
-        case = side_by_side(MemoryStore, TemporarySQLite, lambda: PostgresStore(fresh(postgres, "beside"))).TestCase
+        case = side_by_side(
+            MemoryStore, TemporarySQLite, lambda: PostgresStore(fresh(postgres, "beside"))
+        ).TestCase
         case.settings = settings(max_examples=6, stateful_step_count=20, phases=QUICK)
 
         case("runTest").runTest()

@@ -7,10 +7,11 @@
     sql        is run against the database of the page
     text, mermaid  are for reading
 
-Each page has a folder and a home of its own, a `claude` command that answers in a moment, and no network. What changes
-from run to run (ids, times, process numbers) is compared as such. `EVERHOLD_RECORD=1` writes what was printed into
-the page instead of comparing: console blocks are recorded, not invented.
-"""
+Each page has a folder and a home of its own, a `claude` command that answers in a moment, and no
+network. What changes from run to run (ids, times, process numbers) is compared as such.
+`EVERHOLD_RECORD=1` writes what was printed into the page instead of comparing: console blocks are
+recorded, not invented.
+"""  # noqa: E501
 
 import codecs
 import json
@@ -116,7 +117,9 @@ class Reader:
             (bin_ / name).write_text(text)
             (bin_ / name).chmod(0o755)
         kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("EVERHOLD", "XDG_", "PYTEST"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("EVERHOLD", "XDG_", "PYTEST"))
         }
         self.env = {
             **kept,
@@ -127,7 +130,8 @@ class Reader:
             "TERM": "xterm-256color",
             "LOGNAME": "you",
             "TZ": "UTC",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a reader has ours, and none of the others that are here
+            # a reader has ours, and none of the others that are here
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("src")),
         }
 
@@ -207,16 +211,20 @@ class Reader:
         return "".join(recorded)
 
     def _typed(self, command: str, answers: list[str]) -> str:
-        """Run a command at a terminal, type the answers when it prompts, and return what was seen."""
+        """Run a command at a terminal, type the answers when it prompts, and return what was
+        seen.
+        """
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.cwd)
             os.execve("/bin/bash", ["bash", "-c", command], self.env)
         ioctl(terminal, TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         seen, waiting, deadline = "", list(answers), time.monotonic() + 240
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # what is read may end within a letter
+        # what is read may end within a letter
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while time.monotonic() < deadline:
-            # clock: a pause between two looks at what was printed; a prompt that comes late is answered late.
+            # clock: a pause between two looks at what was printed; a prompt that comes late is
+            # answered late.
             if not select.select([terminal], [], [], 0.1)[0]:
                 if (found := PROMPT.match(_plain(seen).rpartition("\n")[2])) and not found[2]:
                     os.write(terminal, (waiting.pop(0) + "\n").encode() if waiting else b"\x04")
@@ -232,15 +240,22 @@ class Reader:
             os.kill(pid, signal.SIGKILL)
         os.close(terminal)
         os.waitpid(pid, 0)
-        text = _plain(seen).replace(str(self.home / "shop"), "/home/you/shop").replace(str(self.home), "/home/you")
+        text = (
+            _plain(seen)
+            .replace(str(self.home / "shop"), "/home/you/shop")
+            .replace(str(self.home), "/home/you")
+        )
         text = text.replace(f" on {socket.gethostname()} ", " on laptop ")
         return text if not text or text.endswith("\n") else text + "\n"
 
 
 def _plain(text: str) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    text = re.sub(r"(?:\r*\w+ [━╸╺ ]+\d+%[ \d:-]*)+\r*\n\r*", "", text)  # a bar is gone when the work is done
-    return "\n".join(line.rstrip() if line.strip() else "" for line in text.replace("\r\n", "\n").split("\n"))
+    # a bar is gone when the work is done
+    text = re.sub(r"(?:\r*\w+ [━╸╺ ]+\d+%[ \d:-]*)+\r*\n\r*", "", text)
+    return "\n".join(
+        line.rstrip() if line.strip() else "" for line in text.replace("\r\n", "\n").split("\n")
+    )
 
 
 def alike(text: str) -> list[str]:

@@ -17,6 +17,8 @@ def test_every_tool_is_in_the_reference_and_in_what_the_server_says(name):
     assert name in INSTRUCTIONS
 
 
-@pytest.mark.parametrize("address", [uri for uri, *_ in TEMPLATES] + [f"alc://types/{name}" for name, _ in RESOURCES])
+@pytest.mark.parametrize(
+    "address", [uri for uri, *_ in TEMPLATES] + [f"alc://types/{name}" for name, _ in RESOURCES]
+)
 def test_every_address_is_in_the_reference(address):
     assert f"`{address}" in PAGE

@@ -1,4 +1,6 @@
-"""The page of the architecture is true: its files exist, and the first sentence of each answers the question."""
+"""The page of the architecture is true: its files exist, and the first sentence of each answers the
+question.
+"""
 
 import ast
 import re
@@ -9,11 +11,15 @@ SOURCE = ROOT / "src" / "everhold"
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 ROWS = re.findall(r"^\| (.+\?) \| \[`(.+?)`\]\(\S+\) \| (.+) \|$", PAGE, re.MULTILINE)
 #: What a question is made of, beside its subject.
-PLAIN = re.compile("where|what|when|which|with|from|does|that|made|done|comes|shown|several|kept|nobody")
+PLAIN = re.compile(
+    "where|what|when|which|with|from|does|that|made|done|comes|shown|several|kept|nobody"
+)
 
 
 def first_sentence(path: Path) -> str:
-    text = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].replace("\n", " ")
+    text = (
+        (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].replace("\n", " ")
+    )
     return re.split(r"(?<=\.) (?=[A-Z])", text)[0]
 
 
@@ -28,10 +34,17 @@ def test_each_file_says_first_what_it_was_asked() -> None:
     assert len(ROWS) >= 20
     quoted = {file: said for _, file, said in ROWS}
     assert quoted == {file: first_sentence(SOURCE / file) for file in quoted}
-    assert [row for row in ROWS if not any(word in row[2].lower() for word in subjects(row[0]))] == []
+    assert [
+        row for row in ROWS if not any(word in row[2].lower() for word in subjects(row[0]))
+    ] == []
 
 
 def test_each_file_of_the_page_exists() -> None:
     """Also those that the numbered walks name."""
-    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", PAGE)) | {"programs", "models", "cli", "mcp"}
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", PAGE)) | {
+        "programs",
+        "models",
+        "cli",
+        "mcp",
+    }
     assert [name for name in sorted(named) if not (SOURCE / name).exists()] == []

@@ -1,4 +1,6 @@
-"""No test compares the wall clock with a limit, unless it guards against a hang or says why it may."""
+"""No test compares the wall clock with a limit, unless it guards against a hang or says why it
+may.
+"""
 
 import textwrap
 
@@ -68,8 +70,13 @@ FOUND = {
     "a process": "def test():\n    subprocess.run(command, timeout=3)\n",
     "a constant": "PATIENCE = 3\ndef test():\n    thread.join(PATIENCE)\n",
     "a default": "def until(what, patience=4):\n    what.wait(timeout=patience)\n",
-    "not known": "async def test(seconds):\n    async with asyncio.timeout(seconds):\n        await work()\n",
-    "a script": 'CODE = """\nimport time\nend = time.monotonic() + 1\nwhile time.monotonic() < end:\n    pass\n"""\n',
+    "not known": (
+        "async def test(seconds):\n    async with asyncio.timeout(seconds):\n        await work()\n"
+    ),
+    "a script": (
+        'CODE = """\nimport time\nend = time.monotonic() + 1\nwhile time.monotonic() <'
+        ' end:\n    pass\n"""\n'
+    ),
 }
 PASSED = {
     "a guard": """
@@ -85,8 +92,13 @@ PASSED = {
             begun = time.monotonic()
             assert time.monotonic() - begun < 300
         """,
-    "a long wait": "PATIENCE = 60\nasync def test():\n    await asyncio.wait_for(work(), PATIENCE)\n    done.wait()\n",
-    "a look": "async def test():\n    await asyncio.wait(tasks, timeout=0)\n    queue.get(timeout=None)\n",
+    "a long wait": (
+        "PATIENCE = 60\nasync def test():\n    await asyncio.wait_for(work(),"
+        " PATIENCE)\n    done.wait()\n"
+    ),
+    "a look": (
+        "async def test():\n    await asyncio.wait(tasks, timeout=0)\n    queue.get(timeout=None)\n"
+    ),
     "CPU time": """
         import time
         def test():

@@ -27,7 +27,10 @@ def test_each_defect_is_named_by_a_test() -> None:
 def test_the_page_names_tests_that_exist_and_are_not_skipped() -> None:
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
     assert len(named) > 2 * len(ROWS)
-    nodes = {file: [*ast.walk(ast.parse((ROOT / "tests" / file).read_text()))] for file in {file for file, _ in named}}
+    nodes = {
+        file: [*ast.walk(ast.parse((ROOT / "tests" / file).read_text()))]
+        for file in {file for file, _ in named}
+    }
     for file, name in named:
         found = [node for node in nodes[file] if getattr(node, "name", "") == name]
         assert len(found) == 1, (file, name)
@@ -40,9 +43,25 @@ def test_a_test_that_shows_a_row_and_is_skipped_has_failed(tmp_path: Path) -> No
     name = "tests/scenario/test_turns.py::test_a_turn_is_answered"
     skip = tmp_path / "skips_all.py"
     skip.write_text("import pytest\ndef pytest_runtest_setup(item): pytest.skip('today')\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "skips_all", "-p", "no:randomly", name]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "skips_all",
+        "-p",
+        "no:randomly",
+        name,
+    ]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1, done.stdout
     assert "says that it shows something" in done.stdout

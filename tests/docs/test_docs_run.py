@@ -1,4 +1,6 @@
-"""Every fenced block of the README, the docs and the examples runs, and every console block is what was printed."""
+"""Every fenced block of the README, the docs and the examples runs, and every console block is what
+was printed.
+"""
 
 import os
 import shutil
@@ -25,7 +27,9 @@ RECORDS = bool(os.environ.get("EVERHOLD_RECORD"))
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.xdist_group("postgres")) if page.name == ON_POSTGRES else page
+        pytest.param(page, marks=pytest.mark.xdist_group("postgres"))
+        if page.name == ON_POSTGRES
+        else page
         for page in PAGES
     ],
     ids=lambda page: page.relative_to(ROOT).as_posix(),
@@ -50,7 +54,9 @@ def test_every_block_of_a_page_runs_and_prints_what_it_shows(
 
 def test_a_block_says_its_language() -> None:
     found = {page: {block.language for block in blocks(page.read_text())} for page in PAGES}
-    assert {page.name: languages for page, languages in found.items() if not languages <= LANGUAGES} == {}
+    assert {
+        page.name: languages for page, languages in found.items() if not languages <= LANGUAGES
+    } == {}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
@@ -58,6 +64,11 @@ def test_an_example_runs_and_is_short(example: Path, tmp_path: Path) -> None:
     assert len(example.read_text().splitlines()) <= 60
     reader = Reader(tmp_path)
     done = subprocess.run(
-        [*start.python(), str(example)], cwd=reader.cwd, env=reader.env, capture_output=True, text=True, timeout=250
+        [*start.python(), str(example)],
+        cwd=reader.cwd,
+        env=reader.env,
+        capture_output=True,
+        text=True,
+        timeout=250,
     )
     assert done.returncode == 0, done.stdout + done.stderr

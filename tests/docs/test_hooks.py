@@ -1,4 +1,6 @@
-"""Every hook has a sentence, a row in the reference, and a test that bears its name; ours are found by theirs."""
+"""Every hook has a sentence, a row in the reference, and a test that bears its name; ours are found
+by theirs.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Every invariant of the table is shown by tests that are there and that run, or says why it does not apply."""
+"""Every invariant of the table is shown by tests that are there and that run, or says why it does
+not apply.
+"""
 
 import os
 import shlex
@@ -23,7 +25,17 @@ def pytest_collection_modifyitems(items):
 
 def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
@@ -40,7 +52,11 @@ def one_of_all(folder: Path) -> list[str]:
 
 def make_test() -> list[str]:
     """The options with which `make test` runs all tests but those of the core."""
-    (line,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if "--ignore=tests/unit/core" in line)
+    (line,) = (
+        line
+        for line in (ROOT / "Makefile").read_text().splitlines()
+        if "--ignore=tests/unit/core" in line
+    )
     return shlex.split(line.replace("$(PYTEST)", "").replace("$(JOBS)", "1"))
 
 
@@ -52,7 +68,9 @@ def test_no_id_is_missing_or_doubled() -> None:
 
 def test_each_row_has_tests_or_says_why_not() -> None:
     assert [row.id for row in rows() if bool(row.tests) is bool(row.why)] == []
-    assert [row.id for row in rows() if not row.says.strip() or (row.why and not row.why.endswith("."))] == []
+    assert [
+        row.id for row in rows() if not row.says.strip() or (row.why and not row.why.endswith("."))
+    ] == []
     assert [row.id for row in rows() if "not built" in row.why or "not yet" in row.why] == []
 
 
@@ -61,7 +79,9 @@ def test_at_most_a_quarter_does_not_apply() -> None:
 
 
 def test_the_tests_of_the_table_are_there() -> None:
-    """As pytest collects them where all tests are run: on each store, without those that are run elsewhere."""
+    """As pytest collects them where all tests are run: on each store, without those that are run
+    elsewhere.
+    """
     files = sorted({name.partition("::")[0] for name in named()})
     assert not any(file.startswith(invariants.APART) for file in files)
     listed = ran("--collect-only", "-n", "0", *files)
@@ -73,7 +93,9 @@ def test_the_tests_of_the_table_are_there() -> None:
 def test_nothing_is_listed_twice() -> None:
     assert [row.id for row in rows() if len(set(row.tests)) < len(row.tests)] == []
     text = invariants.TABLE.read_text()
-    assert [line for line, count in Counter(text.splitlines()).items() if line.strip() and count > 1] == []
+    assert [
+        line for line, count in Counter(text.splitlines()).items() if line.strip() and count > 1
+    ] == []
 
 
 def test_a_test_of_the_suite_is_one_for_each_store() -> None:
@@ -97,7 +119,8 @@ def test_what_passed_under_a_parameter_or_in_a_group_has_passed() -> None:
 def test_a_docstring_begins_with_its_ids(tmp_path: Path) -> None:
     file = tmp_path / "test_some.py"
     file.write_text(
-        'def test_one():\n    """LE1, S20: It is so."""\ndef test_two():\n    """So is LE1: not."""\n'
+        'def test_one():\n    """LE1, S20: It is so."""\ndef test_two():\n    """So is LE1:'
+        ' not."""\n'
         'def test_three():\n    """A row: of S1."""\ndef helper():\n    """C1: None."""\n'
     )
     found: dict[str, list[str]] = {}
@@ -120,9 +143,13 @@ def test_a_row_that_does_not_apply_is_told_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param(["-n", "0"], marks=pytest.mark.soak), make_test()], ids=["alone", "make test"]
+    "options",
+    [pytest.param(["-n", "0"], marks=pytest.mark.soak), make_test()],
+    ids=["alone", "make test"],
 )
-def test_a_run_of_all_tests_fails_if_one_of_the_table_did_not_run(tmp_path: Path, options: list[str]) -> None:
+def test_a_run_of_all_tests_fails_if_one_of_the_table_did_not_run(
+    tmp_path: Path, options: list[str]
+) -> None:
     """In one process, and as `make test` has others do the work."""
     whole = ran(*one_of_all(tmp_path), *options, PYTHONPATH=str(tmp_path))
     assert whole.returncode == 1, whole.stdout
@@ -145,7 +172,9 @@ def test_a_run_of_some_tests_says_nothing_of_the_others(tmp_path: Path, some: li
 
 
 def test_a_test_of_the_table_that_is_skipped_has_failed(tmp_path: Path) -> None:
-    (tmp_path / "skips_all.py").write_text("import pytest\ndef pytest_runtest_setup(item): pytest.skip('today')\n")
+    (tmp_path / "skips_all.py").write_text(
+        "import pytest\ndef pytest_runtest_setup(item): pytest.skip('today')\n"
+    )
     name = "tests/scenario/test_invariants.py::test_a_graph_that_cannot_be_is_refused"
     done = ran("-n", "0", "-p", "skips_all", name, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stdout

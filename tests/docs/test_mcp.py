@@ -18,7 +18,9 @@ def test_llms_txt_has_a_title_a_summary_and_links_with_words():
     lines = LLMS.splitlines()
     assert lines[0] == "# everhold"
     assert lines[2].startswith("> ")
-    assert all(re.fullmatch(r"- \[[^]]+\]\([^)]+\): .+", line) for line in lines if line.startswith("- "))
+    assert all(
+        re.fullmatch(r"- \[[^]]+\]\([^)]+\): .+", line) for line in lines if line.startswith("- ")
+    )
 
 
 def test_llms_txt_leads_to_pages_that_exist():
@@ -28,7 +30,13 @@ def test_llms_txt_leads_to_pages_that_exist():
 
 
 @pytest.mark.parametrize(
-    "words", [LLMS, instructions.INSTRUCTIONS, instructions.guide(), *(instructions.prompt(name, {}) for name in NAMES)]
+    "words",
+    [
+        LLMS,
+        instructions.INSTRUCTIONS,
+        instructions.guide(),
+        *(instructions.prompt(name, {}) for name in NAMES),
+    ],
 )
 def test_tools_that_are_named_exist(words):
     for name in re.findall(r"tools? `(\w+)`", words):

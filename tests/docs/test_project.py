@@ -21,7 +21,9 @@ from tools import freshness, pythons
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PINS = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+PINS = [
+    line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
+]
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 
 
@@ -33,7 +35,9 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def test_bare_make_lists_each_target_on_one_line() -> None:
-    done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     listed = [line.split()[1] for line in done.stdout.splitlines()]
     assert listed == ["setup", "demo", "quick", "test", "test-all", "check", "fix", "bench", "soak"]
 
@@ -56,7 +60,11 @@ def test_the_base_install_is_at_most_nine_packages() -> None:
         if name not in installed:
             installed.add(name)
             needs = map(Requirement, importlib.metadata.requires(name) or ())
-            waiting += [need.name for need in needs if not need.marker or need.marker.evaluate({"extra": ""})]
+            waiting += [
+                need.name
+                for need in needs
+                if not need.marker or need.marker.evaluate({"extra": ""})
+            ]
     assert len(installed) <= 9, installed
 
 
@@ -67,21 +75,29 @@ def test_extras_are_named_after_the_rooms_they_open() -> None:
 
 def test_every_requirement_has_a_lower_bound() -> None:
     everything = [*PROJECT["dependencies"], *chain(*PROJECT["optional-dependencies"].values())]
-    everything = [line for line in everything if not line.startswith("everhold[")]  # extras of our own
+    # extras of our own
+    everything = [line for line in everything if not line.startswith("everhold[")]
     assert [line for line in everything if not re.search(r"[>~]=", line)] == []
 
 
 def test_a_pin_is_a_name_and_a_version_and_nothing_else() -> None:
-    assert [line for line in PINS if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
+    assert [
+        line for line in PINS if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)
+    ] == []
 
 
 def test_everything_that_setup_asks_for_is_pinned() -> None:
     asked = names(PROJECT["dependencies"]) | names(PROJECT["optional-dependencies"]["dev"])
-    assert asked - {"everhold"} - {canonicalize_name(pin.partition("==")[0]) for pin in PINS} == set()
+    assert (
+        asked - {"everhold"} - {canonicalize_name(pin.partition("==")[0]) for pin in PINS} == set()
+    )
 
 
 def test_the_environment_holds_what_is_pinned() -> None:
-    pinned = {canonicalize_name(name): version for name, _, version in (pin.partition("==") for pin in PINS)}
+    pinned = {
+        canonicalize_name(name): version
+        for name, _, version in (pin.partition("==") for pin in PINS)
+    }
     installed = {canonicalize_name(d.name): d.version for d in importlib.metadata.distributions()}
     assert {name: installed[name] for name in pinned.keys() & installed} == {
         name: pinned[name] for name in pinned.keys() & installed
@@ -161,7 +177,9 @@ def test_node_declared():
 
 
 def test_a_test_that_starts_a_process_and_does_not_say_so_fails(tmp_path: Path) -> None:
-    """In unit, scenario and conformance tests, whatever starts it; the error has the name of the test."""
+    """In unit, scenario and conformance tests, whatever starts it; the error has the name of the
+    test.
+    """
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     for folder in ("unit", "e2e"):
         (tmp_path / folder).mkdir()
@@ -185,7 +203,9 @@ def test_a_test_that_starts_a_process_and_does_not_say_so_fails(tmp_path: Path) 
 
 def test_a_test_that_needs_a_quiet_machine_is_not_for_make_test(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_one.py").write_text("import pytest\n@pytest.mark.alone\ndef test_one():\n    pass\n")
+    (tmp_path / "test_one.py").write_text(
+        "import pytest\n@pytest.mark.alone\ndef test_one():\n    pass\n"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"],
         cwd=tmp_path,
@@ -255,7 +275,10 @@ def test_each_import_rule_bites(tmp_path: Path) -> None:
 
 
 def test_a_house_that_keeps_the_rules_is_let_through(tmp_path: Path) -> None:
-    kept = {"core/query.py": "import msgspec", "stores/sqlite.py": "import sqlite3, everhold.core.query"}
+    kept = {
+        "core/query.py": "import msgspec",
+        "stores/sqlite.py": "import sqlite3, everhold.core.query",
+    }
     assert "10 kept, 0 broken." in linted(tmp_path / "everhold", kept)
 
 
@@ -312,11 +335,17 @@ def test_every_word_says_which_words_not_to_use() -> None:
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
     empty = {"utils", "util", "helpers", "helper", "common", "base", "manager", "service", "misc"}
-    assert [path for path in (ROOT / "src").rglob("*.py") if path.stem in empty or path.parent.name in empty] == []
+    assert [
+        path
+        for path in (ROOT / "src").rglob("*.py")
+        if path.stem in empty or path.parent.name in empty
+    ] == []
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
-    assert [path.name[:4] for path in DECISIONS] == [f"{n:04}" for n in range(1, len(DECISIONS) + 1)]
+    assert [path.name[:4] for path in DECISIONS] == [
+        f"{n:04}" for n in range(1, len(DECISIONS) + 1)
+    ]
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
@@ -333,17 +362,31 @@ def pages() -> list[Path]:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    found = {page: re.findall(r"\]\((?!https?:|mailto:|#)([^)\s#]+)", page.read_text()) for page in pages()}
+    found = {
+        page: re.findall(r"\]\((?!https?:|mailto:|#)([^)\s#]+)", page.read_text())
+        for page in pages()
+    }
     assert sum(map(len, found.values())) > 100
-    broken = [(page.name, link) for page, links in found.items() for link in links if not (page.parent / link).exists()]
+    broken = [
+        (page.name, link)
+        for page, links in found.items()
+        for link in links
+        if not (page.parent / link).exists()
+    ]
     assert broken == []
 
 
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     rooms = ("src", "tools", "docs", "examples", "bench", ".ci")
     files = [path for room in rooms for path in (ROOT / room).rglob("*") if path.is_file()]
-    files += [path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".coverage")]
-    texts = [path for path in files if path.suffix in {"", ".md", ".py", ".toml", ".txt", ".sql", ".ipynb"}]
+    files += [
+        path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".coverage")
+    ]
+    texts = [
+        path
+        for path in files
+        if path.suffix in {"", ".md", ".py", ".toml", ".txt", ".sql", ".ipynb"}
+    ]
     places = [f"{place}/" for place in (Path.home(), ROOT) if len(place.parts) > 1]
     read = {path: path.read_text(encoding="utf-8", errors="ignore") for path in texts}
     assert [path for path, text in read.items() if any(place in text for place in places)] == []

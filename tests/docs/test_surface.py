@@ -26,7 +26,9 @@ def test_there_are_at_most_forty_public_names() -> None:
 
 
 def test_every_public_name_is_there_and_typed() -> None:
-    """At run time it is loaded from its home; a type checker reads it from the import of the same name."""
+    """At run time it is loaded from its home; a type checker reads it from the import of the same
+    name.
+    """
     text = (ROOT / "src" / "everhold" / "__init__.py").read_text()
     for name in everhold.__all__:
         assert getattr(everhold, name) is not None, name
@@ -46,7 +48,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_every_error_is_documented() -> None:
-    """Those of the core: other modules, which other tests may have imported, have errors of their own."""
+    """Those of the core: other modules, which other tests may have imported, have errors of their
+    own.
+    """
     errors = [error for error in leaves() if error.__module__ == "everhold.errors"]
     rows = [f"| `{error.code}` | `{error.__name__}` |" for error in errors]
     assert len(rows) > 80
@@ -63,8 +67,12 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def test_every_command_is_documented_with_all_its_options() -> None:
     for name, command in commands():
         page = CLI.partition(f"### everhold {name}\n")[2].partition("\n### ")[0]
-        shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-        options = [option for parameter in shown for option in parameter.opts if option.startswith("--")]
+        shown = [
+            parameter for parameter in command.params if not getattr(parameter, "hidden", False)
+        ]
+        options = [
+            option for parameter in shown for option in parameter.opts if option.startswith("--")
+        ]
         assert [option for option in options if option not in page] == [], name
 
 
@@ -79,7 +87,11 @@ def test_every_command_says_what_it_does_in_one_line() -> None:
 def test_every_command_takes_json_and_database_if_it_reads_one() -> None:
     """All but `mcp`, which is spoken to in JSON anyhow."""
     for name, command in commands():
-        parts = list(command.commands.values()) if name == "pkg" and isinstance(command, click.Group) else [command]
+        parts = (
+            list(command.commands.values())
+            if name == "pkg" and isinstance(command, click.Group)
+            else [command]
+        )
         wanted = {"as_json"} if name in ("demo", "init", "pkg") else {"as_json", "database"}
         for part in parts if name != "mcp" else ():
             assert wanted <= {parameter.name for parameter in part.params}, (name, part.name)
@@ -97,7 +109,12 @@ def test_the_evidence_of_every_failure_exists() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| ") and "shown by" not in line]
     named = [re.findall(r"`(tests/[\w/.]+)::(test_\w+)`", row.split(" | ")[-1]) for row in rows]
     assert len(rows) >= 25 and all(named)
-    missing = [test for tests in named for path, test in tests if f"def {test}(" not in (ROOT / path).read_text()]
+    missing = [
+        test
+        for tests in named
+        for path, test in tests
+        if f"def {test}(" not in (ROOT / path).read_text()
+    ]
     assert missing == []
 
 

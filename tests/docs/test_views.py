@@ -1,4 +1,6 @@
-"""The four SQL views say what is true, on a real file, forks included; and the docs list their columns."""
+"""The four SQL views say what is true, on a real file, forks included; and the docs list their
+columns.
+"""
 
 import asyncio
 import re
@@ -67,7 +69,9 @@ class File:
             connection.close()
 
     def queries(self, session_id, columns="query_id, step, state"):
-        return self.rows(f"SELECT {columns} FROM queries_v WHERE session_id = ? ORDER BY query_id", session_id)
+        return self.rows(
+            f"SELECT {columns} FROM queries_v WHERE session_id = ? ORDER BY query_id", session_id
+        )
 
     async def started(self, call, *answers, **options):
         status = await self.runtime.start(call, **options)
@@ -91,8 +95,13 @@ async def test_the_docs_list_the_columns_in_order(tmp_path, view):
 async def test_a_session_has_a_row_with_what_it_is(tmp_path):
     """Its birth and its head, with defaults where nothing was said."""
     async with File(tmp_path) as file:
-        session_id = await file.started(refund(order="7"), "broken", key="k", title="T", labels={"a": "b"})
-        names = "key, program, version, title, labels, metadata, state, steps, created_at, updated_at, due_at, args"
+        session_id = await file.started(
+            refund(order="7"), "broken", key="k", title="T", labels={"a": "b"}
+        )
+        names = (
+            "key, program, version, title, labels, metadata, state, steps, created_at,"
+            " updated_at, due_at, args"
+        )
         (row,) = file.rows(f"SELECT {names} FROM sessions_v WHERE session_id = ?", session_id)
 
         ref = f"{__name__}:refund"
@@ -116,7 +125,10 @@ async def test_an_end_is_told_with_its_result_or_its_error(tmp_path):
         stopped = await file.started(refund(order="9"))
         await file.runtime.cancel(stopped, "enough")
         found = {
-            row[0]: row[1:] for row in file.rows("SELECT session_id, state, result, result_type, error FROM sessions_v")
+            row[0]: row[1:]
+            for row in file.rows(
+                "SELECT session_id, state, result, result_type, error FROM sessions_v"
+            )
         }
 
         assert found[done] == ("completed", '{"reason":"broken"}', "object", None)
@@ -130,7 +142,10 @@ async def test_relations_are_told(tmp_path):
         origin = await file.started(refund(order="7"), "broken")
         fork = (await file.runtime.fork(origin)).session_id
 
-        rows = file.rows("SELECT session_id, parent_id, origin_id, origin_step FROM sessions_v ORDER BY origin_id")
+        rows = file.rows(
+            "SELECT session_id, parent_id, origin_id, origin_step FROM sessions_v ORDER BY"
+            " origin_id"
+        )
         assert rows == [(origin, None, None, None), (fork, None, origin, 1)]
 
 
@@ -138,7 +153,10 @@ async def test_a_query_has_a_row_with_what_was_asked(tmp_path):
     """Fields that a kind does not use are NULL or empty."""
     async with File(tmp_path) as file:
         session_id = await file.started(refund(order="7"), "broken")
-        names = "query_id, step, asked_at, kind, key, prompt, system, name, addressee, expires_at, state"
+        names = (
+            "query_id, step, asked_at, kind, key, prompt, system, name, addressee,"
+            " expires_at, state"
+        )
 
         assert file.queries(session_id, names) == [
             ("q-0", 0, DAWN, "llm", "0:0", "Why 7?", "Be brief.", "", None, None, "answered"),
@@ -159,7 +177,9 @@ async def test_an_expired_query_is_expired(tmp_path):
 
 
 async def test_the_loser_of_a_race_is_withdrawn(tmp_path):
-    """It left the inbox with the step that made it a loser; what is open when all is cancelled is cancelled."""
+    """It left the inbox with the step that made it a loser; what is open when all is cancelled is
+    cancelled.
+    """
     async with File(tmp_path) as file:
         session_id = await file.started(race())
         await file.runtime.answer(session_id, "first", query_id="q-0")
@@ -175,11 +195,19 @@ async def test_a_query_that_a_retry_asks_again_has_one_row(tmp_path):
         BROKEN.append(1)
         session_id = await file.started(mended())
         await file.runtime.answer(session_id, "x", query_id="q-0")
-        assert [row[2] for row in file.queries(session_id)] == ["answered", "withdrawn", "withdrawn"]
+        assert [row[2] for row in file.queries(session_id)] == [
+            "answered",
+            "withdrawn",
+            "withdrawn",
+        ]
 
         BROKEN.clear()
         await file.runtime.retry(session_id)
-        assert file.queries(session_id) == [("q-0", 0, "answered"), ("q-1", 0, "open"), ("q-2", 0, "open")]
+        assert file.queries(session_id) == [
+            ("q-0", 0, "answered"),
+            ("q-1", 0, "open"),
+            ("q-2", 0, "open"),
+        ]
 
 
 async def test_an_answer_has_a_row_with_who_gave_it_and_what_it_cost(tmp_path):
@@ -189,7 +217,10 @@ async def test_an_answer_has_a_row_with_who_gave_it_and_what_it_cost(tmp_path):
         usage = {"prompt_tokens": 9, "completion_tokens": 4}
         await file.runtime.answer(session_id, "broken", usage=usage, by={"user": "ann"})
         await file.runtime.answer(session_id, error="not today")
-        names = "query_id, step, value, value_type, error, error_code, prompt_tokens, completion_tokens, answered_by"
+        names = (
+            "query_id, step, value, value_type, error, error_code, prompt_tokens,"
+            " completion_tokens, answered_by"
+        )
 
         assert file.rows(f"SELECT {names} FROM answers_v ORDER BY step") == [
             ("q-0", 1, "broken", "text", None, None, 9, 4, '{"user":"ann"}'),
@@ -206,7 +237,9 @@ async def test_a_fork_has_what_it_shares_and_its_own(tmp_path):
         again = (await file.runtime.fork(fork, at=0)).session_id
 
         assert file.queries(fork) == [("q-0", 0, "answered"), ("q-1", 1, "answered")]
-        assert file.rows("SELECT value FROM answers_v WHERE session_id = ? ORDER BY step", fork) == [("late",), (1,)]
+        assert file.rows(
+            "SELECT value FROM answers_v WHERE session_id = ? ORDER BY step", fork
+        ) == [("late",), (1,)]
         assert file.queries(again) == [("q-0", 0, "open")]
         assert file.rows("SELECT count(*) FROM queries_v") == [(5,)]
 
@@ -238,13 +271,21 @@ async def test_usage_is_what_the_status_says(tmp_path):
     """The view and the runtime count alike, with open prompts and without."""
     async with File(tmp_path) as file:
         session_id = await file.started(refund(order="7"))
-        (row,) = file.rows("SELECT llm_calls, prompt_tokens, prompt_source, response_tokens, total_tokens FROM usage_v")
+        (row,) = file.rows(
+            "SELECT llm_calls, prompt_tokens, prompt_source, response_tokens, total_tokens FROM"
+            " usage_v"
+        )
         assert row == (1, 5, "estimated", 0, 5)
 
-        await file.runtime.answer(session_id, "broken", usage={"prompt_tokens": 9, "completion_tokens": 4})
+        await file.runtime.answer(
+            session_id, "broken", usage={"prompt_tokens": 9, "completion_tokens": 4}
+        )
         status = await file.runtime.answer(session_id, True)
         auto = status.metrics["auto"]
-        names = "llm_calls, rounds, prompt_tokens, prompt_source, response_tokens, response_source, total_tokens"
+        names = (
+            "llm_calls, rounds, prompt_tokens, prompt_source, response_tokens,"
+            " response_source, total_tokens"
+        )
         (row,) = file.rows(f"SELECT {names} FROM usage_v")
         told = [auto["prompt_tokens"], auto["response_tokens"]]
         assert row[:2] == (auto["llm_calls"], auto["rounds"])
@@ -257,6 +298,11 @@ async def test_one_session_is_read_without_the_others(tmp_path, view):
     """A question about one session searches for it; it does not scan sessions or journals."""
     async with File(tmp_path) as file:
         await file.started(refund(order="7"), "broken")
-        plan = [row[3] for row in file.rows(f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE session_id = 'x'")]
+        plan = [
+            row[3]
+            for row in file.rows(f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE session_id = 'x'")
+        ]
 
-    assert [line for line in plan if re.match(r"SCAN (s|j|x|h|session|journal|head_1)\b", line)] == []
+    assert [
+        line for line in plan if re.match(r"SCAN (s|j|x|h|session|journal|head_1)\b", line)
+    ] == []

@@ -1,6 +1,16 @@
 """More calls of the algocline profile: logs, packages, and addresses that can be read."""
 
-from tests.e2e.algocline_table import AUTO, COUNT, PARAMS, Forbidden, Json, Pretty, Refused, Row, asks
+from tests.e2e.algocline_table import (
+    AUTO,
+    COUNT,
+    PARAMS,
+    Forbidden,
+    Json,
+    Pretty,
+    Refused,
+    Row,
+    asks,
+)
 
 LOGS = [
     Row(
@@ -8,9 +18,21 @@ LOGS = [
         {"session_id": "{one}", "content": "Twice A.", "title": "hm"},
         Json({"session_id": "{one}", "notes_count": 1}),
     ),
-    Row("alc_note", {"session_id": "{one}", "content": "Still."}, Json({"session_id": "{one}", "notes_count": 2})),
-    Row("alc_note", {"session_id": "{cot}", "content": "x"}, Refused("Log file not found for session '{cot}'")),
-    Row("alc_note", {"session_id": "../app", "content": "x"}, Refused("Log file not found for session '../app'")),
+    Row(
+        "alc_note",
+        {"session_id": "{one}", "content": "Still."},
+        Json({"session_id": "{one}", "notes_count": 2}),
+    ),
+    Row(
+        "alc_note",
+        {"session_id": "{cot}", "content": "x"},
+        Refused("Log file not found for session '{cot}'"),
+    ),
+    Row(
+        "alc_note",
+        {"session_id": "../app", "content": "x"},
+        Refused("Log file not found for session '../app'"),
+    ),
     Row("alc_log_view", {"session_id": "s-0"}, Refused("Log file not found for session 's-0'")),
     Row(
         "alc_log_view",
@@ -23,7 +45,12 @@ LOGS = [
                 "stats": AUTO,
                 "transcript": [
                     {"query_id": "q-0", "prompt": "First?", "system": None, "response": "A"},
-                    {"query_id": "q-0", "prompt": "Then, after A?", "system": None, "response": "A"},
+                    {
+                        "query_id": "q-0",
+                        "prompt": "Then, after A?",
+                        "system": None,
+                        "response": "A",
+                    },
                 ],
                 "notes": [
                     {"timestamp": ..., "title": "hm", "content": "Twice A."},
@@ -41,7 +68,9 @@ LOGS = [
                 "strategy": None,
                 "task_hint": "First?",
                 "stats": AUTO,
-                "transcript": [{"query_id": "q-0", "prompt": "Then, after A?", "system": None, "response": "A"}],
+                "transcript": [
+                    {"query_id": "q-0", "prompt": "Then, after A?", "system": None, "response": "A"}
+                ],
                 "notes": ...,
                 "truncated": True,
                 "original_rounds": 2,
@@ -124,7 +153,9 @@ LOGS = [
                 "strategy": None,
                 "task_hint": "First?",
                 "stats": {**AUTO, "budget": {"max_llm_calls": 1}},
-                "transcript": [{"query_id": "q-0", "prompt": "First?", "system": None, "response": "A"}],
+                "transcript": [
+                    {"query_id": "q-0", "prompt": "First?", "system": None, "response": "A"}
+                ],
             }
         ),
     ),
@@ -156,8 +187,16 @@ LOGS = [
             }
         ),
     ),
-    Row("alc_stats", {"strategy": "twice", "days": 0}, Json({"total_sessions": 0, "card_sinks": [], "strategies": {}})),
-    Row("alc_stats", {"strategy": "none"}, Json({"total_sessions": 0, "card_sinks": [], "strategies": {}})),
+    Row(
+        "alc_stats",
+        {"strategy": "twice", "days": 0},
+        Json({"total_sessions": 0, "card_sinks": [], "strategies": {}}),
+    ),
+    Row(
+        "alc_stats",
+        {"strategy": "none"},
+        Json({"total_sessions": 0, "card_sinks": [], "strategies": {}}),
+    ),
     Row(
         "alc_info",
         {},
@@ -196,7 +235,11 @@ PACKAGES = [
             }
         ),
     ),
-    Row("alc_update", {"project_root": "{project}"}, Refused("No alc.toml found. Run alc_init first.")),
+    Row(
+        "alc_update",
+        {"project_root": "{project}"},
+        Refused("No alc.toml found. Run alc_init first."),
+    ),
     Row(
         "alc_init",
         {"project_root": "{project}"},
@@ -210,7 +253,11 @@ PACKAGES = [
             }
         ),
     ),
-    Row("alc_init", {"project_root": "{project}"}, Refused("alc.toml already exists at {project}/alc.toml")),
+    Row(
+        "alc_init",
+        {"project_root": "{project}"},
+        Refused("alc.toml already exists at {project}/alc.toml"),
+    ),
     Row(
         "alc_update",
         {},
@@ -228,7 +275,14 @@ PACKAGES = [
     Row(
         "alc_pkg_scaffold",
         {"name": "fresh", "target_dir": "{project}/own", "description": "New."},
-        Json({"status": "ok", "path": "{project}/own/fresh/init.lua", "bytes_written": ..., "test_path": ...}),
+        Json(
+            {
+                "status": "ok",
+                "path": "{project}/own/fresh/init.lua",
+                "bytes_written": ...,
+                "test_path": ...,
+            }
+        ),
     ),
     Row(
         "alc_pkg_scaffold",
@@ -236,7 +290,11 @@ PACKAGES = [
         Refused("package skeleton already exists at {project}/own/fresh/init.lua"),
     ),
     # a folder that is worked on, for this project
-    Row("alc_pkg_link", {"path": "{project}/none"}, Refused("Path is not a directory: {project}/none")),
+    Row(
+        "alc_pkg_link",
+        {"path": "{project}/none"},
+        Refused("Path is not a directory: {project}/none"),
+    ),
     Row(
         "alc_pkg_link",
         {"path": "{project}/own", "scope": "planet"},
@@ -266,7 +324,12 @@ PACKAGES = [
         "alc_pkg_link",
         {"path": "{project}/own"},
         Json(
-            {"linked": ["fresh"], "mode": "collection", "scope": "global", "targets": {"fresh": "{project}/own/fresh"}}
+            {
+                "linked": ["fresh"],
+                "mode": "collection",
+                "scope": "global",
+                "targets": {"fresh": "{project}/own/fresh"},
+            }
         ),
     ),
     Row(
@@ -275,7 +338,12 @@ PACKAGES = [
         Json(
             {
                 "packages": [
-                    {"name": "fresh", "linked": True, "link_target": "{project}/own/fresh", "description": "New."}
+                    {
+                        "name": "fresh",
+                        "linked": True,
+                        "link_target": "{project}/own/fresh",
+                        "description": "New.",
+                    }
                 ],
                 "search_paths": ...,
                 "project_root": "{project}",
@@ -286,17 +354,34 @@ PACKAGES = [
     Row(
         "alc_pkg_link",
         {"path": "{project}/own/fresh", "name": "twice"},
-        Refused("Destination '{home}/packages/twice' is a real directory. Use force=true to overwrite."),
+        Refused(
+            "Destination '{home}/packages/twice' is a real directory. Use force=true to overwrite."
+        ),
     ),
-    Row("alc_pkg_unlink", {"name": "twice"}, Refused("Package 'twice' is not a symlink. Use pkg_remove to remove it.")),
+    Row(
+        "alc_pkg_unlink",
+        {"name": "twice"},
+        Refused("Package 'twice' is not a symlink. Use pkg_remove to remove it."),
+    ),
     Row("alc_pkg_unlink", {"name": "none"}, Refused("Package 'none' is not installed")),
     Row("alc_pkg_unlink", {"name": "fresh"}, Json({"unlinked": "fresh"})),
     # install
-    Row("alc_pkg_install", {"url": "{project}/none"}, Refused("Source directory does not exist: {project}/none")),
+    Row(
+        "alc_pkg_install",
+        {"url": "{project}/none"},
+        Refused("Source directory does not exist: {project}/none"),
+    ),
     Row(
         "alc_pkg_install",
         {"url": "{project}/own/fresh"},
-        Json({"installed": ["fresh"], "mode": "local_single", "types_path": ..., "alc_shapes_types_path": ...}),
+        Json(
+            {
+                "installed": ["fresh"],
+                "mode": "local_single",
+                "types_path": ...,
+                "alc_shapes_types_path": ...,
+            }
+        ),
     ),
     Row(
         "alc_pkg_install",
@@ -314,12 +399,16 @@ PACKAGES = [
     Row(
         "alc_pkg_install",
         {"url": "{project}/own", "name": "other"},
-        Refused("The 'name' parameter is only supported for single-package repos (init.lua at root)."),
+        Refused(
+            "The 'name' parameter is only supported for single-package repos (init.lua at root)."
+        ),
     ),
     Row(
         "alc_pkg_install",
         {"url": "{base}/old"},
-        Refused("No packages found. Expected init.lua at root (single) or */init.lua (collection)."),
+        Refused(
+            "No packages found. Expected init.lua at root (single) or */init.lua (collection)."
+        ),
     ),
     # list
     Row(
@@ -353,7 +442,12 @@ PACKAGES = [
     ),
     Row(
         "alc_pkg_list",
-        {"sort": "nothing,name", "limit": -1, "filter": "ignored", "fields": ["name", "scope", "active"]},
+        {
+            "sort": "nothing,name",
+            "limit": -1,
+            "filter": "ignored",
+            "fields": ["name", "scope", "active"],
+        },
         Json(
             {
                 "packages": [
@@ -392,7 +486,13 @@ PACKAGES = [
     ),
     Row(
         "alc_pkg_list",
-        {"sort": "-name", "limit": 0, "filter": {"scope": "global"}, "fields": ["name"], "verbose": "full"},
+        {
+            "sort": "-name",
+            "limit": 0,
+            "filter": {"scope": "global"},
+            "fields": ["name"],
+            "verbose": "full",
+        },
         Json(
             {
                 "packages": [{"name": "twice"}, {"name": "fresh"}, {"name": "careful"}],
@@ -402,7 +502,11 @@ PACKAGES = [
             }
         ),
     ),
-    Row("alc_pkg_list", {"verbose": "loud"}, Refused('invalid verbose value "loud" (expected "summary" or "full")')),
+    Row(
+        "alc_pkg_list",
+        {"verbose": "loud"},
+        Refused('invalid verbose value "loud" (expected "summary" or "full")'),
+    ),
     Row("alc_pkg_list", {"sort": "name,-"}, Refused('invalid sort "name,-": a key is missing')),
     Row(
         "alc_pkg_list",
@@ -432,19 +536,31 @@ PACKAGES = [
                 "incomplete_pkg": [],
                 "symlink_dangling": [],
                 "path_missing": [],
-                "installed_missing": [{"name": "gone", "kind": "installed_missing", "reason": ..., "suggestion": ...}],
+                "installed_missing": [
+                    {"name": "gone", "kind": "installed_missing", "reason": ..., "suggestion": ...}
+                ],
             }
         ),
     ),
     Row(
         "alc_pkg_doctor",
         {"name": "none"},
-        Refused("Package 'none' not found in installed.json, {home}/packages/, alc.toml, or alc.local.toml"),
+        Refused(
+            "Package 'none' not found in installed.json, {home}/packages/, alc.toml, or"
+            " alc.local.toml"
+        ),
     ),
     Row(
         "alc_pkg_repair",
         {"name": "twice"},
-        Json({"repaired": [], "skipped": [{"name": "twice", "reason": ...}], "unrepairable": [], "failed": []}),
+        Json(
+            {
+                "repaired": [],
+                "skipped": [{"name": "twice", "reason": ...}],
+                "unrepairable": [],
+                "failed": [],
+            }
+        ),
     ),
     Row(
         "alc_pkg_repair",
@@ -469,12 +585,21 @@ PACKAGES = [
         {"name": "none", "scope": "global"},
         Refused("Package 'none' not found in global manifest ({home}/installed.json)"),
     ),
-    Row("alc_pkg_remove", {"name": "none"}, Refused("Package 'none' not found in alc.lock at {project}/alc.lock")),
+    Row(
+        "alc_pkg_remove",
+        {"name": "none"},
+        Refused("Package 'none' not found in alc.lock at {project}/alc.lock"),
+    ),
     Row(
         "alc_pkg_remove",
         {"name": "fresh"},
         Json(
-            {"removed": "fresh", "scope": "project", "alc_toml": "{project}/alc.toml", "alc_lock": "{project}/alc.lock"}
+            {
+                "removed": "fresh",
+                "scope": "project",
+                "alc_toml": "{project}/alc.toml",
+                "alc_lock": "{project}/alc.lock",
+            }
         ),
     ),
     Row(
@@ -494,7 +619,14 @@ PACKAGES = [
     Row(
         "alc_pkg_remove",
         {"name": "gone", "scope": "global"},
-        Json({"removed": "gone", "scope": "global", "installed_json": "{home}/installed.json", "deleted": ...}),
+        Json(
+            {
+                "removed": "gone",
+                "scope": "global",
+                "installed_json": "{home}/installed.json",
+                "deleted": ...,
+            }
+        ),
     ),
     Row(
         "alc_pkg_remove",
@@ -515,12 +647,17 @@ RESOURCES = [
     ("alc://types/alc.d.lua", LUA, "---@"),
     ("alc://types/alc_shapes.d.lua", LUA, "---@meta"),
     ("alc://types/other.lua", -32002, "resource not found: alc://types/other.lua"),
-    ("alc://types/alc.d.lua?x=1", PARAMS, "query params not supported on alc://types/alc.d.lua?x=1"),
+    (
+        "alc://types/alc.d.lua?x=1",
+        PARAMS,
+        "query params not supported on alc://types/alc.d.lua?x=1",
+    ),
     ("alc://packages/twice/init.lua", LUA, "--- Asks twice"),
     (
         "alc://packages/careful/meta",
         PLAIN,
-        '{"category":"vote","description":"Three voices, one verdict.","name":"careful","version":"0.3.1"}',
+        '{"category":"vote","description":"Three voices, one'
+        ' verdict.","name":"careful","version":"0.3.1"}',
     ),
     ("alc://packages/none/meta", -32002, "resource not found: alc://packages/none/meta"),
     (
@@ -531,13 +668,21 @@ RESOURCES = [
     ("alc://packages/twice/other", -32002, "resource not found"),
     ("alc://cards/twice_sonnet_20260402T101500_0a1b2c", PLAIN, '"pass_rate":0.75'),
     ("alc://cards/none", -32603, "card 'none' not found"),
-    ("alc://cards/twice_sonnet_20260402T101500_0a1b2c/samples?offset=1&limit=1", PLAIN, '[{"case":"b","score":0.5}]'),
+    (
+        "alc://cards/twice_sonnet_20260402T101500_0a1b2c/samples?offset=1&limit=1",
+        PLAIN,
+        '[{"case":"b","score":0.5}]',
+    ),
     (
         "alc://cards/x/samples?limit=10001",
         PARAMS,
         "query param 'limit=10001' on alc://cards/x/samples?limit=10001 exceeds cap of 10000",
     ),
-    ("alc://cards/x/samples?where=1", PARAMS, "unsupported query param 'where' on alc://cards/x/samples?where=1"),
+    (
+        "alc://cards/x/samples?where=1",
+        PARAMS,
+        "unsupported query param 'where' on alc://cards/x/samples?where=1",
+    ),
     ("alc://logs/{one}", PLAIN, '"task_hint": "First?"'),
     ("alc://logs/{one}?max_chars=700", PLAIN, '"truncated": true'),
     ("alc://logs/none", -32603, "Log file not found for session 'none'"),

@@ -1,4 +1,6 @@
-"""A home as algocline left it, a project, and a client of the profile that keeps every byte it is sent."""
+"""A home as algocline left it, a project, and a client of the profile that keeps every byte it is
+sent.
+"""
 
 import json
 import os
@@ -25,7 +27,9 @@ path = "../project/own/fresh"
 
 
 class House:
-    """Folders for one test: `home` of algocline, `project` with an alc.toml, `base` with the database."""
+    """Folders for one test: `home` of algocline, `project` with an alc.toml, `base` with the
+    database.
+    """
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -39,7 +43,11 @@ class House:
         (base / "old").mkdir()
         (base / "old" / "alc.lock").write_text(OLD)
         self.env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("ALC_", "EVERHOLD_"))},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("ALC_", "EVERHOLD_"))
+            },
             "ALC_HOME": str(self.home),
             "HOME": str(self.user),
             "XDG_DATA_HOME": str(self.user / "data"),
@@ -71,7 +79,9 @@ class House:
 class Wire:
     """JSON lines to and from a server of the profile."""
 
-    def __init__(self, folder: Path, env: dict[str, str], errors: Path, among: list["Wire"]) -> None:
+    def __init__(
+        self, folder: Path, env: dict[str, str], errors: Path, among: list["Wire"]
+    ) -> None:
         self.errors = errors
         with errors.open("wb") as file:
             self.process = subprocess.Popen(
@@ -85,13 +95,19 @@ class Wire:
         among.append(self)
         self.lines: list[bytes] = []
         self.number = 0
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "w", "version": "1"}}
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "w", "version": "1"},
+        }
         self.hello = self.ask("initialize", about)["result"]
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def send(self, *messages: dict) -> None:
         """Write messages, all at once."""
-        self.process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        self.process.stdin.write(
+            b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+        )
         self.process.stdin.flush()
 
     def begin(self, method: str, *each: dict) -> list[int]:

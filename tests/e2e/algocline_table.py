@@ -1,7 +1,7 @@
 """Calls of the algocline profile and what comes back: tool, arguments, expected.
 
-Names in braces are filled in: {home}, {project}, and what an earlier row kept ({one}: the session of the row that says
-keep="one"). `...` stands for anything. A `Json` says all the keys there are.
+Names in braces are filled in: {home}, {project}, and what an earlier row kept ({one}: the session
+of the row that says keep="one"). `...` stands for anything. A `Json` says all the keys there are.
 """
 
 from typing import Any, NamedTuple
@@ -61,27 +61,48 @@ STATS = {"auto": AUTO, "custom": {}}
 
 
 def done(result, *, custom=None, **auto):
-    return Json({"status": "completed", "result": result, "stats": {"auto": {**AUTO, **auto}, "custom": custom or {}}})
+    return Json(
+        {
+            "status": "completed",
+            "result": result,
+            "stats": {"auto": {**AUTO, **auto}, "custom": custom or {}},
+        }
+    )
 
 
 def failed(error, **auto):
-    return Json({"status": "error", "error": error, "stats": {"auto": {**AUTO, **auto}, "custom": {}}})
+    return Json(
+        {"status": "error", "error": error, "stats": {"auto": {**AUTO, **auto}, "custom": {}}}
+    )
 
 
 def asks(prompt, *, query_id="q-0", system=None, max_tokens=1024, **flags):
-    query = {"query_id": query_id, "prompt": prompt, "system": system, "max_tokens": max_tokens, **flags}
+    query = {
+        "query_id": query_id,
+        "prompt": prompt,
+        "system": system,
+        "max_tokens": max_tokens,
+        **flags,
+    }
     return Json({"status": "needs_response", "session_id": ..., **query})
 
 
 def ask_all(*queries):
     listed = [
-        {"id": name, "prompt": prompt, "system": None, "max_tokens": 1024, **more} for name, prompt, more in queries
+        {"id": name, "prompt": prompt, "system": None, "max_tokens": 1024, **more}
+        for name, prompt, more in queries
     ]
     return Json({"status": "needs_response", "session_id": ..., "queries": listed})
 
 
 def snapshot(**more):
-    metrics = {"elapsed_ms": ..., "llm_calls": ..., "rounds": ..., "recent_logs": ..., "tokens": ...}
+    metrics = {
+        "elapsed_ms": ...,
+        "llm_calls": ...,
+        "rounds": ...,
+        "recent_logs": ...,
+        "tokens": ...,
+    }
     shown = {
         "session_id": ...,
         "state": "paused",
@@ -96,11 +117,17 @@ def snapshot(**more):
 
 
 def answer(session, *said):
-    return {"session_id": f"{{{session}}}", "responses": [{"query_id": q, "response": text} for q, text in said]}
+    return {
+        "session_id": f"{{{session}}}",
+        "responses": [{"query_id": q, "response": text} for q, text in said],
+    }
 
 
 ASK = "local a = alc.llm('First?') local b = alc.llm('Then, after ' .. a .. '?') return { a, b }"
-BATCH = "return alc.llm_batch({ { prompt = 'x' }, { prompt = 'y', system = 's', grounded = true }, { prompt = 'z' } })"
+BATCH = (
+    "return alc.llm_batch({ { prompt = 'x' }, { prompt = 'y', system = 's', grounded = true"
+    " }, { prompt = 'z' } })"
+)
 PARAMS = -32602
 
 SESSIONS = [
@@ -112,9 +139,19 @@ SESSIONS = [
         {"code": "return 1", "code_file": "x.lua"},
         Refused("Provide either `code` or `code_file`, not both."),
     ),
-    Row("alc_run", {"code_file": "none.lua"}, Refused("Failed to read none.lua: No such file or directory")),
-    Row("alc_run", {"code_file": "words.txt"}, Refused("Failed to read words.txt: it is not a .lua file")),
-    Row("alc_run", {"code": 5}, Forbidden(PARAMS, "Expected `str | null`, got `int` - at `$.code`")),
+    Row(
+        "alc_run",
+        {"code_file": "none.lua"},
+        Refused("Failed to read none.lua: No such file or directory"),
+    ),
+    Row(
+        "alc_run",
+        {"code_file": "words.txt"},
+        Refused("Failed to read words.txt: it is not a .lua file"),
+    ),
+    Row(
+        "alc_run", {"code": 5}, Forbidden(PARAMS, "Expected `str | null`, got `int` - at `$.code`")
+    ),
     Row(
         "alc_run",
         {"code": "return 1", "project_root": "{project}/none"},
@@ -127,11 +164,23 @@ SESSIONS = [
     Row("alc_run", {"code": "return ctx[2]", "ctx": ["a", "b"]}, done("b")),
     Row("alc_run", {"code": "return ctx", "ctx": "text"}, done("text")),
     Row("alc_run", {"code": "(function() x = 1 end)() return ctx + x", "ctx": 1}, done(2)),
-    Row("alc_run", {"code": "return { b = 'é', a = { 1, 2.5 }, c = ctx.nothing }"}, done({"a": [1, 2.5], "b": "é"})),
-    Row("alc_run", {"code": "alc.stats.record('k', 7) return alc.stats.get('k')"}, done(7, custom={"k": 7})),
+    Row(
+        "alc_run",
+        {"code": "return { b = 'é', a = { 1, 2.5 }, c = ctx.nothing }"},
+        done({"a": [1, 2.5], "b": "é"}),
+    ),
+    Row(
+        "alc_run",
+        {"code": "alc.stats.record('k', 7) return alc.stats.get('k')"},
+        done(7, custom={"k": 7}),
+    ),
     Row("alc_run", {"code": "\nerror('boom')"}, failed("code:2: boom", llm_calls=0)),
     Row("alc_run", {"code": "return return"}, failed(...)),
-    Row("alc_run", {"code": "return { io.open('/etc/passwd') }"}, done([None, "there are no files here"])),
+    Row(
+        "alc_run",
+        {"code": "return { io.open('/etc/passwd') }"},
+        done([None, "there are no files here"]),
+    ),
     # one question after the other, both called q-0
     Row("alc_run", {"code": ASK, "unknown": 1}, asks("First?"), keep="one"),
     Row("alc_status", {"session_id": "{one}"}, Pretty(snapshot())),
@@ -146,7 +195,13 @@ SESSIONS = [
         Pretty(
             {
                 "active_sessions": 1,
-                "sessions": [snapshot(pending=[{"query_id": "q-0", "max_tokens": 1024, "prompt_preview": "First?"}])],
+                "sessions": [
+                    snapshot(
+                        pending=[
+                            {"query_id": "q-0", "max_tokens": 1024, "prompt_preview": "First?"}
+                        ]
+                    )
+                ],
             }
         ),
     ),
@@ -177,7 +232,12 @@ SESSIONS = [
         "alc_status",
         {
             "session_id": "{one}",
-            "pending_filter": {"system": True, "grounded": True, "prompt": {"mode": "full"}, "max_tokens": False},
+            "pending_filter": {
+                "system": True,
+                "grounded": True,
+                "prompt": {"mode": "full"},
+                "max_tokens": False,
+            },
         },
         Pretty(snapshot(pending=[{"system": None, "grounded": False, "prompt": "First?"}])),
     ),
@@ -186,8 +246,11 @@ SESSIONS = [
         {"session_id": "{one}", "pending_filter": {"query_id": True, "prompt": {"mode": "off"}}},
         Pretty(snapshot(pending=[{"query_id": "q-0"}])),
     ),
-    Row("alc_status", {"session_id": "{one}", "pending_filter": None}, Pretty(snapshot())),  # as if it were not there
-    Row("alc_status", {"session_id": "{one}", "pending_filter": {}}, Pretty(snapshot(pending=[{}]))),
+    # as if it were not there
+    Row("alc_status", {"session_id": "{one}", "pending_filter": None}, Pretty(snapshot())),
+    Row(
+        "alc_status", {"session_id": "{one}", "pending_filter": {}}, Pretty(snapshot(pending=[{}]))
+    ),
     Row(
         "alc_status",
         {"pending_filter": "all"},
@@ -218,16 +281,28 @@ SESSIONS = [
         {"pending_filter": {"prompt": {"mode": "some"}}},
         Refused("invalid pending_filter object: Invalid value 'some' - at `$.prompt.mode`"),
     ),
-    Row("alc_status", {"session_id": "s-0"}, Refused("session 's-0' not found (may have completed)")),
-    Row("alc_continue", {"session_id": "{one}"}, Refused("Either 'response' or 'responses' must be provided")),
+    Row(
+        "alc_status", {"session_id": "s-0"}, Refused("session 's-0' not found (may have completed)")
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{one}"},
+        Refused("Either 'response' or 'responses' must be provided"),
+    ),
     Row("alc_continue", {"session_id": "{one}", "responses": []}, Refused("Empty responses array")),
     Row(
         "alc_continue",
         {"session_id": "{one}", "responses": [{"query_id": "q-0"}]},
         Forbidden(PARAMS, "missing required field `response`"),
     ),
-    Row("alc_continue", {"response": "x"}, Forbidden(PARAMS, "missing required field `session_id`")),
-    Row("alc_continue", {"session_id": "s-0", "response": "x"}, Refused("Continue failed: session 's-0' not found")),
+    Row(
+        "alc_continue", {"response": "x"}, Forbidden(PARAMS, "missing required field `session_id`")
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "s-0", "response": "x"},
+        Refused("Continue failed: session 's-0' not found"),
+    ),
     Row(
         "alc_continue",
         {"session_id": "{one}", "response": "x", "query_id": "q-1"},
@@ -238,7 +313,11 @@ SESSIONS = [
         {"session_id": "{one}", "response": "x", "query_id": "whatever"},
         Refused("Continue failed: unknown query_id: whatever"),
     ),
-    Row("alc_continue", {"session_id": "{one}", "response": "A", "query_id": "q-0"}, asks("Then, after A?")),
+    Row(
+        "alc_continue",
+        {"session_id": "{one}", "response": "A", "query_id": "q-0"},
+        asks("Then, after A?"),
+    ),
     Row(
         "alc_status",
         {"session_id": "{one}", "include_history": True},
@@ -274,29 +353,55 @@ SESSIONS = [
     Row(
         "alc_continue",
         {"session_id": "{one}", "response": "A"},
-        done(["A", "A"], llm_calls=2, pauses=2, rounds=2, total_prompt_chars=20, total_response_chars=2),
+        done(
+            ["A", "A"],
+            llm_calls=2,
+            pauses=2,
+            rounds=2,
+            total_prompt_chars=20,
+            total_response_chars=2,
+        ),
     ),
     # a result can be had again
     Row("alc_continue", {"session_id": "{one}", "response": "A"}, done(["A", "A"])),
     Row(
-        "alc_continue", {"session_id": "{one}", "response": "B"}, Refused("Continue failed: session '{one}' not found")
+        "alc_continue",
+        {"session_id": "{one}", "response": "B"},
+        Refused("Continue failed: session '{one}' not found"),
     ),
     Row(
         "alc_status",
         {"session_id": "{one}"},
-        Pretty(snapshot(state="terminal", phase="completed", pending_queries=0, result=["A", "A"], stats=STATS)),
+        Pretty(
+            snapshot(
+                state="terminal",
+                phase="completed",
+                pending_queries=0,
+                result=["A", "A"],
+                stats=STATS,
+            )
+        ),
     ),
     Row("alc_status", {}, Text('{"active_sessions":0,"sessions":[]}')),
     # options of a question; those we do not know are passed on
     Row(
         "alc_run",
-        {"code": "return alc.llm('p', { system = 's', max_tokens = 9, grounded = true, underspecified = true })"},
+        {
+            "code": (
+                "return alc.llm('p', { system = 's', max_tokens = 9, grounded = true,"
+                " underspecified = true })"
+            )
+        },
         asks("p", system="s", max_tokens=9, grounded=True, underspecified=True),
         keep="opts",
     ),
     Row(
         "alc_continue",
-        {"session_id": "{opts}", "response": "r", "usage": {"prompt_tokens": 11, "completion_tokens": 5}},
+        {
+            "session_id": "{opts}",
+            "response": "r",
+            "usage": {"prompt_tokens": 11, "completion_tokens": 5},
+        },
         done(
             "r",
             prompt_tokens={"source": "provided", "tokens": 11},
@@ -309,7 +414,12 @@ SESSIONS = [
         {"session_id": "{opts}", "response": "r", "usage": {"prompt_tokens": -1}},
         Forbidden(PARAMS, "Expected `int` >= 0"),
     ),
-    Row("alc_run", {"code": "alc.progress(1, 2, 'half') return alc.llm('p')"}, asks("p"), keep="half"),
+    Row(
+        "alc_run",
+        {"code": "alc.progress(1, 2, 'half') return alc.llm('p')"},
+        asks("p"),
+        keep="half",
+    ),
     Row(
         "alc_status",
         {"session_id": "{half}"},
@@ -329,21 +439,30 @@ SESSIONS = [
     Row(
         "alc_run",
         {"code": BATCH},
-        ask_all(("q-0", "x", {}), ("q-1", "y", {"system": "s", "grounded": True}), ("q-2", "z", {})),
+        ask_all(
+            ("q-0", "x", {}), ("q-1", "y", {"system": "s", "grounded": True}), ("q-2", "z", {})
+        ),
         keep="many",
     ),
     Row(
         "alc_continue",
         {"session_id": "{many}", "response": "?"},
-        Refused("Continue failed: invalid transition: 3 queries pending; specify query_id explicitly"),
+        Refused(
+            "Continue failed: invalid transition: 3 queries pending; specify query_id explicitly"
+        ),
     ),
-    Row("alc_continue", answer("many", ("q-0", "X"), ("q-9", "?")), Refused("Continue failed: unknown query_id: q-9")),
+    Row(
+        "alc_continue",
+        answer("many", ("q-0", "X"), ("q-9", "?")),
+        Refused("Continue failed: unknown query_id: q-9"),
+    ),
     Row(
         "alc_continue",
         answer("many", ("q-0", "X"), ("q-0", "?")),
         Refused("Continue failed: already responded to query_id: q-0"),
     ),
-    Row("alc_status", {"session_id": "{many}"}, Pretty(snapshot(pending_queries=3))),  # nothing of it was taken
+    # nothing of it was taken
+    Row("alc_status", {"session_id": "{many}"}, Pretty(snapshot(pending_queries=3))),
     Row(
         "alc_continue",
         {"session_id": "{many}", "query_id": "q-2", "response": "Z"},
@@ -365,44 +484,83 @@ SESSIONS = [
         Pretty(
             snapshot(
                 pending_queries=2,
-                pending=[{"query_id": "q-0", "max_tokens": 1024}, {"query_id": "q-1", "max_tokens": 1024}],
+                pending=[
+                    {"query_id": "q-0", "max_tokens": 1024},
+                    {"query_id": "q-1", "max_tokens": 1024},
+                ],
                 metrics={
                     "tokens": {
                         "prompt_total": 4,
                         "response_total": 1,
                         "total": 5,
-                        "current_query": {"query_id": "q-0", "prompt_tokens": 1, "started_waiting_at": ...},
+                        "current_query": {
+                            "query_id": "q-0",
+                            "prompt_tokens": 1,
+                            "started_waiting_at": ...,
+                        },
                     }
                 },
             )
         ),
     ),
-    Row("alc_continue", answer("many", ("q-1", "Y"), ("q-0", "X")), done(["X", "Y", "Z"], llm_calls=3, pauses=1)),
-    Row("alc_run", {"code": "return alc.llm_batch({ { prompt = 'alone' } })"}, asks("alone"), keep="alone"),
     Row(
         "alc_continue",
-        {"session_id": "{alone}", "response": "r", "responses": [{"query_id": "q-0", "response": "wins"}]},
-        done(["wins"]),
-    ),
-    Row("alc_run", {"code": "return alc.llm_batch({})"}, failed("alc.llm_batch: empty items array")),
-    # budgets
-    Row("alc_run", {"code": ASK, "ctx": {"budget": {"max_llm_calls": 1}}}, asks("First?"), keep="poor"),
-    Row(
-        "alc_status",
-        {"session_id": "{poor}"},
-        Pretty(snapshot(metrics={"budget_remaining": {"llm_calls": 0, "elapsed_ms": None, "tokens": None}})),
-    ),
-    Row(
-        "alc_continue", {"session_id": "{poor}", "response": "A"}, failed(..., budget={"max_llm_calls": 1}, llm_calls=1)
+        answer("many", ("q-1", "Y"), ("q-0", "X")),
+        done(["X", "Y", "Z"], llm_calls=3, pauses=1),
     ),
     Row(
         "alc_run",
-        {"code": "local ok, why = pcall(alc.llm, 'x') return why", "ctx": {"budget": {"max_llm_calls": 0}}},
+        {"code": "return alc.llm_batch({ { prompt = 'alone' } })"},
+        asks("alone"),
+        keep="alone",
+    ),
+    Row(
+        "alc_continue",
+        {
+            "session_id": "{alone}",
+            "response": "r",
+            "responses": [{"query_id": "q-0", "response": "wins"}],
+        },
+        done(["wins"]),
+    ),
+    Row(
+        "alc_run", {"code": "return alc.llm_batch({})"}, failed("alc.llm_batch: empty items array")
+    ),
+    # budgets
+    Row(
+        "alc_run",
+        {"code": ASK, "ctx": {"budget": {"max_llm_calls": 1}}},
+        asks("First?"),
+        keep="poor",
+    ),
+    Row(
+        "alc_status",
+        {"session_id": "{poor}"},
+        Pretty(
+            snapshot(
+                metrics={"budget_remaining": {"llm_calls": 0, "elapsed_ms": None, "tokens": None}}
+            )
+        ),
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{poor}", "response": "A"},
+        failed(..., budget={"max_llm_calls": 1}, llm_calls=1),
+    ),
+    Row(
+        "alc_run",
+        {
+            "code": "local ok, why = pcall(alc.llm, 'x') return why",
+            "ctx": {"budget": {"max_llm_calls": 0}},
+        },
         done("budget_exceeded: max_llm_calls (0) reached (0 used)", budget={"max_llm_calls": 0}),
     ),
     Row(
         "alc_run",
-        {"code": "local ok, why = pcall(alc.llm, 'x') return why", "ctx": {"budget": {"max_tokens": 0}}},
+        {
+            "code": "local ok, why = pcall(alc.llm, 'x') return why",
+            "ctx": {"budget": {"max_tokens": 0}},
+        },
         done("budget_exceeded: max_tokens (0) reached (0 used)", budget={"max_tokens": 0}),
     ),
     Row(
@@ -411,14 +569,34 @@ SESSIONS = [
             "code": "return (select(2, pcall(alc.llm, 'x'))):gsub('%d+ms e', 'Nms e')",
             "ctx": {"budget": {"max_elapsed_ms": 0}},
         },
-        done("budget_exceeded: max_elapsed_ms (0ms) reached (Nms elapsed)", budget={"max_elapsed_ms": 0}),
+        done(
+            "budget_exceeded: max_elapsed_ms (0ms) reached (Nms elapsed)",
+            budget={"max_elapsed_ms": 0},
+        ),
     ),
-    Row("alc_run", {"code": "return alc.budget_remaining() == nil", "ctx": {"budget": {"max_tokens": -1}}}, done(True)),
+    Row(
+        "alc_run",
+        {"code": "return alc.budget_remaining() == nil", "ctx": {"budget": {"max_tokens": -1}}},
+        done(True),
+    ),
     # strategies
     Row("alc_advice", {"task": "t"}, Forbidden(PARAMS, "missing required field `strategy`")),
-    Row("alc_advice", {"strategy": "none"}, Refused("Package 'none' not found. Use alc_pkg_install to install it.")),
-    Row("alc_advice", {"strategy": "../x"}, Refused("Package '../x' not found. Use alc_pkg_install to install it.")),
-    Row("alc_advice", {"strategy": "twice", "task": "sky?", "opts": "ignored"}, asks("Draft: sky?"), keep="twice"),
+    Row(
+        "alc_advice",
+        {"strategy": "none"},
+        Refused("Package 'none' not found. Use alc_pkg_install to install it."),
+    ),
+    Row(
+        "alc_advice",
+        {"strategy": "../x"},
+        Refused("Package '../x' not found. Use alc_pkg_install to install it."),
+    ),
+    Row(
+        "alc_advice",
+        {"strategy": "twice", "task": "sky?", "opts": "ignored"},
+        asks("Draft: sky?"),
+        keep="twice",
+    ),
     Row("alc_status", {"session_id": "{twice}"}, Pretty(snapshot(strategy="twice"))),
     Row(
         "alc_continue",
@@ -426,7 +604,9 @@ SESSIONS = [
         asks("Improve: air", system="Be brief.", max_tokens=256),
     ),
     Row(
-        "alc_continue", {"session_id": "{twice}", "response": "blue air"}, done({"task": "sky?", "result": "blue air"})
+        "alc_continue",
+        {"session_id": "{twice}", "response": "blue air"},
+        done({"task": "sky?", "result": "blue air"}),
     ),
     Row("alc_run", {"code": "return alc.state.get('runs')"}, done(42)),  # 41 were there before
     Row("alc_run", {"code": "return alc.state.get('visits')", "ctx": {"_ns": "team-a"}}, done(7.5)),
@@ -456,7 +636,8 @@ SESSIONS = [
         answer("careful", ("q-0", "no"), ("q-1", "yes"), ("q-2", "yes")),
         done({"task": "in opts", "extra": 1, "result": "yes (2 of 3)"}),
     ),
-    Row("alc_advice", {"strategy": "cot", "task": "t"}, asks(...), keep="cot"),  # comes with everhold
+    # comes with everhold
+    Row("alc_advice", {"strategy": "cot", "task": "t"}, asks(...), keep="cot"),
     Row(
         "alc_advice",
         {"strategy": "cot", "task": "t", "opts": {"budget": {"max_llm_calls": 0}}},
@@ -467,10 +648,15 @@ SESSIONS = [
     Row(
         "alc_run",
         {
-            "code": "local r = alc.fork({ 'twice', 'careful' }, ctx) return { r[1].result.result, r[2].result.result }",
+            "code": (
+                "local r = alc.fork({ 'twice', 'careful' }, ctx) return {"
+                " r[1].result.result, r[2].result.result }"
+            ),
             "ctx": {"task": "t"},
         },
-        ask_all(("f-0-0", "Draft: t", {}), *((f"f-1-{i}", f"Voice {i + 1}: t", {}) for i in range(3))),
+        ask_all(
+            ("f-0-0", "Draft: t", {}), *((f"f-1-{i}", f"Voice {i + 1}: t", {}) for i in range(3))
+        ),
         keep="fork",
     ),
     Row(

@@ -1,4 +1,6 @@
-"""Clients of protocol 2026-07-28 that answer what calls and tasks need: with a model, a person, in rounds, by tasks."""
+"""Clients of protocol 2026-07-28 that answer what calls and tasks need: with a model, a person, in
+rounds, by tasks.
+"""
 
 from typing import Any, ClassVar, Literal
 
@@ -39,13 +41,15 @@ async def chat(ctx: everhold.Context, odd: bool = False) -> str:
 async def dies(ctx: everhold.Context) -> str:
     await ctx.sleep(0.01)
     raise Poison(3)
-"""
+"""  # noqa: E501
 
 
 def furnish(folder):
     """Put the further programs into a shop."""
     (folder / "more.py").write_text(MORE)
-    (folder / "everhold.toml").write_text('database = "app.db"\nprograms = ["shop.py", "more.py"]\n')
+    (folder / "everhold.toml").write_text(
+        'database = "app.db"\nprograms = ["shop.py", "more.py"]\n'
+    )
     return folder
 
 
@@ -55,7 +59,9 @@ def text_of(asked):
 
 
 def sampled(words):
-    return types.CreateMessageResult(role="assistant", content=types.TextContent(type="text", text=words), model="m-1")
+    return types.CreateMessageResult(
+        role="assistant", content=types.TextContent(type="text", text=words), model="m-1"
+    )
 
 
 def accepted(**content):
@@ -83,7 +89,9 @@ def person(**content):
 
 async def call(host, tool, arguments, **more):
     """One call, as the protocol has it: what it needs is returned, and nobody is asked."""
-    return await host.client.session.call_tool(tool, arguments, allow_input_required=True, allow_claimed=True, **more)
+    return await host.client.session.call_tool(
+        tool, arguments, allow_input_required=True, allow_claimed=True, **more
+    )
 
 
 # ---- tasks
@@ -113,7 +121,9 @@ async def ask(host_or_session, method, task_id, **params):
 
 async def update(host, task_id, **responses):
     dumped = {
-        key.replace("_", "-"): said if isinstance(said, dict) else said.model_dump(by_alias=True, exclude_none=True)
+        key.replace("_", "-"): said
+        if isinstance(said, dict)
+        else said.model_dump(by_alias=True, exclude_none=True)
         for key, said in responses.items()
     }
     return await ask(host, "tasks/update", task_id, inputResponses=dumped)
@@ -140,7 +150,11 @@ class Knows(ClientExtension):
                 case "input_required":
                     key, request = next(iter(found["inputRequests"].items()))
                     words = request["params"]["messages"][-1]["content"]["text"]
-                    await update(_Session(context.session), handle.task_id, **{key: sampled(f"answer to {words}")})
+                    await update(
+                        _Session(context.session),
+                        handle.task_id,
+                        **{key: sampled(f"answer to {words}")},
+                    )
                 case "working":
                     pass
                 case other:

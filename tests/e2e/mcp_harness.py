@@ -1,4 +1,6 @@
-"""A shop with programs of every kind, and clients of the official library that meet its MCP server."""
+"""A shop with programs of every kind, and clients of the official library that meet its MCP
+server.
+"""
 
 import json
 import os
@@ -184,7 +186,9 @@ async def opened(database=None, *, llm=None, mode="auto", profile="default", **o
 def command(folder: Path, *words: str, **env: str) -> StdioServerParameters:
     """How a host starts the server."""
     first, *rest = start.everhold()
-    return StdioServerParameters(command=first, args=[*rest, "mcp", *words], cwd=folder, env={**os.environ, **env})
+    return StdioServerParameters(
+        command=first, args=[*rest, "mcp", *words], cwd=folder, env={**os.environ, **env}
+    )
 
 
 class Host:
@@ -223,7 +227,9 @@ def asked(told):
 
 
 def answers(told, words="yes"):
-    return [{"query_id": query_id, "response": f"{words} to {query_id}"} for query_id in asked(told)]
+    return [
+        {"query_id": query_id, "response": f"{words} to {query_id}"} for query_id in asked(told)
+    ]
 
 
 def last_json(text):

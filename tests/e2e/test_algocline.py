@@ -1,4 +1,6 @@
-"""The algocline profile as its hosts meet it: a table of calls over stdio, an old home, kills between any two calls."""
+"""The algocline profile as its hosts meet it: a table of calls over stdio, an old home, kills
+between any two calls.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,9 @@ class Book:
     """What rows have kept, and how names in braces are filled in."""
 
     def __init__(self, house):
-        self.kept = {name: str(getattr(house, name)) for name in ("home", "project", "user", "base")}
+        self.kept = {
+            name: str(getattr(house, name)) for name in ("home", "project", "user", "base")
+        }
 
     def filled(self, value):
         match value:
@@ -53,11 +57,20 @@ def differs(expected, found, path="$"):
     if isinstance(expected, dict) and isinstance(found, dict):
         if expected.keys() != found.keys():
             return f"{path} has the keys {sorted(found)}, not {sorted(expected)}"
-        return next(filter(None, (differs(expected[key], found[key], f"{path}.{key}") for key in expected)), "")
+        return next(
+            filter(None, (differs(expected[key], found[key], f"{path}.{key}") for key in expected)),
+            "",
+        )
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         pairs = enumerate(zip(expected, found, strict=True))
-        return next(filter(None, (differs(one, two, f"{path}[{n}]") for n, (one, two) in pairs)), "")
-    return "" if expected == found and type(expected) is type(found) else f"{path} is {found!r}, not {expected!r}"
+        return next(
+            filter(None, (differs(one, two, f"{path}[{n}]") for n, (one, two) in pairs)), ""
+        )
+    return (
+        ""
+        if expected == found and type(expected) is type(found)
+        else f"{path} is {found!r}, not {expected!r}"
+    )
 
 
 def check(wire, book, row):
@@ -67,7 +80,9 @@ def check(wire, book, row):
         refused, text = wire.call(row.tool, **book.filled(row.arguments))
     except ProtocolError as error:
         assert isinstance(expected, Forbidden), f"{row}: {error}"
-        assert error.code == expected.code and expected.words in error.message, f"{row}: {error.code} {error}"
+        assert error.code == expected.code and expected.words in error.message, (
+            f"{row}: {error.code} {error}"
+        )
         return
     assert not isinstance(expected, Forbidden), f"{row}: {text}"
     assert refused == isinstance(expected, Refused), f"{row}: {text}"
@@ -76,7 +91,8 @@ def check(wire, book, row):
         return
     value = json.loads(text)
     shape = {"indent": 2} if isinstance(expected, Pretty) else {"separators": (",", ":")}
-    if row.tool != "alc_log_view" or book.kept.get("one", "") in text:  # the files of others have their own shape
+    # the files of others have their own shape
+    if row.tool != "alc_log_view" or book.kept.get("one", "") in text:
         assert text == json.dumps(value, sort_keys=True, ensure_ascii=False, **shape), row
     difference = differs(book.filled(expected.value), value)
     assert not difference, f"{row.tool} {row.arguments}: {difference}"
@@ -107,8 +123,23 @@ def test_the_table(house):
 
 
 ALL = (
-    *("run", "continue", "advice", "status", "note", "log_view", "stats", "info", "init", "update", "migrate"),
-    *(f"pkg_{name}" for name in ("link", "unlink", "list", "install", "remove", "repair", "doctor", "scaffold")),
+    *(
+        "run",
+        "continue",
+        "advice",
+        "status",
+        "note",
+        "log_view",
+        "stats",
+        "info",
+        "init",
+        "update",
+        "migrate",
+    ),
+    *(
+        f"pkg_{name}"
+        for name in ("link", "unlink", "list", "install", "remove", "repair", "doctor", "scaffold")
+    ),
 )
 
 
@@ -122,9 +153,17 @@ def test_the_server_says_what_it_has(house):
     hints = {name: tool["annotations"] for name, tool in tools.items()}
     assert hints["alc_run"] == {"openWorldHint": False}
     assert hints["alc_status"] == {"readOnlyHint": True, "openWorldHint": False}
-    assert hints["alc_pkg_link"] == {"destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+    assert hints["alc_pkg_link"] == {
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
     assert hints["alc_pkg_install"] == {"destructiveHint": True, "openWorldHint": True}
-    assert hints["alc_pkg_doctor"] == {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+    assert hints["alc_pkg_doctor"] == {
+        "readOnlyHint": True,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
     assert tools["alc_continue"]["inputSchema"]["required"] == ["session_id"]
     assert len(wire.ask("resources/list")["result"]["resources"]) == 2
     assert len(wire.ask("resources/templates/list")["result"]["resourceTemplates"]) == 7
@@ -137,8 +176,16 @@ FLOW = [
     Row("alc_run", {"code": table.ASK}, table.asks("First?"), keep="one"),
     Row("alc_status", {"session_id": "{one}"}, Pretty(table.snapshot())),
     Row("alc_continue", {"session_id": "{one}", "response": "A"}, table.asks("Then, after A?")),
-    Row("alc_continue", {"session_id": "{one}", "response": "B", "query_id": "q-0"}, table.done(["A", "B"])),
-    Row("alc_continue", {"session_id": "{one}", "response": "B", "query_id": "q-0"}, table.done(["A", "B"])),
+    Row(
+        "alc_continue",
+        {"session_id": "{one}", "response": "B", "query_id": "q-0"},
+        table.done(["A", "B"]),
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{one}", "response": "B", "query_id": "q-0"},
+        table.done(["A", "B"]),
+    ),
     Row(
         "alc_run",
         {"code": table.BATCH},
@@ -158,7 +205,10 @@ FLOW = [
     Row("alc_continue", table.answer("m", ("q-2", "Z"), ("q-0", "X")), table.done(["X", "Y", "Z"])),
     Row(
         "alc_run",
-        {"code": "return alc.fork({ 'twice', 'careful' }, ctx)[1].result.result", "ctx": {"task": "t"}},
+        {
+            "code": "return alc.fork({ 'twice', 'careful' }, ctx)[1].result.result",
+            "ctx": {"task": "t"},
+        },
         Json({"status": "needs_response", "session_id": ..., "queries": ...}),
         keep="f",
     ),
@@ -181,7 +231,11 @@ FLOW = [
         table.answer("f", ("f-0-1", "D"), ("f-1-0", "a"), ("f-1-1", "a"), ("f-1-2", "a")),
         table.done("D"),
     ),
-    Row("alc_note", {"session_id": "{f}", "content": "kept"}, Json({"session_id": "{f}", "notes_count": 1})),
+    Row(
+        "alc_note",
+        {"session_id": "{f}", "content": "kept"},
+        Json({"session_id": "{f}", "notes_count": 1}),
+    ),
     Row("alc_stats", {}, Json({"total_sessions": 5, "strategies": ..., "card_sinks": []})),
     Row(
         "alc_init",
@@ -204,11 +258,27 @@ FLOW = [
     Row(
         "alc_pkg_link",
         {"path": "{project}/own", "scope": "variant"},
-        Json({"linked": ["fresh"], "mode": "collection", "scope": "variant", "targets": ..., "alc_local_toml": ...}),
+        Json(
+            {
+                "linked": ["fresh"],
+                "mode": "collection",
+                "scope": "variant",
+                "targets": ...,
+                "alc_local_toml": ...,
+            }
+        ),
     ),
     Row("alc_advice", {"strategy": "fresh", "task": "t"}, table.asks(...), keep="fresh"),
-    Row("alc_continue", {"session_id": "{fresh}", "response": "d"}, table.asks("Improve this answer.\n\nd")),
-    Row("alc_continue", {"session_id": "{fresh}", "response": "D"}, table.done({"task": "t", "result": "D"})),
+    Row(
+        "alc_continue",
+        {"session_id": "{fresh}", "response": "d"},
+        table.asks("Improve this answer.\n\nd"),
+    ),
+    Row(
+        "alc_continue",
+        {"session_id": "{fresh}", "response": "D"},
+        table.done({"task": "t", "result": "D"}),
+    ),
 ]
 
 
@@ -217,9 +287,13 @@ HALF_DONE = (2, 10, 17)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("places", [HALF_DONE, pytest.param(range(len(FLOW)), marks=pytest.mark.soak)], ids=len)
+@pytest.mark.parametrize(
+    "places", [HALF_DONE, pytest.param(range(len(FLOW)), marks=pytest.mark.soak)], ids=len
+)
 def test_a_server_that_is_killed_between_any_two_calls_is_not_missed(house, places):
-    """Each call of a flow after one of these places goes to a new server; the one before was killed."""
+    """Each call of a flow after one of these places goes to a new server; the one before was
+    killed.
+    """
     book, wire = Book(house), house.serve()
     for place, row in enumerate(FLOW):
         check(wire, book, row)
@@ -230,23 +304,33 @@ def test_a_server_that_is_killed_between_any_two_calls_is_not_missed(house, plac
 
 
 def test_an_answer_whose_result_was_lost_can_be_sent_again(house):
-    """After a kill the same answer returns where the session stands; where it was heard of, it is the next answer."""
+    """After a kill the same answer returns where the session stands; where it was heard of, it is
+    the next answer.
+    """
     wire = house.serve()
     session = wire.json("alc_run", code=table.ASK)["session_id"]
-    wire.begin("tools/call", {"name": "alc_continue", "arguments": {"session_id": session, "response": "yes"}})
+    wire.begin(
+        "tools/call",
+        {"name": "alc_continue", "arguments": {"session_id": session, "response": "yes"}},
+    )
     database = sqlite3.connect(house.base / "app.db")
     while database.execute("select count(*) from answers_v").fetchone() == (0,):
         time.sleep(0.02)
     database.close()
     wire.kill()
     wire = house.serve()
-    assert wire.json("alc_continue", session_id=session, response="yes")["prompt"] == "Then, after yes?"
+    assert (
+        wire.json("alc_continue", session_id=session, response="yes")["prompt"]
+        == "Then, after yes?"
+    )
     assert wire.json("alc_continue", session_id=session, response="yes")["result"] == ["yes", "yes"]
     wire.close()
 
 
 async def test_a_log_that_nobody_wrote_is_written_later_and_a_deleted_one_is_not(house):
-    """A session that ends without its server: killed before it could write, or answered at another front."""
+    """A session that ends without its server: killed before it could write, or answered at another
+    front.
+    """
     wire = house.serve()
     session = wire.json("alc_run", code="return alc.llm('q')")["session_id"]
     async with everhold.open(house.base / "app.db") as runtime:
@@ -299,7 +383,9 @@ def test_increments_of_many_sessions_at_once_are_all_counted(house):
     numbers = wire.begin("tools/call", *[{"name": "alc_run", "arguments": {"code": code}}] * 20)
     started = [json.loads(told["result"]["content"][0]["text"]) for told in wire.heard(*numbers)]
     said = [{"session_id": one["session_id"], "response": "r"} for one in started]
-    numbers = wire.begin("tools/call", *({"name": "alc_continue", "arguments": one} for one in said))
+    numbers = wire.begin(
+        "tools/call", *({"name": "alc_continue", "arguments": one} for one in said)
+    )
     ended = [json.loads(told["result"]["content"][0]["text"]) for told in wire.heard(*numbers)]
     assert [one["status"] for one in ended] == ["completed"] * 20
     assert wire.json("alc_run", code="return alc.state.get('n')")["result"] == 60.0
@@ -331,10 +417,13 @@ async def test_an_answer_to_a_question_that_somebody_else_answered_does_not_land
         await runtime.answer(session, "somebody's")
     refused, text = wire.call("alc_continue", session_id=session, response="mine")
     assert (refused, text) == (True, "Continue failed: already responded to query_id: q-0")
-    assert wire.json("alc_status", pending_filter="full")["sessions"][0]["pending"][0]["prompt"] == (
-        "Then, after somebody's?"
-    )
-    assert wire.json("alc_continue", session_id=session, response="mine")["result"] == ["somebody's", "mine"]
+    assert wire.json("alc_status", pending_filter="full")["sessions"][0]["pending"][0][
+        "prompt"
+    ] == ("Then, after somebody's?")
+    assert wire.json("alc_continue", session_id=session, response="mine")["result"] == [
+        "somebody's",
+        "mine",
+    ]
     wire.close()
 
 
@@ -343,13 +432,19 @@ def test_printing_never_reaches_the_wire(house):
     loud = house.home / "packages" / "loud"
     loud.mkdir()
     (loud / "init.lua").write_text(
-        "print('at the top')\nreturn { run = function(ctx) print('in a child') return { result = alc.llm('q') } end }\n"
+        "print('at the top')\nreturn { run = function(ctx) print('in a child') return { result ="
+        " alc.llm('q') } end }\n"
     )
     wire = house.serve()
-    code = "print('one', 2, '\\n') alc.log('warn', 'careful') return alc.fork({ 'loud' }, {})[1].result.result"
+    code = (
+        "print('one', 2, '\\n') alc.log('warn', 'careful') return alc.fork({ 'loud' },"
+        " {})[1].result.result"
+    )
     told = wire.json("alc_run", code=code)
     shown = wire.json("alc_status", session_id=told["session_id"])
-    logs = [(one["level"], one["source"], one["message"]) for one in shown["metrics"]["recent_logs"]]
+    logs = [
+        (one["level"], one["source"], one["message"]) for one in shown["metrics"]["recent_logs"]
+    ]
     assert ("info", "alc.lua.print", "one\t2\t") in logs
     assert ("warn", "alc.log", "careful") in logs
     assert {message for _, _, message in logs} >= {"at the top", "in a child"}
@@ -372,10 +467,14 @@ def test_a_variable_that_does_nothing_here_is_named(house):
 
 
 def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
-    """A project that only the call names: its packages are required after the server was killed, too."""
+    """A project that only the call names: its packages are required after the server was killed,
+    too.
+    """
     other = house.base / "other"
     (other / "own").mkdir(parents=True)
-    (other / "own" / "init.lua").write_text("return { name = function() return 'of the project' end }\n")
+    (other / "own" / "init.lua").write_text(
+        "return { name = function() return 'of the project' end }\n"
+    )
     (other / "alc.toml").write_text("[packages]\n")
     (other / "alc.local.toml").write_text('[packages.own]\npath = "own"\n')
     wire = house.serve()
@@ -385,7 +484,10 @@ def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
     assert elsewhere["result"] is False
     wire.kill()
     wire = house.serve()
-    assert wire.json("alc_continue", session_id=session, response="r")["result"] == ["r", "of the project"]
+    assert wire.json("alc_continue", session_id=session, response="r")["result"] == [
+        "r",
+        "of the project",
+    ]
     (other / "alc.local.toml").write_text('[packages.own]\npath = "nowhere"\n')
     told = wire.json("alc_run", code="return 1", project_root=str(other))
     assert told["lib_path_warnings"] == [f"{other / 'nowhere'} does not exist"]
@@ -393,20 +495,29 @@ def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):
 
 
 def test_advice_finds_what_a_project_needs_under_its_own_name(house):
-    """A path, a version and a revision, each of several files; and what is installed is nearer than what we bring."""
+    """A path, a version and a revision, each of several files; and what is installed is nearer than
+    what we bring.
+    """
     parts = {"part": "return { says = function() return 'whole' end }\n"}
     run = "function M.run(ctx) return M.meta.version .. ' ' .. require('{name}.part').says() end"
     for name, version in (("near", "1.0"), ("fixed", "1.0"), ("far", "1.0"), ("cot", "9.9")):
         folder = package(house.base / "src" / f"{name}-source", version, **parts)
-        code = (folder / "init.lua").read_text().replace("function M.run", run.format(name=name) + "\nfunction M.other")
+        code = (
+            (folder / "init.lua")
+            .read_text()
+            .replace("function M.run", run.format(name=name) + "\nfunction M.other")
+        )
         (folder / "init.lua").write_text(code)
     source = house.base / "src"
     committed(source / "far-source")
     wire = house.serve()
     for name in ("fixed", "cot"):
-        assert wire.json("alc_pkg_install", url=str(source / f"{name}-source"), name=name)["installed"] == [name]
+        assert wire.json("alc_pkg_install", url=str(source / f"{name}-source"), name=name)[
+            "installed"
+        ] == [name]
     (house.project / "alc.toml").write_text(
-        '# what we need\n[packages]\nnear = { path = "../src/near-source" }  # beside us\nfixed = "1.0"\n'
+        '# what we need\n[packages]\nnear = { path = "../src/near-source" }  # beside us\nfixed'
+        ' = "1.0"\n'
         f'far = {{ git = "file://{source / "far-source"}" }}\n'
     )
     assert wire.json("alc_update")["resolved"] == 3
@@ -427,7 +538,10 @@ def test_what_is_installed_first_is_found_without_a_restart(house):
     wire = house.serve(ALC_HOME=str(home))
     assert "packages_dir" not in wire.json("alc_info")
     refused, text = wire.call("alc_advice", strategy="debate")
-    assert (refused, text) == (True, "Package 'debate' not found. Use alc_pkg_install to install it.")
+    assert (refused, text) == (
+        True,
+        "Package 'debate' not found. Use alc_pkg_install to install it.",
+    )
     repository = package(house.base / "debate", says="found")
     commit = committed(repository)
     told = wire.json("alc_pkg_install", url=f"file://{repository}")
@@ -441,15 +555,24 @@ def test_variables_are_heeded(house):
     """Each variable of algocline; and our own folder of packages."""
     more, logs = house.base / "more", house.base / "elsewhere"
     (house.project / "packages" / "near").mkdir(parents=True)
-    (house.project / "packages" / "near" / "init.lua").write_text("return { run = function() return 'near' end }\n")
+    (house.project / "packages" / "near" / "init.lua").write_text(
+        "return { run = function() return 'near' end }\n"
+    )
     (more / "tiny").mkdir(parents=True)
-    (more / "tiny" / "init.lua").write_text("return { run = function(ctx) return alc.llm('abcdefgh') end }\n")
-    wire = house.serve(ALC_PACKAGES_PATH=str(more), ALC_LOG_DIR=str(logs), ALC_PROMPT_PREVIEW_CHARS="3")
+    (more / "tiny" / "init.lua").write_text(
+        "return { run = function(ctx) return alc.llm('abcdefgh') end }\n"
+    )
+    wire = house.serve(
+        ALC_PACKAGES_PATH=str(more), ALC_LOG_DIR=str(logs), ALC_PROMPT_PREVIEW_CHARS="3"
+    )
     session = wire.json("alc_advice", strategy="tiny")["session_id"]
     shown = wire.json("alc_status", session_id=session, pending_filter="preview")
     assert shown["pending"][0]["prompt_preview"] == "abc"
     assert wire.json("alc_continue", session_id=session, response="r")["result"] == "r"
-    assert sorted(file.name for file in logs.glob("s-*")) == [f"{session}.json", f"{session}.meta.json"]
+    assert sorted(file.name for file in logs.glob("s-*")) == [
+        f"{session}.json",
+        f"{session}.meta.json",
+    ]
     assert wire.json("alc_advice", strategy="near")["result"] == "near"
     info = wire.json("alc_info")
     assert info["log_dir"] == {"resolved": str(logs), "source": "ALC_LOG_DIR"}
@@ -463,10 +586,14 @@ def test_variables_are_heeded(house):
     assert listed == {"near": True, "tiny": True, "careful": True, "twice": True}
     wire.close()
     (house.base / "shop" / "own").mkdir(parents=True)
-    (house.base / "shop" / "own" / "init.lua").write_text("return { run = function() return 'own' end }\n")
+    (house.base / "shop" / "own" / "init.lua").write_text(
+        "return { run = function() return 'own' end }\n"
+    )
     (house.base / "shop" / "alc.local.toml").write_text('[packages.own]\npath = "own"\n')
     (house.home / "packages" / "tiny").symlink_to(more / "tiny")
-    wire = house.serve(ALC_LOG_LEVEL="off", ALC_PROJECT_ROOT=str(house.base / "shop"), ALC_PKG_STRICT="1")
+    wire = house.serve(
+        ALC_LOG_LEVEL="off", ALC_PROJECT_ROOT=str(house.base / "shop"), ALC_PKG_STRICT="1"
+    )
     assert wire.json("alc_info")["log_enabled"] is False
     assert wire.json("alc_advice", strategy="own")["result"] == "own"
     assert wire.call("alc_advice", strategy="tiny")[0]  # a link that leads out of the folder
@@ -497,7 +624,9 @@ async def refund(ctx: everhold.Context, order: str) -> str:
 
 
 def test_a_tool_never_answers_for_a_person(house):
-    """A program that asks a person waits for the person; the result says what to type, and is there afterwards."""
+    """A program that asks a person waits for the person; the result says what to type, and is there
+    afterwards.
+    """
     (house.project / "shop.py").write_text(REFUND)
     (house.project / "everhold.toml").write_text('programs = ["shop.py"]\n')
     wire = house.serve()
@@ -506,9 +635,15 @@ def test_a_tool_never_answers_for_a_person(house):
     told = wire.json("alc_continue", session_id=session, response="broken")
     assert told["status"] == "waiting"
     (asked,) = told["for_people"]
-    assert asked["kind"] == "approval" and session in asked["command"] and asked["command"] in told["next"]
+    assert (
+        asked["kind"] == "approval"
+        and session in asked["command"]
+        and asked["command"] in told["next"]
+    )
     for name in (asked["id"], "q-0", "q-1"):
-        refused, text = wire.call("alc_continue", session_id=session, response="true", query_id=name)
+        refused, text = wire.call(
+            "alc_continue", session_id=session, response="true", query_id=name
+        )
         assert refused and text.startswith("Continue failed: unknown query_id"), text
     refused, text = wire.call("alc_continue", session_id=session, response="true")
     assert (refused, text) == (True, "Continue failed: invalid transition: no pending queries")
@@ -525,10 +660,16 @@ def test_a_tool_never_answers_for_a_person(house):
 
 
 def test_what_algocline_left_is_taken_over_once(house):
-    """A dry run changes nothing; then all of it is taken; then nothing is left to take, and what changed here stays."""
+    """A dry run changes nothing; then all of it is taken; then nothing is left to take, and what
+    changed here stays.
+    """
     home = str(house.home)
     dry = house.everhold("import", "--algocline", home, "--dry-run")
-    assert (len(dry["values"]["taken"]), len(dry["cards"]["taken"]), dry["aliases"]["taken"]) == (4, 2, ["best"])
+    assert (len(dry["values"]["taken"]), len(dry["cards"]["taken"]), dry["aliases"]["taken"]) == (
+        4,
+        2,
+        ["best"],
+    )
     assert dry["session_id"] is None and not (house.base / "app.db").exists()
     done = house.everhold("import", "--algocline", home)
     assert done["values"] == dry["values"] and done["cards"] == dry["cards"] and done["logs"] == 2
@@ -542,9 +683,15 @@ def test_what_algocline_left_is_taken_over_once(house):
     (problem,) = again["problems"]
     assert "broken.json" in problem
     assert wire.json("alc_run", code="return alc.state.get('runs')")["result"] == 1
-    found = wire.json("alc_run", code="return alc.card.find({ where = { stats = { pass_rate = { gte = 0.5 } } } })")
+    found = wire.json(
+        "alc_run",
+        code="return alc.card.find({ where = { stats = { pass_rate = { gte = 0.5 } } } })",
+    )
     assert [card["pkg"] for card in found["result"]] == ["careful", "twice"]
-    lineage = wire.json("alc_run", code="return alc.card.lineage({ card_id = alc.card.get_by_alias('best').card_id })")
+    lineage = wire.json(
+        "alc_run",
+        code="return alc.card.lineage({ card_id = alc.card.get_by_alias('best').card_id })",
+    )
     assert [node["pkg"] for node in lineage["result"]["nodes"]] == ["careful", "twice"]
     wire.close()
 
@@ -554,7 +701,9 @@ def test_what_algocline_left_is_taken_over_once(house):
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_of_any_protocol_gets_the_same(house, monkeypatch, mode):
-    """In this process, with the official library: the newest protocol, and that of the handshake."""
+    """In this process, with the official library: the newest protocol, and that of the
+    handshake.
+    """
     for name in ("ALC_HOME", "HOME", "XDG_DATA_HOME", "EVERHOLD_DATABASE_URL"):
         monkeypatch.setenv(name, house.env[name])
     monkeypatch.chdir(house.project)
@@ -565,10 +714,16 @@ async def test_a_client_of_any_protocol_gets_the_same(house, monkeypatch, mode):
             told = await client.call_tool("alc_run", {"code": "return alc.llm('q')"})
             session = json.loads(told.content[0].text)["session_id"]
             told = await client.call_tool("alc_continue", {"session_id": session, "response": "a"})
-            assert told.structured_content is None and json.loads(told.content[0].text)["result"] == "a"
+            assert (
+                told.structured_content is None
+                and json.loads(told.content[0].text)["result"] == "a"
+            )
             refused = await client.call_tool("alc_continue", {"session_id": "s-0", "response": "a"})
             assert refused.is_error
             assert refused.meta["everhold/code"] == "unknown_session"
-            assert refused.meta["everhold/hint"] == "alc_status lists the sessions that have not ended."
+            assert (
+                refused.meta["everhold/hint"]
+                == "alc_status lists the sessions that have not ended."
+            )
     finally:
         await made.close()

@@ -1,4 +1,6 @@
-"""`export --as-test`: a session becomes a test that passes, fails when the program asks otherwise, and is accepted."""
+"""`export --as-test`: a session becomes a test that passes, fails when the program asks otherwise,
+and is accepted.
+"""
 
 from pathlib import Path
 
@@ -27,12 +29,19 @@ def exported(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path
     (folder / "quiz.py").write_text(QUIZ)
     (folder / "answers.json").write_text('["very"]')
     words = ["--key", "sea", "-d", str(folder / "q.db")]
-    assert main(["run", f"{folder}/quiz.py:quiz", *words, "--answers", str(folder / "answers.json")]) == 0
-    assert main(["export", "sea", "--as-test", str(folder / "tests"), "-d", str(folder / "q.db")]) == 0
+    assert (
+        main(["run", f"{folder}/quiz.py:quiz", *words, "--answers", str(folder / "answers.json")])
+        == 0
+    )
+    assert (
+        main(["export", "sea", "--as-test", str(folder / "tests"), "-d", str(folder / "q.db")]) == 0
+    )
     return folder
 
 
-def test_it_passes_as_it_is_also_where_it_was_moved_to(pytester: pytest.Pytester, exported: Path) -> None:
+def test_it_passes_as_it_is_also_where_it_was_moved_to(
+    pytester: pytest.Pytester, exported: Path
+) -> None:
     """The JSON names the program from its own folder, and says nothing of this machine."""
     text = (exported / "tests" / "test_quiz_sea.json").read_text()
     assert '"program": "../quiz.py:quiz"' in text
@@ -41,15 +50,25 @@ def test_it_passes_as_it_is_also_where_it_was_moved_to(pytester: pytest.Pytester
 
 
 def test_it_fails_with_a_diff_and_is_accepted(pytester: pytest.Pytester, exported: Path) -> None:
-    """Also a program that asks more than it did: what it asks now is written down, and from then on it passes."""
-    changed = QUIZ.replace("How old", "How deep").replace("    return", '    await ctx.approval("Sure?")\n    return')
+    """Also a program that asks more than it did: what it asks now is written down, and from then on
+    it passes.
+    """
+    changed = QUIZ.replace("How old", "How deep").replace(
+        "    return", '    await ctx.approval("Sure?")\n    return'
+    )
     (exported / "quiz.py").write_text(changed)
     failed = pytester.runpytest_subprocess(*RUN)
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(
-        ["*-*prompt: How old is the sea?", "*+*prompt: How deep is the sea?", "*+*prompt: Sure?", "*--everhold-update*"]
+        [
+            "*-*prompt: How old is the sea?",
+            "*+*prompt: How deep is the sea?",
+            "*+*prompt: Sure?",
+            "*--everhold-update*",
+        ]
     )
-    failed.stdout.no_fnmatch_line("*raise AssertionError*")  # the test's own line is shown, not ours
+    # the test's own line is shown, not ours
+    failed.stdout.no_fnmatch_line("*raise AssertionError*")
     accepted = pytester.runpytest_subprocess(*RUN, "--everhold-update")
     accepted.assert_outcomes(passed=1)
     accepted.stdout.fnmatch_lines(["everhold: accepted what is asked now in *test_quiz_sea.json"])

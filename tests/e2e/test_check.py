@@ -1,4 +1,6 @@
-"""`check` as it is used: the code on disk has changed since a session paused; a fresh process replays it."""
+"""`check` as it is used: the code on disk has changed since a session paused; a fresh process
+replays it.
+"""
 
 import asyncio
 import json
@@ -115,7 +117,11 @@ async def test_the_code_on_disk_is_what_counts(shop: Shop) -> None:
         shop.change("Why did", "Please say why")
         (one,) = (await runtime.check()).checked
 
-        assert (one.verdict, one.reworded[0].query_id, one.reworded[0].changed) == ("reworded", "q-0", ["prompt"])
+        assert (one.verdict, one.reworded[0].query_id, one.reworded[0].changed) == (
+            "reworded",
+            "q-0",
+            ["prompt"],
+        )
         assert one.reworded[0].asked == "Please say why 7 come back?"
 
 
@@ -128,7 +134,9 @@ async def test_the_code_on_disk_is_what_counts(shop: Shop) -> None:
         ("order: str", "number: str", "error", "bad_arguments"),
     ],
 )
-async def test_what_would_stop_a_session_is_found(shop: Shop, old: str, new: str, verdict: str, code: str) -> None:
+async def test_what_would_stop_a_session_is_found(
+    shop: Shop, old: str, new: str, verdict: str, code: str
+) -> None:
     """With the code of the error that the session would meet."""
     async with shop.open() as runtime:
         await shop.paused(runtime, order="7")
@@ -139,7 +147,9 @@ async def test_what_would_stop_a_session_is_found(shop: Shop, old: str, new: str
         assert not report.ok
 
 
-async def test_code_that_cannot_be_loaded_stops_only_its_own_sessions(shop: Shop, tmp_path: Path) -> None:
+async def test_code_that_cannot_be_loaded_stops_only_its_own_sessions(
+    shop: Shop, tmp_path: Path
+) -> None:
     """The others are checked."""
     other = Shop(_made(tmp_path / "other"))
     async with shop.open() as runtime:
@@ -177,7 +187,9 @@ async def test_a_session_in_memory_is_checked_too(shop: Shop) -> None:
         shop.change("Refund?", "Pay back?")
         report = await runtime.check(session_id)
 
-        assert [(one.session_id, one.verdict) for one in report.checked] == [(session_id, "reworded")]
+        assert [(one.session_id, one.verdict) for one in report.checked] == [
+            (session_id, "reworded")
+        ]
         assert report.source == "memory"
 
 
@@ -191,15 +203,22 @@ async def test_an_exported_file_is_checked_without_the_database(shop: Shop, reda
     shop.database.unlink()
     async with everhold.open("memory://") as elsewhere:
         report = await elsewhere.check(file=shop.exported)
-        assert {one.session_id: one.verdict for one in report.checked} == {session_id: "ok", fork.session_id: "ok"}
+        assert {one.session_id: one.verdict for one in report.checked} == {
+            session_id: "ok",
+            fork.session_id: "ok",
+        }
         assert bool(report.redacted) is redact
 
         shop.change("ctx.approval(f", "ctx.input(f")
-        assert [one.verdict for one in (await elsewhere.check(file=shop.exported)).checked] == ["diverged"] * 2
+        assert [one.verdict for one in (await elsewhere.check(file=shop.exported)).checked] == [
+            "diverged"
+        ] * 2
 
 
 async def test_which_sessions_are_checked_can_be_said(shop: Shop) -> None:
-    """Those that wait or run; by label; by id; also those that have ended. Not by id and by label."""
+    """Those that wait or run; by label; by id; also those that have ended. Not by id and by
+    label.
+    """
     async with shop.open() as runtime:
         waiting = await shop.paused(runtime, order="7")
         ended = await shop.paused(runtime, order="8")
@@ -251,7 +270,9 @@ async def test_a_check_that_is_cancelled_leaves_no_process(shop: Shop) -> None:
         await shop.paused(runtime, order="7")
         pid = shop.effects.with_name("pid")
         shop.change(
-            'print("loaded")', f"import os, time; open({str(pid)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+            'print("loaded")',
+            f"import os, time; open({str(pid)!r}, 'w').write(f'{{os.getpid()}}\\n');"
+            " time.sleep(600)",
         )
         checking = asyncio.create_task(runtime.check())
         async with asyncio.timeout(60):
@@ -265,7 +286,9 @@ async def test_a_check_that_is_cancelled_leaves_no_process(shop: Shop) -> None:
 
 
 def test_the_process_speaks_json_lines(shop: Shop) -> None:
-    """One object in; what is known of the source and one line for each session out; complaints elsewhere."""
+    """One object in; what is known of the source and one line for each session out; complaints
+    elsewhere.
+    """
 
     async def made() -> str:
         async with shop.open() as runtime:
@@ -294,8 +317,14 @@ def test_the_blocking_runtime_checks_too(shop: Shop) -> None:
 
 
 async def test_everything_that_a_session_can_do_moves_and_is_checked(tmp_path: Path) -> None:
-    """Races, timers, calls, signals, children, forks, cancels, ends: the same text after a move, and all of it ok."""
-    database, moved, again = tmp_path / "there.db", tmp_path / "moved.jsonl", tmp_path / "again.jsonl"
+    """Races, timers, calls, signals, children, forks, cancels, ends: the same text after a move,
+    and all of it ok.
+    """
+    database, moved, again = (
+        tmp_path / "there.db",
+        tmp_path / "moved.jsonl",
+        tmp_path / "again.jsonl",
+    )
     await story.play(str(database), strict=True)
     async with (
         everhold.open(database, recover=False) as there,

@@ -55,22 +55,35 @@ def test_the_demo_ends_with_a_command_that_the_shell_finds(tmp_path: Path) -> No
     """In a clone after `make demo`, `everhold` is not on the path."""
     done = everhold("demo", cwd=tmp_path, TMPDIR=str(tmp_path), PATH="/usr/bin:/bin")
     typed = done.stdout.splitlines()[-1].strip()
-    looked = subprocess.run(typed, shell=True, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    looked = subprocess.run(
+        typed, shell=True, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
+    )
     assert looked.returncode == 0, typed + looked.stderr
     assert "completed · demo" in looked.stdout
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="only Linux has a device that is always full"
+)
 def test_a_full_disk_under_standard_output_is_told_in_a_line(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "everhold", "info"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "everhold", "info"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-    assert (done.returncode, done.stderr) == (2, "error: it cannot be written: No space left on device [usage]\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: it cannot be written: No space left on device [usage]\n",
+    )
 
 
 def test_the_demo_needs_no_network_and_no_settings(tmp_path: Path) -> None:
-    """Neither a model in the settings that is not installed nor a proxy that leads nowhere matters to it."""
+    """Neither a model in the settings that is not installed nor a proxy that leads nowhere matters
+    to it.
+    """
     (tmp_path / "everhold.toml").write_text('llm = "anthropic:claude-sonnet-4-6"\n')
     done = everhold("demo", cwd=tmp_path, TMPDIR=str(tmp_path), HTTPS_PROXY="http://127.0.0.1:9")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,10 +115,23 @@ def test_what_init_makes_passes_its_test_and_runs(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_where_it_was(shop: Path) -> None:
-    """The command that answers is slow; the process is killed while it runs, and nothing recorded is lost."""
+    """The command that answers is slow; the process is killed while it runs, and nothing recorded
+    is lost.
+    """
     slow = f"{sys.executable} -c 'import time; time.sleep(60)'"
     process = subprocess.Popen(
-        [sys.executable, "-m", "everhold", "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", slow],
+        [
+            sys.executable,
+            "-m",
+            "everhold",
+            "run",
+            "shop.py:refund",
+            "order=7",
+            "--key",
+            "k",
+            "--answer-with",
+            slow,
+        ],
         cwd=shop,
         env={**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"},
         stdin=subprocess.DEVNULL,
@@ -115,14 +141,27 @@ def test_a_killed_run_goes_on_where_it_was(shop: Path) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert "is gone" in everhold("explain", "k", cwd=shop).stdout
-    done = everhold("run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", "cat", cwd=shop)
+    done = everhold(
+        "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", "cat", cwd=shop
+    )
     assert json.loads(done.stdout)["prompt"] == "Refund 7? Why did 7 come back?"
 
 
 def test_ctrl_c_while_a_command_answers_keeps_the_session(shop: Path) -> None:
     slow = f"{sys.executable} -c 'import time; time.sleep(60)'"
     process = subprocess.Popen(
-        [sys.executable, "-m", "everhold", "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", slow],
+        [
+            sys.executable,
+            "-m",
+            "everhold",
+            "run",
+            "shop.py:refund",
+            "order=7",
+            "--key",
+            "k",
+            "--answer-with",
+            slow,
+        ],
         cwd=shop,
         env={**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"},
         stdin=subprocess.DEVNULL,
@@ -170,7 +209,8 @@ class Terminal:
             os.environ.update({"EVERHOLD_DATABASE_URL": "sqlite:///app.db", "TERM": "xterm"} | env)
             os.execv(sys.executable, [sys.executable, "-m", "everhold", *words])
         self.text = ""
-        self._letters = codecs.getincrementaldecoder("utf-8")()  # what is read may end within a letter
+        # what is read may end within a letter
+        self._letters = codecs.getincrementaldecoder("utf-8")()
 
     def until(self, words: str) -> None:
         deadline = time.monotonic() + 90
@@ -190,7 +230,9 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def interrupt(self) -> int:
-        """Press Ctrl-C until it has ended: one that comes just before somebody reads is not heard at once."""
+        """Press Ctrl-C until it has ended: one that comes just before somebody reads is not heard
+        at once.
+        """
         while True:
             self.type("\x03")
             # clock: a pause before the key is pressed again; it may be pressed any number of times.
@@ -222,14 +264,19 @@ def test_ctrl_c_at_a_terminal_keeps_the_session(shop: Path) -> None:
     terminal.until("> ")
     assert terminal.interrupt() == 130
     assert "the session is kept; go on with: everhold run -c k" in terminal.text
-    assert json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
+    assert (
+        json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("env", "styled"), [({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    ("env", "styled"),
+    [({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
 )
-def test_a_terminal_is_styled_unless_it_should_not_be(shop: Path, env: dict[str, str], styled: bool) -> None:
+def test_a_terminal_is_styled_unless_it_should_not_be(
+    shop: Path, env: dict[str, str], styled: bool
+) -> None:
     everhold("run", "shop.py:refund", "order=7", "--key", "k", cwd=shop)
     for words in ("show k", "sessions", "show nobody"):
         terminal = Terminal(shop, *words.split(), **env)

@@ -30,7 +30,8 @@ async def refund(ctx: everhold.Context, order: str) -> str:
 
 clerk = everhold.Agent(instructions="Be brief.")
 """
-#: Python loads this before anything else, in every process that is started: it notes whoever reaches out.
+#: Python loads this before anything else, in every process that is started: it notes whoever
+#: reaches out.
 SITE = """
 import os, sys
 
@@ -40,7 +41,7 @@ def hear(event, args):
             file.write(f"{event} {args} in {sys.argv}\\n")
 
 sys.addaudithook(hear)
-"""
+"""  # noqa: E501
 EVERYTHING = [
     "run shop.py:refund order=7 --key seven --answer-with cat",
     "programs",
@@ -95,7 +96,11 @@ def alone(tmp_path: Path) -> Run:
         folder.mkdir()
     (shop / "shop.py").write_text(PROGRAM)
     (site / "sitecustomize.py").write_text(SITE)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERHOLD", "XDG_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("EVERHOLD", "XDG_"))
+    }
     paths = [str(site), *(path for path in sys.path if path.endswith("src"))]
     env = {
         **kept,
@@ -121,7 +126,9 @@ def alone(tmp_path: Path) -> Run:
 
 @pytest.mark.timeout(600)
 def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> None:
-    """Nor does any of the processes that they start. What is made in the home is for its owner alone."""
+    """Nor does any of the processes that they start. What is made in the home is for its owner
+    alone.
+    """
     from everhold.cli.app import GROUPS
 
     assert {line.split()[0] for line in EVERYTHING} | {"demo", "mcp", "pkg"} >= {
@@ -129,7 +136,10 @@ def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> N
     }
     for line in EVERYTHING:
         done = alone(*line.split())
-        assert "Traceback (most recent call last)" not in done.stderr or "broken on purpose" in done.stderr, line
+        assert (
+            "Traceback (most recent call last)" not in done.stderr
+            or "broken on purpose" in done.stderr
+        ), line
         assert done.returncode in (0, 1, 10, 11), (line, done.stderr)
     assert not (tmp_path / "reached-out").exists(), (tmp_path / "reached-out").read_text()
     made = [path for path in (tmp_path / "home").rglob("everhold*") if "everhold" in path.name]
@@ -141,7 +151,8 @@ def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> N
 def test_whoever_would_reach_out_would_be_noticed(alone: Run, tmp_path: Path) -> None:
     """The test above would see it: here a program is found at it."""
     (tmp_path / "shop" / "eager.py").write_text(
-        "import socket, everhold\n\n@everhold.program\nasync def x(ctx): ...\n\nsocket.gethostbyname('localhost')\n"
+        "import socket, everhold\n\n@everhold.program\nasync def x(ctx):"
+        " ...\n\nsocket.gethostbyname('localhost')\n"
     )
     alone("run", "eager.py:x")
     assert "socket.gethostbyname" in (tmp_path / "reached-out").read_text()
@@ -153,7 +164,9 @@ def test_what_a_child_of_a_program_prints_is_not_among_the_json(alone: Run) -> N
     assert "noise of a child" in done.stderr
 
 
-def test_the_demo_reaches_nobody_and_tells_other_programs_what_held(alone: Run, tmp_path: Path) -> None:
+def test_the_demo_reaches_nobody_and_tells_other_programs_what_held(
+    alone: Run, tmp_path: Path
+) -> None:
     done = alone("demo", "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)

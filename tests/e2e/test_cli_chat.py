@@ -1,4 +1,6 @@
-"""Holding a conversation from the command line: lines through a pipe, and a person at a terminal."""
+"""Holding a conversation from the command line: lines through a pipe, and a person at a
+terminal.
+"""
 
 import json
 import os
@@ -56,12 +58,21 @@ def command(shop, answers, *words):
 
 def piped(shop, lines, answers, *words):
     made = command(shop, answers, *words)
-    return subprocess.run(made, cwd=shop, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=250)
+    return subprocess.run(
+        made, cwd=shop, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=250
+    )
 
 
 def test_lines_are_said_and_answers_are_lines(shop):
     """The conversation is kept under its name, and goes on."""
-    done = piped(shop, ["Hello?", "", "And?", "/quit", "never said"], ["Hi.", "Yes."], "support", "--session", "a")
+    done = piped(
+        shop,
+        ["Hello?", "", "And?", "/quit", "never said"],
+        ["Hi.", "Yes."],
+        "support",
+        "--session",
+        "a",
+    )
     assert (done.returncode, done.stdout) == (0, "Hi.\nYes.\n")
     done = piped(shop, ["Still there?"], ["Sure."], "shop.py:support", "--session", "a", "--json")
     told = json.loads(done.stdout)
@@ -88,7 +99,9 @@ def test_what_a_model_was_asked_to_go_on_with_is_called_so(shop, verb):
 
 
 def test_where_a_person_is_asked_it_stops(shop):
-    """With exit code 10 and the command by which a person answers; nothing is approved by a pipe."""
+    """With exit code 10 and the command by which a person answers; nothing is approved by a
+    pipe.
+    """
     done = piped(shop, ["Refund 7.", "yes"], [REFUND, "Done."], "support", "--session", "b")
     assert done.returncode == 10
     assert "everhold answer b --query q-" in done.stderr
@@ -123,7 +136,9 @@ class Person:
             try:
                 self.seen += os.read(self.fd, 4096).decode(errors="replace")
             except OSError:
-                raise AssertionError(f"it ended before {pattern!r} appeared:\n{self.seen}") from None
+                raise AssertionError(
+                    f"it ended before {pattern!r} appeared:\n{self.seen}"
+                ) from None
         return self
 
     def types(self, words):
@@ -145,7 +160,9 @@ class Person:
 
 @pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
 def test_a_person_talks_approves_stops_a_turn_and_leaves(shop):
-    """Approvals are asked in place, Ctrl-C stops the turn and not the conversation, /quit says how to go on."""
+    """Approvals are asked in place, Ctrl-C stops the turn and not the conversation, /quit says how
+    to go on.
+    """
     person = Person(shop, [REFUND, "It is done.", DAWDLE, "Here."], "support", "--session", "c")
     person.sees("> ").types("Refund 7.")
     person.sees(r"Run refund with .*\\?").sees("yes or no> ").types("yes")
@@ -193,7 +210,9 @@ def test_a_turn_is_stopped_while_the_model_is_asked(shop):
 def test_where_no_model_answers_it_says_so(shop):
     """With what to give, and how to answer in its place, in the database that was named."""
     made = [sys.executable, "-m", "everhold", "chat", "support", "--session", "g", "-d", "my.db"]
-    done = subprocess.run(made, cwd=shop, input="Hello?\n", capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        made, cwd=shop, input="Hello?\n", capture_output=True, text=True, timeout=250
+    )
     assert (done.returncode, done.stdout) == (10, "(waiting)\n")
     assert "no model answers here; give --model provider:name" in done.stderr
     assert "everhold answer g --query q-2 -d my.db" in done.stderr

@@ -90,7 +90,9 @@ def shop(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(PROGRAM)
     (tmp_path / "words.py").write_text(WORDS)
     command = [*start.everhold(), "run", "shop.py:refund", "order=7", "--key", "k"]
-    done = subprocess.run([*command, "--answer-with", "cat"], cwd=tmp_path, env=environment(), capture_output=True)
+    done = subprocess.run(
+        [*command, "--answer-with", "cat"], cwd=tmp_path, env=environment(), capture_output=True
+    )
     assert done.returncode == 10, done.stderr
     return tmp_path
 

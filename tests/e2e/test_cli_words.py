@@ -1,4 +1,6 @@
-"""What a person reads at the command line, in real processes: help, explanations, and the end of a pipe."""
+"""What a person reads at the command line, in real processes: help, explanations, and the end of a
+pipe.
+"""
 
 import json
 import os
@@ -40,7 +42,9 @@ def everhold(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(PROGRAM)
-    done = everhold("run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", "cat", cwd=tmp_path)
+    done = everhold(
+        "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", "cat", cwd=tmp_path
+    )
     assert done.returncode == 10, done.stderr
     return tmp_path
 
@@ -64,7 +68,9 @@ def test_explain_says_which_program_is_missing(shop: Path) -> None:
 
 def test_explain_says_which_version_is_missing(shop: Path) -> None:
     (shop / "shop.py").write_text(
-        PROGRAM.replace("@everhold.program\nasync def refund", "@everhold.program(version=2)\nasync def refund")
+        PROGRAM.replace(
+            "@everhold.program\nasync def refund", "@everhold.program(version=2)\nasync def refund"
+        )
     )
     told = everhold("explain", "k", cwd=shop).stdout
     assert "It cannot go on here: " in told
@@ -80,15 +86,30 @@ def test_explain_says_where_it_would_diverge(shop: Path) -> None:
 def test_a_session_of_a_file_is_meant_by_its_key_or_a_prefix(shop: Path) -> None:
     everhold("run", "shop.py:refund", "order=8", cwd=shop)
     everhold("export", "-o", "all.jsonl", cwd=shop)
-    session_id = json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["session_id"]
+    session_id = json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"][
+        "session_id"
+    ]
     for name in ("k", session_id[:18], session_id):
-        checked = json.loads(everhold("check", name, "--file", "all.jsonl", "--json", cwd=shop).stdout)["checked"]
+        checked = json.loads(
+            everhold("check", name, "--file", "all.jsonl", "--json", cwd=shop).stdout
+        )["checked"]
         assert [one["session_id"] for one in checked] == [session_id], name
-    assert "[unknown_session]" in everhold("check", "nobody", "--file", "all.jsonl", cwd=shop).stderr
+    assert (
+        "[unknown_session]" in everhold("check", "nobody", "--file", "all.jsonl", cwd=shop).stderr
+    )
 
 
 def test_a_command_that_takes_too_long_is_an_error_that_the_program_sees(shop: Path) -> None:
-    done = everhold("run", "shop.py:refund", "order=7", "--answer-with", "sleep 60", "--timeout", "0.3", cwd=shop)
+    done = everhold(
+        "run",
+        "shop.py:refund",
+        "order=7",
+        "--answer-with",
+        "sleep 60",
+        "--timeout",
+        "0.3",
+        cwd=shop,
+    )
     assert done.returncode == 1
     assert "sleep gave no answer in 0.3 s" in done.stderr
 
@@ -101,7 +122,14 @@ def test_so_many_commands_run_at_a_time(shop: Path) -> None:
         "mine = here / str(os.getpid()); mine.touch()\n"
         "time.sleep(0.3); print(len(list(here.iterdir()))); mine.unlink()\n"
     )
-    words = ["run", "shop.py:panel", "--answer-with", f"{sys.executable} count.py", "--at-once", "2"]
+    words = [
+        "run",
+        "shop.py:panel",
+        "--answer-with",
+        f"{sys.executable} count.py",
+        "--at-once",
+        "2",
+    ]
     done = everhold(*words, cwd=shop)
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
@@ -113,7 +141,9 @@ def test_whoever_reads_only_the_beginning_is_no_mistake(shop: Path) -> None:
     for words in ("sessions", "sessions --json", "show k --full"):
         line = f"{sys.executable} -m everhold {words} | true; exit ${{PIPESTATUS[0]}}"
         env = {**os.environ, "EVERHOLD_DATABASE_URL": "sqlite:///app.db"}
-        done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250
+        )
         assert (done.returncode, done.stderr) == (0, ""), words
 
 
@@ -141,7 +171,9 @@ def test_closed_streams_are_like_empty_ones(shop: Path) -> None:
         ("sessions --json", ">&-", 0),
     ):
         line = f"{sys.executable} -m everhold {words} {closed}"
-        done = subprocess.run(["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=shop, env=env, capture_output=True, text=True, timeout=250
+        )
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 

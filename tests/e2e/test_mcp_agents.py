@@ -43,7 +43,9 @@ def shop(tmp_path, monkeypatch):
 
 
 async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
-    """Each question suffices alone: it has the conversation, the tools, and how to answer; approvals are a person's."""
+    """Each question suffices alone: it has the conversation, the tools, and how to answer;
+    approvals are a person's.
+    """
     async with opened() as host:
         told = await host.call("run", program="support", args={"task": "Order 7 broke."})
         assert told["status"] == "needs_response"
@@ -51,22 +53,31 @@ async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
         assert [tool["name"] for tool in told["options"]["tools"]] == ["find_order", "refund"]
         assert "[user]\nOrder 7 broke." in told["prompt"]
         assert "tool_calls" in told["prompt"]
-        assert host.text.count("Order 7 broke.") == 2  # the title, and the prompt; not once more as JSON
+        # the title, and the prompt; not once more as JSON
+        assert host.text.count("Order 7 broke.") == 2
         session = told["session_id"]
 
         async def answer(response):
             shown = await host.call("status", session_id=session)
             query_id = shown["query_id"]
-            return await host.call("answer", session_id=session, answers=[{"query_id": query_id, "response": response}])
+            return await host.call(
+                "answer", session_id=session, answers=[{"query_id": query_id, "response": response}]
+            )
 
-        told = await answer(json.dumps({"tool_calls": [{"name": "find_order", "input": {"number": "7"}}]}))
+        told = await answer(
+            json.dumps({"tool_calls": [{"name": "find_order", "input": {"number": "7"}}]})
+        )
         assert '(result: {"number":"7","cents":1200})' in told["prompt"]
-        told = await answer(json.dumps({"tool_calls": [{"name": "refund", "input": {"number": "7"}}]}))
+        told = await answer(
+            json.dumps({"tool_calls": [{"name": "refund", "input": {"number": "7"}}]})
+        )
         assert told["status"] == "waiting"
         assert [one["kind"] for one in told["for_people"]] == ["approval"]
         approval = told["for_people"][0]["id"]
         assert (
-            await host.refused("answer", session_id=session, answers=[{"query_id": approval, "response": True}])
+            await host.refused(
+                "answer", session_id=session, answers=[{"query_id": approval, "response": True}]
+            )
             == "not_allowed"
         )
         runtime = await host.front.house.runtime()

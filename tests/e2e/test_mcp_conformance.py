@@ -1,8 +1,9 @@
-"""The official conformance suite against our server, beside the list of what passes: it may grow and not shrink.
+"""The official conformance suite against our server, beside the list of what passes: it may grow
+and not shrink.
 
-`tests/data/mcp-conformance.json` says for each server and protocol version, and for the extensions, which scenarios
-pass, and why each of the others does not. A scenario passes if at least one of its checks succeeds and none fails or
-warns.
+`tests/data/mcp-conformance.json` says for each server and protocol version, and for the extensions,
+which scenarios pass, and why each of the others does not. A scenario passes if at least one of its
+checks succeeds and none fails or warns.
 """
 
 import json
@@ -92,12 +93,20 @@ def passing(url: str, out: Path, *options: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("server", SERVERS)
-def test_what_passed_still_passes(server: str, version: str, urls: dict[str, str], tmp_path: Path) -> None:
+def test_what_passed_still_passes(
+    server: str, version: str, urls: dict[str, str], tmp_path: Path
+) -> None:
     known = LIST["servers"][server][version]
     found = passing(urls[server], tmp_path, "--suite", "all", "--spec-version", version)
-    lost = {name: found.get(name, "it was not run") for name in known["passing"] if found.get(name, "lost")}
+    lost = {
+        name: found.get(name, "it was not run")
+        for name in known["passing"]
+        if found.get(name, "lost")
+    }
     assert lost == {}, "the list shrank"
-    new = sorted(name for name, wrong in found.items() if not wrong and name not in known["passing"])
+    new = sorted(
+        name for name, wrong in found.items() if not wrong and name not in known["passing"]
+    )
     assert new == [], "the list can grow: move these to `passing`"
     assert sorted(found) == sorted([*known["passing"], *known["not_passing"]])
 
@@ -105,17 +114,23 @@ def test_what_passed_still_passes(server: str, version: str, urls: dict[str, str
 def test_what_the_newest_protocol_requires_passes_and_so_do_the_extensions(
     urls: dict[str, str], tmp_path: Path
 ) -> None:
-    """With the fixtures. The suite lists what a protocol requires, and runs the extensions of tasks along with it."""
+    """With the fixtures. The suite lists what a protocol requires, and runs the extensions of tasks
+    along with it.
+    """
     found = passing(urls["with fixtures"], tmp_path, "--requirements", NEWEST)
     known = LIST["extensions"]
-    assert {name: wrong for name, wrong in found.items() if wrong and name not in known["not_passing"]} == {}
+    assert {
+        name: wrong for name, wrong in found.items() if wrong and name not in known["not_passing"]
+    } == {}
     assert set(known["passing"]) <= set(found)
     new = sorted(name for name in known["not_passing"] if found.get(name) == "")
     assert new == [], "the list can grow: move these to `passing`"
 
 
 def test_every_scenario_of_the_suite_passes_somewhere_or_has_a_reason() -> None:
-    listed = subprocess.run([*program(*CONFORMANCE), "list", "--server"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        [*program(*CONFORMANCE), "list", "--server"], capture_output=True, text=True, check=True
+    )
     scenarios = set(re.findall(r"^  - (\S+) \[", listed.stdout, re.MULTILINE))
     fixtured = LIST["servers"]["with fixtures"].values()
     lists = [LIST["extensions"], *fixtured]

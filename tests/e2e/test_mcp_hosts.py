@@ -20,14 +20,27 @@ from everhold.mcp.hosts import BEFORE, HOSTS, World
 SCRIPT = str(Path(sys.executable).with_name("everhold"))
 #: For each host: where its servers are in a file, and a file as people have it.
 FILES = {
-    "claude-code": ("mcpServers", '{\n  "numStartups": 7,\n  "mcpServers": {\n    "other": {"command": "x"}\n  }\n}'),
-    "claude-desktop": ("mcpServers", '{"globalShortcut": "", "mcpServers": {"other": {"command": "x"}}}'),
-    "cursor": ("mcpServers", '{\n\t// mine\n\t"mcpServers": {\n\t\t"other": {"url": "x"},\n\t},\n}\n'),
+    "claude-code": (
+        "mcpServers",
+        '{\n  "numStartups": 7,\n  "mcpServers": {\n    "other": {"command": "x"}\n  }\n}',
+    ),
+    "claude-desktop": (
+        "mcpServers",
+        '{"globalShortcut": "", "mcpServers": {"other": {"command": "x"}}}',
+    ),
+    "cursor": (
+        "mcpServers",
+        '{\n\t// mine\n\t"mcpServers": {\n\t\t"other": {"url": "x"},\n\t},\n}\n',
+    ),
     "vscode": (
         "servers",
-        '{\r\n  "inputs": [],\r\n  "servers": {\r\n    "other": {"type": "http"} // x\r\n  }\r\n}\r\n',
+        '{\r\n  "inputs": [],\r\n  "servers": {\r\n    "other": {"type": "http"} // x\r\n '
+        " }\r\n}\r\n",
     ),
-    "codex": ("mcp_servers", 'model = "m" # best\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\ntheme = "dark"\n'),
+    "codex": (
+        "mcp_servers",
+        'model = "m" # best\n\n[mcp_servers.other]\ncommand = "x"\n\n[tui]\ntheme = "dark"\n',
+    ),
 }
 
 
@@ -109,11 +122,15 @@ def test_a_changed_file_keeps_its_rights_and_what_it_was_before(host: str, home:
     kept = file.with_name(file.name + BEFORE)
     assert kept.read_bytes().decode() == text
     assert [stat.S_IMODE(one.stat().st_mode) for one in (file, kept)] == [0o640, 0o640]
-    assert sorted(one.name for one in file.parent.iterdir() if "everhold" in one.name) == [kept.name]
+    assert sorted(one.name for one in file.parent.iterdir() if "everhold" in one.name) == [
+        kept.name
+    ]
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_file_that_was_not_there_is_made_for_its_owner_only_and_goes_again(host: str, home: Path) -> None:
+def test_a_file_that_was_not_there_is_made_for_its_owner_only_and_goes_again(
+    host: str, home: Path
+) -> None:
     assert main(["mcp", "install", host]) == 0
     file = place(host)
     assert list(read(host, file)) == ["everhold"]
@@ -124,10 +141,16 @@ def test_a_file_that_was_not_there_is_made_for_its_owner_only_and_goes_again(hos
 
 @pytest.mark.parametrize("host", ["vscode", "codex"])
 def test_the_command_that_is_written_starts_a_server_from_anywhere(host: str, home: Path) -> None:
-    """The very words of the file, from another folder and with an empty PATH: the server says who it is."""
+    """The very words of the file, from another folder and with an empty PATH: the server says who
+    it is.
+    """
     main(["mcp", "install", host, "--database", "mine.db"])
     entry = read(host, place(host))["everhold"]
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
     with subprocess.Popen(
         [entry["command"], *entry["args"]],
         cwd="/",
@@ -137,7 +160,9 @@ def test_the_command_that_is_written_starts_a_server_from_anywhere(host: str, ho
         text=True,
     ) as server:
         assert server.stdin and server.stdout
-        server.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n")
+        server.stdin.write(
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
+        )
         server.stdin.flush()
         assert json.loads(server.stdout.readline())["result"]["serverInfo"]["name"] == "everhold"
         server.stdin.close()
@@ -175,17 +200,26 @@ def test_install_for_http_names_the_variable_and_never_the_token(
     entry = read(host, file)["everhold"]
     assert "s3cret" not in file.read_text()
     if host == "codex":
-        assert entry == {"url": "https://example.com/mcp", "bearer_token_env_var": "EVERHOLD_MCP_TOKEN"}
+        assert entry == {
+            "url": "https://example.com/mcp",
+            "bearer_token_env_var": "EVERHOLD_MCP_TOKEN",
+        }
     else:
         bearer = TOLD.get(host, "Bearer ${env:EVERHOLD_MCP_TOKEN}")
         kind = {} if host == "cursor" else {"type": "http"}
-        assert entry == {**kind, "url": "https://example.com/mcp", "headers": {"Authorization": bearer}}
+        assert entry == {
+            **kind,
+            "url": "https://example.com/mcp",
+            "headers": {"Authorization": bearer},
+        }
     assert main(["mcp", "uninstall", host]) == 0
     assert file.read_bytes().decode() == text
 
 
 @pytest.mark.parametrize("host", WEB)
-def test_a_server_that_is_started_and_one_that_runs_replace_each_other(host: str, home: Path) -> None:
+def test_a_server_that_is_started_and_one_that_runs_replace_each_other(
+    host: str, home: Path
+) -> None:
     """Hosts refuse an entry that has a command and a URL."""
     file, _ = written(host)
     main(["mcp", "install", host])
@@ -224,7 +258,9 @@ BAD = {
     "levels without end": "[" * 5000,
     "servers are a list": '{"mcpServers": []}',
     "not UTF-8": b"\xff\xfe{}",
-    "another server of this name": '{"mcpServers": {"everhold": {"url": "https://example.com/mcp"}}}',
+    "another server of this name": (
+        '{"mcpServers": {"everhold": {"url": "https://example.com/mcp"}}}'
+    ),
 }
 
 
@@ -265,7 +301,9 @@ def test_comments_are_refused_where_the_host_takes_none(
     assert "line 2" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_written_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (home / ".cursor").write_text("a file where a folder should be")
     assert main(["mcp", "install", "cursor"]) == 2
     assert "[bad_host_file]" in capsys.readouterr().err
@@ -274,7 +312,10 @@ def test_a_folder_that_cannot_be_written_is_told(home: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["install", "claude-desktop", "--scope", "project"], "Claude Desktop has no 'project' servers"),
+        (
+            ["install", "claude-desktop", "--scope", "project"],
+            "Claude Desktop has no 'project' servers",
+        ),
         (["install", "cursor", "--scope", "local"], "Cursor has no 'local' servers"),
         (["install", "cursor", "--name", "a b"], "--name"),
         (["install", "cursor", "--name", ""], "--name"),
@@ -282,7 +323,9 @@ def test_a_folder_that_cannot_be_written_is_told(home: Path, capsys: pytest.Capt
         (["install", "cursor", "-d", "nonsense"], "not an address"),
     ],
 )
-def test_wrong_words_are_refused(words: list[str], says: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_refused(
+    words: list[str], says: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["mcp", *words]) == 2
     assert says in capsys.readouterr().err
     assert list(home.rglob("*")) == []
@@ -331,7 +374,10 @@ def test_a_file_that_changed_once_meanwhile_is_edited_anew(home: Path) -> None:
         ({"command": "npx", "args": ["mcp"]}, False),
         ({"command": ["everhold", "mcp"]}, False),
         ({"url": "http://everhold/mcp"}, False),
-        ({"url": "http://x/mcp", "headers": {"Authorization": "Bearer ${EVERHOLD_MCP_TOKEN}"}}, True),
+        (
+            {"url": "http://x/mcp", "headers": {"Authorization": "Bearer ${EVERHOLD_MCP_TOKEN}"}},
+            True,
+        ),
         ({"url": "http://x/mcp", "bearer_token_env_var": "EVERHOLD_MCP_TOKEN"}, True),
         ({"url": "http://x/mcp", "headers": {"Authorization": "Bearer ${OTHER}"}}, False),
         ({"url": "http://x/mcp", "headers": "EVERHOLD_MCP_TOKEN"}, False),
@@ -378,7 +424,11 @@ def test_a_linked_file_is_changed_where_it_really_is(home: Path) -> None:
     ("host", "system", "file"),
     [
         ("claude-code", "linux", "/h/.claude.json"),
-        ("claude-desktop", "darwin", "/h/Library/Application Support/Claude/claude_desktop_config.json"),
+        (
+            "claude-desktop",
+            "darwin",
+            "/h/Library/Application Support/Claude/claude_desktop_config.json",
+        ),
         ("claude-desktop", "win32", "/h/AppData/Roaming/Claude/claude_desktop_config.json"),
         ("claude-desktop", "linux", "/h/.config/Claude/claude_desktop_config.json"),
         ("cursor", "darwin", "/h/.cursor/mcp.json"),
@@ -409,7 +459,9 @@ def test_variables_of_the_hosts_are_obeyed(host: str, variable: str, file: str) 
 def test_a_project_has_files_of_its_own(home: Path) -> None:
     for host in ("claude-code", "cursor", "vscode", "codex"):
         assert main(["mcp", "install", host, "--scope", "project"]) == 0
-    made = sorted(one.relative_to(Path.cwd()).as_posix() for one in Path.cwd().rglob("*") if one.is_file())
+    made = sorted(
+        one.relative_to(Path.cwd()).as_posix() for one in Path.cwd().rglob("*") if one.is_file()
+    )
     assert made == [".codex/config.toml", ".cursor/mcp.json", ".mcp.json", ".vscode/mcp.json"]
     assert list(home.rglob("*")) == []
 
@@ -447,7 +499,9 @@ def test_json_tells_a_program_what_was_done(home: Path, capsys: pytest.CaptureFi
 # ---- the sub-agent
 
 
-def test_the_sub_agent_is_written_replaced_and_taken_away(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sub_agent_is_written_replaced_and_taken_away(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = Path(".claude/agents/everhold.md").absolute()
     assert main(["mcp", "agent", "claude-code"]) == 0
     first = file.read_text()
@@ -459,10 +513,13 @@ def test_the_sub_agent_is_written_replaced_and_taken_away(home: Path, capsys: py
     assert "nothing to do" in capsys.readouterr().out
     assert main(["mcp", "agent", "claude-code", "--remove"]) == 0
     assert not file.exists()
-    assert file.with_name("everhold.md.before-everhold").read_text() == first  # it may have been edited
+    # it may have been edited
+    assert file.with_name("everhold.md.before-everhold").read_text() == first
 
 
-def test_somebody_elses_agent_of_that_name_is_left_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_somebody_elses_agent_of_that_name_is_left_alone(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = home / ".claude" / "agents" / "everhold.md"
     file.parent.mkdir(parents=True)
     file.write_text("mine")
@@ -472,16 +529,23 @@ def test_somebody_elses_agent_of_that_name_is_left_alone(home: Path, capsys: pyt
     assert file.read_text() == "mine"
 
 
-def test_the_sub_agent_names_tools_that_the_server_has(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sub_agent_names_tools_that_the_server_has(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from everhold.mcp.tools import TOOLS
 
     assert main(["mcp", "agent", "claude-code", "--name", "eh", "--print"]) == 0
     text = capsys.readouterr().out
     assert text == subagent_prompt.definition("eh")
     front, body = text.split("---\n")[1:]
-    named = next(line for line in front.splitlines() if line.startswith("tools: ")).removeprefix("tools: ").split(", ")
+    named = (
+        next(line for line in front.splitlines() if line.startswith("tools: "))
+        .removeprefix("tools: ")
+        .split(", ")
+    )
     assert {word for word in named if "__" in word} <= {f"mcp__eh__{tool.name}" for tool in TOOLS}
-    assert {word for word in named if "__" not in word} == {"Read", "Grep", "Glob"}  # it looks, and changes nothing
+    # it looks, and changes nothing
+    assert {word for word in named if "__" not in word} == {"Read", "Grep", "Glob"}
     assert {"mcp__eh__run", "mcp__eh__answer", "mcp__eh__status"} <= set(named)
     assert "SERVER" not in text and body.lstrip().startswith("<!--")
 
@@ -500,20 +564,32 @@ def test_installing_needs_no_terminal_and_leaves_standard_input_alone(home: Path
     assert done.stdout.splitlines()[0] == f"wrote everhold in {place('cursor')}"
 
 
-WITHOUT = "import sys; sys.modules['mcp'] = None; from everhold.cli.app import main; sys.exit(main(sys.argv[1:]))"
+WITHOUT = (
+    "import sys; sys.modules['mcp'] = None; from everhold.cli.app import main;"
+    " sys.exit(main(sys.argv[1:]))"
+)
 
 
 def test_a_server_that_could_not_start_is_not_installed_but_can_be_taken_out(home: Path) -> None:
-    """Without the extra, hosts would only see an error; whoever removes everhold's extra removes the server after."""
+    """Without the extra, hosts would only see an error; whoever removes everhold's extra removes
+    the server after.
+    """
     assert main(["mcp", "install", "cursor"]) == 0
     told = {}
     for verb in ("install", "uninstall"):
         words = [sys.executable, "-c", WITHOUT, "mcp", verb, "cursor"]
-        done = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            words,
+            env={**os.environ, "HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
         told[verb] = (done.returncode, done.stderr)
     assert told["install"] == (
         2,
-        "error: everhold mcp needs the extra 'mcp' [missing_extra]\nhint: pip install 'everhold[mcp]'\n",
+        "error: everhold mcp needs the extra 'mcp' [missing_extra]\nhint: pip install"
+        " 'everhold[mcp]'\n",
     )
     assert told["uninstall"] == (0, "")
     assert not place("cursor").exists()

@@ -60,7 +60,9 @@ def address(process):
 
 
 async def test_both_protocols_and_a_killed_server_over_http(tmp_path):
-    """A session begun over one protocol goes on over the other, on another process, after a SIGKILL."""
+    """A session begun over one protocol goes on over the other, on another process, after a
+    SIGKILL.
+    """
     build(tmp_path)
     with serving(tmp_path, "--no-token") as (url, process):
         async with Client(url) as client:
@@ -77,7 +79,9 @@ async def test_both_protocols_and_a_killed_server_over_http(tmp_path):
         async with Client(url) as client:
             host = Host(client)
             while told["status"] == "needs_response":
-                told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
+                told = await host.call(
+                    "answer", session_id=told["session_id"], answers=answers(told)
+                )
             assert told["status"] == "completed"
 
 
@@ -88,9 +92,15 @@ async def test_a_token_is_needed_where_one_is_set_and_rebinding_gets_nowhere(tmp
             ping = {"json": {"jsonrpc": "2.0", "id": 1, "method": "ping"}, "timeout": 30}
             bearer = {"Authorization": "Bearer s3cret"}
             assert (await web.post(url, **ping)).status_code == 401
-            assert (await web.post(url, headers={"Authorization": "Bearer wrong"}, **ping)).status_code == 401
-            assert (await web.post(url, headers={"Host": "evil.example", **bearer}, **ping)).status_code == 421
-            assert (await web.post(url, headers={"Origin": "http://evil.example", **bearer}, **ping)).status_code == 403
+            assert (
+                await web.post(url, headers={"Authorization": "Bearer wrong"}, **ping)
+            ).status_code == 401
+            assert (
+                await web.post(url, headers={"Host": "evil.example", **bearer}, **ping)
+            ).status_code == 421
+            assert (
+                await web.post(url, headers={"Origin": "http://evil.example", **bearer}, **ping)
+            ).status_code == 403
         web = httpx2.AsyncClient(headers=bearer)
         async with web, Client(streamable_http_client(url, http_client=web)) as client:
             assert (await Host(client).call("sessions"))["sessions"] == []
@@ -98,7 +108,11 @@ async def test_a_token_is_needed_where_one_is_set_and_rebinding_gets_nowhere(tmp
 
 async def test_a_stream_that_broke_is_taken_up_with_whatever_event_was_the_last(tmp_path):
     build(tmp_path)
-    who = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    who = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
     begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": who}
     kinds = {"Accept": "application/json, text/event-stream"}
     with serving(tmp_path, "--no-token") as (url, _):
@@ -111,7 +125,9 @@ async def test_a_stream_that_broke_is_taken_up_with_whatever_event_was_the_last(
 
 
 async def test_a_server_makes_a_token_that_lasts_and_says_how_to_use_it(tmp_path):
-    """Loopback or not: what is printed leads to the token, which is in no log and in no process list."""
+    """Loopback or not: what is printed leads to the token, which is in no log and in no process
+    list.
+    """
     build(tmp_path)
     file = tmp_path / "everhold" / "mcp-token"
     for _ in range(2):
@@ -121,7 +137,9 @@ async def test_a_server_makes_a_token_that_lasts_and_says_how_to_use_it(tmp_path
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             told = [process.stderr.readline() for _ in range(3)]
             assert told[0] == f"clients send the header  Authorization: Bearer $(cat {file})\n"
-            assert told[1] == f'hosts find the token with  export EVERHOLD_MCP_TOKEN="$(cat {file})"\n'
+            assert (
+                told[1] == f'hosts find the token with  export EVERHOLD_MCP_TOKEN="$(cat {file})"\n'
+            )
             assert told[2] == f"a host is told of it with  everhold mcp install HOST --http {url}\n"
             assert token not in Path(f"/proc/{process.pid}/cmdline").read_text()
             web = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"})
@@ -137,11 +155,16 @@ async def test_whoever_brings_no_token_is_told_what_to_send(tmp_path):
         assert (tmp_path / "mine").is_file()
         async with httpx2.AsyncClient(timeout=100) as web:
             none = await web.post(url, json={})
-            assert (none.status_code, none.headers["www-authenticate"]) == (401, 'Bearer realm="everhold"')
+            assert (none.status_code, none.headers["www-authenticate"]) == (
+                401,
+                'Bearer realm="everhold"',
+            )
             assert none.json()["error"] == "invalid_token"
             wrong = await web.post(url, json={}, headers={"Authorization": "Bearer wrong"})
             assert wrong.status_code == 401
-            assert wrong.headers["www-authenticate"].startswith('Bearer realm="everhold", error="invalid_token", ')
+            assert wrong.headers["www-authenticate"].startswith(
+                'Bearer realm="everhold", error="invalid_token", '
+            )
             found = await web.get(url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))
             assert found.status_code == 404
 
@@ -270,7 +293,8 @@ async def test_what_two_readers_may_read_differently_is_refused(tmp_path, monkey
     async with here(tmp_path, monkeypatch) as port, asyncio.timeout(100):
         for body in (
             b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "method": "tools/call"}',
-            b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "run", "name": "cancel"}}',
+            b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "run",'
+            b' "name": "cancel"}}',
         ):
             status, told = await exchange(port, POST, body)
             told = json.loads(told)
@@ -280,7 +304,12 @@ async def test_what_two_readers_may_read_differently_is_refused(tmp_path, monkey
         assert (status, json.loads(told)["error"]["code"]) == (400, -32700)
         status, told = await exchange(port, POST, b" " * (http.MOST + 1))
         assert status == 413
-        for name in (b"evil@127.0.0.1", b"127.0.0.1:80@evil.example", b"127.0.0.1/x", b"127.0.0.1:8711, evil.example"):
+        for name in (
+            b"evil@127.0.0.1",
+            b"127.0.0.1:80@evil.example",
+            b"127.0.0.1/x",
+            b"127.0.0.1:8711, evil.example",
+        ):
             status, told = await exchange(port, POST.replace(b"127.0.0.1", name), PING)
             assert status == 421, name
 
@@ -306,16 +335,27 @@ async def test_a_form_that_brings_back_nonsense_ends_its_call_at_once(tmp_path, 
     who["clientInfo"] = {"name": "x", "version": "1"}
     kinds = {"Accept": "application/json, text/event-stream"}
     call = {"name": "run", "arguments": {"program": "boss", "args": {"order": "7"}}}
-    async with here(tmp_path, monkeypatch) as port, httpx2.AsyncClient(timeout=100) as web, asyncio.timeout(100):
+    async with (
+        here(tmp_path, monkeypatch) as port,
+        httpx2.AsyncClient(timeout=100) as web,
+        asyncio.timeout(100),
+    ):
         url = f"http://127.0.0.1:{port}/mcp"
         begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": who}
         begun = await web.post(url, json=begin, headers=kinds)
-        kinds |= {"Mcp-Session-Id": begun.headers["mcp-session-id"], "Mcp-Protocol-Version": "2025-11-25"}
-        await web.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=kinds)
+        kinds |= {
+            "Mcp-Session-Id": begun.headers["mcp-session-id"],
+            "Mcp-Protocol-Version": "2025-11-25",
+        }
+        await web.post(
+            url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=kinds
+        )
         asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
         async with web.stream("POST", url, json=asked, headers=kinds) as stream:
             async for line in stream.aiter_lines():
-                message = json.loads(line.removeprefix("data:")) if line.startswith("data: {") else {}
+                message = (
+                    json.loads(line.removeprefix("data:")) if line.startswith("data: {") else {}
+                )
                 if message.get("method") == "elicitation/create":
                     said = {"jsonrpc": "2.0", "id": message["id"]} | reply
                     await web.post(url, json=said, headers=kinds)
@@ -387,7 +427,9 @@ def test_a_token_is_compared_whole(header, status):
     assert (refusal and refusal[0]) == status
 
 
-@pytest.mark.parametrize("host", ["", "evil@example.com", "example.com/x", "exämple.com", "example.com:1:2"])
+@pytest.mark.parametrize(
+    "host", ["", "evil@example.com", "example.com/x", "exämple.com", "example.com:1:2"]
+)
 def test_a_host_that_is_none_is_refused_at_every_address(host):
     guard = Guard(None, token="s3cret", loopback=False)
     assert guard.refusal({b"host": host, b"authorization": "Bearer s3cret"})[0] == 400
@@ -408,7 +450,8 @@ def test_an_address_is_host_and_port(given, found):
 
 
 @pytest.mark.parametrize(
-    "given", ["localhost:http", "a b:1", "host:99999", "http://x:1", "u@host:1", "@host:1", "[::1", "h/x"]
+    "given",
+    ["localhost:http", "a b:1", "host:99999", "http://x:1", "u@host:1", "@host:1", "[::1", "h/x"],
 )
 def test_what_is_no_address_is_refused(given):
     with pytest.raises(BadSetting, match="HOST:PORT"):

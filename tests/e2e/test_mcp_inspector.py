@@ -1,4 +1,6 @@
-"""The official inspector, as a client that we did not write, against the server over standard input and output."""
+"""The official inspector, as a client that we did not write, against the server over standard input
+and output.
+"""
 
 import json
 import os
@@ -20,7 +22,8 @@ async def advice(ctx: everhold.Context, topic: str) -> str:
     return "You asked. " + await ctx.llm(f"One sentence about {topic}.")
 """
 
-#: Milliseconds until the server has started: the inspector's own limit is too short for a busy machine.
+#: Milliseconds until the server has started: the inspector's own limit is too short for a busy
+#: machine.
 CONNECT = "170000"
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
@@ -29,7 +32,9 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "advice.py").write_text(PROGRAM)
-    (tmp_path / "everhold.toml").write_text('database = "sqlite:///app.db"\nprograms = ["advice.py"]\n')
+    (tmp_path / "everhold.toml").write_text(
+        'database = "sqlite:///app.db"\nprograms = ["advice.py"]\n'
+    )
     return tmp_path
 
 
@@ -60,7 +65,9 @@ def test_the_inspector_lists_the_tools_and_runs_a_program_to_its_end(project: Pa
     assert len(tools) <= 12
 
     call = ("--method", "tools/call", "--tool-name")
-    began = inspect(project, *call, "run", "--tool-arg", "program=advice", 'args={"topic": "tea"}')["structuredContent"]
+    began = inspect(project, *call, "run", "--tool-arg", "program=advice", 'args={"topic": "tea"}')[
+        "structuredContent"
+    ]
     assert (began["status"], began["prompt"]) == ("needs_response", "One sentence about tea.")
 
     answers = json.dumps([{"query_id": began["query_id"], "response": "Warm the pot."}])

@@ -34,7 +34,10 @@ async def finished(host, told, say):
     while told["status"] == "needs_response":
         rounds += 1
         assert rounds < 20
-        given = [{"query_id": name, "response": say(query["prompt"])} for name, query in asked(told).items()]
+        given = [
+            {"query_id": name, "response": say(query["prompt"])}
+            for name, query in asked(told).items()
+        ]
         told = await host.call("answer", session_id=told["session_id"], answers=given)
     return rounds, told
 
@@ -65,7 +68,9 @@ async def test_the_guide_tells_what_its_examples_do():
     assert any(isinstance(one, dict) and one.get("last") == "move house" for one in results)
 
 
-@pytest.mark.parametrize(("review", "drafts"), [("DONE.", 0), ("**DONE**", 0), ("It looks odd. Not done.", 3)])
+@pytest.mark.parametrize(
+    ("review", "drafts"), [("DONE.", 0), ("**DONE**", 0), ("It looks odd. Not done.", 3)]
+)
 async def test_the_guides_loop_ends_when_the_review_says_so_and_only_then(review, drafts):
     (loop,) = (block for block in BLOCKS if "Improve the text" in block)
     prompts = []
@@ -94,10 +99,15 @@ async def test_only_lua_packages_are_used_from_code(shop):
     folder = shop / "packages" / "hello"
     folder.mkdir(parents=True)
     (folder / "init.lua").write_text("return { run = function(ctx) return ctx.task end }")
-    code = "local said = {} for i, one in ipairs(alc.fork(ctx.names, ctx)) do said[i] = one.ok end return said"
+    code = (
+        "local said = {} for i, one in ipairs(alc.fork(ctx.names, ctx)) do said[i] = one.ok"
+        " end return said"
+    )
     async with opened() as host:
         kinds = {row["name"]: row["kind"] for row in (await host.call("strategies"))["strategies"]}
-        told = await host.call("run", code=code, args={"task": "x", "names": ["hello", "reflect", "greet"]})
+        told = await host.call(
+            "run", code=code, args={"task": "x", "names": ["hello", "reflect", "greet"]}
+        )
     assert [kinds[name] for name in ("hello", "reflect", "greet")] == ["lua", "strategy", "python"]
     assert told["result"] == [True, False, False]
 
@@ -130,7 +140,11 @@ async def test_code_and_a_file_with_the_same_code_do_the_same(shop):
     code = 'return alc.llm("Greet " .. ctx.name)'
     (shop / "hello.lua").write_text(code)
     async with opened() as host:
-        for given in ({"code": code}, {"code_file": "hello.lua"}, {"code_file": str(shop / "hello.lua")}):
+        for given in (
+            {"code": code},
+            {"code_file": "hello.lua"},
+            {"code_file": str(shop / "hello.lua")},
+        ):
             told = await host.call("run", args={"name": "Ada"}, **given)
             assert told["prompt"] == "Greet Ada"
             (rounds, told) = await finished(host, told, lambda prompt: "Hi")
@@ -194,8 +208,12 @@ async def test_a_link_to_another_file_is_not_read_as_code(shop):
 
 
 @pytest.mark.parametrize("profile", ["default", "algocline"])
-async def test_only_lua_files_of_the_project_and_of_packages_are_run(shop, tmp_path_factory, monkeypatch, profile):
-    """Links, `..` and absolute paths count by the file they lead to; a file that is not there is refused alike."""
+async def test_only_lua_files_of_the_project_and_of_packages_are_run(
+    shop, tmp_path_factory, monkeypatch, profile
+):
+    """Links, `..` and absolute paths count by the file they lead to; a file that is not there is
+    refused alike.
+    """
     outside = tmp_path_factory.mktemp("outside")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
     installed = home() / "packages" / "mine"
@@ -249,7 +267,10 @@ async def test_the_root_of_the_disk_is_not_a_project(shop, monkeypatch):
     "code, words",
     [
         ("local a\n\n\n\n\n\nerror('oops')", ["code:7: oops", "call the tool `run` with it"]),
-        ("local a\n\nlocal x = alc.chunk(nil)\nreturn x", ["text must be a string, got nil", "code:3: in main chunk"]),
+        (
+            "local a\n\nlocal x = alc.chunk(nil)\nreturn x",
+            ["text must be a string, got nil", "code:3: in main chunk"],
+        ),
         ("local x = = 1", ["code:1:", "call the tool `run` with it"]),
         ("print('hello')", ["result: null", "returned nothing", "`return`"]),
     ],
@@ -258,7 +279,10 @@ async def test_code_that_comes_to_nothing_says_what_to_do_with_the_code(code, wo
     """Also when somebody looks at it later."""
     async with opened() as host:
         told = await host.call("run", code=code)
-        for text in (host.text, (await host.call("status", session_id=told["session_id"])) and host.text):
+        for text in (
+            host.text,
+            (await host.call("status", session_id=told["session_id"])) and host.text,
+        ):
             assert all(word in text for word in words), text
 
 

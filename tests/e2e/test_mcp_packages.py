@@ -1,4 +1,6 @@
-"""Packages as people write them, through the tools of a host: many files, hyphens, every part of `alc` at once."""
+"""Packages as people write them, through the tools of a host: many files, hyphens, every part of
+`alc` at once.
+"""
 
 import pytest
 
@@ -24,7 +26,7 @@ function M.run(ctx)
 end
 
 return M
-"""
+"""  # noqa: E501
 TEXT = 'return { ask = function(task) return ("Draft (100%% yours): %s"):format(task) end }\n'
 JUDGES = """local M = { meta = { name = "judges", version = "1.0.0", description = "A score", category = "demo" } }
 
@@ -37,7 +39,7 @@ function M.run(ctx)
 end
 
 return M
-"""
+"""  # noqa: E501
 WHOLE = """local M = { meta = { name = "whole_run", version = "0.1.0", description = "All of it", category = "demo" } }
 local parts = require("whole_run.parts")
 
@@ -51,8 +53,11 @@ function M.run(ctx)
 end
 
 return M
-"""
-PARTS = 'return { finish = function(ctx) ctx.result = alc.llm("Finish: " .. ctx.task) return ctx end }\n'
+"""  # noqa: E501
+PARTS = (
+    'return { finish = function(ctx) ctx.result = alc.llm("Finish: " .. ctx.task) return ctx'
+    " end }\n"
+)
 FILES = {
     "draft-then-judge/init.lua": DRAFT,
     "draft-then-judge/lib/text.lua": TEXT,
@@ -82,14 +87,18 @@ async def test_packages_of_many_files_go_on_in_a_new_server_at_every_answer():
     """The answers of a fork come one by one, the last question first; nothing is asked twice."""
     seen = []
     async with opened() as host:
-        told = await host.call("run", program="whole_run", args={"task": "T", "whole": {"deep": {"b": 9}}}, key="w")
+        told = await host.call(
+            "run", program="whole_run", args={"task": "T", "whole": {"deep": {"b": 9}}}, key="w"
+        )
     assert told["options"] == {"model": "small", "temperature": 0.2}
     while told["status"] != "completed":
         async with opened() as host:
             told = await host.call("status", session_id="w")
             name, query = list(asked(told).items())[-1]
             seen.append(query["prompt"])
-            told = await host.call("answer", session_id="w", answers=[{"query_id": name, "response": f"{len(seen)}"}])
+            told = await host.call(
+                "answer", session_id="w", answers=[{"query_id": name, "response": f"{len(seen)}"}]
+            )
     assert seen[0] == "Draft (100% yours): T"
     assert seen[1:-1] == ["Judge: 1", "Sure? You said 2", "Judge: 1", "Sure? You said 4"]
     assert seen[-1].startswith('Finish: {"card":"draft-then-judge_model_') and seen[-1].endswith(
@@ -110,9 +119,13 @@ async def test_a_child_that_gets_no_answer_fails_alone():
     async with opened() as host:
         told = await host.call("run", code='return alc.fork({"judges", "judges"}, {task = "x"})')
         one, other = asked(told)
-        told = await host.call("answer", session_id="@last", answers=[{"query_id": one, "error": "I cannot"}])
+        told = await host.call(
+            "answer", session_id="@last", answers=[{"query_id": one, "error": "I cannot"}]
+        )
         assert (told["status"], told["remaining"]) == ("accepted", 1)
-        told = await host.call("answer", session_id="@last", answers=[{"query_id": other, "response": "4"}])
+        told = await host.call(
+            "answer", session_id="@last", answers=[{"query_id": other, "response": "4"}]
+        )
         told = await host.call("answer", session_id="@last", answers=[{"response": "7"}])
     failed, judged = told["result"]
     assert failed == {"strategy": "judges", "ok": False, "error": "I cannot"}
@@ -124,7 +137,9 @@ async def test_children_of_code_share_its_budget():
         code = 'return alc.fork({"judges", "judges"}, {task = "x"})'
         told = await host.call("run", code=code, budget={"max_llm_calls": 3})
         told = await host.call(
-            "answer", session_id="@last", answers=[{"query_id": q, "response": "4"} for q in asked(told)]
+            "answer",
+            session_id="@last",
+            answers=[{"query_id": q, "response": "4"} for q in asked(told)],
         )
         told = await host.call("answer", session_id="@last", answers=[{"response": "8"}])
     first, second = told["result"]
@@ -137,7 +152,10 @@ async def test_a_package_that_comes_while_the_server_runs_is_found(project):
     async with opened() as host:
         assert await host.refused("run", program="late-one") == "unknown_program"
         told = await host.call("run", code=code)
-        assert (told["result"]["ok"], "module 'late-one' not found" in told["result"]["error"]) == (False, True)
+        assert (told["result"]["ok"], "module 'late-one' not found" in told["result"]["error"]) == (
+            False,
+            True,
+        )
         put(
             project,
             {

@@ -1,4 +1,6 @@
-"""What is for a person is answered by a person: forms where the client shows them, else a command, never a tool."""
+"""What is for a person is answered by a person: forms where the client shows them, else a command,
+never a tool.
+"""
 
 import asyncio
 import itertools
@@ -33,7 +35,11 @@ def person(*said, seen=None):
         if seen is not None:
             seen.append(params)
         word = left.pop(0)
-        return ElicitResult(action=word) if isinstance(word, str) else ElicitResult(action="accept", content=word)
+        return (
+            ElicitResult(action=word)
+            if isinstance(word, str)
+            else ElicitResult(action="accept", content=word)
+        )
 
     return fill
 
@@ -66,7 +72,10 @@ async def test_without_forms_the_result_says_what_a_person_types(shop, mode):
         (one,) = told["for_people"]
         assert one["kind"] == "approval"
         assert one["prompt"] == "Refund 7? broken"
-        assert one["command"] == f"everhold answer {told['session_id']} --query q-1 -d {shop / 'app.db'}"
+        assert (
+            one["command"]
+            == f"everhold answer {told['session_id']} --query q-1 -d {shop / 'app.db'}"
+        )
         assert one["command"] in told["next"]
         assert one["command"] in host.text
 
@@ -86,7 +95,9 @@ async def test_the_command_it_names_is_the_one_that_works(shop, monkeypatch):
     assert done == 0
     monkeypatch.chdir(folder)
     async with opened() as host:
-        assert (await host.call("status", session_id=told["session_id"], wait=20))["result"] == "sent"
+        assert (await host.call("status", session_id=told["session_id"], wait=20))[
+            "result"
+        ] == "sent"
 
 
 async def test_next_does_not_lead_in_a_circle_where_the_person_was_asked_in_vain():
@@ -94,11 +105,17 @@ async def test_next_does_not_lead_in_a_circle_where_the_person_was_asked_in_vain
         told = await decided(host)
         assert "`ask_person`" not in told["next"] and "everhold answer" in told["next"]
         assert "`ask_person`" in (await host.call("status", session_id=told["session_id"]))["next"]
-        assert "`ask_person`" not in (await host.call("ask_person", session_id=told["session_id"]))["next"]
+        assert (
+            "`ask_person`"
+            not in (await host.call("ask_person", session_id=told["session_id"]))["next"]
+        )
     async with opened() as host:
         told = await decided(host)
         assert "`ask_person`" in told["next"]
-        assert "`ask_person`" not in (await host.call("ask_person", session_id=told["session_id"]))["next"]
+        assert (
+            "`ask_person`"
+            not in (await host.call("ask_person", session_id=told["session_id"]))["next"]
+        )
 
 
 async def test_ask_person_without_forms_says_the_same():
@@ -111,7 +128,9 @@ async def test_ask_person_without_forms_says_the_same():
 async def test_a_signal_and_an_addressed_question_are_for_others():
     async with opened(elicitation_callback=person()) as host:
         told = await host.call("run", program="hears", wait=0)
-        assert told["for_people"][0]["command"].startswith(f"everhold signal {told['session_id']} go")
+        assert told["for_people"][0]["command"].startswith(
+            f"everhold signal {told['session_id']} go"
+        )
         told = await host.call("run", program="elsewhere")
         assert told["for_people"][0]["to"] == "alice"  # and whoever sits here was not asked
 
@@ -120,11 +139,15 @@ async def test_a_signal_and_an_addressed_question_are_for_others():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("said", "result"), [({"approve": True}, "sent"), ({"approve": False}, "declined")])
+@pytest.mark.parametrize(
+    ("said", "result"), [({"approve": True}, "sent"), ({"approve": False}, "declined")]
+)
 async def test_a_person_decides_in_a_form_and_the_answer_says_who(shop, mode, said, result):
     seen = []
     info = Implementation(name="testhost", version="9")
-    async with opened(mode=mode, elicitation_callback=person(said, seen=seen), client_info=info) as host:
+    async with opened(
+        mode=mode, elicitation_callback=person(said, seen=seen), client_info=info
+    ) as host:
         told = await decided(host)
         assert (told["status"], told["result"]) == ("completed", result)
     (asked,) = seen
@@ -132,7 +155,11 @@ async def test_a_person_decides_in_a_form_and_the_answer_says_who(shop, mode, sa
     assert asked.requested_schema["required"] == ["approve"]
     kept = await answer_of(told["session_id"], "q-1")
     assert kept.value is said["approve"]
-    assert (kept.by["front"], kept.by["user"], kept.by["through"]) == ("mcp", "testhost 9", "elicitation")
+    assert (kept.by["front"], kept.by["user"], kept.by["through"]) == (
+        "mcp",
+        "testhost 9",
+        "elicitation",
+    )
     assert (shop / "paid").exists() == (result == "sent")
 
 
@@ -145,7 +172,9 @@ async def test_several_questions_are_asked_one_after_the_other(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("said", ["decline", "cancel", {}, {"approve": "yes"}, {"approve": 1}, {"answer": True}])
+@pytest.mark.parametrize(
+    "said", ["decline", "cancel", {}, {"approve": "yes"}, {"approve": 1}, {"answer": True}]
+)
 async def test_what_is_no_clear_yes_or_no_leaves_the_question_open(shop, mode, said):
     async with opened(mode=mode, elicitation_callback=person(said)) as host:
         told = await decided(host)
@@ -165,8 +194,12 @@ async def test_ask_person_asks_again(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_answer_that_does_not_fit_or_comes_too_late_changes_nothing(mode):
-    """The person is told nothing of schemas: the result says it, and the question stays as it is."""
-    async with opened(mode=mode, elicitation_callback=person({"answer": "Ann"}, {"answer": "forty"})) as host:
+    """The person is told nothing of schemas: the result says it, and the question stays as it
+    is.
+    """
+    async with opened(
+        mode=mode, elicitation_callback=person({"answer": "Ann"}, {"answer": "forty"})
+    ) as host:
         told = await host.call("run", program="survey")
         assert told["status"] == "waiting"
         assert "q-1" in told["person"]
@@ -188,7 +221,9 @@ async def test_status_waits_for_a_person_who_answers_elsewhere():
 
         async def somebody():
             async with everhold.open() as runtime:
-                await runtime.answer(told["session_id"], True, query_id="q-1", by={"front": "cli", "user": "ann"})
+                await runtime.answer(
+                    told["session_id"], True, query_id="q-1", by={"front": "cli", "user": "ann"}
+                )
 
         looking = asyncio.ensure_future(host.call("status", session_id=told["session_id"], wait=60))
         await asyncio.sleep(0.1)
@@ -217,8 +252,14 @@ def everything(session, queries):
     for word, query in itertools.product(words, [*queries, None]):
         said = {"response": word} if query is None else {"query_id": query, "response": word}
         yield "answer", {"session_id": session, "answers": [said]}
-        yield "answer", {"session_id": session, "answers": [{**said, "kind": "llm", "by": {"front": "cli"}}]}
-        yield "answer", {"session_id": session, "answers": [{**said, "error": "refused", "response": None}]}
+        yield (
+            "answer",
+            {"session_id": session, "answers": [{**said, "kind": "llm", "by": {"front": "cli"}}]},
+        )
+        yield (
+            "answer",
+            {"session_id": session, "answers": [{**said, "error": "refused", "response": None}]},
+        )
         yield "fork", {"session_id": session, "answer": word, "query_id": query}
         for at in range(4):
             yield "fork", {"session_id": session, "at": at, "answer": word, "query_id": query}
@@ -241,7 +282,9 @@ def everything(session, queries):
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_host_that_tries_every_tool_approves_nothing(shop, mode):
-    """Neither the session's approval nor anybody else's: no money moves, and no approval has an answer."""
+    """Neither the session's approval nor anybody else's: no money moves, and no approval has an
+    answer.
+    """
     async with opened(mode=mode) as host:
         told = await host.call("run", program="refund", args={"order": "7"}, key="the-key")
         session = told["session_id"]
@@ -262,18 +305,26 @@ async def nobody_decided():
             kinds = {}
             for step in await runtime.steps(info.session_id):
                 kinds |= {query.id: query.kind for query in step.asked}
-                assert not [answer.id for answer in step.answers if kinds[answer.id] in ("approval", "input")]
+                assert not [
+                    answer.id
+                    for answer in step.answers
+                    if kinds[answer.id] in ("approval", "input")
+                ]
 
 
 async def test_a_key_that_a_model_chose_does_not_lead_a_person_to_another_session(shop):
     """The name that a list shows for one session means that session, whatever others are called."""
     async with opened() as host:
         meant = await host.paused("boss", order="7")
-        other = (await host.call("run", program="boss", args={"order": "all"}, key=meant[:18]))["session_id"]
+        other = (await host.call("run", program="boss", args={"order": "all"}, key=meant[:18]))[
+            "session_id"
+        ]
         assert other[:18] in (await host.call("explain", session_id=other))["moves"][0]
     async with everhold.open() as runtime:
         assert await runtime.find(meant[:18]) == meant
-    done = subprocess.run([*start.everhold(), "inbox"], cwd=shop, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*start.everhold(), "inbox"], cwd=shop, capture_output=True, text=True, check=True
+    )
     assert done.stdout.count(meant[:18]) == done.stdout.count(other[:18]) == 1
 
 
@@ -283,7 +334,13 @@ async def test_what_a_person_approved_once_is_not_carried_into_a_fork(shop):
         told = await decided(host)
         assert told["result"] == "sent"
         session = told["session_id"]
-        for arguments in ({}, {"at": 2}, {"at": 3}, {"at": 2, "answer": "true"}, {"at": 3, "answer": "sent"}):
+        for arguments in (
+            {},
+            {"at": 2},
+            {"at": 3},
+            {"at": 2, "answer": "true"},
+            {"at": 3, "answer": "sent"},
+        ):
             assert await host.refused("fork", session_id=session, **arguments) == "not_allowed"
         assert "everhold fork" in host.last["hint"]
     async with opened() as host:
@@ -293,7 +350,9 @@ async def test_what_a_person_approved_once_is_not_carried_into_a_fork(shop):
 
 
 async def test_nor_is_what_was_approved_in_a_child(shop):
-    """A child's end is its parent's answer; the approval in it is as much a person's, two children deep too."""
+    """A child's end is its parent's answer; the approval in it is as much a person's, two children
+    deep too.
+    """
     async with opened(llm=lambda query: "7") as host:
         told = await host.call("run", program="manager", args={"order": "7"}, wait=0)
         session = told["session_id"]
@@ -324,7 +383,9 @@ async def test_a_child_in_which_only_models_spoke_is_carried(shop):
         assert told["result"] == "yes and yes"
         other = await host.call("fork", session_id=told["session_id"], at=2, answer="no", wait=60)
         assert other["result"] == "yes and no"
-        again = await host.call("fork", session_id=other["session_id"], at=2, answer="perhaps", wait=60)
+        again = await host.call(
+            "fork", session_id=other["session_id"], at=2, answer="perhaps", wait=60
+        )
         assert again["result"] == "yes and perhaps"
 
 
@@ -332,16 +393,28 @@ async def test_what_a_call_returned_is_not_replaced_by_a_model(shop):
     """A fork may change what a model said, not what happened."""
     async with opened() as host:
         session = await host.paused("pays")
-        assert await host.refused("fork", session_id=session, at=1, answer="nothing happened") == "not_allowed"
+        assert (
+            await host.refused("fork", session_id=session, at=1, answer="nothing happened")
+            == "not_allowed"
+        )
         assert "kind call" in host.last["error"]
 
 
 async def test_a_python_file_cannot_be_started_by_a_model(shop, tmp_path):
     """Trusted code is what a person has listed, not what a model wrote down somewhere."""
     evil = tmp_path / "evil.py"
-    evil.write_text("open('touched', 'w')\nimport everhold\n@everhold.program\nasync def go(ctx): return 1\n")
+    evil.write_text(
+        "open('touched', 'w')\nimport everhold\n@everhold.program\nasync def go(ctx): return 1\n"
+    )
     async with opened() as host:
-        for name in (f"{evil}:go", "evil.py:go", "evil:go", "./evil.py:go", "~/evil.py:go", str(evil)):
+        for name in (
+            f"{evil}:go",
+            "evil.py:go",
+            "evil:go",
+            "./evil.py:go",
+            "~/evil.py:go",
+            str(evil),
+        ):
             assert await host.refused("run", program=name) in ("not_allowed", "unknown_program")
     assert not (shop / "touched").exists()
 
@@ -357,12 +430,18 @@ async def test_answers_that_were_never_asked_for_are_refused(shop):
     async with opened() as host:
         told = await decided(host)
         claim = {"q-1": ElicitResult(action="accept", content={"approve": True})}
-        result = await raw(host, "ask_person", {"session_id": told["session_id"]}, input_responses=claim)
+        result = await raw(
+            host, "ask_person", {"session_id": told["session_id"]}, input_responses=claim
+        )
         assert result.structured_content["code"] == "not_allowed"
         with pytest.raises(MCPError, match="requestState"):
             state = json.dumps({"session_id": told["session_id"], "query_ids": ["q-1"]})
             await raw(
-                host, "ask_person", {"session_id": told["session_id"]}, input_responses=claim, request_state=state
+                host,
+                "ask_person",
+                {"session_id": told["session_id"]},
+                input_responses=claim,
+                request_state=state,
             )
     assert not (shop / "paid").exists()
     await nobody_decided()
@@ -378,7 +457,10 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
     made = front(None, None)
     server = made.server()
     try:
-        async with Client(server, elicitation_callback=person()) as with_forms, Client(server) as without:
+        async with (
+            Client(server, elicitation_callback=person()) as with_forms,
+            Client(server) as without,
+        ):
             run = await with_forms.call_tool("run", {"program": "refund", "args": {"order": "7"}})
             session = run.structured_content["session_id"]
             asked = await with_forms.session.call_tool(
@@ -389,14 +471,20 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
             assert list(asked.input_requests) == ["q-1"]
             claim = {"q-1": ElicitResult(action="accept", content={"approve": True})}
             arguments = {"session_id": session, "answers": [{"response": "broken"}]}
-            more = {"input_responses": claim, "request_state": asked.request_state, "allow_input_required": True}
+            more = {
+                "input_responses": claim,
+                "request_state": asked.request_state,
+                "allow_input_required": True,
+            }
             refused = await without.session.call_tool("answer", arguments, **more)
             assert refused.structured_content["code"] == "not_allowed"
-            with pytest.raises(MCPError, match="requestState"):  # nor for another call than the one it was made for
+            # nor for another call than the one it was made for
+            with pytest.raises(MCPError, match="requestState"):
                 await with_forms.session.call_tool("ask_person", {"session_id": session}, **more)
             done = await with_forms.session.call_tool("answer", arguments, **more)
             assert done.structured_content["result"] == "sent"
-            again = await with_forms.session.call_tool("answer", arguments, **more)  # replayed: nothing is open
+            # A replay finds nothing open.
+            again = await with_forms.session.call_tool("answer", arguments, **more)
             assert again.structured_content["result"] == "sent"
     finally:
         await made.close()

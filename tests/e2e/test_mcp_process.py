@@ -1,4 +1,6 @@
-"""The server as hosts start it: a process with pipes, which may be killed, doubled, and talked over."""
+"""The server as hosts start it: a process with pipes, which may be killed, doubled, and talked
+over.
+"""
 
 import asyncio
 import json
@@ -64,7 +66,11 @@ class Wire:
             message = json.loads(line)
             if message.get("method") == "elicitation/create":
                 whole = isinstance(self.filled, dict) and "jsonrpc" in self.filled
-                self.send(self.filled if whole else {"jsonrpc": "2.0", "id": message["id"], "result": self.filled})
+                self.send(
+                    self.filled
+                    if whole
+                    else {"jsonrpc": "2.0", "id": message["id"], "result": self.filled}
+                )
             elif message.get("id") == self.number:
                 return message["result"]
             elif "error" in message:
@@ -128,7 +134,9 @@ def test_a_server_ends_when_its_input_does_or_on_a_signal(shop):
 
 
 async def test_three_servers_on_one_database_take_turns_and_answer_at_once(shop):
-    """Each round of a session is answered through another server, then one batch through all at the same time."""
+    """Each round of a session is answered through another server, then one batch through all at the
+    same time.
+    """
     async with (
         Client(command(shop)) as one,
         Client(command(shop)) as two,
@@ -140,7 +148,9 @@ async def test_three_servers_on_one_database_take_turns_and_answer_at_once(shop)
         for turn in range(2):
             told = await hosts[turn + 1].call("answer", session_id=session, answers=answers(told))
         each = zip(hosts, answers(told), strict=True)
-        await asyncio.gather(*(host.call("answer", session_id=session, answers=[said]) for host, said in each))
+        await asyncio.gather(
+            *(host.call("answer", session_id=session, answers=[said]) for host, said in each)
+        )
         for host in hosts:
             told = await host.call("status", session_id=session)
             assert told["status"] == "completed"
@@ -161,7 +171,12 @@ def test_nothing_but_the_protocol_is_on_standard_output(shop):
     left, err = wire.close()
     for line in [*wire.lines, *left.splitlines()]:
         assert json.loads(line)["jsonrpc"] == "2.0"
-    for words in ("a program that prints", "straight to the descriptor", "a child that prints", "again"):
+    for words in (
+        "a program that prints",
+        "straight to the descriptor",
+        "a child that prints",
+        "again",
+    ):
         assert words in err
 
 
@@ -211,13 +226,23 @@ def test_a_program_that_raises_what_ctrl_c_does_fails_and_ends_no_server(shop, c
 
 def test_files_serve_as_well_as_pipes(shop):
     """Somebody who tries it by hand redirects both."""
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "file", "version": "1"}}
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "file", "version": "1"},
+    }
     lines = [
         {"id": 1, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": {"name": "run", "arguments": {"program": "greet"}}},
+        {
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "run", "arguments": {"program": "greet"}},
+        },
     ]
-    (shop / "in").write_text("".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines))
+    (shop / "in").write_text(
+        "".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
+    )
     with (shop / "in").open() as given, (shop / "out").open("w") as kept:
         words = [sys.executable, "-m", "everhold", "mcp"]
         subprocess.run(words, cwd=shop, stdin=given, stdout=kept, timeout=250, check=True)
@@ -242,7 +267,8 @@ def test_a_host_without_standard_error_gets_the_protocol_all_the_same(shop):
     words = f"exec {sys.executable} -m everhold mcp 2>&-"
     wire = Wire(shop, command=["sh", "-c", words])
     told = wire.call("run", program="noisy")
-    assert told["status"] in ("needs_response", "error")  # its child may miss standard error; the wire does not
+    # its child may miss standard error; the wire does not
+    assert told["status"] in ("needs_response", "error")
     left, _ = wire.close()
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in [*wire.lines, *left.splitlines()])
 
@@ -282,7 +308,9 @@ def test_a_missing_library_is_one_line_with_the_command_to_install_it(shop):
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_server_that_has_only_pipes_offers_what_any_other_does(shop, mode):
     words = ["-m", "everhold", "mcp"]
-    server = StdioServerParameters(command=sys.executable, args=words, cwd=shop, env=dict(os.environ))
+    server = StdioServerParameters(
+        command=sys.executable, args=words, cwd=shop, env=dict(os.environ)
+    )
     async with Client(server, mode=mode) as client, opened(mode=mode) as host:
         other = host.client
         assert client.protocol_version == other.protocol_version
@@ -318,7 +346,11 @@ def a_folder(file):
 
 @pytest.mark.parametrize(
     ("harm", "codes"),
-    [(damaged, {"store_damaged"}), (newer, {"store_newer"}), (a_folder, {"store_unavailable", "store_damaged"})],
+    [
+        (damaged, {"store_damaged"}),
+        (newer, {"store_newer"}),
+        (a_folder, {"store_unavailable", "store_damaged"}),
+    ],
 )
 def test_without_a_store_the_server_starts_and_each_tool_says_why(shop, harm, codes):
     harm(shop / "app.db")
@@ -335,7 +367,10 @@ def test_without_a_store_the_server_starts_and_each_tool_says_why(shop, harm, co
             ):
                 assert await host.refused(tool, **arguments) in codes
                 assert str(shop / "app.db") in host.last["error"]
-                assert "`everhold" not in host.last["hint"] or f"-d {shop / 'app.db'}`" in host.last["hint"]
+                assert (
+                    "`everhold" not in host.last["hint"]
+                    or f"-d {shop / 'app.db'}`" in host.last["hint"]
+                )
 
     asyncio.run(story())
 
@@ -348,10 +383,15 @@ def test_a_session_whose_program_is_gone_says_so_where_next_points(shop):
     (shop / "shop.py").unlink()
     wire = Wire(shop)
     told = wire.call("answer", session_id=session, answers=[{"response": "Hello."}])
-    assert (told["status"], told["next"].startswith("Your answers are kept; ")) == ("accepted", True)
+    assert (told["status"], told["next"].startswith("Your answers are kept; ")) == (
+        "accepted",
+        True,
+    )
     told = wire.call("status", session_id=session)
     assert told["next"].endswith("and `explain` with it if it does not.")
-    assert "It cannot go on here: no program" in wire.call("explain", session_id=session)["because"][1]
+    assert (
+        "It cannot go on here: no program" in wire.call("explain", session_id=session)["because"][1]
+    )
     wire.close()
 
 
@@ -361,10 +401,15 @@ async def test_a_database_that_is_taken_away_is_missed_by_each_tool_until_it_is_
         session = await host.paused("greet")
         (shop / "app.db").rename(shop / "aside.db")
         assert await host.refused("run", program="greet") == "store_unavailable"
-        assert await host.refused("answer", session_id=session, answers=[{"response": "x"}]) == "store_unavailable"
+        assert (
+            await host.refused("answer", session_id=session, answers=[{"response": "x"}])
+            == "store_unavailable"
+        )
         assert "Put the file back" in host.last["hint"]
         (shop / "aside.db").rename(shop / "app.db")
-        assert (await host.call("answer", session_id=session, answers=[{"response": "x"}]))["result"] == "x"
+        assert (await host.call("answer", session_id=session, answers=[{"response": "x"}]))[
+            "result"
+        ] == "x"
 
 
 async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop):
@@ -490,7 +535,9 @@ async def test_a_call_that_the_client_gives_up_is_finished_by_the_server(shop):
     """What was begun lands: the answer is there when somebody looks."""
     async with opened() as host:
         session = await host.paused("greet")
-        call = asyncio.ensure_future(host.call("answer", session_id=session, answers=[{"response": "Hello"}]))
+        call = asyncio.ensure_future(
+            host.call("answer", session_id=session, answers=[{"response": "Hello"}])
+        )
         await asyncio.sleep(0)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
@@ -500,5 +547,7 @@ async def test_a_call_that_the_client_gives_up_is_finished_by_the_server(shop):
                 break
             await asyncio.sleep(0.02)
         assert told["status"] in ("completed", "needs_response")
-        done = await host.call("answer", session_id=session, answers=[{"query_id": "q-0", "response": "Hello"}])
+        done = await host.call(
+            "answer", session_id=session, answers=[{"query_id": "q-0", "response": "Hello"}]
+        )
         assert done["result"] == "Hello"

@@ -1,4 +1,6 @@
-"""A call returns what it needs and is made again with the answers: by whom, how often, and with which state."""
+"""A call returns what it needs and is made again with the answers: by whom, how often, and with
+which state.
+"""
 
 import json
 import os
@@ -28,7 +30,9 @@ def shop(tmp_path, monkeypatch):
 async def answers_of(session_id):
     """All answers of a session as they are stored, by query id."""
     async with everhold.open() as runtime:
-        return {answer.id: answer for step in await runtime.steps(session_id) for answer in step.answers}
+        return {
+            answer.id: answer for step in await runtime.steps(session_id) for answer in step.answers
+        }
 
 
 async def first_round(host, program="greet", **args):
@@ -56,7 +60,12 @@ async def test_the_answer_says_that_a_clients_model_gave_it():
     async with opened(sampling_callback=model("Hi!")) as host:
         told = await host.call("run", program="greet")
     kept = (await answers_of(told["session_id"]))["q-0"]
-    assert (kept.value, kept.by["front"], kept.by["through"], kept.usage.model) == ("Hi!", "mcp", "sampling", "m-1")
+    assert (kept.value, kept.by["front"], kept.by["through"], kept.usage.model) == (
+        "Hi!",
+        "mcp",
+        "sampling",
+        "m-1",
+    )
 
 
 async def test_a_client_that_does_not_sample_is_told_as_ever():
@@ -100,7 +109,9 @@ async def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
 
 
 async def test_the_model_is_asked_first_and_then_the_person(shop):
-    async with opened(sampling_callback=model("broken"), elicitation_callback=person(approve=True)) as host:
+    async with opened(
+        sampling_callback=model("broken"), elicitation_callback=person(approve=True)
+    ) as host:
         told = await host.call("run", program="refund", args={"order": "7"})
     assert told["result"] == "sent"
     assert (shop / "paid").read_text() == "7\n"
@@ -112,7 +123,9 @@ async def test_what_a_client_leaves_out_is_told_as_ever_and_not_asked_for_ever()
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host, "panel", task="Why?")
         some = {"q-0": sampled("one")}
-        found = await call(host, "run", arguments, input_responses=some, request_state=found.request_state)
+        found = await call(
+            host, "run", arguments, input_responses=some, request_state=found.request_state
+        )
         told = found.structured_content
         assert [query["id"] for query in told["queries"]] == ["q-1", "q-2"]
         assert told["session_id"] in told["next"]
@@ -154,7 +167,10 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
     async with opened(sampling_callback=model(), elicitation_callback=person()) as host:
         found = await call(host, "run", arguments, **more)
         assert list(found.input_requests) == ["q-1"]
-    more = {"input_responses": {"q-1": accepted(approve=True)}, "request_state": found.request_state}
+    more = {
+        "input_responses": {"q-1": accepted(approve=True)},
+        "request_state": found.request_state,
+    }
     async with opened(elicitation_callback=person()) as host:
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
@@ -164,14 +180,19 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
 async def test_a_server_that_has_only_pipes_seals_as_any_other(shop):
     """It has loaded neither the web nor anything that seals when the first call comes."""
     words = ["-m", "everhold", "mcp"]
-    server = StdioServerParameters(command=sys.executable, args=words, cwd=shop, env=dict(os.environ))
+    server = StdioServerParameters(
+        command=sys.executable, args=words, cwd=shop, env=dict(os.environ)
+    )
     async with Client(server, sampling_callback=model(), elicitation_callback=person()) as client:
         host = Host(client)
         found, arguments = await first_round(host, "refund", order="7")
         await refused(host, arguments, f"{found.request_state[:-8]}AAAAAAAA")
         more = {"input_responses": {"q-0": sampled("broken")}, "request_state": found.request_state}
         found = await call(host, "run", arguments, **more)
-    more = {"input_responses": {"q-1": accepted(approve=True)}, "request_state": found.request_state}
+    more = {
+        "input_responses": {"q-1": accepted(approve=True)},
+        "request_state": found.request_state,
+    }
     async with opened(elicitation_callback=person()) as host:
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
@@ -227,7 +248,9 @@ async def test_a_state_is_good_for_one_call_only():
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
         await refused(host, {**arguments, "title": "another"}, found.request_state)
-        await refused(host, {"session_id": found.meta[SESSION]}, found.request_state, tool="ask_person")
+        await refused(
+            host, {"session_id": found.meta[SESSION]}, found.request_state, tool="ask_person"
+        )
 
 
 async def test_the_state_of_another_database_is_refused(shop):
@@ -253,7 +276,9 @@ async def test_a_state_that_expired_is_refused_and_the_session_is_not_lost(monke
         assert claims["exp"] - claims["iat"] == request_state.TTL
         late = codec.seal(json.dumps({**claims, "iat": 1.0, "exp": 2.0}).encode())
         await refused(host, arguments, late)
-        told = await host.call("answer", session_id=found.meta[SESSION], answers=[{"response": "still here"}])
+        told = await host.call(
+            "answer", session_id=found.meta[SESSION], answers=[{"response": "still here"}]
+        )
         assert told["result"] == "still here"
 
 
@@ -261,7 +286,10 @@ async def test_a_state_that_comes_twice_changes_nothing():
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
         for words in ("first", "first", "second"):
-            more = {"input_responses": {"q-0": sampled(words)}, "request_state": found.request_state}
+            more = {
+                "input_responses": {"q-0": sampled(words)},
+                "request_state": found.request_state,
+            }
             again = await call(host, "run", arguments, **more)
             assert again.structured_content["result"] == "first"
         assert len((await host.call("sessions"))["sessions"]) == 1
@@ -282,9 +310,13 @@ async def test_of_two_clients_that_are_asked_the_first_is_heard():
             first, second = Host(one), Host(other)
             found, arguments = await first_round(first)
             more = {"request_state": found.request_state}
-            done = await call(second, "run", arguments, input_responses={"q-0": sampled("second")}, **more)
+            done = await call(
+                second, "run", arguments, input_responses={"q-0": sampled("second")}, **more
+            )
             assert done.structured_content["result"] == "second"
-            late = await call(first, "run", arguments, input_responses={"q-0": sampled("first")}, **more)
+            late = await call(
+                first, "run", arguments, input_responses={"q-0": sampled("first")}, **more
+            )
             assert late.structured_content["result"] == "second"
     finally:
         await made.close()
@@ -305,11 +337,19 @@ async def test_a_model_does_not_approve_and_a_person_does_not_answer_for_the_mod
     async with opened(sampling_callback=model(), elicitation_callback=person()) as host:
         found, arguments = await first_round(host, "refund", order="7")
         wrong = {"q-0": accepted(answer="broken")}
-        told = await call(host, "run", arguments, input_responses=wrong, request_state=found.request_state)
+        told = await call(
+            host, "run", arguments, input_responses=wrong, request_state=found.request_state
+        )
         assert told.structured_content["query_id"] == "q-0"
         right = {"q-0": sampled("broken")}
-        found = await call(host, "run", arguments, input_responses=right, request_state=found.request_state)
-        for wrong in (sampled("true"), sampled('{"approve": true}'), ElicitResult(action="decline")):
+        found = await call(
+            host, "run", arguments, input_responses=right, request_state=found.request_state
+        )
+        for wrong in (
+            sampled("true"),
+            sampled('{"approve": true}'),
+            ElicitResult(action="decline"),
+        ):
             more = {"input_responses": {"q-1": wrong}, "request_state": found.request_state}
             told = (await call(host, "run", arguments, **more)).structured_content
             assert told["for_people"][0]["id"] == "q-1"
@@ -320,6 +360,9 @@ async def test_a_session_that_was_cancelled_between_two_rounds_stays_cancelled()
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
         await host.call("cancel", session_id=found.meta[SESSION])
-        more = {"input_responses": {"q-0": sampled("too late")}, "request_state": found.request_state}
+        more = {
+            "input_responses": {"q-0": sampled("too late")},
+            "request_state": found.request_state,
+        }
         told = (await call(host, "run", arguments, **more)).structured_content
         assert told["status"] == "cancelled"

@@ -1,4 +1,6 @@
-"""A session is a task to clients that know tasks: what it needs, what came of it, who may answer, and what survives."""
+"""A session is a task to clients that know tasks: what it needs, what came of it, who may answer,
+and what survives.
+"""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -12,7 +14,18 @@ from mcp.client.extension import advertise
 import everhold
 from everhold.mcp.server import front
 from everhold.mcp.tasks import EXTENSION
-from tests.e2e.mcp_clients import ANYTHING, Knows, accepted, ask, call, furnish, model, person, sampled, update
+from tests.e2e.mcp_clients import (
+    ANYTHING,
+    Knows,
+    accepted,
+    ask,
+    call,
+    furnish,
+    model,
+    person,
+    sampled,
+    update,
+)
 from tests.e2e.mcp_harness import Host, build, opened
 from tests.e2e.test_mcp_http import serving
 
@@ -62,7 +75,9 @@ async def refused(code, asking):
 
 async def answers_of(session_id):
     async with everhold.open() as runtime:
-        return {answer.id: answer for step in await runtime.steps(session_id) for answer in step.answers}
+        return {
+            answer.id: answer for step in await runtime.steps(session_id) for answer in step.answers
+        }
 
 
 # A task's life
@@ -97,7 +112,10 @@ async def test_what_it_needs_is_answered_and_what_came_of_it_is_what_the_tool_re
         found = await until(host, task, "completed")
         told = found["result"]
         assert told["isError"] is False
-        assert (told["structuredContent"]["status"], told["structuredContent"]["result"]) == ("completed", "Hi Ann!")
+        assert (told["structuredContent"]["status"], told["structuredContent"]["result"]) == (
+            "completed",
+            "Hi Ann!",
+        )
         assert "Hi Ann!" in told["content"][0]["text"]
         assert "inputRequests" not in found
     kept = (await answers_of(task))["q-0"]
@@ -107,16 +125,22 @@ async def test_what_it_needs_is_answered_and_what_came_of_it_is_what_the_tool_re
 async def test_a_client_that_knows_tasks_makes_one_call():
     extension = Knows()
     async with opened(extensions=[extension], sampling_callback=model()) as host:
-        told = await host.call("run", program="long", args={"steps": 25})  # more than a client makes rounds
+        # more than a client makes rounds
+        told = await host.call("run", program="long", args={"steps": 25})
         assert told["result"] == [f"answer to Step {step}?" for step in range(25)]
     assert extension.polls > 25
 
 
 async def test_what_a_child_asks_its_parents_task_needs():
-    """Under a key that names the child: a client that knows nothing of children answers it like anything else."""
+    """Under a key that names the child: a client that knows nothing of children answers it like
+    anything else.
+    """
     async with knowing() as host:
         told = (await host.client.call_tool("run", {"program": "family"})).structured_content
-        assert told["result"] == ["answer to Greet you. and answer to And you?", "answer to Greet Ada."]
+        assert told["result"] == [
+            "answer to Greet you. and answer to And you?",
+            "answer to Greet Ada.",
+        ]
 
 
 async def test_a_child_is_answered_by_its_own_key_and_no_other():
@@ -126,10 +150,17 @@ async def test_a_child_is_answered_by_its_own_key_and_no_other():
         (key,) = found["inputRequests"]
         child, _, query = key.partition("/")
         assert child != task and query == "q-0"
-        await update(host, task, **{"q-0": sampled("for nobody"), f"{task}/q-0": sampled("for nobody")})
+        await update(
+            host, task, **{"q-0": sampled("for nobody"), f"{task}/q-0": sampled("for nobody")}
+        )
         assert list((await get(host, task))["inputRequests"]) == [key]
         assert await answers_of(child) == {}
-        await ask(host, "tasks/update", task, inputResponses={key: sampled("hello").model_dump(by_alias=True)})
+        await ask(
+            host,
+            "tasks/update",
+            task,
+            inputResponses={key: sampled("hello").model_dump(by_alias=True)},
+        )
         assert (await answers_of(child))["q-0"].value == "hello"
 
 
@@ -238,7 +269,11 @@ async def test_cancelling_what_has_ended_changes_nothing():
 async def test_what_was_not_asked_or_is_answered_is_ignored():
     async with knowing() as host:
         task = await begun(host, "refund", order="7")
-        odd = {"unknown-key": {"ignored": True}, "q-7": sampled("no such question"), "q-1": accepted(approve=True)}
+        odd = {
+            "unknown-key": {"ignored": True},
+            "q-7": sampled("no such question"),
+            "q-1": accepted(approve=True),
+        }
         assert await update(host, task, **odd) == {"resultType": "complete"}
         await update(host, task, q_0=sampled("broken"))
         await update(host, task, q_0=sampled("something else"))
@@ -252,7 +287,11 @@ async def test_what_was_not_asked_or_is_answered_is_ignored():
         ({"role": "assistant"}, "bad_request"),
         ({"role": "assistant", "model": "m", "content": []}, "bad_request"),
         (
-            {"role": "assistant", "model": "m", "content": {"type": "image", "data": "", "mimeType": "a/b"}},
+            {
+                "role": "assistant",
+                "model": "m",
+                "content": {"type": "image", "data": "", "mimeType": "a/b"},
+            },
             "bad_request",
         ),
         (sampled("four"), "answer_refused"),
@@ -328,7 +367,9 @@ async def test_what_a_client_has_not_declared_it_is_not_asked():
         found = await get(host, task)
         assert found["status"] == "working"
         assert "q-0" in found["statusMessage"]
-        assert (await refused(-32602, update(host, task, q_0=sampled("forged"))))["code"] == "not_allowed"
+        assert (await refused(-32602, update(host, task, q_0=sampled("forged"))))[
+            "code"
+        ] == "not_allowed"
     assert await answers_of(task) == {}
 
 
@@ -345,12 +386,19 @@ async def test_a_person_decides_in_a_form_and_a_model_does_not(shop):
         assert "Refund 7? broken" in request["params"]["message"]
         data = await refused(-32602, update(host, task, q_1=sampled("true")))
         assert data["code"] == "bad_request"
-        for no_answer in ({"action": "decline"}, {"action": "cancel"}, accepted(), accepted(approve="yes")):
+        for no_answer in (
+            {"action": "decline"},
+            {"action": "cancel"},
+            accepted(),
+            accepted(approve="yes"),
+        ):
             await update(host, task, q_1=no_answer)
             assert (await get(host, task))["status"] == "input_required"
         assert not (shop / "paid").exists()
         await update(host, task, q_1=accepted(approve=True))
-        assert (await until(host, task, "completed"))["result"]["structuredContent"]["result"] == "sent"
+        assert (await until(host, task, "completed"))["result"]["structuredContent"][
+            "result"
+        ] == "sent"
     assert (shop / "paid").read_text() == "7\n"
 
 

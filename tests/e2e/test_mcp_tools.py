@@ -24,7 +24,9 @@ def shop(tmp_path, monkeypatch):
 
 
 async def test_there_are_at_most_twelve_tools_and_each_explains_itself():
-    """Description, schema without references, hints and an output schema: nothing has to be guessed."""
+    """Description, schema without references, hints and an output schema: nothing has to be
+    guessed.
+    """
     async with opened() as host:
         tools = (await host.client.list_tools()).tools
     assert len(tools) <= 12
@@ -127,7 +129,9 @@ async def test_a_host_that_sees_only_the_last_result_finishes_three_rounds(mode)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_next_leads_to_the_questions_of_children_and_back(mode):
-    """A session that waits for a child names the one that asks, at once; a child that has ended names its parent."""
+    """A session that waits for a child names the one that asks, at once; a child that has ended
+    names its parent.
+    """
     async with opened(mode=mode) as host:
         told = await host.call("run", program="family", wait=300)
         first, asked_by = told["session_id"], []
@@ -135,7 +139,9 @@ async def test_next_leads_to_the_questions_of_children_and_back(mode):
             if "`answer`" in told["next"]:
                 said = last_json(told["next"])
                 asked_by.append(said["session_id"])
-                told = await host.call("answer", session_id=said["session_id"], answers=answers(told), wait=300)
+                told = await host.call(
+                    "answer", session_id=said["session_id"], answers=answers(told), wait=300
+                )
             else:
                 named = re.search(r"`status` with session_id '(s-[0-9a-f-]+)'", told["next"])
                 told = await host.call("status", session_id=named[1], wait=300)
@@ -151,7 +157,9 @@ async def test_a_child_that_waits_for_a_person_is_named_too():
         assert named != told["session_id"]
         for tool in ("status", "ask_person"):
             assert named in (await host.call(tool, session_id=told["session_id"]))["next"]
-        child = re.search(r"s-[0-9a-f-]+", (await host.call("explain", session_id=told["session_id"]))["moves"][0])[0]
+        child = re.search(
+            r"s-[0-9a-f-]+", (await host.call("explain", session_id=told["session_id"]))["moves"][0]
+        )[0]
         assert named in (await host.call("explain", session_id=child))["moves"][0]
         told = await host.call("status", session_id=named)
         assert told["for_people"][0]["prompt"] == "Refund 7?"
@@ -178,7 +186,9 @@ async def test_some_answers_of_a_batch_are_accepted_and_the_rest_asked_for():
 
 async def test_a_strategy_comes_with_an_estimate_and_a_title():
     async with opened() as host:
-        told = await host.call("run", program="self_consistency", args={"task": "How many legs has a spider?"})
+        told = await host.call(
+            "run", program="self_consistency", args={"task": "How many legs has a spider?"}
+        )
         assert told["estimate"]["answers"]
         assert told["estimate"]["rounds"]
         assert told["title"] == "self_consistency: How many legs has a spider?"
@@ -200,7 +210,9 @@ async def test_a_typed_question_shows_its_schema_and_takes_json_or_its_text():
             told = await host.call("run", program="judge")
             assert "why" in json.dumps(told["schema"])
             assert "schema" in host.text
-            told = await host.call("answer", session_id=told["session_id"], answers=[{"response": response}])
+            told = await host.call(
+                "answer", session_id=told["session_id"], answers=[{"response": response}]
+            )
             assert told["result"] == {"right": True, "why": "so"}
 
 
@@ -219,13 +231,22 @@ async def test_an_answer_that_was_an_error_is_given_after_all_as_next_says():
         told = await host.call("answer", session_id=session, answers=[{"error": "I may not greet"}])
         assert f"`status` with session_id {session!r} and steps: true" in told["next"]
         rows = (await host.call("status", session_id=session, steps=True))["journal"]
-        step = next(row["step"] for row in rows for one in row["answers"] if one["answer"].startswith("error"))
-        assert (await host.call("fork", session_id=session, at=step, answer="Hello."))["result"] == "Hello."
+        step = next(
+            row["step"]
+            for row in rows
+            for one in row["answers"]
+            if one["answer"].startswith("error")
+        )
+        assert (await host.call("fork", session_id=session, at=step, answer="Hello."))[
+            "result"
+        ] == "Hello."
 
 
 async def test_a_budget_is_kept():
     async with opened() as host:
-        told = await host.call("run", program="panel", args={"task": "Why?"}, budget={"max_llm_calls": 3})
+        told = await host.call(
+            "run", program="panel", args={"task": "Why?"}, budget={"max_llm_calls": 3}
+        )
         told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
         assert told["status"] == "error"
         assert told["code"] == "budget_exceeded"
@@ -258,7 +279,10 @@ async def test_status_shows_what_was_said_and_what_it_cost():
         assert told["status"] == "needs_response"
         assert told["metrics"]["llm_calls"] == 6
         assert told["metrics"]["progress"]["step"] == 1
-        assert [row["asked"] for row in told["journal"]] == [["q-0", "q-1", "q-2"], ["q-3", "q-4", "q-5"]]
+        assert [row["asked"] for row in told["journal"]] == [
+            ["q-0", "q-1", "q-2"],
+            ["q-3", "q-4", "q-5"],
+        ]
         assert told["journal"][1]["answers"][0]["answer"] == "yes to q-0"
 
 
@@ -268,7 +292,11 @@ async def test_status_of_a_finished_session_has_its_result():
         session = await host.paused("greet")
         done = await host.call("answer", session_id=session, answers=[{"response": "Hello"}])
         told = await host.call("status", session_id=session)
-        assert (told["status"], told["result"], told["stats"]) == ("completed", "Hello", done["stats"])
+        assert (told["status"], told["result"], told["stats"]) == (
+            "completed",
+            "Hello",
+            done["stats"],
+        )
 
 
 async def test_a_session_is_found_by_the_beginning_of_its_id_by_its_key_and_as_the_last():
@@ -288,7 +316,10 @@ async def test_sessions_are_listed_page_by_page():
         assert "`sessions` with after 's-" in first["next"]
         assert first["database"].endswith("app.db")
         assert (await host.call("sessions", state="completed"))["sessions"] == []
-        assert "with state 'paused' and after 's-" in (await host.call("sessions", state="paused", limit=2))["next"]
+        assert (
+            "with state 'paused' and after 's-"
+            in (await host.call("sessions", state="paused", limit=2))["next"]
+        )
 
 
 async def test_a_child_is_listed_with_its_parent():
@@ -305,7 +336,9 @@ async def test_a_session_is_cancelled_and_stays_so():
         told = await host.call("cancel", session_id=session, reason="enough")
         assert told["status"] == "cancelled"
         assert (await host.call("cancel", session_id=session))["status"] == "cancelled"
-        assert await host.refused("answer", session_id=session, answers=[{"query_id": "q-0", "response": "x"}])
+        assert await host.refused(
+            "answer", session_id=session, answers=[{"query_id": "q-0", "response": "x"}]
+        )
 
 
 async def test_a_fork_changes_one_answer_and_keeps_the_rest():
@@ -313,12 +346,17 @@ async def test_a_fork_changes_one_answer_and_keeps_the_rest():
         told = await host.call("run", program="panel", args={"task": "Why?"})
         while told["status"] == "needs_response":
             told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
-        other = await host.call("fork", session_id=told["session_id"], at=3, query_id="q-7", answer="no")
+        other = await host.call(
+            "fork", session_id=told["session_id"], at=3, query_id="q-7", answer="no"
+        )
         assert other["session_id"] != told["session_id"]
-        assert list(asked(other)) == ["q-6", "q-8"]  # of the step that was changed; earlier ones are shared
+        # of the step that was changed; earlier ones are shared
+        assert list(asked(other)) == ["q-6", "q-8"]
         other = await host.call("answer", session_id=other["session_id"], answers=answers(other))
         assert other["result"]["answer"][6:] == ["yes to q-6", "no", "yes to q-8"]
-        assert (await host.call("status", session_id=told["session_id"]))["result"]["answer"][7] == "yes to q-7"
+        assert (await host.call("status", session_id=told["session_id"]))["result"]["answer"][
+            7
+        ] == "yes to q-7"
 
 
 async def test_a_failed_session_goes_on_when_it_is_mended(shop):
@@ -355,9 +393,12 @@ async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
     async with opened() as host:
         assert await host.refused("run", program="late") == "unknown_program"
         (shop / "late.py").write_text(
-            "import everhold\n@everhold.program\nasync def late(ctx):\n    return await ctx.llm('Late?')\n"
+            "import everhold\n@everhold.program\nasync def late(ctx):\n    return await"
+            " ctx.llm('Late?')\n"
         )
-        (shop / "everhold.toml").write_text('database = "app.db"\nprograms = ["shop.py", "late.py"]\n')
+        (shop / "everhold.toml").write_text(
+            'database = "app.db"\nprograms = ["shop.py", "late.py"]\n'
+        )
         assert (await host.call("run", program="late"))["prompt"] == "Late?"
         assert "late" in {row["name"] for row in (await host.call("strategies"))["strategies"]}
 
@@ -393,11 +434,27 @@ async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
         ("answer", {"session_id": "", "answers": [{"response": "x"}]}, "bad_id"),
         ("answer", {"session_id": "@last", "answers": []}, "bad_request"),
         ("answer", {"session_id": "@last", "answers": [{}]}, "bad_request"),
-        ("answer", {"session_id": "@last", "answers": [{"response": "x", "error": "y"}]}, "bad_request"),
-        ("answer", {"session_id": "@last", "answers": [{"query_id": "q-9", "response": "x"}]}, "unknown_query"),
-        ("answer", {"session_id": "@last", "answers": [{"query_id": "nine", "response": "x"}]}, "unknown_query"),
+        (
+            "answer",
+            {"session_id": "@last", "answers": [{"response": "x", "error": "y"}]},
+            "bad_request",
+        ),
+        (
+            "answer",
+            {"session_id": "@last", "answers": [{"query_id": "q-9", "response": "x"}]},
+            "unknown_query",
+        ),
+        (
+            "answer",
+            {"session_id": "@last", "answers": [{"query_id": "nine", "response": "x"}]},
+            "unknown_query",
+        ),
         ("answer", {"session_id": "@last", "answers": [{"response": 7}]}, "answer_refused"),
-        ("answer", {"session_id": "@last", "answers": [{"response": "x", "usage": {"tokens": 1}}]}, "bad_request"),
+        (
+            "answer",
+            {"session_id": "@last", "answers": [{"response": "x", "usage": {"tokens": 1}}]},
+            "bad_request",
+        ),
         ("answer", {"answers": [{"response": "x"}]}, "bad_request"),
         ("status", {"session_id": 5}, "bad_request"),
         ("status", {"session_id": "s-0"}, "unknown_session"),
@@ -436,17 +493,26 @@ async def test_what_does_not_fit_is_refused_with_a_code_and_changes_nothing(tool
             {"session_id": "@last", "query_id": "q-0", "response": "x"},
             "answers (each with query_id, response",
         ),
-        ("answer", {"session_id": "@last", "answers": [{"answer": "x"}]}, "answers (each with query_id, response"),
+        (
+            "answer",
+            {"session_id": "@last", "answers": [{"answer": "x"}]},
+            "answers (each with query_id, response",
+        ),
         ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
         ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
         ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
         ("run", {"program": "reflct"}, "Did you mean 'reflect'? Call the tool `strategies`"),
         ("run", {"program": "notes/second_look.lua"}, "run with code_file instead of program"),
-        ("run", {"program": "greet", "title": "t" * 1001}, "hint: Nothing was changed; change the call."),
+        (
+            "run",
+            {"program": "greet", "title": "t" * 1001},
+            "hint: Nothing was changed; change the call.",
+        ),
         (
             "answer",
             {"session_id": "@last", "answers": [{"response": "x"}, {"response": "y"}]},
-            "was given two answers at once\n\ncode: answer_conflict\n\nhint: Nothing was changed; give one",
+            "was given two answers at once\n\ncode: answer_conflict\n\nhint: Nothing was"
+            " changed; give one",
         ),
     ],
 )
@@ -476,7 +542,10 @@ async def test_one_answer_that_does_not_fit_refuses_all():
     async with opened() as host:
         told = await host.call("run", program="panel", args={"task": "Why?"})
         given = [*answers(told)[:2], {"query_id": "q-2", "response": 5}]
-        assert await host.refused("answer", session_id=told["session_id"], answers=given) == "answer_refused"
+        assert (
+            await host.refused("answer", session_id=told["session_id"], answers=given)
+            == "answer_refused"
+        )
         assert "the answer to q-2 does not fit" in host.last["error"]
         assert len(asked(await host.call("status", session_id=told["session_id"]))) == 3
 
@@ -489,7 +558,9 @@ async def test_the_same_answer_again_is_harmless_and_another_is_a_conflict():
         again = await host.call("answer", session_id=session, answers=given)
         assert asked(again) == asked(second)
         changed = [{**given[0], "response": "other"}]
-        assert await host.refused("answer", session_id=session, answers=changed) == "answer_conflict"
+        assert (
+            await host.refused("answer", session_id=session, answers=changed) == "answer_conflict"
+        )
         twice = [{"query_id": "q-3", "response": "a"}, {"query_id": "q-3", "response": "b"}]
         assert await host.refused("answer", session_id=session, answers=twice) == "answer_conflict"
 
@@ -500,7 +571,9 @@ async def test_objects_sent_as_json_text_are_understood():
         told = await host.call("run", program="greet", args='{"name": "Ada"}', key=None)
         assert told["prompt"] == "Greet Ada."
         given = '[{"query_id": "q-0", "response": "Hi", "error": null}]'
-        assert (await host.call("answer", session_id=told["session_id"], answers=given))["result"] == "Hi"
+        assert (await host.call("answer", session_id=told["session_id"], answers=given))[
+            "result"
+        ] == "Hi"
 
 
 async def test_empty_text_is_nothing_where_nothing_would_do():
@@ -510,12 +583,16 @@ async def test_empty_text_is_nothing_where_nothing_would_do():
         told = await host.call("run", program="greet", args={"name": ""}, **empty)
         assert (told["prompt"], told["title"]) == ("Greet .", "greet")
         given = [{"query_id": told["query_id"], "response": "Hi", "error": ""}]
-        assert (await host.call("answer", session_id=told["session_id"], answers=given))["result"] == "Hi"
+        assert (await host.call("answer", session_id=told["session_id"], answers=given))[
+            "result"
+        ] == "Hi"
         assert await host.refused("run", **empty, program="") == "bad_request"
         assert await host.refused("status", session_id="") == "bad_id"
         assert (await host.call("sessions", state="", after=""))["sessions"]
         assert (await host.call("strategies", name=""))["strategies"]
-        other = await host.call("fork", session_id=told["session_id"], at=1, answer="", query_id="", title="")
+        other = await host.call(
+            "fork", session_id=told["session_id"], at=1, answer="", query_id="", title=""
+        )
         assert other["result"] == ""
 
 
@@ -545,7 +622,9 @@ async def test_every_strategy_is_a_prompt_and_so_are_resume_and_status():
         assert "`run`" in told.messages[0].content.text
         for name in ("resume", "status"):
             plain = (await host.client.get_prompt(name, {})).messages[0].content.text
-            named = (await host.client.get_prompt(name, {"session_id": "s-1"})).messages[0].content.text
+            named = (
+                (await host.client.get_prompt(name, {"session_id": "s-1"})).messages[0].content.text
+            )
             assert "`sessions`" in plain
             assert "s-1" in named
 

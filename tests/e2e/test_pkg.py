@@ -49,8 +49,17 @@ def shell(tmp_path: Path) -> Shell:
     """Run everhold in the folder `project`."""
     (tmp_path / "project").mkdir()
     (tmp_path / "user").mkdir()
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("EVERHOLD", "ALC_", "XDG_"))}
-    env = {**kept, "HOME": str(tmp_path / "user"), "GIT_CONFIG_GLOBAL": "/dev/null", "COLUMNS": "140"}
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("EVERHOLD", "ALC_", "XDG_"))
+    }
+    env = {
+        **kept,
+        "HOME": str(tmp_path / "user"),
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "COLUMNS": "140",
+    }
 
     def run(*words: str, python: str | None = None, **more: str) -> Said:
         done = subprocess.run(
@@ -78,7 +87,9 @@ def debate(folder: Path, version: str) -> Path:
 def commit(folder: Path, tag: str) -> str:
     def git(*words: str) -> str:
         own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
-        told = subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True)
+        told = subprocess.run(
+            ["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True
+        )
         return told.stdout.strip()
 
     if not (folder / ".git").exists():
@@ -101,7 +112,11 @@ def test_a_repository_is_installed_run_updated_and_removed(shell: Shell, tmp_pat
     folder = debate(tmp_path / "src" / "debate", "1.0")
     first = commit(folder, "v1")
     done = shell("pkg", "install", f"file://{folder}", "--json")
-    assert (done.json["installed"], done.json["rev"], done.json["trusted"]) == (["debate"], first, [])
+    assert (done.json["installed"], done.json["rev"], done.json["trusted"]) == (
+        ["debate"],
+        first,
+        [],
+    )
     assert ran(shell) == "1.0: the bees"
     debate(folder, "2.0")
     commit(folder, "v2")
@@ -116,7 +131,9 @@ def test_a_repository_is_installed_run_updated_and_removed(shell: Shell, tmp_pat
 
 
 def test_a_project_pins_what_it_needs(shell: Shell, tmp_path: Path) -> None:
-    """A path, a version and a revision each run under the name `debate`; a variant goes before them."""
+    """A path, a version and a revision each run under the name `debate`; a variant goes before
+    them.
+    """
     project = tmp_path / "project"
     folder = debate(tmp_path / "src" / "debate", "1.0")
     commit(folder, "v1.0")
@@ -126,7 +143,11 @@ def test_a_project_pins_what_it_needs(shell: Shell, tmp_path: Path) -> None:
     assert shell("pkg", "install", f"file://{folder}").code == 0
     assert (project / "alc.toml").read_text() == '[packages]\ndebate = "*"\n'
     heard = [ran(shell)]
-    for need in ('"1.0"', f'{{ git = "file://{folder}", rev = "v1.0" }}', '{ path = "../elsewhere" }'):
+    for need in (
+        '"1.0"',
+        f'{{ git = "file://{folder}", rev = "v1.0" }}',
+        '{ path = "../elsewhere" }',
+    ):
         debate(tmp_path / "elsewhere", "3.0")
         (project / "alc.toml").write_text(f"[packages]\ndebate = {need}  # ours\n")
         done = shell("pkg", "update", "--json")
@@ -142,7 +163,9 @@ def test_a_project_pins_what_it_needs(shell: Shell, tmp_path: Path) -> None:
 def test_a_paused_session_keeps_its_package(shell: Shell, tmp_path: Path) -> None:
     """It was started from a pinned path; afterwards the name means another."""
     debate(tmp_path / "elsewhere", "1.0")
-    (tmp_path / "project" / "alc.toml").write_text('[packages]\ndebate = { path = "../elsewhere" }\n')
+    (tmp_path / "project" / "alc.toml").write_text(
+        '[packages]\ndebate = { path = "../elsewhere" }\n'
+    )
     shell("pkg", "update")
     assert shell("run", "debate", "task=honey", "--key", "k", "-d", "a.db").code == 10
     shell("pkg", "link", str(debate(tmp_path / "mine", "9.0")), "--name", "debate", "--variant")
@@ -165,10 +188,14 @@ def test_links_are_refused_where_it_is_strict(shell: Shell, tmp_path: Path) -> N
     assert shell("run", "debate", ALC_PKG_STRICT="1").code == 2
 
 
-def test_trust_is_given_at_the_installation_and_lost_with_the_next(shell: Shell, tmp_path: Path) -> None:
+def test_trust_is_given_at_the_installation_and_lost_with_the_next(
+    shell: Shell, tmp_path: Path
+) -> None:
     folder = debate(tmp_path / "src" / "debate", "1.0")
     done = shell("pkg", "install", str(folder), "--trust", "--json")
-    assert done.json["trusted"] == [str(tmp_path / "user" / ".local/share/everhold/packages/debate")]
+    assert done.json["trusted"] == [
+        str(tmp_path / "user" / ".local/share/everhold/packages/debate")
+    ]
     assert shell("pkg", "trusted", "--json").json["packages"][0]["trusted"] is True
     assert ran(shell) == "1.0: the bees"
     shell("pkg", "install", str(debate(folder, "2.0")))
@@ -188,7 +215,17 @@ def test_what_is_broken_is_found_and_mended(shell: Shell, tmp_path: Path) -> Non
 def test_a_new_package_can_be_made_tested_and_installed(shell: Shell, tmp_path: Path) -> None:
     made = shell("pkg", "scaffold", "debate", "--description", "Two sides talk.", "--json").json
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", made["test_path"]],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:randomly",
+            made["test_path"],
+        ],
         cwd=tmp_path / "project",
         capture_output=True,
         text=True,
@@ -225,7 +262,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("words", "code"), MISTAKES)
 def test_every_mistake_is_one_line_with_a_code(
-    words: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str,
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """In this process, where it is the same: the tests around this one have processes enough."""
     for name in [name for name in os.environ if name.startswith(("EVERHOLD", "ALC_", "XDG_"))]:
@@ -266,7 +307,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None, 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     code = "from everhold import program\\n@program\\nasync def buy(ctx): return 'linked'\\n"
     return build_wheel(wheel_directory, code=code)
-'''
+'''  # noqa: E501
 SHOP = """
 import everhold
 
@@ -295,7 +336,9 @@ def shop(folder: Path, version: str) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    """A Python with an environment of its own, which has everhold and its libraries, pip among them."""
+    """A Python with an environment of its own, which has everhold and its libraries, pip among
+    them.
+    """
     words = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")]
     subprocess.run(words, check=True, capture_output=True)
     own = next((tmp_path / "venv").glob("lib/python*/site-packages"))
@@ -305,20 +348,33 @@ def python(tmp_path: Path) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_a_python_package_is_installed_only_where_somebody_says_so(shell: Shell, python: str, tmp_path: Path) -> None:
-    """From a folder, from a repository at a revision, in place; it is listed, checked and removed."""
+def test_a_python_package_is_installed_only_where_somebody_says_so(
+    shell: Shell, python: str, tmp_path: Path
+) -> None:
+    """From a folder, from a repository at a revision, in place; it is listed, checked and
+    removed.
+    """
     folder = shop(tmp_path / "src" / "shop", "1.0")
     said = shell("pkg", "install", str(folder), python=python)
     assert (said.code, "--python" in said.err, (folder / "built").exists()) == (2, True, False)
     first = commit(folder, "v1")
     shop(folder, "2.0")
     commit(folder, "v2")
-    done = shell("pkg", "install", f"file://{folder}", "--rev", "v1", "--python", "--json", python=python)
+    done = shell(
+        "pkg", "install", f"file://{folder}", "--rev", "v1", "--python", "--json", python=python
+    )
     assert (done.code, done.json["installed"]) == (0, ["everhold-shop"]), done.out
     [row] = shell("pkg", "list", "--json", python=python).json["python"]
-    assert (row["version"], row["programs"], row["rev"]) == ("1.0", {"buy": "shop_programs:buy"}, first)
+    assert (row["version"], row["programs"], row["rev"]) == (
+        "1.0",
+        {"buy": "shop_programs:buy"},
+        first,
+    )
     assert shell("run", "buy", "-d", "memory://", python=python).out == "bought 1.0\n"
-    assert "updated: everhold-shop (buy)" in shell("pkg", "install", str(folder), "--python", python=python).out
+    assert (
+        "updated: everhold-shop (buy)"
+        in shell("pkg", "install", str(folder), "--python", python=python).out
+    )
     assert shell("run", "buy", "-d", "memory://", python=python).out == "bought 2.0\n"
     assert shell("pkg", "link", str(folder), "--python", python=python).code == 0
     assert shell("run", "buy", "-d", "memory://", python=python).out == "linked\n"
@@ -326,7 +382,10 @@ def test_a_python_package_is_installed_only_where_somebody_says_so(shell: Shell,
     assert shell("pkg", "doctor", python=python).code == 0
     next((tmp_path / "venv").glob("lib/python*/site-packages/shop_programs.py")).unlink()
     assert "missing: shop_programs.py" in shell("pkg", "doctor", python=python).out
-    assert shell("pkg", "remove", "Everhold.Shop", "--python", "--yes", python=python).out == "removed: everhold-shop\n"
+    assert (
+        shell("pkg", "remove", "Everhold.Shop", "--python", "--yes", python=python).out
+        == "removed: everhold-shop\n"
+    )
     assert shell("pkg", "list", "--json", python=python).json["python"] == []
 
 

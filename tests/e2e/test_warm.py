@@ -17,7 +17,7 @@ import os, sys
 print(sys.argv[1:], os.getcwd(), os.environ["WORD"], sys.path[0] in ("", os.getcwd()), __name__, sys.stdin.read())
 print("and this", file=sys.stderr)
 sys.exit(7)
-"""
+"""  # noqa: E501
 ENDS = {
     "a number": "import sys; sys.exit(3)",
     "words": "import sys; sys.exit('no more')",
@@ -33,16 +33,22 @@ WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 def both(*arguments: str, **more: Any) -> list[tuple[int, str, list[str]]]:
     found = []
     for python in ([sys.executable], start.python()):
-        done = subprocess.run([*python, *arguments], capture_output=True, text=True, timeout=250, **more)
+        done = subprocess.run(
+            [*python, *arguments], capture_output=True, text=True, timeout=250, **more
+        )
         found.append((done.returncode, done.stdout, done.stderr.splitlines()[-1:]))
     return found
 
 
 @pytest.mark.parametrize("way", ["-c", "-m", "a script"])
-def test_it_has_the_words_the_folder_the_variables_and_the_streams(way: str, tmp_path: Path) -> None:
+def test_it_has_the_words_the_folder_the_variables_and_the_streams(
+    way: str, tmp_path: Path
+) -> None:
     (tmp_path / "tells.py").write_text(TELLS)
     arguments = {"-c": ["-c", TELLS], "-m": ["-m", "tells"], "a script": ["tells.py"]}[way]
-    cold, warm = both(*arguments, "a", "b c", cwd=tmp_path, env={**os.environ, "WORD": "wörd"}, input="hello")
+    cold, warm = both(
+        *arguments, "a", "b c", cwd=tmp_path, env={**os.environ, "WORD": "wörd"}, input="hello"
+    )
     assert warm == cold
     assert cold[0] == 7 and "wörd True __main__ hello" in cold[1]
 
@@ -60,7 +66,9 @@ def test_who_is_killed_takes_the_fork_along(end: Callable[[subprocess.Popen[str]
     fork = int(process.stdout.readline())
     end(process)
     assert process.stdout.read() == ""  # which nobody holds open any more
-    assert process.wait(250) == -(signal.SIGKILL if end is subprocess.Popen.kill else signal.SIGTERM)
+    assert process.wait(250) == -(
+        signal.SIGKILL if end is subprocess.Popen.kill else signal.SIGTERM
+    )
     process.stdout.close()
     assert not Path(f"/proc/{fork}/exe").exists()
 

@@ -1,7 +1,8 @@
-"""A conversation of forty turns with tools, approvals, compaction and a fork, held by processes that are killed.
+"""A conversation of forty turns with tools, approvals, compaction and a fork, held by processes
+that are killed.
 
-What they print: `turn N` after each turn that settled, and `rest` when all has been said. Every input has an id: a
-process that takes over says everything once more, and nothing happens twice.
+What they print: `turn N` after each turn that settled, and `rest` when all has been said. Every
+input has an id: a process that takes over says everything once more, and nothing happens twice.
 """
 
 import json
@@ -104,7 +105,10 @@ async def told(path: str) -> None:
             stored = await session.stored(fresh=True)
             facts = {
                 "said": [[node.id, node.kind, node.role, node.content] for node in stored.nodes],
-                "turns": [[one.turn, one.input, type(one.outcome).__name__, one.leaf] for one in stored.turns],
+                "turns": [
+                    [one.turn, one.input, type(one.outcome).__name__, one.leaf]
+                    for one in stored.turns
+                ],
                 "ledger": stored.ledger,
                 "frames": [frame.id for frame in await session.frames()],
             }

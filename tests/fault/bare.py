@@ -1,7 +1,9 @@
-"""A Lua that nobody protects: python -m tests.fault.bare, and a line of JSON for each program to run.
+"""A Lua that nobody protects: python -m tests.fault.bare, and a line of JSON for each program to
+run.
 
-Each runs in a process of its own, whose number is told. It has the functions of `alc` as plain Python functions, and
-gives the program's value to a host that takes it as it comes. Its report says `ready` when it begins, and how it ended.
+Each runs in a process of its own, whose number is told. It has the functions of `alc` as plain
+Python functions, and gives the program's value to a host that takes it as it comes. Its report says
+`ready` when it begins, and how it ended.
 """
 
 import gc
@@ -40,7 +42,12 @@ class Host:
         self.taken = 0
         self.lua = lupa.lua54.LuaRuntime()
         self.entries = self.lua.eval(ENTRIES)
-        names = {"llm": self.llm, "llm_batch": self.batch, "log": self.log, "json_encode": self.encoded}
+        names = {
+            "llm": self.llm,
+            "llm_batch": self.batch,
+            "log": self.log,
+            "json_encode": self.encoded,
+        }
         self.lua.globals().alc = self.lua.table_from(names)
         self.lua.globals().alc.stats = self.lua.table_from({"record": self.log})
         self.lua.globals().alc.state = self.lua.table_from({"set": self.log})

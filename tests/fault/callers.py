@@ -1,7 +1,9 @@
-"""The verbs of a runtime and of a conversation that change something: each prepared, called, looked at, completed.
+"""The verbs of a runtime and of a conversation that change something: each prepared, called, looked
+at, completed.
 
-`Case` is one call of one verb. `prepare` makes what it needs, under a mark of its own. `look` says where all of that
-stands, without ids, marks and times. `finish` does what remains to be done, so that everything comes to its end.
+`Case` is one call of one verb. `prepare` makes what it needs, under a mark of its own. `look` says
+where all of that stands, without ids, marks and times. `finish` does what remains to be done, so
+that everything comes to its end.
 """
 
 import asyncio
@@ -122,12 +124,21 @@ class Case:
     """One call of a verb that changes something."""
 
     verb_of: ClassVar[str]  # "Runtime.start", with what is special about the call after it
-    repeats = True  # whether the same call again changes nothing; else it is repeated only if nothing has happened
+    # whether the same call again changes nothing; else it is repeated only if nothing has happened
+    repeats = True
     whole = True  # whether it is done or not done, once its caller has left and everything rests
     gated = False  # whether a model waits, for which nobody waits here before `finish`
 
-    def __init__(self, runtime: Runtime, store: Store, clock: ManualClock, mark: str, folder: Path) -> None:
-        self.runtime, self.store, self.clock, self.mark, self.folder = runtime, store, clock, mark, folder
+    def __init__(
+        self, runtime: Runtime, store: Store, clock: ManualClock, mark: str, folder: Path
+    ) -> None:
+        self.runtime, self.store, self.clock, self.mark, self.folder = (
+            runtime,
+            store,
+            clock,
+            mark,
+            folder,
+        )
         self.id = ""
 
     async def prepare(self) -> None: ...
@@ -150,7 +161,9 @@ class Case:
         return status
 
     async def stands(self, session_id: str | None) -> Any:
-        """Where a session stands: the journal without numbers, its marks, its letters and its intake."""
+        """Where a session stands: the journal without numbers, its marks, its letters and its
+        intake.
+        """
         try:
             record = await self.store.load(session_id or await self.store.find(self.mark) or "")
         except UnknownSession:
@@ -162,7 +175,9 @@ class Case:
         )
         told = msgspec.to_builtins(Told.of(record))
         marks = [effect.q for effect in record.effects]
-        return self.plain([record.head.state, told, marks, record.head.mail, items, DONE[self.mark]])
+        return self.plain(
+            [record.head.state, told, marks, record.head.mail, items, DONE[self.mark]]
+        )
 
     def plain(self, found: Any) -> Any:
         words = msgspec.json.encode(found).decode().replace(self.mark, "MARK")
@@ -215,7 +230,9 @@ class StartUnchecked(Start):
     verb_of = "Runtime.start of a reference"
 
     def verb(self):
-        return self.runtime.start(order.ref, args={"mark": self.mark}, key=self.mark, unchecked=True)
+        return self.runtime.start(
+            order.ref, args={"mark": self.mark}, key=self.mark, unchecked=True
+        )
 
     async def finish(self):
         status = await self.runtime.wait(await self.runtime.find(self.mark))
@@ -392,7 +409,11 @@ class Export(Case):
         return self.runtime.export(self.file, self.id)
 
     async def look(self):
-        return [path.name.replace(self.mark, "") for path in self.folder.iterdir() if self.mark in path.name]
+        return [
+            path.name.replace(self.mark, "")
+            for path in self.folder.iterdir()
+            if self.mark in path.name
+        ]
 
     async def clean(self):
         self.file.unlink(missing_ok=True)
@@ -432,7 +453,9 @@ class Sweep(Case):
 
     async def prepare(self):
         for n in range(2):
-            await self.runtime.run(quick(mark=self.mark), key=f"{self.mark}-{n}", labels={"mark": self.mark})
+            await self.runtime.run(
+                quick(mark=self.mark), key=f"{self.mark}-{n}", labels={"mark": self.mark}
+            )
 
     def verb(self):
         return self.runtime.sweep(older_than=0, labels={"mark": self.mark})
@@ -477,8 +500,12 @@ class Schedule(Case):
 
     async def look(self):
         found = await self.runtime.schedules(self.mark)
-        began = [await self.stands(one.last_session) for one in found if one.last_session is not None]
-        nexts = [None if one.next_at is None else round(one.next_at - self.clock.now()) for one in found]
+        began = [
+            await self.stands(one.last_session) for one in found if one.last_session is not None
+        ]
+        nexts = [
+            None if one.next_at is None else round(one.next_at - self.clock.now()) for one in found
+        ]
         return [[(one.state, one.revision) for one in found], nexts, began]
 
     async def finish(self):
@@ -543,7 +570,9 @@ class On(Case):
         triggers = await self.runtime.triggers(self.mark)
         handed = await self.runtime.handovers(self.mark)
         began = [await self.stands(one.session_id) for one in handed]
-        return self.plain([[(one.name, one.enabled, one.revision) for one in triggers], _states(handed), began])
+        return self.plain(
+            [[(one.name, one.enabled, one.revision) for one in triggers], _states(handed), began]
+        )
 
     async def finish(self):
         """Something happens."""
@@ -611,7 +640,9 @@ class DropHandover(HandOver):
 
 
 def _states(handed: list[Any]) -> list[Any]:
-    """What came of handovers. One that is tried by two callers at once may say that it was done already."""
+    """What came of handovers. One that is tried by two callers at once may say that it was done
+    already.
+    """
     return [(one.trigger, one.state.replace("already", "started"), one.tries) for one in handed]
 
 
@@ -641,7 +672,10 @@ class OutboxRetry(Case):
 
     async def look(self):
         """What is tried again is told soon after: one is like the other."""
-        return ["told" if state in ("waiting", "sending") else str(state) for state in await self.states()]
+        return [
+            "told" if state in ("waiting", "sending") else str(state)
+            for state in await self.states()
+        ]
 
     async def finish(self):
         await self.until(self.told)
@@ -692,16 +726,28 @@ class Talk(Case):
         await self.talk.send("Hello.", id="hello")
 
     async def look(self):
-        """What was said, and how often a model was asked; not the journal, where a repeated command is found twice."""
+        """What was said, and how often a model was asked; not the journal, where a repeated command
+        is found twice.
+        """
         state, told, *rest = await self.stands(self.id)
         questions = sum(asked.startswith("llm") for asked in told["asked"].values())
-        return [state, questions, *rest, *await self.said(await self.runtime.session(bot, self.mark))]
+        return [
+            state,
+            questions,
+            *rest,
+            *await self.said(await self.runtime.session(bot, self.mark)),
+        ]
 
     async def said(self, talk: AgentSession) -> list[Any]:
         """What was said, and what turns came to."""
         nodes = [(node.role, text(node.content)) for node in await talk.history()]
         turns = [(turn.input, type(turn.outcome).__name__) for turn in await talk.turns()]
-        return [self.plain(nodes), self.plain(turns), await talk.options(), len(await talk.frames())]
+        return [
+            self.plain(nodes),
+            self.plain(turns),
+            await talk.options(),
+            len(await talk.frames()),
+        ]
 
 
 class Send(Talk):

@@ -18,7 +18,9 @@ def at(path: str) -> Store:
 
 @everhold.program
 async def meeting(ctx: everhold.Context, rounds: int, people: int) -> list:
-    """In each round everybody is asked something of their own, and all are asked one thing together."""
+    """In each round everybody is asked something of their own, and all are asked one thing
+    together.
+    """
     said = []
     for number in range(rounds):
         own = [f"{number} for {person}" for person in range(people)]
@@ -36,7 +38,9 @@ async def prepare(path: str, meetings: int, rounds: int, people: int) -> None:
 async def attend(path: str, person: int, meetings: int, rounds: int, rungs: int) -> None:
     """Say one's part in every meeting, and climb a ladder of one's own beside."""
     async with Runtime(at(path)) as runtime:
-        await asyncio.gather(_meet(runtime, person, meetings, rounds), _climb(runtime, person, rungs))
+        await asyncio.gather(
+            _meet(runtime, person, meetings, rounds), _climb(runtime, person, rungs)
+        )
 
 
 async def _meet(runtime: Runtime, person: int, meetings: int, rounds: int) -> None:
@@ -46,10 +50,14 @@ async def _meet(runtime: Runtime, person: int, meetings: int, rounds: int) -> No
             own, common = await _asked(runtime, session_id, number, person)
             if common is not None:
                 await answered(runtime, common, f"{number}-by-{person}")
-            assert await answered(runtime, own, f"{number}-from-{person}"), "an answer of one's own was refused"
+            assert await answered(runtime, own, f"{number}-from-{person}"), (
+                "an answer of one's own was refused"
+            )
 
 
-async def _asked(runtime: Runtime, session_id: str, number: int, person: int) -> tuple[OpenQuery, OpenQuery | None]:
+async def _asked(
+    runtime: Runtime, session_id: str, number: int, person: int
+) -> tuple[OpenQuery, OpenQuery | None]:
     while True:
         status = await runtime.status(session_id)
         found = {query.prompt: query for query in getattr(status, "queries", ())}
@@ -94,7 +102,9 @@ async def begin(path: str, key: str) -> None:
 
 
 def hold(path: str, until: str) -> None:
-    """Hold the write lock of the file, as another program may, until a file named `until` exists."""
+    """Hold the write lock of the file, as another program may, until a file named `until`
+    exists.
+    """
     import sqlite3
     import time
     from pathlib import Path
@@ -115,7 +125,9 @@ async def dictation(ctx: everhold.Context) -> None:
 
 
 async def write(path: str, answers: int, length: int, seconds: float = 0.0) -> None:
-    """Give so many answers of this length, and go on for so many seconds, as fast as it goes; says how many it gave."""
+    """Give so many answers of this length, and go on for so many seconds, as fast as it goes; says
+    how many it gave.
+    """
     loop, given = asyncio.get_running_loop(), 0
     async with Runtime(at(path), recover=False) as runtime:
         end = loop.time() + seconds

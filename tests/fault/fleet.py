@@ -1,4 +1,5 @@
-"""A fleet of real worker processes on one database, to be killed, stopped and told to leave; and what they did outside.
+"""A fleet of real worker processes on one database, to be killed, stopped and told to leave; and
+what they did outside.
 
 with Fleet(tmp_path, url) as fleet:
     fleet.begin(key="a", name="a", count=3)        # a session whose errands are left for workers
@@ -7,7 +8,7 @@ with Fleet(tmp_path, url) as fleet:
     one.kill()                                     # or fleet.stop(one), fleet.resume(one), fleet.leave(one)
     fleet.finish(["a"])                            # every session has ended
     assert fleet.began("a-0") == 1
-"""
+"""  # noqa: E501
 
 import asyncio
 import os
@@ -40,7 +41,10 @@ class Fleet:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for child in self._children:
             child.kill()

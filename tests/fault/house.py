@@ -52,7 +52,12 @@ async def tree(ctx: everhold.Context, name: str) -> dict:
     approved = await ctx.approval(f"go on with {name}?", to="anna")
     leaves = await child
     signal = await ctx.receive("wind")
-    return {"said": [first, second, leaves], "n": [count, twice], "approved": approved, "signal": signal}
+    return {
+        "said": [first, second, leaves],
+        "n": [count, twice],
+        "approved": approved,
+        "signal": signal,
+    }
 
 
 @everhold.program
@@ -72,7 +77,9 @@ async def sleeper(ctx: everhold.Context) -> str:
 
 
 async def furnish(path: Path) -> None:
-    """Make a database with sessions in every state, a fork, children, kept letters, values and logs."""
+    """Make a database with sessions in every state, a fork, children, kept letters, values and
+    logs.
+    """
     clock = ManualClock(DAWN)
     async with Runtime(SQLiteStore(path), clock=clock) as runtime:
         for n in range(6):
@@ -86,7 +93,8 @@ async def furnish(path: Path) -> None:
         cancelled = await runtime.start(tree(name="stump"), key="stump")
         await runtime.cancel(cancelled.session_id, "felled")
     async with Runtime(SQLiteStore(path), clock=clock, recover=False) as absent:
-        absent._sessions.host = PythonHost(_nothing_here)  # accepted where the program is not: kept as letters
+        # accepted where the program is not: kept as letters
+        absent._sessions.host = PythonHost(_nothing_here)
         for key in ("tree-0", "tree-1"):
             session_id = await absent.store.find(key)
             await absent.answer(session_id, f"kept for {key}", query_id="q-1")
@@ -106,8 +114,12 @@ async def _queue(path: Path) -> None:
         Item("i-3", ItemKind.INPUT, {"content": "never mind"}, "rain-3"),
     ]
     for item in items:
-        await store.intake(session_id, lambda intake, item=item: intake.enqueue(item), named=[item.key])
-    taken = await store.intake(session_id, lambda intake: intake.take(Owner("w-1", "1"), "t-1", 10.0))
+        await store.intake(
+            session_id, lambda intake, item=item: intake.enqueue(item), named=[item.key]
+        )
+    taken = await store.intake(
+        session_id, lambda intake: intake.take(Owner("w-1", "1"), "t-1", 10.0)
+    )
     await store.intake(session_id, lambda intake: intake.claim_next(taken.lease.fence, "c-1", 1))
     await store.intake(session_id, lambda intake: intake.cancel(["rain-3"], "on second thought"))
     await store.undertake([msgspec.structs.replace(DUTY, version=0)])
@@ -125,7 +137,9 @@ async def _grow(runtime: Runtime, n: int) -> None:
     session_id = status.session_id
     if n == 0:
         return
-    await runtime.answer(session_id, f"bark {n}", query_id="q-0", usage={"prompt_tokens": 3, "completion_tokens": 2})
+    await runtime.answer(
+        session_id, f"bark {n}", query_id="q-0", usage={"prompt_tokens": 3, "completion_tokens": 2}
+    )
     if n == 1:
         return
     await runtime.answer(session_id, f"root {n}", query_id="q-1")
@@ -154,7 +168,11 @@ async def _settled(runtime: Runtime, session_id: str) -> None:
         await asyncio.sleep(0.001)
         record = await runtime.store.load(session_id, since=-1)
         children = await runtime.sessions(parent=session_id)
-        if not record.effects and not record.head.mail and all(child.steps >= 0 for child in children):
+        if (
+            not record.effects
+            and not record.head.mail
+            and all(child.steps >= 0 for child in children)
+        ):
             return
     raise AssertionError("it never comes to rest")
 
@@ -164,7 +182,9 @@ def _nothing_here(ref: str, version: int) -> object:
 
 
 async def contents(path: Path) -> dict:
-    """Everything that can be read, every live session replayed. Raises what opening or reading raises."""
+    """Everything that can be read, every live session replayed. Raises what opening or reading
+    raises.
+    """
     store = SQLiteStore(path)
     await store.open()
     try:
@@ -175,7 +195,9 @@ async def contents(path: Path) -> dict:
             found[each.birth.id] = (each.birth, each.head, record)
             found[each.birth.id, "intake"] = await store.intake(each.birth.id, _waiting, whole=True)
             if not record.head.ended:
-                found[each.birth.id, "live"] = sorted((await rebuild(await store.load(each.birth.id), host)).opened)
+                found[each.birth.id, "live"] = sorted(
+                    (await rebuild(await store.load(each.birth.id), host)).opened
+                )
         for namespace in ("default", "words"):
             for key in await store.keys(namespace):
                 found[namespace, key] = await store.value(namespace, key)
@@ -193,7 +215,9 @@ def _waiting(intake: Intake) -> list:
 
 
 async def verdict(path: Path) -> str:
-    """What `verify` finds first, but for warnings: "" if all is well, else a code. Errors of ours are codes too."""
+    """What `verify` finds first, but for warnings: "" if all is well, else a code. Errors of ours
+    are codes too.
+    """
     store = SQLiteStore(path)
     try:
         await store.open()
@@ -213,7 +237,9 @@ async def mark(path: Path) -> None:
     record = await store.load(await store.find("tree-2"))
     head, [q, *_] = record.head, open_queries(record.deliveries)
     head.revision += 1
-    await store.commit(Change(record.birth.id, head, effects=[Effect(q, "w-1", DAWN)]), head.revision - 1)
+    await store.commit(
+        Change(record.birth.id, head, effects=[Effect(q, "w-1", DAWN)]), head.revision - 1
+    )
     await store.close()
 
 

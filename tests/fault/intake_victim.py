@@ -1,7 +1,9 @@
-"""Processes that put inputs and commands into the intake of one conversation, and are killed while they do.
+"""Processes that put inputs and commands into the intake of one conversation, and are killed while
+they do.
 
-What they print: `kept NAME` when an input was accepted, `gone NAME` when one was taken back, `rest` when all that was
-put has come to an end. Every input has a key: a process that takes over puts everything once more.
+What they print: `kept NAME` when an input was accepted, `gone NAME` when one was taken back, `rest`
+when all that was put has come to an end. Every input has a key: a process that takes over puts
+everything once more.
 """
 
 import asyncio
@@ -66,7 +68,8 @@ async def told(path: str, told: str) -> None:
     async with Runtime(store(path), llm=model) as runtime:
         session = await runtime.session(clerk, "chat")
         status = await runtime.status(session.id)
-        if isinstance(status, everhold.Finished):  # three deaths over one call, say: whoever reads this knows
+        # three deaths over one call, say: whoever reads this knows
+        if isinstance(status, everhold.Finished):
             say("ended", status.outcome)
         while any(item.waits for item in await session.intake(all=True)):
             await asyncio.sleep(0.01)

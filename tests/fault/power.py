@@ -1,8 +1,10 @@
-"""A disk whose power can be cut at any moment, made from a record of what a process did to its files.
+"""A disk whose power can be cut at any moment, made from a record of what a process did to its
+files.
 
-`recorded` runs a process under `recorder.c` and returns its events in order. `Disk` repeats them and knows what
-`fsync` has made lasting. What was not synced when the power goes may be there or not: each write by itself and in
-sectors, each name in a folder by itself, in any combination. `Disk.left` picks one combination.
+`recorded` runs a process under `recorder.c` and returns its events in order. `Disk` repeats them
+and knows what `fsync` has made lasting. What was not synced when the power goes may be there or
+not: each write by itself and in sectors, each name in a folder by itself, in any combination.
+`Disk.left` picks one combination.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tools.postgres import installed
 
 HEADER: Final = struct.Struct("=IiQQ")
 SECTOR: Final = 512
-#: Not of the disk: SQLite keeps it in shared memory, and makes it anew after a cut. Garbage stands in for it.
+#: Not of the disk: SQLite keeps it in shared memory, and makes it anew after a cut. Garbage stands
+#: in for it.
 SHARED: Final = "-shm"
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
@@ -37,12 +40,16 @@ class Event(NamedTuple):
 
 def is_memory(folder: Path) -> bool:
     """Whether a folder is in memory (tmpfs, ramfs)."""
-    found = subprocess.run(["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=True
+    )
     return found.stdout.strip() in ("tmpfs", "ramfs")
 
 
 def compiled(folder: Path) -> Path:
-    """The recorder as a library. A compiler is installed if there is none and we may; else this says what to do."""
+    """The recorder as a library. A compiler is installed if there is none and we may; else this
+    says what to do.
+    """
     library = folder / "recorder.so"
     cc = installed("cc", "gcc libc6-dev")
     command = [str(cc), "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library)]
@@ -53,8 +60,19 @@ def compiled(folder: Path) -> Path:
 def recorded(library: Path, root: Path, module: str, *arguments: str) -> list[Event]:
     """Run a module in a process and return what it did below `root`, and what it said, in order."""
     log = library.with_name(f"{root.name}.log")
-    env = {**os.environ, "LD_PRELOAD": str(library), "RECORDER_ROOT": str(root), "RECORDER_LOG": str(log)}
-    ran = subprocess.run([sys.executable, "-m", module, *arguments], env=env, cwd=ROOT, capture_output=True, text=True)
+    env = {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "RECORDER_ROOT": str(root),
+        "RECORDER_LOG": str(log),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env=env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stderr
     return list(_events(log.read_bytes()))
 
@@ -83,7 +101,9 @@ class File:
 
 
 class Folder:
-    """The names in a folder: those that last, and what was done to them since. None takes a name away."""
+    """The names in a folder: those that last, and what was done to them since. None takes a name
+    away.
+    """
 
     def __init__(self) -> None:
         self.lasting: dict[str, File | Folder] = {}
@@ -114,7 +134,9 @@ class Disk:
     def do(self, event: Event) -> None:
         match event:
             case Event("O", fd, flags, path):
-                self._open[fd] = self._opened(path.decode(), made=bool(flags & 1), emptied=bool(flags & 2))
+                self._open[fd] = self._opened(
+                    path.decode(), made=bool(flags & 1), emptied=bool(flags & 2)
+                )
             case Event("C", fd):
                 del self._open[fd]
             case Event("W", fd, at, data):
@@ -134,7 +156,8 @@ class Disk:
                 assert event.kind == "A", event
 
     def left(self, dice: random.Random | None, *, data: float, names: float) -> dict[str, bytes]:
-        """The files after a cut, by path below the root: of what was not synced, these parts are there.
+        """The files after a cut, by path below the root: of what was not synced, these parts are
+        there.
 
         0 is nothing, 1 everything; in between, dice decide for each name and each sector.
         """
@@ -180,7 +203,9 @@ def _left(
 
 
 def _torn(since: Sequence[Write], dice: random.Random | None, share: float) -> list[Write]:
-    """The parts of these writes that reached the disk: a write is there whole, not at all, or some of its sectors."""
+    """The parts of these writes that reached the disk: a write is there whole, not at all, or some
+    of its sectors.
+    """
     kept: list[Write] = []
     for at, written in since:
         if share in (0.0, 1.0) or written is None or dice is None or dice.random() < 0.5:

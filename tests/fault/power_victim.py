@@ -1,8 +1,10 @@
-"""A process that works at one durability level and says what was acknowledged, for tests that cut the power.
+"""A process that works at one durability level and says what was acknowledged, for tests that cut
+the power.
 
-It says `ack WHAT SESSION WORD` when a verb has returned, and `did HOW SESSION WORD` from within an effect. WHAT is
-`model`, `person` or `effect`: whose the word is. HOW is the effect's `rerun`. Each word is said once, and can be found
-in the database. `closed` says that the database was closed in good order.
+It says `ack WHAT SESSION WORD` when a verb has returned, and `did HOW SESSION WORD` from within an
+effect. WHAT is `model`, `person` or `effect`: whose the word is. HOW is the effect's `rerun`. Each
+word is said once, and can be found in the database. `closed` says that the database was closed in
+good order.
 """
 
 from __future__ import annotations
@@ -20,7 +22,20 @@ from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, store
 from tests.fault.victim import say
 
-PLAN = ("model", "model", "person", "model", "safe", "model", "never", "approval", "model", "signal", "model", "model")
+PLAN = (
+    "model",
+    "model",
+    "person",
+    "model",
+    "safe",
+    "model",
+    "never",
+    "approval",
+    "model",
+    "signal",
+    "model",
+    "model",
+)
 talker = Agent(name="power_talker")
 words: Iterator[str] = (f"word{n:04}" for n in count())
 
@@ -88,7 +103,9 @@ async def together(runtime: Runtime, prefix: str, plan: tuple[str, ...]) -> None
     names = [f"{prefix}-{n}" for n in range(4)]
     ids = await asyncio.gather(*(begun(runtime, name, list(plan)) for name in names))
     for part in plan:
-        await asyncio.gather(*(answered(runtime, one, name, part) for one, name in zip(ids, names, strict=True)))
+        await asyncio.gather(
+            *(answered(runtime, one, name, part) for one, name in zip(ids, names, strict=True))
+        )
 
 
 async def talked(runtime: Runtime, name: str) -> None:
@@ -101,7 +118,9 @@ async def talked(runtime: Runtime, name: str) -> None:
 
 
 async def finished(runtime: Runtime) -> int:
-    """After a cut: answer whatever is asked, and see each errand come to its end; how many there were."""
+    """After a cut: answer whatever is asked, and see each errand come to its end; how many there
+    were.
+    """
     errands = [one.session_id for one in await runtime.sessions() if "talk" not in str(one.key)]
     for _ in PLAN:
         for one in errands:

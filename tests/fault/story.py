@@ -1,7 +1,8 @@
-"""One scripted run that does everything a session can do, told so that a new process can go on with it anywhere.
+"""One scripted run that does everything a session can do, told so that a new process can go on with
+it anywhere.
 
-`play` opens the database and tells the whole story from its beginning: what has happened already is left alone. A
-process that dies anywhere in it is followed by another that calls `play` again.
+`play` opens the database and tells the whole story from its beginning: what has happened already is
+left alone. A process that dies anywhere in it is followed by another that calls `play` again.
 """
 
 import asyncio
@@ -43,7 +44,9 @@ async def letter(ctx: everhold.Context, topic: str) -> str:
 
 @everhold.program
 async def plan(ctx: everhold.Context, place: str) -> dict:
-    """Gather, a race, a timeout that fires, each rerun policy, durable values, a child, people, a nap."""
+    """Gather, a race, a timeout that fires, each rerun policy, durable values, a child, people, a
+    nap.
+    """
     found = {"gather": await asyncio.gather(*(ctx.llm(f"part {i}") for i in range(4)))}
     ctx.log("gathered")
     found["race"] = await race(ctx)
@@ -116,7 +119,9 @@ class Teller:
         self.strict = strict  # nothing may have happened already
 
     async def quiet(self) -> None:
-        """Wait until nothing moves by itself; whoever is asked whether to run a call again says yes."""
+        """Wait until nothing moves by itself; whoever is asked whether to run a call again says
+        yes.
+        """
         for turn in range(20_000):
             await asyncio.sleep(0 if turn < 20 else 0.001)
             if not self._moving():
@@ -129,7 +134,8 @@ class Teller:
 
     def _moving(self) -> bool:
         statement = (
-            "SELECT EXISTS (SELECT 1 FROM effect) OR EXISTS (SELECT 1 FROM letter WHERE kind <> 'signal')"
+            "SELECT EXISTS (SELECT 1 FROM effect) OR EXISTS (SELECT 1 FROM letter WHERE kind <>"
+            " 'signal')"
             " OR EXISTS (SELECT 1 FROM head_1 WHERE due_at < ?)"
         )
         return bool(self.reader.execute(statement, (self.clock.now(),)).fetchone()[0])
@@ -162,11 +168,15 @@ class Teller:
 
 
 async def play(path: str, at: int = 0, when: str = "before", strict: bool = False) -> None:
-    """Tell the story; the process dies at commit `at`. Prints each commit: whose it is, and what it marks as begun."""
+    """Tell the story; the process dies at commit `at`. Prints each commit: whose it is, and what it
+    marks as begun.
+    """
 
     def seen(number: int, change: object) -> None:
         marks = [effect.q for effect in change.effects]
-        os.write(1, json.dumps([number, marks, change.closed, len(change.deliveries)]).encode() + b"\n")
+        os.write(
+            1, json.dumps([number, marks, change.closed, len(change.deliveries)]).encode() + b"\n"
+        )
 
     store = CrashingStore(SQLiteStore(path), at=at, when=when, seen=seen)
     clock = ManualClock(_latest(path))
@@ -218,7 +228,9 @@ async def fork(teller: Teller, main: str) -> None:
     runtime = teller.runtime
     found = await runtime.store.find("branch")
     if found is None:
-        found = (await runtime.fork(main, at=5, answer="c", query_id="q-5", key="branch")).session_id
+        found = (
+            await runtime.fork(main, at=5, answer="c", query_id="q-5", key="branch")
+        ).session_id
         await teller.quiet()
     elif not await ended(runtime, found):
         await teller.tell(found, "runner b", "c")  # a crash between the branch and its answer
@@ -255,14 +267,21 @@ _ID = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
 
 
 def records(path: Path) -> dict[str, list]:
-    """Everything in the database but ids, times, revisions and the dead: by session, and durable values."""
+    """Everything in the database but ids, times, revisions and the dead: by session, and durable
+    values.
+    """
     with contextlib.closing(sqlite3.connect(path)) as connection:
         run = connection.execute
         names = _names(run("SELECT id, key, parent FROM session").fetchall())
         found: dict[str, list] = {}
         for ref, session_id, program in run("SELECT ref, id, program FROM session").fetchall():
-            head = run("SELECT state, n, open_from, due_at, metrics, mail FROM head_1 WHERE ref = ?", (ref,)).fetchone()
-            journal = run("SELECT n, answers, asked, notes FROM journal WHERE session = ? ORDER BY n", (ref,))
+            head = run(
+                "SELECT state, n, open_from, due_at, metrics, mail FROM head_1 WHERE ref = ?",
+                (ref,),
+            ).fetchone()
+            journal = run(
+                "SELECT n, answers, asked, notes FROM journal WHERE session = ? ORDER BY n", (ref,)
+            )
             rows = [
                 [n, *(_plain(text and text.replace(str(path), "PLACE"), names) for text in texts)]
                 for n, *texts in journal
@@ -270,13 +289,17 @@ def records(path: Path) -> dict[str, list]:
             found[names[session_id]] = [program, list(head), rows]
         for table in ("notice", "effect", "letter"):
             found[table] = run(f"SELECT * FROM {table}").fetchall()
-        found["value"] = run("SELECT namespace, key, value, version FROM value ORDER BY 1, 2").fetchall()
+        found["value"] = run(
+            "SELECT namespace, key, value, version FROM value ORDER BY 1, 2"
+        ).fetchall()
     return found
 
 
 def _names(rows: list) -> dict[str, str]:
     names = {session_id: key for session_id, key, _ in rows if key}
-    return names | {session_id: f"child of {names[parent]}" for session_id, _, parent in rows if parent}
+    return names | {
+        session_id: f"child of {names[parent]}" for session_id, _, parent in rows if parent
+    }
 
 
 def _plain(text: str | None, names: dict[str, str]) -> object:
@@ -287,7 +310,9 @@ def _plain(text: str | None, names: dict[str, str]) -> object:
 
 def _timeless(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _timeless(item) for key, item in value.items() if key not in ("expires_at", "ts")}
+        return {
+            key: _timeless(item) for key, item in value.items() if key not in ("expires_at", "ts")
+        }
     return [_timeless(item) for item in value] if isinstance(value, list) else value
 
 

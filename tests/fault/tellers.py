@@ -1,4 +1,6 @@
-"""Processes that tell people, each line `told ID` printed when it was sent; some die right after."""
+"""Processes that tell people, each line `told ID` printed when it was sent; some die right
+after.
+"""
 
 import asyncio
 import os
@@ -46,6 +48,8 @@ async def ask(url: str, count: int) -> None:
 
 async def tell(url: str, count: int, dies: bool = False, ahead: float = 0.0) -> None:
     """Tell until everything is told."""
-    async with Runtime(store(url), clock=Late(ahead) if ahead else None, tell=[Printing(dies)]) as runtime:
+    async with Runtime(
+        store(url), clock=Late(ahead) if ahead else None, tell=[Printing(dies)]
+    ) as runtime:
         while [entry.state for entry in await runtime.outbox()] != [EntryState.TOLD] * count:
             await asyncio.sleep(0.02)

@@ -1,4 +1,6 @@
-"""A conversation of forty turns, killed at random moments, ends as one does that nobody disturbed."""
+"""A conversation of forty turns, killed at random moments, ends as one does that nobody
+disturbed.
+"""
 
 import json
 import random
@@ -24,7 +26,10 @@ def finished(nursery, path, paid):
     assert (code, lines[-1]) == (0, "rest"), lines
     code, lines = nursery.run("told", path=str(path))
     assert (code, lines[-1]) == (0, "told"), lines
-    return {key: json.loads((path.parent / f"{path.name}.{key}.json").read_text()) for key in ("chat", "fork")}
+    return {
+        key: json.loads((path.parent / f"{path.name}.{key}.json").read_text())
+        for key in ("chat", "fork")
+    }
 
 
 def payments(paid):
@@ -32,7 +37,9 @@ def payments(paid):
 
 
 def killed(nursery, path, paid, dice):
-    """Kill a process a few moments after it has begun to speak; returns whether it had more to say."""
+    """Kill a process a few moments after it has begun to speak; returns whether it had more to
+    say.
+    """
     child = nursery.start("converse", path=str(path), paid=str(paid))
     ready, _, _ = select.select([child.output], [], [], 60)
     assert ready, "it never came up"
@@ -47,8 +54,11 @@ def killed(nursery, path, paid, dice):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1])
-def test_a_conversation_that_is_killed_again_and_again_ends_as_an_undisturbed_one(nursery, tmp_path, seed):
-    """The same words under the same ids, the same frames, receipts and ledger; nobody is paid under two keys.
+def test_a_conversation_that_is_killed_again_and_again_ends_as_an_undisturbed_one(
+    nursery, tmp_path, seed
+):
+    """The same words under the same ids, the same frames, receipts and ledger; nobody is paid under
+    two keys.
 
     Row 12 and 17: what was recorded is not done again, and every turn has one receipt.
     """
@@ -62,4 +72,6 @@ def test_a_conversation_that_is_killed_again_and_again_ends_as_an_undisturbed_on
     assert sum(turn[2] == "Answered" for turn in calm["chat"]["turns"]) == 40
     assert rough == calm
     once = {tuple(payment) for payment in payments(paid)}
-    assert sorted(number for _, number in once) == sorted(number for _, number in payments(tmp_path / "calm.paid"))
+    assert sorted(number for _, number in once) == sorted(
+        number for _, number in payments(tmp_path / "calm.paid")
+    )

@@ -1,8 +1,10 @@
-"""A caller may be cancelled at any await: what its call has begun completes, and the same call again does no harm.
+"""A caller may be cancelled at any await: what its call has begun completes, and the same call
+again does no harm.
 
-Each verb of `callers.py` is called by callers that leave: at each suspension of the verb, and after each number of
-turns of the event loop. Between two turns of the loop each verb of the store is either not begun, or landed and not yet
-acknowledged (`SlowStore`). Time stands still, so that what a caller failed to request is not found by a later look.
+Each verb of `callers.py` is called by callers that leave: at each suspension of the verb, and after
+each number of turns of the event loop. Between two turns of the loop each verb of the store is
+either not begun, or landed and not yet acknowledged (`SlowStore`). Time stands still, so that what
+a caller failed to request is not found by a later look.
 """
 
 import asyncio
@@ -33,7 +35,9 @@ PATIENCE = 60  # seconds; only a caller that waits for ever takes so long
 
 
 @asynccontextmanager
-async def opened(url: str, around: Any = SlowStore) -> AsyncIterator[tuple[Runtime, Any, ManualClock]]:
+async def opened(
+    url: str, around: Any = SlowStore
+) -> AsyncIterator[tuple[Runtime, Any, ManualClock]]:
     store, clock = store_at(url), ManualClock()
     async with Runtime(around(store), clock=clock, llm=model, tell=[Desk()]) as runtime:
         yield runtime, store, clock
@@ -97,7 +101,9 @@ async def everywhere(kind: type[Case], url: str, folder: Path, turns: int = 1) -
 
 
 async def at_every_place(left: Callable[[When, int], Awaitable[bool]], turns: int = 1) -> None:
-    """Cancel a caller at each suspension, and after each so many turns of the event loop, until it is too late."""
+    """Cancel a caller at each suspension, and after each so many turns of the event loop, until it
+    is too late.
+    """
     whens: tuple[tuple[When, int, int], ...] = (("await", 1, 1), ("turn", 0, turns))
     for when, first, step in whens:
         for at in itertools.count(first, step):
@@ -137,7 +143,9 @@ async def keep() -> str:
 
 @asynccontextmanager
 async def furnished(url: str, around: Any = SlowStore) -> AsyncIterator[tuple[Runtime, str, str]]:
-    """A runtime with something of everything to look at: a session that waits, and a conversation."""
+    """A runtime with something of everything to look at: a session that waits, and a
+    conversation.
+    """
     async with opened(url, around) as (runtime, _, _):
         session = (await runtime.start(shown(), key="shown")).session_id
         await runtime.schedule("hourly", "0 * * * *", shown)
@@ -216,9 +224,15 @@ async def first_attachment(runtime: Runtime, id: str) -> bytes:
 @pytest.mark.parametrize("where", ["memory", "sqlite"])
 async def test_who_only_looks_leaves_everything_as_it_was(where: str, tmp_path: Path) -> None:
     """The next one sees the same, also through the same handle."""
-    async with furnished("memory://" if where == "memory" else f"sqlite:///{tmp_path}/app.db") as (runtime, id, talk):
+    async with furnished("memory://" if where == "memory" else f"sqlite:///{tmp_path}/app.db") as (
+        runtime,
+        id,
+        talk,
+    ):
 
-        async def left(name: str, handle: Any, verb: Callable[..., Any], when: When, at: int) -> bool:
+        async def left(
+            name: str, handle: Any, verb: Callable[..., Any], when: When, at: int
+        ) -> bool:
             talk = handle()
             came = await leave(verb(*talk), when, at)
             assert came != "stayed", name
@@ -230,7 +244,9 @@ async def test_who_only_looks_leaves_everything_as_it_was(where: str, tmp_path: 
             await at_every_place(partial(left, name, lambda: (runtime, id), look))
         for name, read in READS.items():
             seen = repr(await read(AgentSession(runtime, bot, talk)))
-            await at_every_place(partial(left, name, lambda: (AgentSession(runtime, bot, talk),), read))
+            await at_every_place(
+                partial(left, name, lambda: (AgentSession(runtime, bot, talk),), read)
+            )
         assert not runtime._sessions._watchers
 
 
@@ -289,7 +305,9 @@ def test_the_table_names_every_verb() -> None:
     named = {kind.verb_of.partition(" ")[0] for kind in cases()}
     named |= {"Runtime.check", "Runtime.close"}
     named |= {f"Runtime.{name}" for name in LOOKS} | {f"AgentSession.{name}" for name in READS}
-    assert named == {f"{owner.__name__}.{name}" for owner in (Runtime, AgentSession) for name in verbs(owner)}
+    assert named == {
+        f"{owner.__name__}.{name}" for owner in (Runtime, AgentSession) for name in verbs(owner)
+    }
 
 
 def verbs(owner: type) -> list[str]:

@@ -1,4 +1,6 @@
-"""Copies of a database file: one that was made without its write-ahead log is told apart from all others."""
+"""Copies of a database file: one that was made without its write-ahead log is told apart from all
+others.
+"""
 
 import os
 import sqlite3
@@ -26,7 +28,9 @@ def path(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def in_use(path: Path):
-    """A database with a session, of which the process that has it open has moved nothing into the file yet."""
+    """A database with a session, of which the process that has it open has moved nothing into the
+    file yet.
+    """
     async with Runtime(SQLiteStore(path), recover=False) as runtime:
         await runtime.start(ladder(rungs=2))
         assert path.with_name("app.db-wal").stat().st_size > 0
@@ -46,7 +50,9 @@ async def verified(path: Path) -> tuple[list[Problem], int]:
 
 
 async def test_a_copy_without_its_log_is_warned_of(path: Path, tmp_path: Path) -> None:
-    """Steps that were only in the log are missing: `verify` says so, each time, and what to do instead."""
+    """Steps that were only in the log are missing: `verify` says so, each time, and what to do
+    instead.
+    """
     target = tmp_path / "copy.db"
     async with in_use(path):
         cp(path, target, logged=False)
@@ -59,7 +65,9 @@ async def test_a_copy_without_its_log_is_warned_of(path: Path, tmp_path: Path) -
 
 
 async def test_the_warning_stays_while_the_copy_is_in_use(path: Path, tmp_path: Path) -> None:
-    """Whoever verifies later, when the copy has a log of its own, is told what the first one found."""
+    """Whoever verifies later, when the copy has a log of its own, is told what the first one
+    found.
+    """
     target = tmp_path / "copy.db"
     async with in_use(path):
         cp(path, target, logged=False)
@@ -124,7 +132,9 @@ async def test_a_migration_forgets_no_warning(path: Path, tmp_path: Path) -> Non
 
 
 async def test_a_new_file_alone_has_the_tables(path: Path, tmp_path: Path) -> None:
-    """A copy without the log is a database of ours, though an empty one: it is not made anew without a word."""
+    """A copy without the log is a database of ours, though an empty one: it is not made anew
+    without a word.
+    """
     async with in_use(path):
         cp(path, tmp_path / "copy.db", logged=False)
 
@@ -133,7 +143,9 @@ async def test_a_new_file_alone_has_the_tables(path: Path, tmp_path: Path) -> No
         assert connection.execute("SELECT alone FROM file").fetchall() == [(0,)]
 
 
-async def test_a_database_without_an_identity_is_made_to_be_copied(path: Path, tmp_path: Path) -> None:
+async def test_a_database_without_an_identity_is_made_to_be_copied(
+    path: Path, tmp_path: Path
+) -> None:
     """Such as those that our tests keep."""
     async with in_use(path):
         pass

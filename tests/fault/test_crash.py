@@ -1,9 +1,12 @@
-"""A process that dies before or after any commit loses nothing that was acknowledged and repeats nothing.
+"""A process that dies before or after any commit loses nothing that was acknowledged and repeats
+nothing.
 
-The story in `story.py` is told once undisturbed. Then, for each of its commits, by a process that dies before that
-commit lands, and by one that dies after it; another process goes on. The end is compared record by record.
+The story in `story.py` is told once undisturbed. Then, for each of its commits, by a process that
+dies before that commit lands, and by one that dies after it; another process goes on. The end is
+compared record by record.
 
-Between one commit and the next nothing is written: `make test` has one side of each in turn, `make soak` the other.
+Between one commit and the next nothing is written: `make test` has one side of each in turn, `make
+soak` the other.
 """
 
 import copy
@@ -33,18 +36,29 @@ class Undisturbed:
         self.records = story.records(path)
         self.commits = [json.loads(line) for line in lines]
         self.effects = Path(f"{path}.done").read_text().splitlines()
-        [never] = [row[0] for row in self.records["plan"][2] for query in row[2] if query.get("rerun") == "never"]
+        [never] = [
+            row[0]
+            for row in self.records["plan"][2]
+            for query in row[2]
+            if query.get("rerun") == "never"
+        ]
         [self.never] = [query["q"] for query in self.records["plan"][2][never][2]]
 
     def window(self) -> set[tuple[int, str]]:
         """The crash points between the mark of the call that is never repeated and its outcome."""
         [begun] = [number for number, marks, _, _ in self.commits if self.never in marks]
-        [over] = [number for number, _, closed, _ in self.commits if begun < number and self.never in closed][:1]
+        [over] = [
+            number
+            for number, _, closed, _ in self.commits
+            if begun < number and self.never in closed
+        ][:1]
         inside = {(begun, "after"), (over, "before")}
         return inside | {(n, when) for n in range(begun + 1, over) for when in ("before", "after")}
 
     def expected(self, *, unknown: bool) -> dict[str, list]:
-        """The records as they should be; with `unknown`, nobody learned what became of that one call."""
+        """The records as they should be; with `unknown`, nobody learned what became of that one
+        call.
+        """
         records = copy.deepcopy(self.records)
         if unknown:
             journal = records["plan"][2]
@@ -52,7 +66,10 @@ class Undisturbed:
                 for answer in row[1]:
                     if answer["q"] == self.never:
                         del answer["value"]
-                        answer["error"] = {"code": "outcome_unknown", "message": "tests.fault.story:done"}
+                        answer["error"] = {
+                            "code": "outcome_unknown",
+                            "message": "tests.fault.story:done",
+                        }
             journal[-1][3]["outcome"]["value"]["never"] = "unknown"
         return records
 
@@ -64,9 +81,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbe
 
 
 def test_the_story_has_what_it_should(undisturbed: Undisturbed) -> None:
-    """The story makes at least 60 commits, ends every session but one branch, and does each effect once."""
+    """The story makes at least 60 commits, ends every session but one branch, and does each effect
+    once.
+    """
     assert len(undisturbed.commits) >= 60
-    states = {name: rows[1][0] for name, rows in undisturbed.records.items() if name not in story.TABLES}
+    states = {
+        name: rows[1][0] for name, rows in undisturbed.records.items() if name not in story.TABLES
+    }
     assert states == {
         "tally-0": "completed",
         "tally-1": "completed",
@@ -95,7 +116,9 @@ def test_telling_it_again_changes_nothing(undisturbed: Undisturbed, tmp_path: Pa
 async def test_a_crash_before_and_after_every_commit(
     undisturbed: Undisturbed, tmp_path: Path, first: str, part: int
 ) -> None:
-    """Whichever commit a process dies at, the next one ends with the same records as if nobody had died."""
+    """Whichever commit a process dies at, the next one ends with the same records as if nobody had
+    died.
+    """
     window = undisturbed.window()
     sides = ("before", "after") if first == "before" else ("after", "before")
     points = [(n, sides[place % 2]) for place, (n, *_) in enumerate(undisturbed.commits)]
@@ -105,7 +128,9 @@ async def test_a_crash_before_and_after_every_commit(
         await survives(undisturbed, folder / "story.db", n, when, unknown=(n, when) in window)
 
 
-async def survives(undisturbed: Undisturbed, path: Path, n: int, when: str, *, unknown: bool) -> None:
+async def survives(
+    undisturbed: Undisturbed, path: Path, n: int, when: str, *, unknown: bool
+) -> None:
     point = f"{when} commit {n}"
     assert undisturbed.nursery.run("play", path=str(path), at=n, when=when)[0] == CRASHED, point
     assert undisturbed.nursery.run("play", path=str(path))[0] == 0, point
@@ -121,8 +146,12 @@ async def survives(undisturbed: Undisturbed, path: Path, n: int, when: str, *, u
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)], ids=["some", "all"])
-async def test_a_second_crash_in_the_recovery(undisturbed: Undisturbed, tmp_path: Path, every: int) -> None:
-    """A process that dies at its first or second commit after another's death leaves the same records too."""
+async def test_a_second_crash_in_the_recovery(
+    undisturbed: Undisturbed, tmp_path: Path, every: int
+) -> None:
+    """A process that dies at its first or second commit after another's death leaves the same
+    records too.
+    """
     marked = [number for number, marks, _, _ in undisturbed.commits if marks]
     window = undisturbed.window()
     deaths = list(itertools.product(marked, ((1, "before"), (1, "after"), (2, "before"))))
@@ -133,7 +162,11 @@ async def test_a_second_crash_in_the_recovery(undisturbed: Undisturbed, tmp_path
         assert play("play", path=str(path), at=n, when="after")[0] == CRASHED
         assert play("play", path=str(path), at=again, when=when)[0] == CRASHED
         assert play("play", path=str(path))[0] == 0
-        assert story.records(path) == undisturbed.expected(unknown=(n, "after") in window), (n, again, when)
+        assert story.records(path) == undisturbed.expected(unknown=(n, "after") in window), (
+            n,
+            again,
+            when,
+        )
 
 
 def test_a_call_that_kills_its_process(undisturbed: Undisturbed, tmp_path: Path) -> None:

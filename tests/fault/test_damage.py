@@ -23,16 +23,26 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_the_furnished_database_is_sound(furnished: Path) -> None:
-    """What is damaged below is whole before: sessions in every state, a fork, children, letters, values."""
+    """What is damaged below is whole before: sessions in every state, a fork, children, letters,
+    values.
+    """
     found = await house.contents(furnished)
-    states = {str(entry[1].state) for entry in found.values() if isinstance(entry, tuple) and len(entry) == 3}
+    states = {
+        str(entry[1].state)
+        for entry in found.values()
+        if isinstance(entry, tuple) and len(entry) == 3
+    }
     assert states == {"running", "paused", "completed", "failed", "cancelled"}
     assert await house.verdict(furnished) == ""
 
 
-@pytest.mark.parametrize(("flips", "aimed"), [(500, True), (150, False)], ids=["written", "anywhere"])
+@pytest.mark.parametrize(
+    ("flips", "aimed"), [(500, True), (150, False)], ids=["written", "anywhere"]
+)
 def test_bit_flips(furnished: Path, tmp_path: Path, flips: int, aimed: bool) -> None:
-    """Each of 500 flipped bits is found by `verify`, or everything reads as before; Python survives them all."""
+    """Each of 500 flipped bits is found by `verify`, or everything reads as before; Python survives
+    them all.
+    """
     seed = random.randrange(2**32)
     with Nursery("tests.fault.house") as nursery:
         code, lines = nursery.run(
@@ -41,6 +51,32 @@ def test_bit_flips(furnished: Path, tmp_path: Path, flips: int, aimed: bool) -> 
     assert code == 0, (seed, lines[-1:])
     assert [line for line in lines if not line.startswith(("found", "harmless"))] == [], seed
     assert len(lines) == flips
+
+
+async def test_a_damaged_entry_of_a_partial_index_is_found(furnished: Path, tmp_path: Path) -> None:
+    """SQLite's own check does not read the headers of index entries; `verify` does."""
+    whole = furnished.read_bytes()
+    with closing(sqlite3.connect(furnished)) as connection:
+        indexes = connection.execute(
+            "SELECT name, rootpage FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'"
+        ).fetchall()
+        [[size]] = connection.execute("PRAGMA page_size")
+    unseen = []
+    for name, page in indexes:
+        start = (page - 1) * size
+        entries = int.from_bytes(whole[start + 3 : start + 5])
+        for entry in range(entries):
+            cell = start + 8 + 2 * entry
+            header = start + int.from_bytes(whole[cell : cell + 2]) + 1
+            for bit in range(8):
+                broken = bytearray(whole)
+                broken[header] ^= 1 << bit
+                path = tmp_path / "broken.db"
+                path.write_bytes(broken)
+                if not await house.verdict(path):
+                    unseen.append((name, entry, bit))
+    assert {"head_mail", "head_parked"} <= {name for name, _ in indexes}
+    assert unseen == []
 
 
 def test_truncation(furnished: Path, tmp_path: Path) -> None:
@@ -52,7 +88,18 @@ def test_truncation(furnished: Path, tmp_path: Path) -> None:
     assert len(lines) > 60
 
 
-TABLES = ("session", "head_1", "journal", "notice", "effect", "letter", "value", "lease", "item", "duty")
+TABLES = (
+    "session",
+    "head_1",
+    "journal",
+    "notice",
+    "effect",
+    "letter",
+    "value",
+    "lease",
+    "item",
+    "duty",
+)
 #: Which row of a table is the last one, where it has no number of its own.
 LAST = {"item": "seq = (SELECT max(seq) FROM item)", "duty": "id = (SELECT max(id) FROM duty)"}
 
@@ -66,13 +113,18 @@ async def test_a_changed_value_is_found(furnished: Path, tmp_path: Path) -> None
     assert await house.verdict(marked) == ""
     with closing(sqlite3.connect(furnished)) as connection:
         columns = [
-            (table, column[1]) for table in TABLES for column in connection.execute(f"PRAGMA table_info({table})")
+            (table, column[1])
+            for table in TABLES
+            for column in connection.execute(f"PRAGMA table_info({table})")
         ]
     for table, column in columns:
         path = tmp_path / "changed.db"
         shutil.copy(marked, path)
         with closing(sqlite3.connect(path)) as connection:
-            change = f"CASE WHEN typeof({column}) = 'text' THEN {column} || '!' ELSE coalesce({column}, 0) + 1 END"
+            change = (
+                f"CASE WHEN typeof({column}) = 'text' THEN {column} || '!' ELSE"
+                f" coalesce({column}, 0) + 1 END"
+            )
             last = LAST.get(table, f"rowid = (SELECT max(rowid) FROM {table})")
             connection.execute(f"UPDATE {table} SET {column} = {change} WHERE {last}")
             connection.commit()
@@ -88,13 +140,17 @@ async def test_a_missing_row_is_found(furnished: Path, tmp_path: Path) -> None:
         path = tmp_path / "missing.db"
         shutil.copy(furnished, path)
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"DELETE FROM {table} WHERE rowid = (SELECT min(rowid) FROM {table})")
+            connection.execute(
+                f"DELETE FROM {table} WHERE rowid = (SELECT min(rowid) FROM {table})"
+            )
             connection.commit()
         assert await house.verdict(path), table
 
 
 async def test_damage_is_told_to_whoever_reads(furnished: Path, tmp_path: Path) -> None:
-    """A session whose journal is damaged is refused as `store_damaged`; its neighbours can be read."""
+    """A session whose journal is damaged is refused as `store_damaged`; its neighbours can be
+    read.
+    """
     path = tmp_path / "damaged.db"
     shutil.copy(furnished, path)
     with closing(sqlite3.connect(path)) as connection:
@@ -118,9 +174,13 @@ async def thrice(ctx: everhold.Context) -> list[object]:
     return [await ctx.llm("one"), await ctx.llm("two"), await ctx.receive("three")]
 
 
-@pytest.mark.parametrize("gone", ["1", "n = 0", "n = 1", "n = 2"], ids=["all", "first", "middle", "last"])
+@pytest.mark.parametrize(
+    "gone", ["1", "n = 0", "n = 1", "n = 2"], ids=["all", "first", "middle", "last"]
+)
 async def test_a_session_with_a_gap_does_not_begin_again(tmp_path: Path, gone: str) -> None:
-    """A page lost from the journal or its index leaves whole rows out: nobody is asked twice, nothing is written."""
+    """A page lost from the journal or its index leaves whole rows out: nobody is asked twice,
+    nothing is written.
+    """
     path = tmp_path / "gap.db"
     async with everhold.open(path) as runtime:
         session_id = (await runtime.start(thrice())).session_id

@@ -1,4 +1,6 @@
-"""A disk that is full refuses by name, keeps what it acknowledged, and works again when there is space."""
+"""A disk that is full refuses by name, keeps what it acknowledged, and works again when there is
+space.
+"""
 
 import contextlib
 import os
@@ -19,7 +21,15 @@ LONG = "x" * 20_000
 
 
 def mounted(folder: Path, size: str, *options: str) -> bool:
-    command = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", "mode=700", *options]), "tmpfs", str(folder)]
+    command = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        ",".join([f"size={size}", "mode=700", *options]),
+        "tmpfs",
+        str(folder),
+    ]
     try:
         return subprocess.run(command, capture_output=True).returncode == 0
     except FileNotFoundError:
@@ -27,12 +37,20 @@ def mounted(folder: Path, size: str, *options: str) -> bool:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[tuple[Path, Callable[[Runtime], None], Callable[[Runtime], None]]]:
-    """A place of 1 MB: a file system of its own where we may mount one, else a file that may not grow."""
+def small(
+    tmp_path: Path,
+) -> Iterator[tuple[Path, Callable[[Runtime], None], Callable[[Runtime], None]]]:
+    """A place of 1 MB: a file system of its own where we may mount one, else a file that may not
+    grow.
+    """
     folder = tmp_path / "small"
     folder.mkdir()
     if mounted(folder, "1m"):
-        yield folder, lambda runtime: None, lambda runtime: mounted(folder, "50m", "remount") or pytest.fail("remount")
+        yield (
+            folder,
+            lambda runtime: None,
+            lambda runtime: mounted(folder, "50m", "remount") or pytest.fail("remount"),
+        )
         subprocess.run(["umount", "-l", str(folder)], check=True)
     else:
         yield folder, lambda runtime: pages(runtime, 100), lambda runtime: pages(runtime, 100_000)
@@ -54,15 +72,26 @@ async def filled(runtime: Runtime, session_id: str) -> tuple[int, everhold.Everh
 
 async def climbed(runtime: Runtime, session_id: str) -> list[str]:
     record = await runtime.store.load(session_id)
-    return [answer.value.split(" ")[0] for delivery in record.deliveries for answer in delivery.answers if answer.value]
+    return [
+        answer.value.split(" ")[0]
+        for delivery in record.deliveries
+        for answer in delivery.answers
+        if answer.value
+    ]
 
 
 @pytest.mark.parametrize("fill", ["the place", "the file"])
 async def test_a_full_disk(small: tuple, tmp_path: Path, fill: str) -> None:
-    """The answer that does not fit is refused as `store_full`; all before it are kept, and it lands later."""
+    """The answer that does not fit is refused as `store_full`; all before it are kept, and it lands
+    later.
+    """
     folder, shrink, grow = small
     if fill == "the file":
-        folder, shrink, grow = tmp_path, lambda runtime: pages(runtime, 100), lambda runtime: pages(runtime, 100_000)
+        folder, shrink, grow = (
+            tmp_path,
+            lambda runtime: pages(runtime, 100),
+            lambda runtime: pages(runtime, 100_000),
+        )
     path = folder / "full.db"
     async with Runtime(SQLiteStore(path)) as runtime:
         shrink(runtime)
@@ -88,7 +117,9 @@ async def plain(ctx: everhold.Context, rungs: int) -> None:
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    """A limit on the size of files is refused by name too, and a process without the limit goes on."""
+    """A limit on the size of files is refused by name too, and a process without the limit goes
+    on.
+    """
     path = tmp_path / "limited.db"
     with Nursery("tests.fault.test_disk") as nursery:
         code, lines = nursery.run("limited", path=str(path), size=400_000)
@@ -121,7 +152,9 @@ async def unlimited(path: str, kept: int) -> None:
 
 
 async def test_a_new_file_on_a_full_disk(small: tuple, tmp_path: Path) -> None:
-    """Opening a new database where there is no space is a refusal of ours, and leaves nothing half made."""
+    """Opening a new database where there is no space is a refusal of ours, and leaves nothing half
+    made.
+    """
     folder, _, _ = small
     if not os.path.ismount(folder):
         pytest.skip("needs a file system of its own")

@@ -128,7 +128,9 @@ async def test_no_right_to_write(tmp_path: Path, what: str) -> None:
 
 
 async def test_a_newer_database(path: Path) -> None:
-    """A file of a later format is refused, names both formats, says what to do, and is left alone."""
+    """A file of a later format is refused, names both formats, says what to do, and is left
+    alone.
+    """
     await house.furnish(path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 7")
@@ -139,7 +141,9 @@ async def test_a_newer_database(path: Path) -> None:
 
 
 async def test_a_database_upgraded_under_an_open_process(path: Path) -> None:
-    """A process that has the file open while another upgrades it is told so, whether it reads or writes."""
+    """A process that has the file open while another upgrades it is told so, whether it reads or
+    writes.
+    """
     async with Runtime(SQLiteStore(path), recover=False) as runtime:
         status = await runtime.start(ladder(rungs=3))
         migrated(path, [*migrations(), SECOND])
@@ -161,7 +165,9 @@ def migrated(path: Path, steps: list[str]) -> None:
 
 
 async def test_a_migration_makes_a_copy_first_and_goes_forward(path: Path) -> None:
-    """A migration leaves a copy of the old format beside the file, runs once, and is never undone."""
+    """A migration leaves a copy of the old format beside the file, runs once, and is never
+    undone.
+    """
     await house.furnish(path)
     before = await house.contents(path)
     steps = [*migrations(), SECOND]
@@ -209,7 +215,9 @@ async def test_a_crash_in_the_middle_of_a_migration(path: Path) -> None:
 
 
 async def test_a_copy_that_comes_after_the_migration_is_not_kept(tmp_path: Path) -> None:
-    """Who was slower than another process does not put the new format in the place of the old one."""
+    """Who was slower than another process does not put the new format in the place of the old
+    one.
+    """
     path = tmp_path / "house.db"
     await house.furnish(path)
     with closing(sqlite3.connect(path)) as connection:
@@ -235,7 +243,9 @@ async def test_processes_migrate_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 async def test_a_database_that_is_gone_while_it_is_open(tmp_path: Path, how: str) -> None:
-    """Nobody's answer is taken into a file that nobody will ever read; put back, everything goes on."""
+    """Nobody's answer is taken into a file that nobody will ever read; put back, everything goes
+    on.
+    """
 
     @everhold.program
     async def asks(ctx: everhold.Context) -> bool:
@@ -267,7 +277,10 @@ class Gone:
         """More commits than one in a turn of the loop: they share a transaction."""
         light = msgspec.structs.replace(self.step(), light=True)
         refused = await asyncio.gather(
-            *(self.store.commit(one, fence) for one, fence in ((light, 1), (start("s-8"), 0), (start("s-9"), 0))),
+            *(
+                self.store.commit(one, fence)
+                for one, fence in ((light, 1), (start("s-8"), 0), (start("s-9"), 0))
+            ),
             return_exceptions=True,
         )
         assert {type(one) for one in refused} == {StoreUnavailable}
@@ -276,12 +289,18 @@ class Gone:
     def writes(self) -> dict[str, Callable[[], Awaitable[object]]]:
         store, owner = self.store, Owner("w-1", "1")
         return {
-            "light commit": lambda: store.commit(msgspec.structs.replace(self.step(), light=True), 1),
+            "light commit": lambda: store.commit(
+                msgspec.structs.replace(self.step(), light=True), 1
+            ),
             "commit": lambda: store.commit(self.step(), 1),
-            "durable commit": lambda: store.commit(msgspec.structs.replace(self.step(), durable=True), 1),
+            "durable commit": lambda: store.commit(
+                msgspec.structs.replace(self.step(), durable=True), 1
+            ),
             "birth": lambda: store.commit(start("s-2"), 0),
             "together": self.together,
-            "intake": lambda: store.intake("s-1", lambda intake: intake.enqueue(self.item), named=["k-1"]),
+            "intake": lambda: store.intake(
+                "s-1", lambda intake: intake.enqueue(self.item), named=["k-1"]
+            ),
             "lease": lambda: store.intake("s-1", lambda intake: intake.take(owner, "t-1", 10.0)),
             "undertake": lambda: store.undertake([Duty("n", "d-1", {})]),
             "beat": lambda: store.beat(Worker("w-1", "host", 1)),
@@ -296,8 +315,12 @@ class Gone:
 
 @pytest.mark.parametrize("durability", ["process", "power"])
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-async def test_no_write_is_acknowledged_into_a_file_that_is_gone(path: Path, how: str, durability: str) -> None:
-    """Every verb that writes is refused, and nothing of it is in the file; put back, everything resumes."""
+async def test_no_write_is_acknowledged_into_a_file_that_is_gone(
+    path: Path, how: str, durability: str
+) -> None:
+    """Every verb that writes is refused, and nothing of it is in the file; put back, everything
+    resumes.
+    """
     store, aside = SQLiteStore(path, durability=durability), path.with_name("aside.db")
     await store.open()
     gone = Gone(store, await begin(store, "s-1", ask(0), state=State.PAUSED))
@@ -321,7 +344,9 @@ async def test_no_write_is_acknowledged_into_a_file_that_is_gone(path: Path, how
 async def test_a_file_is_where_it_was_though_the_process_went_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative path means the folder in which the database was opened, whatever the working directory is later."""
+    """A relative path means the folder in which the database was opened, whatever the working
+    directory is later.
+    """
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     async with everhold.open("app.db") as runtime:
@@ -332,7 +357,9 @@ async def test_a_file_is_where_it_was_though_the_process_went_elsewhere(
 
 
 async def test_a_checkpoint_makes_no_new_database(path: Path) -> None:
-    """The thread that moves the write-ahead log leaves a path alone at which the file is no more."""
+    """The thread that moves the write-ahead log leaves a path alone at which the file is no
+    more.
+    """
     store = SQLiteStore(path)
     await store.open()
     store._checkpoints.move()
@@ -351,7 +378,9 @@ async def test_a_checkpoint_makes_no_new_database(path: Path) -> None:
 @pytest.mark.parametrize("verb", ["sessions", "inbox", "status", "start", "answer"])
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "not opened"])
 async def test_a_store_that_is_not_open(path: Path, verb: str, closed: bool) -> None:
-    """Whoever forgets `async with`, or comes too late, is told so; the file is not called damaged."""
+    """Whoever forgets `async with`, or comes too late, is told so; the file is not called
+    damaged.
+    """
     runtime = everhold.open(path)
     if closed:
         async with runtime:
@@ -362,11 +391,17 @@ async def test_a_store_that_is_not_open(path: Path, verb: str, closed: bool) -> 
     assert "async with" in refused.value.hint
 
 
-@pytest.mark.parametrize("wrong", [["s-x"], {"a": 1}, object(), 2**70], ids=["list", "dict", "object", "large"])
+@pytest.mark.parametrize(
+    "wrong", [["s-x"], {"a": 1}, object(), 2**70], ids=["list", "dict", "object", "large"]
+)
 async def test_what_is_asked_for_is_no_text(path: Path, wrong: object) -> None:
     """It is the question that is wrong, not the file."""
     async with everhold.open(path) as runtime:
-        for ask in (lambda: runtime.status(wrong), lambda: runtime.inbox(to=wrong), lambda: runtime.delete(wrong)):
+        for ask in (
+            lambda: runtime.status(wrong),
+            lambda: runtime.inbox(to=wrong),
+            lambda: runtime.delete(wrong),
+        ):
             with pytest.raises(BadValue):
                 await ask()
         for ask in (lambda: runtime.sessions(limit="all"), lambda: runtime.sessions(labels="all")):
@@ -376,10 +411,16 @@ async def test_what_is_asked_for_is_no_text(path: Path, wrong: object) -> None:
 
 
 async def test_a_runtime_that_is_used_from_another_thread(path: Path) -> None:
-    """It is refused there, before it gets into the transactions of its own thread, which goes on."""
+    """It is refused there, before it gets into the transactions of its own thread, which goes
+    on.
+    """
     async with everhold.open(path) as runtime:
         status = await runtime.start(ladder(rungs=2))
-        for verb, given in (("status", [status.session_id]), ("start", [ladder(rungs=1)]), ("sessions", [])):
+        for verb, given in (
+            ("status", [status.session_id]),
+            ("start", [ladder(rungs=1)]),
+            ("sessions", []),
+        ):
             with pytest.raises(StoreUnavailable, match="another thread") as refused:
                 await asyncio.to_thread(asyncio.run, getattr(runtime, verb)(*given))
             assert "open_blocking" in refused.value.hint

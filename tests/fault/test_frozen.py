@@ -47,17 +47,23 @@ def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_the_present_format_is_frozen() -> None:
     """There is a frozen database of every format up to the present one, each under 300 KB."""
-    assert [path.stem for path in FROZEN] == [f"format-{n}" for n in range(1, len(migrations()) + 1)]
+    assert [path.stem for path in FROZEN] == [
+        f"format-{n}" for n in range(1, len(migrations()) + 1)
+    ]
     assert all(path.stat().st_size <= 300_000 for path in FROZEN)
 
 
 async def test_a_frozen_database_is_sound_and_reads_as_it_was_written(frozen: Path) -> None:
-    """Nothing is wrong with it, every session replays, and states, values and letters are what they were."""
+    """Nothing is wrong with it, every session replays, and states, values and letters are what they
+    were.
+    """
     assert await house.verdict(frozen) == ""
     found = await house.contents(frozen)
     sessions = [entry for entry in found.values() if isinstance(entry, tuple) and len(entry) == 3]
     assert {birth.key: str(head.state) for birth, head, _ in sessions if birth.key} == STATES
-    letters = {birth.key: [letter.kind for letter in record.letters] for birth, _, record in sessions}
+    letters = {
+        birth.key: [letter.kind for letter in record.letters] for birth, _, record in sessions
+    }
     assert (letters["tree-0"], letters["tree-1"]) == (["answer"], ["answer", "signal"])
     assert found["words", "oak 5"] == ([{"first": "bark 5"}], 1)
     [[_, _, finished]] = [entry for entry in sessions if entry[0].key == "tree-5"]
@@ -72,7 +78,10 @@ async def test_attachments_of_a_frozen_database_are_read(frozen: Path) -> None:
     await store.open()
     try:
         session_id = await store.find("tree-5")
-        found = [(await store.attachment(session_id, made.id))[1] for made in await store.attachments(session_id)]
+        found = [
+            (await store.attachment(session_id, made.id))[1]
+            for made in await store.attachments(session_id)
+        ]
         assert found == ([] if frozen.stem == "format-1" else [b"a leaf"])
         made = Attachment(sha256(b"new").hexdigest(), 3, "text/plain")
         await store.attach(session_id, made, b"new", house.DAWN)
@@ -90,21 +99,31 @@ async def test_what_waits_in_a_frozen_database_still_waits(frozen: Path) -> None
         session_id = await store.find("tree-2")
         old = frozen.stem in ("format-1", "format-2")
         found = await store.intake(session_id, lambda intake: [*intake.items.values()], whole=True)
-        states = [] if old else [("rain-1", "waiting", 1), ("rain-2", "waiting", 0), ("rain-3", "cancelled", 0)]
+        states = (
+            []
+            if old
+            else [("rain-1", "waiting", 1), ("rain-2", "waiting", 0), ("rain-3", "cancelled", 0)]
+        )
         assert [(item.key, item.state, item.fence) for item in found] == states
         assert await store.duties("weather") == ([] if old else [house.DUTY])
         assert await ready(store, 10) == ([] if old else [session_id])
-        taken = await store.intake(session_id, lambda intake: intake.take(Owner("w-2", "1"), "t-2", 10.0))
+        taken = await store.intake(
+            session_id, lambda intake: intake.take(Owner("w-2", "1"), "t-2", 10.0)
+        )
         assert taken.lease.generation == (1 if old else 2)
         item = Item("i-9", ItemKind.INPUT, {"content": "new"}, "rain-9")
-        assert (await store.intake(session_id, lambda intake: intake.enqueue(item), named=["rain-9"])).new
+        assert (
+            await store.intake(session_id, lambda intake: intake.enqueue(item), named=["rain-9"])
+        ).new
         assert await store.verify() == []
     finally:
         await store.close()
 
 
 async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> None:
-    """Every session in it goes on to its end, timers and kept letters included, and the file stays sound."""
+    """Every session in it goes on to its end, timers and kept letters included, and the file stays
+    sound.
+    """
     clock = ManualClock(house.DAWN + 100)
     async with Runtime(SQLiteStore(frozen), clock=clock) as runtime:
         for _ in range(2000):
@@ -134,7 +153,9 @@ def test_the_views_of_a_frozen_database(frozen: Path) -> None:
             view: connection.execute(f"SELECT count(*) FROM {view}").fetchone()[0]
             for view in ("sessions_v", "queries_v", "answers_v", "usage_v")
         }
-        completed = connection.execute("SELECT result FROM sessions_v WHERE key = 'tree-5'").fetchone()
+        completed = connection.execute(
+            "SELECT result FROM sessions_v WHERE key = 'tree-5'"
+        ).fetchone()
     assert counts["sessions_v"] == counts["usage_v"] == 15
     assert counts["queries_v"] > counts["answers_v"] > 20
     assert "green 5" in completed[0]

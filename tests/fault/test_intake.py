@@ -1,4 +1,6 @@
-"""What goes wrong around an intake: lines break, others hold locks, rows are damaged. Nothing happens twice."""
+"""What goes wrong around an intake: lines break, others hold locks, rows are damaged. Nothing
+happens twice.
+"""
 
 import asyncio
 import sqlite3
@@ -18,7 +20,16 @@ from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.conformance.factories import ask, begin, move, start, step
 from everhold.testing.conformance.harness import everything, in_time, opened, ready, refusals
-from everhold.testing.conformance.intake_lanes import claimed, kept, on, put, said, task, waiting, working
+from everhold.testing.conformance.intake_lanes import (
+    claimed,
+    kept,
+    on,
+    put,
+    said,
+    task,
+    waiting,
+    working,
+)
 from everhold.testing.conformance.lease import ADA, BOB, Clock, lease_of, take, taken
 from tests.fault.wire import Wire
 from tests.postgres import fresh
@@ -34,7 +45,9 @@ ON_POSTGRES = pytest.mark.xdist_group("postgres")
 
 @asynccontextmanager
 async def wired(postgres):
-    """A wire that can be cut, an empty store behind it, and the address of that store without the wire."""
+    """A wire that can be cut, an empty store behind it, and the address of that store without the
+    wire.
+    """
     url = fresh(postgres)
     async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         yield wire, store, url
@@ -100,7 +113,9 @@ async def test_a_line_that_breaks_under_a_claim(postgres, landed):
 @BROKEN
 @pytest.mark.parametrize("other", [False, True], ids=["own", "to another"])
 async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, other):
-    """QW21: The step and what it ends have happened once; the act is not repeated on what it has done."""
+    """QW21: The step and what it ends have happened once; the act is not repeated on what it has
+    done.
+    """
     async with wired(postgres) as (wire, store, _):
         record = await begin(store, "s-1", ask(0))
         await begin(store, "s-2")
@@ -113,7 +128,13 @@ async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, oth
             intake.enqueue(said("i-2"))
             intake.release(fence)
 
-        change = step(record, answers={0: "a"}, letters=letters, writes=[Write("n", "k", [1], 0)], intake=settle)
+        change = step(
+            record,
+            answers={0: "a"},
+            letters=letters,
+            writes=[Write("n", "k", [1], 0)],
+            intake=settle,
+        )
         await in_time(store.commit(change, 1))
 
         assert wire.lost.is_set()
@@ -132,12 +153,16 @@ async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, oth
 @ON_POSTGRES
 @BROKEN
 async def test_somebody_else_goes_on_before_the_outcome_is_known(postgres, landed):
-    """What had landed is acknowledged although others went on from there; what had not is overtaken, all of it."""
+    """What had landed is acknowledged although others went on from there; what had not is
+    overtaken, all of it.
+    """
     async with wired(postgres) as (wire, store, url):
         record = await begin(store, "s-1", ask(0))
         _, claim = await letting_in(store)
         wire.lose(b"needle", landed=landed)
-        change = step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim, "needle"))
+        change = step(
+            record, answers={0: "a"}, intake=lambda intake: intake.complete(claim, "needle")
+        )
         committing = asyncio.ensure_future(store.commit(change, 1))
         async with wire.away(), opened(PostgresStore(url)) as other:
             seen = await other.load("s-1")
@@ -190,7 +215,9 @@ async def test_a_line_that_breaks_under_a_duty(postgres, landed, body):
 
 
 async def test_a_look_waits_for_nobody_at_a_file(tmp_path):
-    """QW25: While another process writes, whoever only looks, or finds nothing to claim, is told at once."""
+    """QW25: While another process writes, whoever only looks, or finds nothing to claim, is told at
+    once.
+    """
     async with opened(SQLiteStore(tmp_path / "e.db", patience=0.2)) as store:
         _, fence = await working(store, task("i-1", available_at=9e9))
         with closing(sqlite3.connect(tmp_path / "e.db", isolation_level=None)) as stranger:
@@ -204,13 +231,17 @@ async def test_a_look_waits_for_nobody_at_a_file(tmp_path):
 
 @ON_POSTGRES
 async def test_a_look_waits_for_nobody_at_a_server(postgres):
-    """QW25: While somebody holds the session's rows, whoever only looks, or finds nothing to claim, is told at once."""
+    """QW25: While somebody holds the session's rows, whoever only looks, or finds nothing to claim,
+    is told at once.
+    """
     async with opened(PostgresStore(fresh(postgres))) as store:
         _, fence = await working(store, task("i-1", available_at=9e9))
         with psycopg.connect(postgres.url) as stranger:
             for table in ("head_1", "lease", "item"):
                 stranger.execute(f"SELECT 1 FROM everhold.{table} FOR UPDATE")
-            found = await asyncio.wait_for(on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30)
+            found = await asyncio.wait_for(
+                on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30
+            )
 
             assert found == (None, None)
             assert await ready(store, 10) == []
@@ -223,13 +254,17 @@ async def test_a_look_waits_for_nobody_at_a_server(postgres):
 
 @ON_POSTGRES
 async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
-    """LE15: A renewal that waits for a takeover finds that the lease is another's, and renews nothing."""
+    """LE15: A renewal that waits for a takeover finds that the lease is another's, and renews
+    nothing.
+    """
     async with opened(PostgresStore(fresh(postgres))) as store:
         clock = Clock(store)
         record = await begin(store)
         await taken(store)
         with psycopg.connect(postgres.url) as stranger:
-            stranger.execute("SELECT 1 FROM everhold.lease WHERE session = %s FOR UPDATE", (record.head.ref,))
+            stranger.execute(
+                "SELECT 1 FROM everhold.lease WHERE session = %s FOR UPDATE", (record.head.ref,)
+            )
             renewing = asyncio.ensure_future(store.keep(ADA, 10.0))
             await asyncio.sleep(0.05)
             stranger.execute("UPDATE everhold.lease SET owner = 'bob', generation = 2")
@@ -240,7 +275,9 @@ async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
 
 # ---- what survives power loss
 
-LEVELS = pytest.mark.parametrize(("level", "moved", "sent"), [("process", 0, 0), ("mixed", 0, 1), ("power", 1, 1)])
+LEVELS = pytest.mark.parametrize(
+    ("level", "moved", "sent"), [("process", 0, 0), ("mixed", 0, 1), ("power", 1, 1)]
+)
 ACTS = (
     lambda store: put(store, said("i-1")),
     lambda store: taken(store, ttl=1e6),
@@ -252,7 +289,9 @@ ACTS = (
 
 @LEVELS
 async def test_each_level_syncs_a_file_as_it_says(tmp_path, level, moved, sent):
-    """What comes in and what has ended is synced at "mixed"; a lease or a claim that moves is not."""
+    """What comes in and what has ended is synced at "mixed"; a lease or a claim that moves is
+    not.
+    """
     store = SQLiteStore(tmp_path / "e.db", durability=level)
     async with opened(store):
         await begin(store)
@@ -274,13 +313,20 @@ async def test_each_level_syncs_a_file_as_it_says(tmp_path, level, moved, sent):
 @ON_POSTGRES
 @LEVELS
 async def test_each_level_waits_for_the_server_as_it_says(postgres, level, moved, sent):
-    """What comes in and what has ended waits for the disk at "mixed"; a lease or a claim that moves never does."""
+    """What comes in and what has ended waits for the disk at "mixed"; a lease or a claim that moves
+    never does.
+    """
     url = fresh(postgres, "strengths")
     seen = "INSERT INTO public.strengths (strength) VALUES (current_setting('synchronous_commit'))"
-    trigger = "AFTER INSERT OR UPDATE ON strengths.{0} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION"
+    trigger = (
+        "AFTER INSERT OR UPDATE ON strengths.{0} DEFERRABLE INITIALLY DEFERRED FOR EACH"
+        " ROW EXECUTE FUNCTION"
+    )
     postgres.run(
-        "CREATE TABLE IF NOT EXISTS public.strengths (n serial, strength text); TRUNCATE public.strengths;"
-        f"CREATE OR REPLACE FUNCTION public.strong() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {seen};"
+        "CREATE TABLE IF NOT EXISTS public.strengths (n serial, strength text); TRUNCATE"
+        " public.strengths;"
+        "CREATE OR REPLACE FUNCTION public.strong() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN {seen};"
         " RETURN NEW; END $$;"
         + "".join(
             f"DROP TRIGGER IF EXISTS see ON strengths.{table};"
@@ -293,9 +339,12 @@ async def test_each_level_waits_for_the_server_as_it_says(postgres, level, moved
         for act in ACTS:
             await act(store)
 
-    found = [strength for (strength,) in postgres.run("SELECT strength FROM public.strengths ORDER BY n")]
+    found = [
+        strength for (strength,) in postgres.run("SELECT strength FROM public.strengths ORDER BY n")
+    ]
     strong = "on" if sent else "off"
-    assert found == [strong, strong, "off", "off", strong, strong]  # the first act is a row of the counter, and an item
+    # the first act is a row of the counter, and an item
+    assert found == [strong, strong, "off", "off", strong, strong]
 
 
 # ---- rows that somebody changed
@@ -322,7 +371,9 @@ async def furnished(store):
 
 async def refuses(store, table):
     with pytest.raises(StoreDamaged):
-        await (store.duties("n") if table == "duty" else on(store, lambda intake: intake.items, "k"))
+        await (
+            store.duties("n") if table == "duty" else on(store, lambda intake: intake.items, "k")
+        )
 
 
 @pytest.mark.parametrize(("table", "change", "code"), CHANGES)

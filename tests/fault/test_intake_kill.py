@@ -1,4 +1,6 @@
-"""Inputs that were accepted come to one end each, whoever is killed while they wait, claim and hand over."""
+"""Inputs that were accepted come to one end each, whoever is killed while they wait, claim and hand
+over.
+"""
 
 import json
 import random
@@ -37,11 +39,14 @@ def ended(child):
 
 
 def disturbed(nursery, address, noted, dice):
-    """Two processes at a time put inputs into one conversation; one of them is killed, again and again."""
+    """Two processes at a time put inputs into one conversation; one of them is killed, again and
+    again.
+    """
     said, landed = [], 0
     children = {who: begun(nursery, address, who, noted) for who in "ab"}
     for _ in range(KILLS):
-        time.sleep(dice.uniform(0.05, 0.25))  # time for a step: three deaths over one call end a session
+        # time for a step: three deaths over one call end a session
+        time.sleep(dice.uniform(0.05, 0.25))
         who = dice.choice("ab")
         children[who].kill()
         lines, code = ended(children[who])
@@ -55,7 +60,9 @@ def disturbed(nursery, address, noted, dice):
 
 
 def accounted(nursery, address, tmp_path, said):
-    """Each input that was acknowledged is in one turn, or was taken back; each command was done once."""
+    """Each input that was acknowledged is in one turn, or was taken back; each command was done
+    once.
+    """
     told = tmp_path / "told.json"
     code, lines = nursery.run("told", path=address, told=str(told))
     assert (code, lines) == (0, ["told"])
@@ -65,7 +72,10 @@ def accounted(nursery, address, tmp_path, said):
     assert kept == {f"{who}-{number}" for who in "ab" for number in range(INPUTS)}
     entered = [name for name in facts["inputs"] if not name.startswith("command:")]
     assert len(entered) == len(set(entered)), "an input was said twice"
-    assert set(entered) | {name for name, state in facts["states"].items() if state == "cancelled"} >= kept
+    assert (
+        set(entered) | {name for name, state in facts["states"].items() if state == "cancelled"}
+        >= kept
+    )
     assert not set(entered) & gone, "what was taken back was said"
     assert set(facts["states"].values()) <= {"completed", "cancelled"}
     commands = [name for name in facts["inputs"] if name.startswith("command:")]
@@ -74,7 +84,9 @@ def accounted(nursery, address, tmp_path, said):
 
 @pytest.mark.timeout(300)
 def test_accepted_inputs_end_once_though_processes_are_killed(nursery, tmp_path):
-    """Two processes, one file, kills at random moments: none is lost, none is said twice, no command is done twice."""
+    """Two processes, one file, kills at random moments: none is lost, none is said twice, no
+    command is done twice.
+    """
     address = f"sqlite:///{tmp_path / 'rough.db'}"
     said, landed = disturbed(nursery, address, str(tmp_path / "noted"), random.Random(7))
     assert landed >= 5, "nearly all kills came too late"

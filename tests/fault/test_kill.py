@@ -32,7 +32,9 @@ class Toll:
         self.in_flight = 0  # kills that came between an answer and its acknowledgement
 
     def hear(self, lines: list[str]) -> None:
-        """Take down one life; nothing that was acknowledged in an earlier one may be asked again."""
+        """Take down one life; nothing that was acknowledged in an earlier one may be asked
+        again.
+        """
         for line in lines:
             word, *facts = line.split(" ")
             if word == "ask":
@@ -51,7 +53,9 @@ class Toll:
 
 
 def killed(child: Child, dice: random.Random, *, early: bool) -> list[str]:
-    """Kill a process: a few milliseconds after its first acknowledgement, or (`early`) after its start."""
+    """Kill a process: a few milliseconds after its first acknowledgement, or (`early`) after its
+    start.
+    """
     lines: list[str] = []
     while not early and not any(line.startswith("ack") for line in lines):
         ready, _, _ = select.select([child.output], [], [], 60)
@@ -72,13 +76,17 @@ async def slaughter(nursery: Nursery, path: Path, seed: int, *, kills: int, rung
     dice, toll = random.Random(seed), Toll()
     for life in range(kills):
         some = dice.sample(range(LADDERS), 10)
-        child = nursery.start("climb", path=str(path), life=life, ladders=some, rungs=rungs, pace=0.001)
+        child = nursery.start(
+            "climb", path=str(path), life=life, ladders=some, rungs=rungs, pace=0.001
+        )
         lines = killed(child, dice, early=life % 12 == 11)
         toll.count(lines)
         toll.hear(lines)
         if life % 20 == 0:
             await sound(path)
-    code, lines = nursery.run("climb", path=str(path), life=kills, ladders=list(range(LADDERS)), rungs=rungs)
+    code, lines = nursery.run(
+        "climb", path=str(path), life=kills, ladders=list(range(LADDERS)), rungs=rungs
+    )
     assert (code, lines[-1]) == (0, "rest")
     toll.hear(lines)
     return toll
@@ -95,19 +103,27 @@ async def sound(path: Path) -> list[Record]:
 
 
 def checked(record: Record, toll: Toll) -> int:
-    """One session that has ended: each question asked once and answered once, with what was acknowledged."""
+    """One session that has ended: each question asked once and answered once, with what was
+    acknowledged.
+    """
     asked = [query.id for delivery in record.deliveries for query in delivery.asked]
     answers = [answer for delivery in record.deliveries for answer in delivery.answers]
     assert len(asked) == len(set(asked)) == len(answers) == len({answer.id for answer in answers})
     assert record.head.state == "completed" and open_queries(record.deliveries) == {}
     kept = {answer.id: answer.value for answer in answers}
-    mine = {q: value for (session_id, q), value in toll.acknowledged.items() if session_id == record.birth.id}
+    mine = {
+        q: value
+        for (session_id, q), value in toll.acknowledged.items()
+        if session_id == record.birth.id
+    }
     assert {q: kept[q] for q in mine} == mine
     return len(mine)
 
 
 async def test_kill_9_while_answers_are_acknowledged(nursery: Nursery, tmp_path: Path) -> None:
-    """Over 100 kills, most of them while answers were acknowledged: all those are there, and none was asked again."""
+    """Over 100 kills, most of them while answers were acknowledged: all those are there, and none
+    was asked again.
+    """
     path = tmp_path / "kills.db"
     toll = await slaughter(nursery, path, random.randrange(2**32), kills=110, rungs=200)
     assert toll.kills >= 100
@@ -115,7 +131,10 @@ async def test_kill_9_while_answers_are_acknowledged(nursery: Nursery, tmp_path:
     records = await sound(path)
     assert len(records) == LADDERS
     assert sum(checked(record, toll) for record in records) == len(toll.acknowledged)
-    print(f"{toll.kills} kills, {toll.landed} landed, {toll.in_flight} in flight, {len(toll.acknowledged)} kept")
+    print(
+        f"{toll.kills} kills, {toll.landed} landed, {toll.in_flight} in flight,"
+        f" {len(toll.acknowledged)} kept"
+    )
 
 
 @pytest.mark.soak

@@ -59,11 +59,15 @@ def until(what) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_worker_leaves_though_a_thread_goes_on(tmp_path: Path) -> None:
-    """After its grace it exits, and does not wait for what it has handed over: others run it again, as was declared."""
+    """After its grace it exits, and does not wait for what it has handed over: others run it again,
+    as was declared.
+    """
     (tmp_path / "stubborn.py").write_text(PROGRAM)
     url = f"sqlite:///{tmp_path / 'leaving.db'}"
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", BEGIN, url, str(tmp_path)], env=env, check=True, timeout=PATIENCE)
+    subprocess.run(
+        [sys.executable, "-c", BEGIN, url, str(tmp_path)], env=env, check=True, timeout=PATIENCE
+    )
     before = began(tmp_path)
     command = [sys.executable, "-m", "everhold", "worker", "-d", url, "--grace", "0.1s", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env) as worker:

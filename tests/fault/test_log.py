@@ -1,4 +1,6 @@
-"""The write-ahead log of a file stays small while several processes write, and nobody waits for it on the loop."""
+"""The write-ahead log of a file stays small while several processes write, and nobody waits for it
+on the loop.
+"""
 
 import asyncio
 import logging
@@ -73,7 +75,9 @@ def sampled(path: Path) -> Iterator[list[int]]:
 async def test_the_log_stays_small_beside_several_writers(
     nursery: Nursery, tmp_path: Path, writers: int, work: dict[str, Any]
 ) -> None:
-    """Writers and a reader at full speed: the log stays under 64 MB, no answer is lost, no writer fails."""
+    """Writers and a reader at full speed: the log stays under 64 MB, no answer is lost, no writer
+    fails.
+    """
     path, sign = tmp_path / "log.db", tmp_path / "enough"
     async with Runtime(SQLiteStore(path)):
         pass
@@ -89,7 +93,9 @@ async def test_the_log_stays_small_beside_several_writers(
     assert 0 < max(sizes) < 64 * MB
     store = SQLiteStore(path)
     await store.open()
-    steps = {session_id: (await store.load(session_id, since=-1)).head.n for session_id, _ in printed}
+    steps = {
+        session_id: (await store.load(session_id, since=-1)).head.n for session_id, _ in printed
+    }
     await store.close()
     assert steps == {session_id: int(given) for session_id, given in printed}
 
@@ -122,7 +128,9 @@ class RecordedCursor(sqlite3.Cursor):
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[bool, str]]:
     connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Recorded))
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Recorded)
+    )
     monkeypatch.setattr(Recorded, "made", Counter())
     monkeypatch.setattr(Recorded, "loop_thread", threading.get_ident())
     return Recorded.made
@@ -131,7 +139,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[bool, str]]:
 async def test_the_loop_makes_no_checkpoint(
     recorded: Counter[tuple[bool, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers, and writes that are not steps, have the log truncated: by a thread, never by the loop's."""
+    """Answers, and writes that are not steps, have the log truncated: by a thread, never by the
+    loop's.
+    """
     monkeypatch.setattr(checkpoint, "LIMIT", MB)
     path = tmp_path / "log.db"
     async with Runtime(SQLiteStore(path)) as runtime:
@@ -151,8 +161,12 @@ async def test_the_loop_makes_no_checkpoint(
     assert [place for place in recorded if place[0]] == []
 
 
-async def test_commits_wait_while_the_log_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the upper limit a commit waits for the thread, the loop turns meanwhile, and then it lands."""
+async def test_commits_wait_while_the_log_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the upper limit a commit waits for the thread, the loop turns meanwhile, and then it
+    lands.
+    """
     monkeypatch.setattr(checkpoint, "LIMIT", MB)
     monkeypatch.setattr(checkpoint, "MOST", 2 * MB)
     go, path = threading.Event(), tmp_path / "log.db"
@@ -197,9 +211,14 @@ def filled(connection: sqlite3.Connection, megabytes: int) -> None:
 
 
 def test_a_reader_that_stays_holds_writers_off_once(
-    recorded: Counter[tuple[bool, str]], file: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorded: Counter[tuple[bool, str]],
+    file: sqlite3.Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While a reader keeps the log, writers are held off once, not for each try; the log is truncated afterwards."""
+    """While a reader keeps the log, writers are held off once, not for each try; the log is
+    truncated afterwards.
+    """
     monkeypatch.setattr(checkpoint, "LIMIT", MB)
     path = tmp_path / "plain.db"
     checkpoints = Checkpoints(Place(path), str(path))
@@ -221,7 +240,9 @@ def test_a_reader_that_stays_holds_writers_off_once(
 
 
 def test_one_process_at_a_time_truncates(file: sqlite3.Connection, tmp_path: Path) -> None:
-    """Four of them at once find a large log: SQLite lets one act, none fails, and the log is empty afterwards."""
+    """Four of them at once find a large log: SQLite lets one act, none fails, and the log is empty
+    afterwards.
+    """
     path = tmp_path / "plain.db"
     filled(file, 40)
     with ThreadPoolExecutor(4) as threads:
@@ -232,7 +253,9 @@ def test_one_process_at_a_time_truncates(file: sqlite3.Connection, tmp_path: Pat
 
 
 def test_a_small_log_begins_anew_in_its_file(file: sqlite3.Connection, tmp_path: Path) -> None:
-    """The next writer overwrites what was moved: the file neither grows nor has to be made longer again."""
+    """The next writer overwrites what was moved: the file neither grows nor has to be made longer
+    again.
+    """
     path = tmp_path / "plain.db"
     checkpoints = Checkpoints(Place(path), str(path))
     sizes = []
@@ -247,7 +270,9 @@ def test_a_small_log_begins_anew_in_its_file(file: sqlite3.Connection, tmp_path:
 async def test_a_checkpoint_that_fails_is_told_once_and_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk fails under the thread: commits land, one warning is logged, and no error is left to the loop."""
+    """The disk fails under the thread: commits land, one warning is logged, and no error is left to
+    the loop.
+    """
     unhandled: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     failures = 0

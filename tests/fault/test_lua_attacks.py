@@ -1,4 +1,6 @@
-"""Hostile Lua, one test an attack: nothing hangs, nothing crashes, nothing leaks. Each attack is shown to be real."""
+"""Hostile Lua, one test an attack: nothing hangs, nothing crashes, nothing leaks. Each attack is
+shown to be real.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ ROOT = Path(__file__).parents[2]
 FILES = {"secret.txt": "the secret", "evil.lua": 'return "the secret"'}
 MUCH = 150  # megabytes that no program should take
 FLOOD = 8 * 2**20  # bytes that nobody wants to keep
-every_attack = pytest.mark.parametrize("attack", TABLE, ids=lambda attack: attack.name.replace(" ", "-"))
+every_attack = pytest.mark.parametrize(
+    "attack", TABLE, ids=lambda attack: attack.name.replace(" ", "-")
+)
 
 
 @pytest.fixture
@@ -54,16 +58,24 @@ async def innocent(ctx: Context, name: str) -> str:
 
 
 #: It asks for ever, and counts.
-PATIENT = LuaProgram.text("local n = 0 while true do n = n + #alc.llm('more than ' .. n .. '?') end")
-INNOCENT = LuaProgram.text("return ctx.name .. ' says ' .. alc.llm('anything to say?')", {"name": "lua"})
+PATIENT = LuaProgram.text(
+    "local n = 0 while true do n = n + #alc.llm('more than ' .. n .. '?') end"
+)
+INNOCENT = LuaProgram.text(
+    "return ctx.name .. ' says ' .. alc.llm('anything to say?')", {"name": "lua"}
+)
 
 
 class House:
-    """A runtime whose Lua programs have little time and nobody's trust, and a session that was there before them."""
+    """A runtime whose Lua programs have little time and nobody's trust, and a session that was
+    there before them.
+    """
 
     def __init__(self, runtime: BlockingRuntime) -> None:
         self.runtime = runtime
-        self.lua = LuaHost(runtime._runtime._find, lambda *package: False, limits=Limits(cpu=0.15, wall=0.3))
+        self.lua = LuaHost(
+            runtime._runtime._find, lambda *package: False, limits=Limits(cpu=0.15, wall=0.3)
+        )
         runtime._runtime.host._lua = self.lua
         self.patient = runtime.start(PATIENT).session_id
         self.told = 0
@@ -78,7 +90,10 @@ class House:
         answer = self.runtime.answer
         self.told += 1
         patient = answer(self.patient, "x")
-        new = [answer(self.runtime.start(call).session_id, "yes") for call in (INNOCENT, innocent("python"))]
+        new = [
+            answer(self.runtime.start(call).session_id, "yes")
+            for call in (INNOCENT, innocent("python"))
+        ]
         assert [one.outcome.value for one in new] == ["lua says yes", "python says yes"]
         return [query.prompt for query in patient.queries] == [f"more than {self.told}?"]
 
@@ -103,7 +118,9 @@ def test_the_attack_does_no_harm_here(
     try:
         status = house.runtime.start(LuaProgram.text(code, roots=[folder.parent]))
     except EverholdError as error:
-        assert any(state == "refused" and words in str(error) for state, _, words in attack.ends), error
+        assert any(state == "refused" and words in str(error) for state, _, words in attack.ends), (
+            error
+        )
     else:
         assert ended(status, attack), status
         assert "the secret" not in shown(status)
@@ -123,13 +140,18 @@ def ended(status: Status, attack: Attack) -> bool:
         return COMPLETED in attack.ends
     assert isinstance(outcome, Raised)
     return any(
-        (kind, words) != ("", "") and outcome.kind == kind and words in outcome.error for _, kind, words in attack.ends
+        (kind, words) != ("", "") and outcome.kind == kind and words in outcome.error
+        for _, kind, words in attack.ends
     )
 
 
 def shown(status: Status) -> str:
     """Everything that the world sees of it, except what the program said itself."""
-    return repr(status.outcome.value) if isinstance(status, Finished) and isinstance(status.outcome, Returned) else ""
+    return (
+        repr(status.outcome.value)
+        if isinstance(status, Finished) and isinstance(status.outcome, Returned)
+        else ""
+    )
 
 
 # ---- those beside it
@@ -142,11 +164,13 @@ async def talk(ctx: Context) -> None:
 
 
 async def test_other_calls_do_not_wait_for_hostile_programs() -> None:
-    """A hundred calls of each kind are answered before any of five hostile programs has ended, and cost us little.
+    """A hundred calls of each kind are answered before any of five hostile programs has ended, and
+    cost us little.
 
-    Counted, and measured in CPU time: how long a call takes by the clock is the machine's affair, as soon as hostile
-    programs outnumber its processors. These compute for ten seconds of CPU time each unless they are stopped, a
-    hundred times what the calls need: a call that waited for one of them would be answered after its end.
+    Counted, and measured in CPU time: how long a call takes by the clock is the machine's affair,
+    as soon as hostile programs outnumber its processors. These compute for ten seconds of CPU time
+    each unless they are stopped, a hundred times what the calls need: a call that waited for one of
+    them would be answered after its end.
     """
     cost = await beside_hostile_programs()
     for name, times in cost.items():
@@ -154,11 +178,14 @@ async def test_other_calls_do_not_wait_for_hostile_programs() -> None:
 
 
 async def beside_hostile_programs() -> dict[str, list[float]]:
-    """The CPU time of this process for each call of others, all made while hostile programs compute."""
+    """The CPU time of this process for each call of others, all made while hostile programs
+    compute.
+    """
     cost: dict[str, list[float]] = {"status": [], "python": [], "lua": []}
     async with everhold.open("memory://") as runtime:
         limits = Limits(cpu=10.0, wall=15.0)
-        # as many places as hostile programs: others are served because a place that computes for long is not counted
+        # as many places as hostile programs: others are served because a place that computes for
+        # long is not counted
         runtime.host._lua = LuaHost(runtime._find, lambda *package: False, limits=limits, most=5)
         lua, python = await runtime.start(PATIENT), await runtime.start(talk())
         calls: dict[str, Callable[[], Any]] = {
@@ -195,7 +222,9 @@ async def beside_hostile_programs() -> dict[str, list[float]]:
 def bare() -> Iterator[subprocess.Popen[str]]:
     """Runs programs that nobody protects, each in a process of its own."""
     command = [sys.executable, "-m", "tests.fault.bare"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         yield process
         process.kill()
 
@@ -206,11 +235,17 @@ def test_the_attack_bites_where_nobody_protects(
 ) -> None:
     """On a bare Lua it does what the table says, so that its failure elsewhere means something."""
     report, out = tmp_path / "report", tmp_path / "out"
-    job = {"report": str(report), "out": str(out), "code": attack.code.replace("FOLDER", str(folder))}
+    job = {
+        "report": str(report),
+        "out": str(out),
+        "code": attack.code.replace("FOLDER", str(folder)),
+    }
     assert bare.stdin is not None and bare.stdout is not None
     bare.stdin.write(json.dumps(job) + "\n")
     bare.stdin.flush()
-    peak, hung = _watched(int(bare.stdout.readline()), report, 0.25 if attack.bite is Bite.HANGS else 60.0)
+    peak, hung = _watched(
+        int(bare.stdout.readline()), report, 0.25 if attack.bite is Bite.HANGS else 60.0
+    )
     facts = _facts(report)
     eaten = peak > MUCH or "memory" in facts
     bitten = {
@@ -227,7 +262,9 @@ def test_the_attack_bites_where_nobody_protects(
 
 
 def _watched(pid: int, report: Path, patience: float) -> tuple[int, bool]:
-    """Wait for the end, but not for ever and not for all memory; returns megabytes, and whether it was ended by us."""
+    """Wait for the end, but not for ever and not for all memory; returns megabytes, and whether it
+    was ended by us.
+    """
     _until(lambda: "ready" in _facts(report), 60)
     peak = 0
 
@@ -246,7 +283,8 @@ def _watched(pid: int, report: Path, patience: float) -> tuple[int, bool]:
 
 def _until(done: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
-    # clock: a guard of 60 s; a quarter of a second for what must still be running then, as it is on a slow machine.
+    # clock: a guard of 60 s; a quarter of a second for what must still be running then, as it is on
+    # a slow machine.
     while not done() and time.monotonic() < end:
         time.sleep(0.01)
 
@@ -256,11 +294,15 @@ def _megabytes(pid: int, which: str = "VmHWM") -> int:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith(which)), 0)
+    return next(
+        (int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith(which)), 0
+    )
 
 
 def _printed(out: Path) -> bool:
-    """Whether the secret is in what was printed: at the latest when the process is gone, which takes its moment."""
+    """Whether the secret is in what was printed: at the latest when the process is gone, which
+    takes its moment.
+    """
     for _ in range(1000):
         if "the secret" in out.read_text():
             return True

@@ -1,4 +1,6 @@
-"""Odd values, odd clocks and programs that misbehave: refused or failed by name, and nobody else is harmed."""
+"""Odd values, odd clocks and programs that misbehave: refused or failed by name, and nobody else is
+harmed.
+"""
 
 import time
 from collections.abc import Iterator
@@ -44,7 +46,20 @@ async def test_a_large_answer(path: Path, megabytes: int) -> None:
     assert (await answered(path, odd.echo(), value)).result == value
 
 
-STRANGE = ["a\0b", {"\0": ["\0"]}, "\0", "line\r\n", "\u2028", "\U0001f469\u200d", "", 2**63 - 1, 0.1, -0.0, [[]], None]
+STRANGE = [
+    "a\0b",
+    {"\0": ["\0"]},
+    "\0",
+    "line\r\n",
+    "\u2028",
+    "\U0001f469\u200d",
+    "",
+    2**63 - 1,
+    0.1,
+    -0.0,
+    [[]],
+    None,
+]
 
 
 @pytest.mark.parametrize("value", STRANGE, ids=ascii)
@@ -81,7 +96,9 @@ async def test_a_value_that_json_would_change(path: Path, value: object, where: 
 
 
 async def test_ten_thousand_queries_in_one_batch(path: Path) -> None:
-    """A batch of 10,000 is asked at once, answered in any order, in several calls, by several processes' worth."""
+    """A batch of 10,000 is asked at once, answered in any order, in several calls, by several
+    processes' worth.
+    """
     async with Runtime(SQLiteStore(path)) as runtime:
         status = await runtime.start(odd.crowd(size=10_000))
         assert len(status.queries) == 10_000
@@ -101,7 +118,9 @@ async def test_ten_thousand_queries_in_one_batch(path: Path) -> None:
 
 
 async def test_a_clock_going_backwards(path: Path) -> None:
-    """The program's time never turns; a timer fires when the clock has come past it again, and not before."""
+    """The program's time never turns; a timer fires when the clock has come past it again, and not
+    before.
+    """
     clock = ManualClock(1_700_000_000.0)
     async with Runtime(SQLiteStore(path), clock=clock, recover=False) as runtime:
         status = await runtime.start(odd.napping())
@@ -115,7 +134,9 @@ async def test_a_clock_going_backwards(path: Path) -> None:
 
 
 async def test_a_clock_going_backwards_between_plain_steps(path: Path) -> None:
-    """A question of a model after another, in a session in memory: no step is earlier than the one before it."""
+    """A question of a model after another, in a session in memory: no step is earlier than the one
+    before it.
+    """
     clock = ManualClock(1_700_000_000.0)
     async with Runtime(SQLiteStore(path), clock=clock, recover=False) as runtime:
         status = await runtime.start(odd.chatting())
@@ -123,7 +144,10 @@ async def test_a_clock_going_backwards_between_plain_steps(path: Path) -> None:
         for seconds in (10, -3600, 5, 4000):
             clock.advance(seconds)
             status = await runtime.answer(status.queries[0], "on")
-            moments.append((await runtime.store.load(status.session_id, since=-1)).head.updated_at - 1_700_000_000.0)
+            moments.append(
+                (await runtime.store.load(status.session_id, since=-1)).head.updated_at
+                - 1_700_000_000.0
+            )
             assert status.queries[0].asked_at - 1_700_000_000.0 == moments[-1]
         assert moments == [10.0, 10.0, 10.0, 415.0]
         record = await runtime.store.load(status.session_id)
@@ -131,7 +155,9 @@ async def test_a_clock_going_backwards_between_plain_steps(path: Path) -> None:
 
 
 async def test_a_clock_going_backwards_expires_nothing(path: Path) -> None:
-    """With the clock set back a day, a timeout does not fire, and fires once its moment has passed."""
+    """With the clock set back a day, a timeout does not fire, and fires once its moment has
+    passed.
+    """
     clock = ManualClock(1_700_000_000.0)
     async with Runtime(SQLiteStore(path), clock=clock, recover=False) as runtime:
         status = await runtime.start(odd.napping())
@@ -188,7 +214,9 @@ async def test_a_program_that_spins_for_ever(path: Path, impatient: None) -> Non
 
 
 async def test_a_program_that_counts_for_ever(path: Path) -> None:
-    """Endless reads and writes of durable values are refused; nothing of them is kept, and the question is open."""
+    """Endless reads and writes of durable values are refused; nothing of them is kept, and the
+    question is open.
+    """
     async with Runtime(SQLiteStore(path)) as runtime:
         status = await runtime.start(odd.counting())
         with pytest.raises(everhold.EverholdError) as refused:
@@ -199,7 +227,9 @@ async def test_a_program_that_counts_for_ever(path: Path) -> None:
 
 
 async def test_a_program_that_swallows_its_cancel(path: Path, impatient: None) -> None:
-    """It is cancelled all the same: it sees CancelledError once, and what it asks afterwards is refused."""
+    """It is cancelled all the same: it sees CancelledError once, and what it asks afterwards is
+    refused.
+    """
     async with Runtime(SQLiteStore(path)) as runtime:
         status = await runtime.start(odd.stubborn())
         ended = await runtime.cancel(status.session_id, "enough")
@@ -247,7 +277,11 @@ async def go(folder: str, act: str, value: str = "") -> None:
                 say(error.code, error)
                 return
         result = getattr(status, "outcome", None)
-        say(type(status).__name__, [query.prompt for query in getattr(status, "queries", ())], result and result.value)
+        say(
+            type(status).__name__,
+            [query.prompt for query in getattr(status, "queries", ())],
+            result and result.value,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -287,14 +321,18 @@ async def test_a_program_whose_shape_changes(nursery: Nursery, tmp_path: Path) -
     goes(nursery, tmp_path, "answer", "a")
     before = await journal(tmp_path)
     written(tmp_path, between="await ctx.approval('really?')")
-    assert goes(nursery, tmp_path, "answer", "b").startswith(f"{Diverged.code} step 1: the program asks approval")
+    assert goes(nursery, tmp_path, "answer", "b").startswith(
+        f"{Diverged.code} step 1: the program asks approval"
+    )
     assert await journal(tmp_path) == before
     written(tmp_path)
     assert goes(nursery, tmp_path, "answer", "b") == "Paused ['third'] None"
 
 
 async def test_a_program_that_disappears(nursery: Nursery, tmp_path: Path) -> None:
-    """Where the program is gone an answer is accepted and kept; where it is back the session goes on with it."""
+    """Where the program is gone an answer is accepted and kept; where it is back the session goes
+    on with it.
+    """
     written(tmp_path)
     goes(nursery, tmp_path, "start")
     (tmp_path / "changing.py").unlink()
@@ -306,7 +344,9 @@ async def test_a_program_that_disappears(nursery: Nursery, tmp_path: Path) -> No
 
 
 async def test_a_program_that_does_not_load(nursery: Nursery, tmp_path: Path) -> None:
-    """A syntax error on disk is as if the program were gone: the answer is kept, and mending the file heals it."""
+    """A syntax error on disk is as if the program were gone: the answer is kept, and mending the
+    file heals it.
+    """
     written(tmp_path)
     goes(nursery, tmp_path, "start")
     (tmp_path / "changing.py").write_text("def broken(:\n")

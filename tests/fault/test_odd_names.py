@@ -1,4 +1,6 @@
-"""What cannot be a name is the caller's mistake, and is never taken for damage or for a disk that is full."""
+"""What cannot be a name is the caller's mistake, and is never taken for damage or for a disk that
+is full.
+"""
 
 import pytest
 

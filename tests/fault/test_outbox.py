@@ -1,4 +1,6 @@
-"""Whoever dies, and however many tell at once: each asking is told, and doubles have the same id."""
+"""Whoever dies, and however many tell at once: each asking is told, and doubles have the same
+id.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,9 @@ def nursery() -> Iterator[Nursery]:
         yield found
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/app.db"
@@ -38,8 +42,12 @@ def test_many_processes_tell_each_asking_once(nursery: Nursery, url: str) -> Non
     assert len(told) == len(set(told)) == 40
 
 
-def test_who_dies_between_sending_and_saying_so_is_followed_by_another(nursery: Nursery, url: str) -> None:
-    """It is sent again, under the same id, after the time in which it should have been sent; the rest is sent once."""
+def test_who_dies_between_sending_and_saying_so_is_followed_by_another(
+    nursery: Nursery, url: str
+) -> None:
+    """It is sent again, under the same id, after the time in which it should have been sent; the
+    rest is sent once.
+    """
     assert nursery.run("ask", url=url, count=6) == (0, [])
     code, lines = nursery.run("tell", url=url, count=6, dies=True)
     (first,) = ids(lines)

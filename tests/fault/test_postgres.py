@@ -1,4 +1,6 @@
-"""What goes wrong with a server: it restarts, it stays away, lines break in a commit, others get in the way."""
+"""What goes wrong with a server: it restarts, it stays away, lines break in a commit, others get in
+the way.
+"""
 
 import asyncio
 import signal
@@ -53,7 +55,10 @@ def laden(record, words):
         answers={0: words},
         asked=[ask(1, Kind.CALL)],
         effects=[Effect(1, "ada", 1.0)],
-        letters=[Letter("signal", words, 1.0), Letter("signal", words, 1.0, to=SessionId("s-other"))],
+        letters=[
+            Letter("signal", words, 1.0),
+            Letter("signal", words, 1.0, to=SessionId("s-other")),
+        ],
         writes=[Write("n", "k", [words], 0)],
         births=[(birth("s-child", parent=record.birth.id), head())],
         tip={"mail": 1},
@@ -71,7 +76,11 @@ async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
     async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         await begin(store, "s-other")
         record = await begin(store, "s-1", ask(0))
-        change = step(record, answers={0: "needle"}, asked=[ask(1)], light=True) if light else laden(record, "needle")
+        change = (
+            step(record, answers={0: "needle"}, asked=[ask(1)], light=True)
+            if light
+            else laden(record, "needle")
+        )
         wire.lose(b"needle", landed=landed)
 
         await in_time(store.commit(change, 1))
@@ -88,18 +97,24 @@ async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
 
 @pytest.mark.parametrize("landed", [False, True])
 async def test_a_line_that_breaks_under_many(postgres, landed):
-    """Ten changes in one transaction, one of them late: nine have happened once, and only the late one is refused."""
+    """Ten changes in one transaction, one of them late: nine have happened once, and only the late
+    one is refused.
+    """
     fresh(postgres)
     async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         records = [await begin(store, f"s-{n}", ask(0)) for n in range(10)]
         await move(store, records[4], answers={0: "first"})
-        changes = [step(one, answers={0: f"needle {n}"}, light=n % 2 == 0) for n, one in enumerate(records)]
+        changes = [
+            step(one, answers={0: f"needle {n}"}, light=n % 2 == 0) for n, one in enumerate(records)
+        ]
         wire.lose(b"needle 7", landed=landed)
 
         refused = await in_time(refusals(*(store.commit(change, 1) for change in changes)))
 
         assert wire.lost.is_set()
-        assert [type(error) for error in refused] == [Overtaken if n == 4 else type(None) for n in range(10)]
+        assert [type(error) for error in refused] == [
+            Overtaken if n == 4 else type(None) for n in range(10)
+        ]
         found = [(await store.load(f"s-{n}")).deliveries[1:] for n in range(10)]
         assert [[one.answers[0].value for one in rest] for rest in found] == [
             ["first"] if n == 4 else [f"needle {n}"] for n in range(10)
@@ -109,7 +124,9 @@ async def test_a_line_that_breaks_under_many(postgres, landed):
 @pytest.mark.parametrize("light", [False, True])
 @pytest.mark.parametrize("landed", [False, True])
 async def test_somebody_else_moves_on_before_the_outcome_is_known(postgres, landed, light):
-    """What had landed is acknowledged although others went on from there; what had not is overtaken."""
+    """What had landed is acknowledged although others went on from there; what had not is
+    overtaken.
+    """
     url = fresh(postgres)
     async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
         record = await begin(store, "s-1", ask(0))
@@ -164,7 +181,9 @@ async def ladder(ctx: everhold.Context, rungs: int) -> list[str]:
 
 
 async def restarted(server, how):
-    """Restart it while the loop goes on. (It ends with the thread that started it: that must be this one.)"""
+    """Restart it while the loop goes on. (It ends with the thread that started it: that must be
+    this one.)
+    """
     await asyncio.to_thread(server.stop, how)
     await asyncio.sleep(0.1)
     server.start()
@@ -180,7 +199,9 @@ async def test_the_server_restarts_under_running_sessions(postgres, how):
     """In good order or as after a crash: all sessions end as if nothing had happened."""
     url = fresh(postgres)
     async with Runtime(PostgresStore(url), llm=echo) as runtime:
-        running = [asyncio.ensure_future(runtime.run(ladder(rungs=30), key=f"k{n}")) for n in range(8)]
+        running = [
+            asyncio.ensure_future(runtime.run(ladder(rungs=30), key=f"k{n}")) for n in range(8)
+        ]
         await asyncio.sleep(0.1)
         await restarted(postgres, how)
         results = await asyncio.wait_for(asyncio.gather(*running), 60)
@@ -224,16 +245,21 @@ async def test_a_server_that_was_away_makes_nobody_dead(postgres, monkeypatch):
         postgres.start()
         await in_time(beat)
         first, _ = await store.workers()
-        # clock: both sides are times by the clock, and a machine that stalls makes them longer alike.
+        # clock: both sides are times by the clock, and a machine that stalls makes them longer
+        # alike.
         assert first.age <= loop.time() - began - 0.9
 
 
 async def test_a_server_that_goes_for_good_in_a_commit(postgres):
-    """Whether it landed is not known, and that is what is said; the same change again is not applied twice."""
+    """Whether it landed is not known, and that is what is said; the same change again is not
+    applied twice.
+    """
     url = fresh(postgres)
     async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url, patience=0.5)) as store:
         record = await begin(store, "s-1", ask(0))
-        change = step(record, answers={0: "needle"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+        change = step(
+            record, answers={0: "needle"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
+        )
         wire.lose(b"needle", landed=True)
         wire.open = False
 
@@ -268,7 +294,9 @@ async def test_a_waiting_process_hears_again_after_a_restart(postgres):
 
 
 async def test_others_are_told_who_sees_to_it_first(postgres):
-    """Who looks for work sees to what it writes; what somebody else puts there is for the last who held the session."""
+    """Who looks for work sees to what it writes; what somebody else puts there is for the last who
+    held the session.
+    """
     url = fresh(postgres)
     async with (
         opened(PostgresStore(url)) as one,
@@ -306,7 +334,9 @@ async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
         while one.stats()["hears"] != "by notifications":
             await asyncio.sleep(0.01)
         with psycopg.connect(postgres.url) as stranger:
-            stranger.execute("SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,))
+            stranger.execute(
+                "SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,)
+            )
             await begin(two, "s-1")  # of which others are told at once
             landing = asyncio.ensure_future(two.commit(step(held, answers={0: "a"}), 1))
             await asyncio.sleep(0.3)
@@ -320,9 +350,13 @@ async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
 
 
 def test_processes_make_the_tables_and_start_one_key_at_once(postgres, nursery):
-    """Eight processes open an empty database at once: the tables are made once, and the key is one session."""
+    """Eight processes open an empty database at once: the tables are made once, and the key is one
+    session.
+    """
     postgres.run("DROP SCHEMA IF EXISTS race CASCADE")
-    children = [nursery.start("begin", path=f"{postgres.url}?schema=race", key="same") for _ in range(8)]
+    children = [
+        nursery.start("begin", path=f"{postgres.url}?schema=race", key="same") for _ in range(8)
+    ]
     ids = {line for lines in all_lines(children) for line in lines}
     assert [child.wait() for child in children] == [0] * 8
     assert len(ids) == 1
@@ -338,10 +372,15 @@ def test_processes_count_together_on_a_server(postgres, nursery):
 
 
 async def test_processes_answer_the_same_sessions_on_a_server(postgres, nursery):
-    """Three processes attend the same meetings: everybody's words are there once, and one wins where they compete."""
+    """Three processes attend the same meetings: everybody's words are there once, and one wins
+    where they compete.
+    """
     url = fresh(postgres)
     assert nursery.run("prepare", path=url, meetings=3, rounds=4, people=3)[0] == 0
-    children = [nursery.start("attend", path=url, person=n, meetings=3, rounds=4, rungs=10) for n in range(3)]
+    children = [
+        nursery.start("attend", path=url, person=n, meetings=3, rounds=4, rungs=10)
+        for n in range(3)
+    ]
     heard = [line.split(" ") for lines in all_lines(children) for line in lines]
     assert [child.wait() for child in children] == [0] * 3
 
@@ -356,12 +395,16 @@ async def test_processes_answer_the_same_sessions_on_a_server(postgres, nursery)
 
 
 async def test_a_lock_of_somebody_else_stops_only_its_session(postgres):
-    """While a program holds the row of one session, the others go on; the one lands when the row is free."""
+    """While a program holds the row of one session, the others go on; the one lands when the row is
+    free.
+    """
     url = fresh(postgres)
     async with opened(PostgresStore(url)) as store:
         held, free = await begin(store, "s-held", ask(0)), await begin(store, "s-free", ask(0))
         with psycopg.connect(postgres.url) as stranger:
-            stranger.execute("SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,))
+            stranger.execute(
+                "SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,)
+            )
             waiting = asyncio.ensure_future(store.commit(step(held, answers={0: "a"}), 1))
             await asyncio.sleep(0)
 
@@ -391,8 +434,12 @@ async def test_a_row_that_somebody_changed(postgres, table, change):
     url = fresh(postgres)
     async with opened(PostgresStore(url)) as store:
         record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.CALL))
-        record = await mark(store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", [1], 0)])
-        record = await move(store, record, answers={0: "said"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+        record = await mark(
+            store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", [1], 0)]
+        )
+        record = await move(
+            store, record, answers={0: "said"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
+        )
         assert await store.verify() == []
 
         postgres.run(f"UPDATE everhold.{table} SET {change} WHERE true")
@@ -408,7 +455,9 @@ async def test_a_schema_of_a_newer_format(postgres):
     url = fresh(postgres, "newer")
     async with opened(PostgresStore(url)) as store:
         record = await begin(store, "s-1", ask(0))
-        postgres.run("UPDATE newer.about SET format = 99; ALTER TABLE newer.head_1 RENAME TO head_99")
+        postgres.run(
+            "UPDATE newer.about SET format = 99; ALTER TABLE newer.head_1 RENAME TO head_99"
+        )
 
         with pytest.raises(StoreNewer):
             await store.commit(step(record, answers={0: "a"}, light=True), 1)
@@ -447,10 +496,14 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
     postgres.run("DROP SCHEMA older CASCADE")
 
 
-@pytest.mark.parametrize("table", ["about (product text, format int)", "about (x int)", "orders (id int)"])
+@pytest.mark.parametrize(
+    "table", ["about (product text, format int)", "about (x int)", "orders (id int)"]
+)
 async def test_a_schema_of_another_program(postgres, table):
     """It is refused, and left as it is."""
-    postgres.run(f"DROP SCHEMA IF EXISTS shop CASCADE; CREATE SCHEMA shop; CREATE TABLE shop.{table}")
+    postgres.run(
+        f"DROP SCHEMA IF EXISTS shop CASCADE; CREATE SCHEMA shop; CREATE TABLE shop.{table}"
+    )
 
     with pytest.raises(StoreUnavailable) as refused:
         await PostgresStore(f"{postgres.url}?schema=shop").open()
@@ -461,7 +514,9 @@ async def test_a_schema_of_another_program(postgres, table):
 
 async def test_a_user_without_rights(postgres):
     """Who may not make tables is told how somebody else can; who may only read is told so."""
-    postgres.run("DROP SCHEMA IF EXISTS mine CASCADE; DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN")
+    postgres.run(
+        "DROP SCHEMA IF EXISTS mine CASCADE; DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN"
+    )
     guest = postgres.url.replace("postgres@", "guest@") + "?schema=mine"
     with pytest.raises(StoreUnavailable) as refused:
         await PostgresStore(guest).open()
@@ -474,7 +529,9 @@ async def test_a_user_without_rights(postgres):
         await begin(store, "s-1")
     async with opened(PostgresStore(guest)) as store:
         postgres.run("ALTER ROLE guest SET default_transaction_read_only = on")
-        postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'guest'")
+        postgres.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'guest'"
+        )
         with pytest.raises(ReadOnlyStore):
             await begin(store, "s-2")
     postgres.run("DROP OWNED BY guest; DROP ROLE guest; DROP SCHEMA mine CASCADE")
@@ -521,11 +578,16 @@ ODD = "p@ss/w?rd#[x]%41 &=+:;'\"\\é℀"
 
 
 def test_a_password_with_odd_characters():
-    """Percent-encoded, each of them is handed over, and none of them is shown; as it is, it is refused unquoted."""
+    """Percent-encoded, each of them is handed over, and none of them is shown; as it is, it is
+    refused unquoted.
+    """
     url = f"postgresql://odd:{quote(ODD, safe='')}@host/db"
     address = Address(url)
     assert address.facts["password"] == ODD
-    assert (address.where, discreet(url)) == ("postgresql://odd@host/db", "postgresql://odd:***@host/db")
+    assert (address.where, discreet(url)) == (
+        "postgresql://odd@host/db",
+        "postgresql://odd:***@host/db",
+    )
     with pytest.raises(BadSetting) as refused:
         Address(f"postgresql://odd:{ODD}@host/db")
     assert "ss/w" not in str(refused.value)
@@ -539,13 +601,22 @@ def test_options_reach_libpq_as_they_were_written():
 
 
 async def test_a_pooler_in_between(postgres, caplog):
-    """Through pgbouncer in transaction mode everything works, hearing by looking, and a warning says so."""
+    """Through pgbouncer in transaction mode everything works, hearing by looking, and a warning
+    says so.
+    """
     fresh(postgres)
     with Pooler(postgres) as pooler:
-        async with opened(PostgresStore(pooler.url)) as one, opened(PostgresStore(pooler.url)) as two:
+        async with (
+            opened(PostgresStore(pooler.url)) as one,
+            opened(PostgresStore(pooler.url)) as two,
+        ):
             records = [await begin(one, f"s-{n}", ask(0)) for n in range(20)]
-            changes = [step(each, answers={0: "a"}, light=n % 2 == 0) for n, each in enumerate(records)]
-            await asyncio.gather(*((one, two)[n % 2].commit(change, 1) for n, change in enumerate(changes)))
+            changes = [
+                step(each, answers={0: "a"}, light=n % 2 == 0) for n, each in enumerate(records)
+            ]
+            await asyncio.gather(
+                *((one, two)[n % 2].commit(change, 1) for n, change in enumerate(changes))
+            )
             assert await everything(one) == await everything(two)
             assert await two.verify() == []
 
@@ -565,7 +636,9 @@ async def test_a_pooler_in_between(postgres, caplog):
 
 
 async def test_notifications_that_did_not_arrive_at_first(postgres, caplog, monkeypatch):
-    """A server that was slow as a process began is asked again: nobody looks three times a second for life."""
+    """A server that was slow as a process began is asked again: nobody looks three times a second
+    for life.
+    """
     fresh(postgres)
     monkeypatch.setattr("everhold.stores.postgres.listen.AGAIN", 0.05)
     async with (
@@ -596,7 +669,9 @@ async def _until(done):
 
 @pytest.mark.parametrize("light", [False, True])
 async def test_a_large_text_with_nul(postgres, light):
-    """A large text with signs that SQL cannot hold is kept as given, and the views can be read beside it."""
+    """A large text with signs that SQL cannot hold is kept as given, and the views can be read
+    beside it.
+    """
     url = fresh(postgres)
     large = "0123456\0\\u0000é\1" * 120_000
     async with opened(PostgresStore(url)) as store:
@@ -609,7 +684,8 @@ async def test_a_large_text_with_nul(postgres, light):
 
 
 @pytest.mark.parametrize(
-    ("level", "plain", "durable"), [("process", "off", "on"), ("mixed", "off", "on"), ("power", "on", "on")]
+    ("level", "plain", "durable"),
+    [("process", "off", "on"), ("mixed", "off", "on"), ("power", "on", "on")],
 )
 async def test_each_level_waits_for_the_disk_as_it_says(postgres, level, plain, durable):
     """`synchronous_commit` of a commit is off or on, by level and by what the change asks."""
@@ -617,8 +693,10 @@ async def test_each_level_waits_for_the_disk_as_it_says(postgres, level, plain, 
     postgres.run(
         "CREATE TABLE IF NOT EXISTS public.seen (n int8, strength text); TRUNCATE public.seen;"
         "CREATE OR REPLACE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        " INSERT INTO public.seen VALUES (NEW.n, current_setting('synchronous_commit')); RETURN NEW; END $$;"
-        "CREATE OR REPLACE TRIGGER see AFTER INSERT ON levels.journal FOR EACH ROW EXECUTE FUNCTION public.see()"
+        " INSERT INTO public.seen VALUES (NEW.n, current_setting('synchronous_commit')); RETURN"
+        " NEW; END $$;"
+        "CREATE OR REPLACE TRIGGER see AFTER INSERT ON levels.journal FOR EACH ROW EXECUTE"
+        " FUNCTION public.see()"
     )
     async with opened(PostgresStore(url, durability=level)) as store:
         record = await begin(store, "s-1", ask(0))
@@ -626,16 +704,26 @@ async def test_each_level_waits_for_the_disk_as_it_says(postgres, level, plain, 
         record = await move(store, record, answers={1: "a"}, asked=[ask(2)], durable=True)
         record = await move(store, record, answers={2: "a"}, asked=[ask(3)])
 
-    assert postgres.run("SELECT strength FROM public.seen ORDER BY n") == [(plain,), (plain,), (durable,), (plain,)]
+    assert postgres.run("SELECT strength FROM public.seen ORDER BY n") == [
+        (plain,),
+        (plain,),
+        (durable,),
+        (plain,),
+    ]
 
 
 # ---- intakes that are changed together
 
 
 async def test_who_has_a_session_locked_keeps_nobody_from_the_others(postgres):
-    """Of leases that are taken together, one waits for whoever has its session in his hands; the others do not."""
+    """Of leases that are taken together, one waits for whoever has its session in his hands; the
+    others do not.
+    """
     url = fresh(postgres)
-    async with opened(PostgresStore(url)) as store, await psycopg.AsyncConnection.connect(postgres.url) as other:
+    async with (
+        opened(PostgresStore(url)) as store,
+        await psycopg.AsyncConnection.connect(postgres.url) as other,
+    ):
         for n in range(5):
             await begin(store, f"s-{n}")
         await other.execute("SELECT 1 FROM everhold.head_1 ORDER BY ref LIMIT 1 FOR UPDATE")
@@ -647,7 +735,9 @@ async def test_who_has_a_session_locked_keeps_nobody_from_the_others(postgres):
 
 
 async def test_one_that_cannot_land_is_refused_and_the_others_land(postgres):
-    """An id that was given before breaks the transaction: each is tried alone, and only the guilty one is refused."""
+    """An id that was given before breaks the transaction: each is tried alone, and only the guilty
+    one is refused.
+    """
     async with opened(PostgresStore(fresh(postgres))) as store:
         for id in ("s-1", "s-2", "s-3"):
             await begin(store, id)

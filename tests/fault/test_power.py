@@ -1,7 +1,8 @@
-"""The power is cut: what was acknowledged as durable at its level is there, and the database is sound.
+"""The power is cut: what was acknowledged as durable at its level is there, and the database is
+sound.
 
-A process does its work under a recorder (`power.py`). Then the power is cut at moments of that record, and of what was
-not synced by then nothing is there, or everything, or any part of it.
+A process does its work under a recorder (`power.py`). Then the power is cut at moments of that
+record, and of what was not synced by then nothing is there, or everything, or any part of it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tests.fault.power import ROOT, SHARED, Disk, Event, compiled, is_memory, re
 from tests.fault.power_victim import finished
 
 LEVELS = ("process", "mixed", "power")
-#: What lasts when it is acknowledged, by level. What came before it lasts with it. An effect that must not be repeated
-#: is marked before it begins, at each level.
+#: What lasts when it is acknowledged, by level. What came before it lasts with it. An effect that
+#: must not be repeated is marked before it begins, at each level.
 LASTING = {
     "process": {"closed", "never"},
     "mixed": {"closed", "never", "safe", "effect", "person"},
@@ -35,7 +36,9 @@ DATABASE = "new/deep/app.db"
 
 
 class Told(NamedTuple):
-    """One line of the process: `ack`, `did` or `closed`; what it is about; the session's key; the word."""
+    """One line of the process: `ack`, `did` or `closed`; what it is about; the session's key; the
+    word.
+    """
 
     what: str
     about: str
@@ -57,7 +60,9 @@ def disk() -> Iterator[Path]:
     (ROOT / "build").mkdir(exist_ok=True)
     places = [place for place in (ROOT / "build", Path("/var/tmp"), Path("/tmp")) if place.is_dir()]
     place = next((place for place in places if not is_memory(place)), None)
-    assert place is not None, f"none of {', '.join(map(str, places))} is on a disk: mount one of them on a disk"
+    assert place is not None, (
+        f"none of {', '.join(map(str, places))} is on a disk: mount one of them on a disk"
+    )
     folder = Path(tempfile.mkdtemp(prefix="power-", dir=place))
     yield folder
     shutil.rmtree(folder)
@@ -86,12 +91,18 @@ def told(event: Event) -> Told:
 
 def needed(said: list[Told], level: str) -> list[Told]:
     """What has to be there: the last that lasts by its level, and all that came before it."""
-    ends = [n for n, one in enumerate(said) if (one.what if one.what == "closed" else one.about) in LASTING[level]]
+    ends = [
+        n
+        for n, one in enumerate(said)
+        if (one.what if one.what == "closed" else one.about) in LASTING[level]
+    ]
     return [one for one in said[: ends[-1] + 1] if one.what != "closed"] if ends else []
 
 
 def cuts(events: list[Event], dice: random.Random, more: int) -> list[int]:
-    """After how many events the power goes: when something was said, around each sync, and at other moments."""
+    """After how many events the power goes: when something was said, around each sync, and at other
+    moments.
+    """
     found = {n for n, event in enumerate(events) if event.kind in "AS"}
     found |= {n + 1 for n in found}
     return sorted(found | {dice.randrange(len(events)) for _ in range(more)})
@@ -109,7 +120,9 @@ def images(disk: Disk, dice: random.Random, ways: int) -> Iterator[dict[str, byt
 
 
 def laid(image: dict[str, bytes], folder: Path) -> Path:
-    """Put the files of an image into an empty folder; the path of the database, which may not be there."""
+    """Put the files of an image into an empty folder; the path of the database, which may not be
+    there.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, data in image.items():
@@ -120,7 +133,9 @@ def laid(image: dict[str, bytes], folder: Path) -> Path:
 
 
 async def found(path: Path) -> set[str]:
-    """The words that are in a database, and `mark NAME` for each effect that has begun; it is sound."""
+    """The words that are in a database, and `mark NAME` for each effect that has begun; it is
+    sound.
+    """
     if not path.exists():
         return set()
     store = SQLiteStore(path)
@@ -132,7 +147,8 @@ async def found(path: Path) -> set[str]:
     with closing(sqlite3.connect(path)) as connection:
         run = connection.execute
         kept = run(
-            "SELECT birth FROM session UNION ALL SELECT answers FROM journal UNION ALL SELECT body FROM letter"
+            "SELECT birth FROM session UNION ALL SELECT answers FROM journal UNION ALL SELECT"
+            " body FROM letter"
             " UNION ALL SELECT body FROM item"
         )
         words = {word for (text,) in kept for word in re.findall(r"word\d{4}(?:-done)?", str(text))}
@@ -145,7 +161,8 @@ def missing(need: list[Told], there: set[str]) -> list[Told]:
     return [
         one
         for one in need
-        if one.word not in there or (one.what == "did" and not {f"mark {one.name}", f"{one.word}-done"} & there)
+        if one.word not in there
+        or (one.what == "did" and not {f"mark {one.name}", f"{one.word}-done"} & there)
     ]
 
 
@@ -163,7 +180,9 @@ async def cut(tape: Tape, level: str, seed: int, folder: Path, *, more: int, way
             id = hash(frozenset(image.items()))
             if id not in seen:
                 seen[id] = await found(laid(image, folder))
-            assert missing(needed(said, level), seen[id]) == [], f"power lost after event {n}, seed {seed}"
+            assert missing(needed(said, level), seen[id]) == [], (
+                f"power lost after event {n}, seed {seed}"
+            )
     return len(seen)
 
 
@@ -171,7 +190,9 @@ async def cut(tape: Tape, level: str, seed: int, folder: Path, *, more: int, way
 def one_inode(tapes: dict[str, Tape], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A file is not another one because the power was away; here its image is."""
     inodes = {level: tape.inode for level, tape in tapes.items()}
-    monkeypatch.setattr(database, "_inode", lambda path: next(inodes[part] for part in path.parts if part in inodes))
+    monkeypatch.setattr(
+        database, "_inode", lambda path: next(inodes[part] for part in path.parts if part in inodes)
+    )
     yield
 
 
@@ -179,24 +200,34 @@ def one_inode(tapes: dict[str, Tape], monkeypatch: pytest.MonkeyPatch) -> Iterat
 async def test_what_was_acknowledged_survives_power_loss(
     tapes: dict[str, Tape], one_inode: None, tmp_path: Path, level: str
 ) -> None:
-    """Whenever the power goes and whatever of the unsynced reached the disk: what lasts at this level is there."""
-    looked = await cut(tapes[level], level, random.randrange(2**32), tmp_path / level, more=20, ways=1)
+    """Whenever the power goes and whatever of the unsynced reached the disk: what lasts at this
+    level is there.
+    """
+    looked = await cut(
+        tapes[level], level, random.randrange(2**32), tmp_path / level, more=20, ways=1
+    )
     assert looked >= 100, looked
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("level", LEVELS)
-async def test_power_loss_at_every_moment(tapes: dict[str, Tape], one_inode: None, tmp_path: Path, level: str) -> None:
+async def test_power_loss_at_every_moment(
+    tapes: dict[str, Tape], one_inode: None, tmp_path: Path, level: str
+) -> None:
     """The same after each event, with more of the ways in which unsynced writes are lost."""
     tape = tapes[level]
-    await cut(tape, level, random.randrange(2**32), tmp_path / level, more=20 * len(tape.events), ways=6)
+    await cut(
+        tape, level, random.randrange(2**32), tmp_path / level, more=20 * len(tape.events), ways=6
+    )
 
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_sessions_resume_after_power_loss(
     tapes: dict[str, Tape], one_inode: None, tmp_path: Path, level: str
 ) -> None:
-    """At any moment, with nothing of what was not synced: all that is there can be answered and comes to its end."""
+    """At any moment, with nothing of what was not synced: all that is there can be answered and
+    comes to its end.
+    """
     tape, dice, disk, done = tapes[level], random.Random(), Disk(tapes[level].root), 0
     for n in sorted({len(tape.events), *(dice.randrange(len(tape.events)) for _ in range(4))}):
         for event in tape.events[done:n]:
@@ -211,20 +242,34 @@ async def test_sessions_resume_after_power_loss(
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_record_is_complete(tapes: dict[str, Tape], level: str) -> None:
-    """Repeated to its end without a cut, it is what is in the files: nothing the process wrote was missed."""
+    """Repeated to its end without a cut, it is what is in the files: nothing the process wrote was
+    missed.
+    """
     tape = tapes[level]
     disk = Disk(tape.root)
     for event in tape.events:
         disk.do(event)
-    there = {path: data for path, data in disk.left(None, data=1, names=1).items() if not path.endswith(SHARED)}
-    real = {str(path.relative_to(tape.root)): path for path in tape.root.rglob("*") if path.is_file()}
-    assert there == {name: path.read_bytes() for name, path in real.items() if not name.endswith(SHARED)}
+    there = {
+        path: data
+        for path, data in disk.left(None, data=1, names=1).items()
+        if not path.endswith(SHARED)
+    }
+    real = {
+        str(path.relative_to(tape.root)): path for path in tape.root.rglob("*") if path.is_file()
+    }
+    assert there == {
+        name: path.read_bytes() for name, path in real.items() if not name.endswith(SHARED)
+    }
     assert set(there) == {DATABASE, f"{DATABASE}-wal"}
 
 
 @pytest.mark.parametrize(("level", "costs"), [("process", 0), ("mixed", 0), ("power", 1)])
-def test_a_models_answer_waits_for_the_disk_at_power_alone(tapes: dict[str, Tape], level: str, costs: int) -> None:
-    """Two answers of a model, one after the other, have a sync between them at "power", and none at the others."""
+def test_a_models_answer_waits_for_the_disk_at_power_alone(
+    tapes: dict[str, Tape], level: str, costs: int
+) -> None:
+    """Two answers of a model, one after the other, have a sync between them at "power", and none at
+    the others.
+    """
     syncs, between, last = 0, [], Told("", "", "", "")
     for event in tapes[level].events:
         if event.kind == "S":
@@ -239,7 +284,9 @@ def test_a_models_answer_waits_for_the_disk_at_power_alone(tapes: dict[str, Tape
 
 
 def test_a_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
-    """The simulated disk itself: names, bytes and sectors last from their sync on, and not before."""
+    """The simulated disk itself: names, bytes and sectors last from their sync on, and not
+    before.
+    """
     disk = Disk(tmp_path)
     at = str(tmp_path).encode()
     disk.do(Event("O", 3, 1, at + b"/a"))

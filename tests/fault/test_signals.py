@@ -1,6 +1,7 @@
 """Signals under upheaval: what is acknowledged is received, once, and in the order of each sender.
 
-Several senders, with the program and without it, send to sessions that movers drive, while movers leave, die and come.
+Several senders, with the program and without it, send to sessions that movers drive, while movers
+leave, die and come.
 """
 
 import asyncio
@@ -40,10 +41,20 @@ class Letters:
         self.kept: Counter[tuple[int, int]] = Counter()
 
     def judge(self, received: list[list[int]]) -> None:
-        """As many were received as were acknowledged, or at most tried; and each sender's in its order."""
+        """As many were received as were acknowledged, or at most tried; and each sender's in its
+        order.
+        """
         found = Counter((sender, value) for sender, value in received)
-        assert {each: (self.kept[each], found[each]) for each in self.kept if found[each] < self.kept[each]} == {}
-        assert {each: (found[each], self.tried[each]) for each in found if found[each] > self.tried[each]} == {}
+        assert {
+            each: (self.kept[each], found[each])
+            for each in self.kept
+            if found[each] < self.kept[each]
+        } == {}
+        assert {
+            each: (found[each], self.tried[each])
+            for each in found
+            if found[each] > self.tried[each]
+        } == {}
         for one in {sender for sender, _ in received}:
             values = [value for sender, value in received if sender == one]
             assert values == sorted(values), f"out of the order of sender {one}"
@@ -59,7 +70,9 @@ def fleet_of(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Fleet
     if kind == "postgres":
         url = fresh(request.getfixturevalue("postgres"), "signals")
         return WorkerFleet(lambda: PostgresStore(url))
-    return {"sqlite": LocalFleet, "workers": WorkerFleet}[kind](lambda: SQLiteStore(tmp_path / "signals.db"))
+    return {"sqlite": LocalFleet, "workers": WorkerFleet}[kind](
+        lambda: SQLiteStore(tmp_path / "signals.db")
+    )
 
 
 class Upheaval:
@@ -95,16 +108,25 @@ class Upheaval:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "workers", pytest.param("postgres", marks=ON_POSTGRES)])
+@pytest.mark.parametrize(
+    "kind", ["memory", "sqlite", "workers", pytest.param("postgres", marks=ON_POSTGRES)]
+)
 async def test_signals_while_movers_come_and_go(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, seed: int
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kind: str,
+    seed: int,
 ) -> None:
     """From two fronts with the program, two without it, and from movers that may die meanwhile."""
-    monkeypatch.setattr("everhold.engine.effects.DEATHS", 1000)  # dice may kill three in a row: that is no poison
+    # dice may kill three in a row: that is no poison
+    monkeypatch.setattr("everhold.engine.effects.DEATHS", 1000)
     renewed()
     dice, count = random.Random(seed), 30
     async with fleet_of(request, kind, tmp_path) as fleet:
-        sessions = {await fleet.begin(collects(name=f"n{number}")): Letters() for number in range(3)}
+        sessions = {
+            await fleet.begin(collects(name=f"n{number}")): Letters() for number in range(3)
+        }
         fronts = [await fleet.front(programs=number % 2 == 0, cache=100) for number in range(4)]
         upheaval = Upheaval(fleet, dice)
 
@@ -122,7 +144,10 @@ async def test_signals_while_movers_come_and_go(
                 letters.kept[sender, number // 2] += 1
                 await asyncio.sleep(dice.random() * 0.01)
 
-        places: list[Callable[[], Place | None]] = [*((lambda front=front: front) for front in fronts), upheaval.mover]
+        places: list[Callable[[], Place | None]] = [
+            *((lambda front=front: front) for front in fronts),
+            upheaval.mover,
+        ]
         sending = asyncio.gather(*(send(sender, place) for sender, place in enumerate(places)))
         await upheaval(sending.done)
         await sending
@@ -139,8 +164,12 @@ async def test_signals_while_movers_come_and_go(
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=ON_POSTGRES)])
-def test_signals_while_workers_are_killed(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
-    """Six sending processes, half of them without the program; a worker is killed every half a second, twenty times."""
+def test_signals_while_workers_are_killed(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """Six sending processes, half of them without the program; a worker is killed every half a
+    second, twenty times.
+    """
     if kind == "sqlite":
         url = f"sqlite:///{tmp_path / 'signals.db'}"
     else:
@@ -151,7 +180,9 @@ def test_signals_while_workers_are_killed(request: pytest.FixtureRequest, tmp_pa
         assert code == 0
         workers = [fleet.start(concurrency=4) for _ in range(3)]
         sending = [
-            fleet._nursery.start("send", path=url, keys=keys, sender=n, count=count, program=n % 2 == 0)
+            fleet._nursery.start(
+                "send", path=url, keys=keys, sender=n, count=count, program=n % 2 == 0
+            )
             for n in range(senders)
         ]
         for number in range(20):

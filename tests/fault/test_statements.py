@@ -13,6 +13,8 @@ MOST = 20
 
 
 async def test_a_turn_through_a_worker_takes_few_statements(postgres):
-    """Counted at the front and at the worker, BEGIN and COMMIT included; reconciliation is counted apart."""
+    """Counted at the front and at the worker, BEGIN and COMMIT included; reconciliation is counted
+    apart.
+    """
     taken, _ = await turns(fresh(postgres), 10)
     assert 5 < median(taken) <= MOST

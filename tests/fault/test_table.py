@@ -14,7 +14,9 @@ def present() -> set[str]:
     for path in HERE.glob("test_*.py"):
         if path.name not in OWN:
             for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                if isinstance(
+                    node, ast.FunctionDef | ast.AsyncFunctionDef
+                ) and node.name.startswith("test_"):
                     found.add(f"{path.name}::{node.name}")
     return found
 
@@ -30,7 +32,11 @@ def test_the_table_and_the_tests_name_each_other() -> None:
 
 def test_every_row_has_a_fault_a_promise_and_evidence() -> None:
     """Three cells, none empty, the last one naming a test."""
-    rows = [line for line in TABLE.read_text().splitlines() if line.startswith("| ") and "fault | promise" not in line]
+    rows = [
+        line
+        for line in TABLE.read_text().splitlines()
+        if line.startswith("| ") and "fault | promise" not in line
+    ]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert [row for row in cells if len(row) != 3 or not all(row) or "::test_" not in row[2]] == []
     assert len(rows) >= 30

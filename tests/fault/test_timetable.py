@@ -1,4 +1,6 @@
-"""Processes that keep schedules and emit events are killed at any moment: nothing is lost, and nothing comes twice."""
+"""Processes that keep schedules and emit events are killed at any moment: nothing is lost, and
+nothing comes twice.
+"""
 
 import asyncio
 import random
@@ -17,7 +19,9 @@ KILLS = 12
 
 
 async def killed_again_and_again(url: str, seed: int) -> set[str]:
-    """Three processes at a time, one of which is killed and followed by another; returns the events acknowledged."""
+    """Three processes at a time, one of which is killed and followed by another; returns the events
+    acknowledged.
+    """
     dice, acknowledged = random.Random(seed), set()
     with Nursery("tests.fault.timetable_victim") as nursery:
 
@@ -64,7 +68,8 @@ async def judged(url: str, acknowledged: set[str]) -> None:
             waiting = [one for one in await runtime.handovers() if one.state == "waiting"]
             living = await runtime.sessions(state=("running", "paused"), limit=1)
             ticks = await runtime.sessions(labels={"schedule": "ticks"}, limit=2)
-            if not waiting and not living and len(ticks) == 2:  # who died at a tick holds up the next for ten seconds
+            # who died at a tick holds up the next for ten seconds
+            if not waiting and not living and len(ticks) == 2:
                 break
             await asyncio.sleep(0.2)
         await runtime.pause_schedule("ticks")
@@ -74,13 +79,17 @@ async def judged(url: str, acknowledged: set[str]) -> None:
         assert {one.state for one in handovers} <= {"started", "already"}
         sessions = await runtime.sessions(limit=100_000)
         orders = Counter(
-            (info.labels["trigger"], info.key.rpartition(":")[2]) for info in sessions if "event" in info.labels
+            (info.labels["trigger"], info.key.rpartition(":")[2])
+            for info in sessions
+            if "event" in info.labels
         )
         kept = {key for _, key in orders}
         assert acknowledged <= kept
         assert set(orders.values()) == {1}
         assert set(orders) == {(name, key) for name in ("ship", "book") for key in kept}
-        ticks = sorted(float(info.key.rpartition(":")[2]) for info in sessions if "schedule" in info.labels)
+        ticks = sorted(
+            float(info.key.rpartition(":")[2]) for info in sessions if "schedule" in info.labels
+        )
         assert len(ticks) >= 2
         assert {round(later - earlier, 3) for earlier, later in pairwise(ticks)} == {1.0}
         assert {info.state for info in sessions} == {"completed"}
@@ -89,7 +98,9 @@ async def judged(url: str, acknowledged: set[str]) -> None:
 
 @pytest.mark.timeout(300)
 async def test_keepers_of_schedules_and_emitters_are_killed(tmp_path):
-    """On one SQLite file: each acknowledged event has one session for each trigger, each second one tick."""
+    """On one SQLite file: each acknowledged event has one session for each trigger, each second one
+    tick.
+    """
     url = f"sqlite:///{tmp_path / 'app.db'}"
     await judged(url, await killed_again_and_again(url, 7))
 

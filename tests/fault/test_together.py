@@ -1,4 +1,6 @@
-"""Any number of processes use one file at once: nothing is lost, nothing is recorded twice, refusals are typed."""
+"""Any number of processes use one file at once: nothing is lost, nothing is recorded twice,
+refusals are typed.
+"""
 
 import asyncio
 import resource
@@ -39,7 +41,9 @@ async def sound(path: Path) -> dict[str | None, Record]:
 
 def crowded(nursery: Nursery, path: Path, people: int, **more: int) -> list[list[str]]:
     """Let so many processes do the same at once; what each of them printed."""
-    children = [nursery.start("attend", path=str(path), person=person, **more) for person in range(people)]
+    children = [
+        nursery.start("attend", path=str(path), person=person, **more) for person in range(people)
+    ]
     printed = all_lines(children)
     codes = [child.wait() for child in children]
     for child in children:
@@ -49,7 +53,9 @@ def crowded(nursery: Nursery, path: Path, people: int, **more: int) -> list[list
 
 
 def checked(record: Record, people: int, rounds: int) -> list[str]:
-    """A meeting that has ended, everybody's words once and in their place; returns who won what all were asked."""
+    """A meeting that has ended, everybody's words once and in their place; returns who won what all
+    were asked.
+    """
     assert record.head.state == "completed"
     answers = [answer for delivery in record.deliveries for answer in delivery.answers]
     assert len(answers) == len({answer.id for answer in answers})
@@ -73,9 +79,14 @@ def checked(record: Record, people: int, rounds: int) -> list[str]:
 async def test_processes_answer_the_same_and_different_sessions(
     nursery: Nursery, tmp_path: Path, people: int, meetings: int, rounds: int
 ) -> None:
-    """Rounds of two processes and of eight: each one's answer is accepted, and one wins where they compete."""
+    """Rounds of two processes and of eight: each one's answer is accepted, and one wins where they
+    compete.
+    """
     path = tmp_path / "crowd.db"
-    assert nursery.run("prepare", path=str(path), meetings=meetings, rounds=rounds, people=people)[0] == 0
+    assert (
+        nursery.run("prepare", path=str(path), meetings=meetings, rounds=rounds, people=people)[0]
+        == 0
+    )
     printed = crowded(nursery, path, people, meetings=meetings, rounds=rounds, rungs=meetings)
     records = await sound(path)
     winners = {
@@ -96,7 +107,9 @@ async def test_processes_answer_the_same_and_different_sessions(
 def test_processes_count_together(nursery: Nursery, tmp_path: Path) -> None:
     """Six processes raise one durable number 30 times each: none of the 180 is lost."""
     path = tmp_path / "count.db"
-    children = [nursery.start("count", path=str(path), key=f"count-{n}", times=30) for n in range(6)]
+    children = [
+        nursery.start("count", path=str(path), key=f"count-{n}", times=30) for n in range(6)
+    ]
     sums = all_lines(children)
     assert [child.wait() for child in children] == [0] * 6
     assert max(float(words.split(" ")[1]) for [words] in sums) == 180
@@ -166,13 +179,17 @@ def sleeps() -> int:
 async def test_a_foreign_write_lock_never_stops_the_loop(
     nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While another program holds the write lock, each try is refused at once, the loop turns, and the answer lands.
+    """While another program holds the write lock, each try is refused at once, the loop turns, and
+    the answer lands.
 
-    SQLite would wait by itself, on the loop's thread: by a busy timeout or a busy handler, which sleeps. A thread that
-    sleeps gives up the processor, and that is counted. Other causes (another thread has the interpreter) are rare.
+    SQLite would wait by itself, on the loop's thread: by a busy timeout or a busy handler, which
+    sleeps. A thread that sleeps gives up the processor, and that is counted. Other causes (another
+    thread has the interpreter) are rare.
     """
     connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Observed))
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Observed)
+    )
     monkeypatch.setattr(Observed, "made", [])
     monkeypatch.setattr(Observed, "refused", [])
     path = tmp_path / "locked.db"

@@ -32,7 +32,9 @@ async def test_a_crashing_store_dies_at_its_commit(when: str, landed: int) -> No
 async def test_a_crashing_store_without_a_crash_is_the_store() -> None:
     """Without a commit to die at it only counts, and tells what it sees."""
     seen = []
-    store = CrashingStore(MemoryStore(), seen=lambda number, change: seen.append((number, len(change.deliveries))))
+    store = CrashingStore(
+        MemoryStore(), seen=lambda number, change: seen.append((number, len(change.deliveries)))
+    )
     async with Runtime(store, recover=False) as runtime:
         status = await runtime.start(echo())
         assert (await runtime.answer(status.session_id, "so")).result == "so"

@@ -1,4 +1,6 @@
-"""Every verb, and every long piece of work, gives the event loop turns. Turns are counted, not time."""
+"""Every verb, and every long piece of work, gives the event loop turns. Turns are counted, not
+time.
+"""
 
 import asyncio
 import sqlite3
@@ -86,7 +88,9 @@ async def test_who_looks_at_a_server_lets_others_run(postgres: Any) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "sqlite"])
 @pytest.mark.parametrize("kind", cases(), ids=lambda kind: kind.verb_of)
-async def test_a_verb_that_changes_something_gives_a_turn(kind: type[Case], where: str, tmp_path: Path) -> None:
+async def test_a_verb_that_changes_something_gives_a_turn(
+    kind: type[Case], where: str, tmp_path: Path
+) -> None:
     """Each of 20 calls would do; here one call, for it takes a turn each time."""
     async with opened(address(where, tmp_path), itself) as (runtime, store, clock):
         case = kind(runtime, store, clock, "m0m", tmp_path)
@@ -120,7 +124,9 @@ async def talk(ctx: everhold.Context) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "sqlite"])
 async def test_a_long_step_lets_others_run(where: str, tmp_path: Path) -> None:
-    """A step that counts to 2,000 gives the loop a turn for every 16 of them, and can be stopped there."""
+    """A step that counts to 2,000 gives the loop a turn for every 16 of them, and can be stopped
+    there.
+    """
     async with everhold.open(address(where, tmp_path)) as runtime:
         with Turns() as turns:
             assert await runtime.run(count(times=2000)) == 2000
@@ -185,7 +191,9 @@ def by_the_loop(ran: Counter[tuple[bool, str]], words: str) -> list[bool]:
 
 
 async def test_verify_runs_in_a_thread(ran: Counter[tuple[bool, str]], tmp_path: Path) -> None:
-    """What it reads is read by a thread; progress is told on the loop's, and what that raises ends it."""
+    """What it reads is read by a thread; progress is told on the loop's, and what that raises ends
+    it.
+    """
     threads: set[int] = set()
     told: list[tuple[int, int]] = []
 
@@ -208,14 +216,18 @@ async def test_verify_runs_in_a_thread(ran: Counter[tuple[bool, str]], tmp_path:
             await runtime.verify(fails)
 
 
-async def test_a_verify_whose_caller_leaves_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_verify_whose_caller_leaves_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread does not read on for nobody."""
     interrupted, going = threading.Event(), threading.Event()
 
     def endless(connection: sqlite3.Connection, progress: Any) -> list[Any]:
         going.set()
         try:
-            connection.execute("WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT max(x) FROM n")
+            connection.execute(
+                "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT max(x) FROM n"
+            )
         except sqlite3.OperationalError:
             interrupted.set()
         return []
@@ -266,7 +278,9 @@ SCANS: dict[str, Callable[[Store], Any]] = {
 async def test_a_long_scan_runs_in_a_thread(
     ran: Counter[tuple[bool, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What takes SQLite long is done by a thread, with the same result; what is short stays on the loop."""
+    """What takes SQLite long is done by a thread, with the same result; what is short stays on the
+    loop.
+    """
     async with filled(tmp_path / "app.db") as store:
         for name, verb in SCANS.items():
             ran.clear()
@@ -279,11 +293,15 @@ async def test_a_long_scan_runs_in_a_thread(
         assert (await store.keys("default")) == ["n"]
 
 
-async def test_a_scan_removes_only_what_is_still_loose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scan_removes_only_what_is_still_loose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bytes that are named between the look of a thread and the removal stay."""
     async with filled(tmp_path / "app.db") as store:
         session_id = (await store.list(Filter()))[0].birth.id
-        made = [Attachment(sha256(data).hexdigest(), 4, "text/plain") for data in (b"kept", b"gone")]
+        made = [
+            Attachment(sha256(data).hexdigest(), 4, "text/plain") for data in (b"kept", b"gone")
+        ]
         for one, data in zip(made, (b"kept", b"gone"), strict=True):
             store._run("INSERT INTO blob (id, data) VALUES (?, ?)", (one.id, data))
         write = store._write

@@ -1,4 +1,6 @@
-"""Real workers on one database: killed, stopped past their lease, told to leave, of two versions, with wrong clocks."""
+"""Real workers on one database: killed, stopped past their lease, told to leave, of two versions,
+with wrong clocks.
+"""
 
 import asyncio
 import os
@@ -38,7 +40,9 @@ def many(count: int, errands: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def test_killed_workers_lose_nothing(fleet: Fleet) -> None:
-    """Of three workers two are killed in the middle: all sessions end, and no errand that may not be repeated was."""
+    """Of three workers two are killed in the middle: all sessions end, and no errand that may not
+    be repeated was.
+    """
     fleet.begin(*many(30, 6, seconds=0.02, rerun="never"))
     workers = [fleet.start(concurrency=4, ttl=600.0) for _ in range(3)]
     for worker, after in zip(workers, (40, 100), strict=False):
@@ -83,13 +87,16 @@ def test_a_dead_process_of_another_machine_is_replaced_when_its_time_is_over(fle
     two = fleet.start(ttl=600.0)
     one.kill()
     one.wait()
-    fleet.until(lambda: fleet.began("a-0") == 2, ttl + 20)  # the bench measures it; here the machine may be busy
+    # the bench measures it; here the machine may be busy
+    fleet.until(lambda: fleet.began("a-0") == 2, ttl + 20)
     gate.unlink()
     assert fleet.result("a") == [two.pid]
 
 
 def test_told_to_leave_it_hands_over(fleet: Fleet) -> None:
-    """SIGTERM: what runs gets to its commit, what has not begun is begun by another, nothing twice, nothing unknown."""
+    """SIGTERM: what runs gets to its commit, what has not begun is begun by another, nothing twice,
+    nothing unknown.
+    """
     gates = [fleet.hold(f"e{n}-0") for n in range(4)]
     fleet.begin(*many(8, 3, rerun="never"))
     one = fleet.start(concurrency=4)
@@ -107,7 +114,9 @@ def test_told_to_leave_it_hands_over(fleet: Fleet) -> None:
 
 
 def test_stopped_past_its_lease_it_changes_nothing_and_goes_on(fleet: Fleet) -> None:
-    """SIGSTOP, another takes over, SIGCONT: what it did is refused, the session is intact, and it works for others."""
+    """SIGSTOP, another takes over, SIGCONT: what it did is refused, the session is intact, and it
+    works for others.
+    """
     gate = fleet.hold("a-0")
     fleet.begin(key="a", name="a", count=2)
     one = fleet.start(ttl=3.0)  # on a busy machine it keeps this, too, until it is stopped
@@ -117,7 +126,8 @@ def test_stopped_past_its_lease_it_changes_nothing_and_goes_on(fleet: Fleet) -> 
     fleet.until(lambda: fleet.began("a-0") == 2)  # taken over when its time was over
     three = fleet.hold("a-1")
     fleet.stop(two)
-    gate.unlink()  # before it wakes: else it may hear first that somebody took over, and stop what it does
+    # before it wakes: else it may hear first that somebody took over, and stop what it does
+    gate.unlink()
     fleet.resume(one)
     fleet.until(lambda: fleet.ended("a-0"))
     fleet.resume(two)  # both have done it now, and both say so
@@ -136,7 +146,9 @@ def test_stopped_past_its_lease_it_changes_nothing_and_goes_on(fleet: Fleet) -> 
 
 
 def test_a_fleet_that_was_stopped_together_goes_on_as_if_nothing_had_been(fleet: Fleet) -> None:
-    """As with a laptop that sleeps: nobody takes the others for dead by the clock, and nothing is done twice."""
+    """As with a laptop that sleeps: nobody takes the others for dead by the clock, and nothing is
+    done twice.
+    """
     gates = [fleet.hold(f"e{n}-0") for n in range(3)]
     workers = [fleet.start(ttl=9.0, concurrency=1) for _ in range(3)]
     fleet.begin(*many(3, 2))
@@ -145,8 +157,13 @@ def test_a_fleet_that_was_stopped_together_goes_on_as_if_nothing_had_been(fleet:
         fleet.stop(worker)
     fleet.until(lambda: all(row.expired for row in _rows(fleet.url)))
     for worker in workers:
-        fleet.resume(worker)  # one after the other, as a machine wakes up: the first has the time to judge the others
-        fleet.until(lambda worker=worker: any(row.pid == worker.pid and not row.expired for row in _rows(fleet.url)))
+        # one after the other, as a machine wakes up: the first has the time to judge the others
+        fleet.resume(worker)
+        fleet.until(
+            lambda worker=worker: any(
+                row.pid == worker.pid and not row.expired for row in _rows(fleet.url)
+            )
+        )
         time.sleep(0.5)
     for gate in gates:
         gate.unlink()
@@ -168,7 +185,9 @@ def _rows(url: str) -> list[Worker]:
 def test_an_older_version_leaves_newer_sessions_alone(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two versions side by side: each drives its own sessions, and the older one refuses those of the newer."""
+    """Two versions side by side: each drives its own sessions, and the older one refuses those of
+    the newer.
+    """
     with monkeypatch.context() as newer_process:
         newer_process.setenv("EVERHOLD_TEST_VERSION", "2")
         newer = Fleet(tmp_path, fleet.url)
@@ -185,7 +204,9 @@ def test_an_older_version_leaves_newer_sessions_alone(
 
 
 def test_clocks_that_are_wrong_make_nobody_dead(postgres: Any, tmp_path: Path) -> None:
-    """Two machines whose clocks are an hour apart each way: nobody is taken for dead, nothing is done twice."""
+    """Two machines whose clocks are an hour apart each way: nobody is taken for dead, nothing is
+    done twice.
+    """
     from tests.postgres import fresh
 
     with Fleet(tmp_path, fresh(postgres, "fleet")) as fleet:
@@ -201,7 +222,9 @@ def test_clocks_that_are_wrong_make_nobody_dead(postgres: Any, tmp_path: Path) -
 
 def test_timers_are_fired_by_whoever_is_there(fleet: Fleet) -> None:
     """Timers of many sessions are fired once each, whoever of the workers comes first."""
-    fleet.begin(*[{"program": "naps", "key": f"n{n}", "name": f"n{n}", "seconds": 0.5} for n in range(30)])
+    fleet.begin(
+        *[{"program": "naps", "key": f"n{n}", "name": f"n{n}", "seconds": 0.5} for n in range(30)]
+    )
     for _ in range(3):
         fleet.start()
     assert [one.state for one in fleet.finish([f"n{n}" for n in range(30)])] == ["completed"] * 30
@@ -209,7 +232,9 @@ def test_timers_are_fired_by_whoever_is_there(fleet: Fleet) -> None:
 
 
 async def test_who_only_waits_hears_the_worker(fleet: Fleet) -> None:
-    """A runtime that moves nothing by itself hears that a worker of another process has ended what it waits for."""
+    """A runtime that moves nothing by itself hears that a worker of another process has ended what
+    it waits for.
+    """
     gate = fleet.hold("a-0")
     await asyncio.to_thread(fleet.begin, key="a", name="a", count=2)
     async with Runtime(at(fleet.url), recover=False) as runtime:
@@ -240,12 +265,15 @@ def test_the_command_is_such_a_worker(fleet: Fleet, tmp_path: Path) -> None:
             told = ""
             while '"event":"stopping"' not in told and (line := one.stdout.readline()):
                 told += line.decode()
-            gate.unlink()  # not earlier: a worker that has nothing to do need not say that it is stopping
+            # not earlier: a worker that has nothing to do need not say that it is stopping
+            gate.unlink()
             told += one.stdout.read().decode()
             assert one.wait(PATIENCE) == 0
         finally:
             one.kill()
-    assert [event for event in ("started", "stopping", "stopped") if f'"event":"{event}"' not in told] == []
+    assert [
+        event for event in ("started", "stopping", "stopped") if f'"event":"{event}"' not in told
+    ] == []
     assert (fleet.began("a-0"), fleet.ended("a-0"), fleet.began("a-1")) == (1, 1, 0)
     two = fleet.start()
     assert fleet.result("a")[1] == two.pid

@@ -1,7 +1,9 @@
-"""A town at work: programs with errands, conversations with a tool, and people who say things to them.
+"""A town at work: programs with errands, conversations with a tool, and people who say things to
+them.
 
-Whatever is done outside is written down as in `workers_victim`: `begin NAME PID`, `end NAME PID`. Nothing of it may be
-done twice: errands and the tool are `rerun="never"`. Those who put inputs print `kept NAME` when one was accepted.
+Whatever is done outside is written down as in `workers_victim`: `begin NAME PID`, `end NAME PID`.
+Nothing of it may be done twice: errands and the tool are `rerun="never"`. Those who put inputs
+print `kept NAME` when one was accepted.
 """
 
 import asyncio
@@ -38,7 +40,11 @@ def model(query: Any) -> Any:
     parts = [(message["role"], part) for message in query.messages for part in message["content"]]
     asked = {part["input"]["name"] for _, part in parts if part["type"] == "tool_use"}
     left = [part["text"] for role, part in parts if role == "user" and part["text"] not in asked]
-    return {"tool_calls": [{"name": "stamp", "input": {"name": name}} for name in left]} if left else "Done."
+    return (
+        {"tool_calls": [{"name": "stamp", "input": {"name": name}} for name in left]}
+        if left
+        else "Done."
+    )
 
 
 async def speak(path: str, conversations: int, inputs: int, pause: float) -> None:
@@ -54,13 +60,17 @@ async def speak(path: str, conversations: int, inputs: int, pause: float) -> Non
         say("rest")
 
 
-async def work(path: str, log: str, pace: float, host: str = "", ttl: float = 10.0, concurrency: int = 4) -> None:
+async def work(
+    path: str, log: str, pace: float, host: str = "", ttl: float = 10.0, concurrency: int = 4
+) -> None:
     """Be a worker until SIGTERM; `host` says on which machine."""
     os.environ[LOG], os.environ[PACE] = log, str(pace)
     if host:
         socket.gethostname = lambda: host
     async with Runtime(at(path), llm=model, ttl=ttl, recover=False) as runtime:
-        worker = runtime.worker(concurrency=concurrency, grace=30.0, limits=Limits(session=2), tell=_tell)
+        worker = runtime.worker(
+            concurrency=concurrency, grace=30.0, limits=Limits(session=2), tell=_tell
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 

@@ -1,7 +1,9 @@
-"""Processes that answer as fast as they can and tell every acknowledgement, until somebody kills them.
+"""Processes that answer as fast as they can and tell every acknowledgement, until somebody kills
+them.
 
-What they print: `ask SESSION QUERY` before an answer is given, `ack SESSION QUERY VALUE` after it was acknowledged,
-`refused SESSION QUERY CODE` if it was not, and `rest` when there is nothing left to answer.
+What they print: `ask SESSION QUERY` before an answer is given, `ack SESSION QUERY VALUE` after it
+was acknowledged, `refused SESSION QUERY CODE` if it was not, and `rest` when there is nothing left
+to answer.
 """
 
 import asyncio
@@ -17,7 +19,9 @@ from everhold.stores.sqlite import SQLiteStore
 
 @everhold.program
 async def ladder(ctx: everhold.Context, rungs: int) -> list:
-    """One question after another, now and then two at once; every third counts in a shared place."""
+    """One question after another, now and then two at once; every third counts in a shared
+    place.
+    """
     said = []
     for rung in range(rungs):
         if rung % 5 == 4:
@@ -35,9 +39,14 @@ def say(*words: object) -> None:
 
 
 async def climb(path: str, life: int, ladders: list[int], rungs: int, pace: float = 0.0) -> None:
-    """Answer what these ladders ask, in four tasks at once, until they are climbed; `pace` is a pause in seconds."""
+    """Answer what these ladders ask, in four tasks at once, until they are climbed; `pace` is a
+    pause in seconds.
+    """
     async with Runtime(SQLiteStore(path)) as runtime:
-        ids = [(await runtime.start(ladder(rungs=rungs), key=f"ladder-{n}")).session_id for n in ladders]
+        ids = [
+            (await runtime.start(ladder(rungs=rungs), key=f"ladder-{n}")).session_id
+            for n in ladders
+        ]
         say("up", life)
         await asyncio.gather(*(_climb(runtime, ids[n::4], life, pace) for n in range(4)))
         say("rest")

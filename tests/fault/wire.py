@@ -20,7 +20,9 @@ class Wire:
         self.deaf = False  # whether notifications are lost
 
     def lose(self, what: bytes, *, landed: bool) -> None:
-        """Cut the line that sends this, once: before the server gets it, or after, when its answer comes."""
+        """Cut the line that sends this, once: before the server gets it, or after, when its answer
+        comes.
+        """
         self._what, self._landed = what, landed
         self.lost.clear()
 
@@ -49,7 +51,10 @@ class Wire:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.close()
         self.cut()
@@ -82,14 +87,20 @@ class Wire:
             if mute.is_set():
                 self.lost.set()
 
-    async def _answers(self, above: asyncio.StreamReader, writer: asyncio.StreamWriter, mute: asyncio.Event) -> None:
-        """Hand back what the server says; the first answer that must be lost ends it, once it is whole."""
+    async def _answers(
+        self, above: asyncio.StreamReader, writer: asyncio.StreamWriter, mute: asyncio.Event
+    ) -> None:
+        """Hand back what the server says; the first answer that must be lost ends it, once it is
+        whole.
+        """
         try:
             while data := await above.read(65536):
                 if mute.is_set():
-                    if data[-6:-1] == b"Z\0\0\0\5":  # the server is ready for the next: the transaction has ended
+                    # the server is ready for the next: the transaction has ended
+                    if data[-6:-1] == b"Z\0\0\0\5":
                         return
-                elif not (self.deaf and data[:1] == b"A"):  # a notification comes alone to who listens
+                # a notification comes alone to who listens
+                elif not (self.deaf and data[:1] == b"A"):
                     writer.write(data)
         except ConnectionError:
             pass

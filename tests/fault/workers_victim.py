@@ -1,7 +1,8 @@
-"""Workers that are killed, stopped and told to leave, and programs whose effects are written down outside.
+"""Workers that are killed, stopped and told to leave, and programs whose effects are written down
+outside.
 
-Each effect appends lines to a file, each in one write: `begin NAME PID` and `end NAME PID`. One whose name has a file
-beside the log, `NAME.wait`, ends only when that is gone.
+Each effect appends lines to a file, each in one write: `begin NAME PID` and `end NAME PID`. One
+whose name has a file beside the log, `NAME.wait`, ends only when that is gone.
 """
 
 import asyncio
@@ -68,16 +69,25 @@ async def begin(path: str, calls: list[dict]) -> None:
     async with Runtime(at(path), recover=False) as runtime:
         runtime._dispatch.leave()
         for call in calls:
-            program = {"errands": errands, "naps": naps, "deployed": deployed}[call.pop("program", "errands")]
+            program = {"errands": errands, "naps": naps, "deployed": deployed}[
+                call.pop("program", "errands")
+            ]
             key = call.pop("key")
             await runtime.start(program(**call), key=key, wait=0)
         await runtime._dispatch.release()
 
 
 async def work(
-    path: str, ttl: float = 10.0, concurrency: int = 8, grace: float = 30.0, host: str = "", ahead: float = 0.0
+    path: str,
+    ttl: float = 10.0,
+    concurrency: int = 8,
+    grace: float = 30.0,
+    host: str = "",
+    ahead: float = 0.0,
 ) -> None:
-    """Be a worker until SIGTERM; `host` says on which machine, and `ahead` by how much its clock is wrong."""
+    """Be a worker until SIGTERM; `host` says on which machine, and `ahead` by how much its clock is
+    wrong.
+    """
     if host:
         import socket
 

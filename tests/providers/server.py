@@ -1,10 +1,12 @@
-"""A server that speaks as providers of models do, on a free port of this machine, and says what a test has scripted.
+"""A server that speaks as providers of models do, on a free port of this machine, and says what a
+test has scripted.
 
     with Server() as server:
         server.script(Reply("Paris."), Fail(429, retry_after=2), Cut(Reply("…"), after=2))
         model = Model(server.name("anthropic"))
 
-Requests are kept in `server.requests`. A script that is used up answers with 418, which no provider does.
+Requests are kept in `server.requests`. A script that is used up answers with 418, which no provider
+does.
 """
 
 import json
@@ -33,7 +35,9 @@ class Fail:
 
 @dataclass
 class Cut:
-    """A stream that ends in the middle: after so many events, as if all were well, or by a broken connection."""
+    """A stream that ends in the middle: after so many events, as if all were well, or by a broken
+    connection.
+    """
 
     reply: Reply
     after: int
@@ -42,7 +46,9 @@ class Cut:
 
 @dataclass
 class Stall:
-    """A stream that falls silent after so many events; without any, even the answer's head does not come."""
+    """A stream that falls silent after so many events; without any, even the answer's head does not
+    come.
+    """
 
     reply: Reply
     after: int = 0
@@ -72,13 +78,16 @@ class Request:
 class Server:
     steps: deque[Step] = field(default_factory=deque)
     requests: list[Request] = field(default_factory=list)
-    left: threading.Event = field(default_factory=threading.Event)  # a client went away in the middle
+    # a client went away in the middle
+    left: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self._thread.start()
         return self
 
@@ -112,7 +121,9 @@ class Server:
                 streams = "streamGenerateContent" in self.path or bool(body.get("stream"))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 server.requests.append(Request(way, self.path, headers, body, streams))
-                step = server.steps.popleft() if server.steps else Fail(418, "the script is used up")
+                step = (
+                    server.steps.popleft() if server.steps else Fail(418, "the script is used up")
+                )
                 try:
                     self._say(step, way, streams)
                 except (BrokenPipeError, ConnectionResetError):
@@ -121,7 +132,11 @@ class Server:
             def _say(self, step: Step, way: str, streams: bool) -> None:
                 match step:
                     case Fail():
-                        self._whole(step.status, wire.error_body(way, step.status, step.message, step.code), step)
+                        self._whole(
+                            step.status,
+                            wire.error_body(way, step.status, step.message, step.code),
+                            step,
+                        )
                     case Raw(body=body, kind=kind):
                         self._head(200, kind, len(body))
                         self.wfile.write(body)
@@ -150,7 +165,11 @@ class Server:
                 self.close_connection = True
 
             def _head(
-                self, status: int, kind: str, length: int | None = None, retry_after: float | None = None
+                self,
+                status: int,
+                kind: str,
+                length: int | None = None,
+                retry_after: float | None = None,
             ) -> None:
                 self.send_response(status)
                 self.send_header("content-type", kind)
@@ -164,7 +183,9 @@ class Server:
 
             def _whole(self, status: int, value: Any, step: Fail | None = None) -> None:
                 body = json.dumps(value).encode()
-                self._head(status, "application/json", len(body), step.retry_after if step else None)
+                self._head(
+                    status, "application/json", len(body), step.retry_after if step else None
+                )
                 self.wfile.write(body)
 
             def _events(self, events: list[bytes], end: bool = True) -> None:

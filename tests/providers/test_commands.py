@@ -52,16 +52,29 @@ def folder(tmp_path: Path) -> Path:
 def test_run_asks_the_model_that_is_named(server: Server, folder: Path) -> None:
     server.script(Reply("Paris."))
     done = everhold(
-        *("run", "capital.py:capital", "country=France", "-d", "a.db", "--model", server.name("anthropic")), cwd=folder
+        *(
+            "run",
+            "capital.py:capital",
+            "country=France",
+            "-d",
+            "a.db",
+            "--model",
+            server.name("anthropic"),
+        ),
+        cwd=folder,
     )
 
     assert (done.returncode, done.stdout.strip().splitlines()[-1]) == (0, "Paris."), done.stderr
     assert done.stderr.count("Warning") == 0
 
 
-def test_run_and_chat_hold_an_agent_with_the_model_that_is_named(server: Server, folder: Path) -> None:
+def test_run_and_chat_hold_an_agent_with_the_model_that_is_named(
+    server: Server, folder: Path
+) -> None:
     """`run` does a task, `chat` holds a conversation."""
-    (folder / "agents.py").write_text('import everhold\n\nagent = everhold.Agent(instructions="Be brief.")\n')
+    (folder / "agents.py").write_text(
+        'import everhold\n\nagent = everhold.Agent(instructions="Be brief.")\n'
+    )
     server.script(Reply("Done."), Reply("Hello."))
     model = ("-d", "a.db", "--model", server.name("anthropic", "the-named"))
     ran = everhold("run", "agents.py:agent", "task=Do it.", *model, cwd=folder)
@@ -73,7 +86,9 @@ def test_run_and_chat_hold_an_agent_with_the_model_that_is_named(server: Server,
 
 
 def test_the_model_that_is_named_goes_before_an_agents_own(server: Server, folder: Path) -> None:
-    """Who types a model means it; without the option the agent's own is asked, also before that of the settings."""
+    """Who types a model means it; without the option the agent's own is asked, also before that of
+    the settings.
+    """
     own, other = server.name("anthropic", "its-own"), server.name("openai-chat", "of-the-settings")
     (folder / "agents.py").write_text(f'import everhold\n\nagent = everhold.Agent("{own}")\n')
     (folder / "everhold.toml").write_text(f'database = "a.db"\nllm = "{other}"\n')
@@ -81,7 +96,12 @@ def test_the_model_that_is_named_goes_before_an_agents_own(server: Server, folde
     words = ("run", "agents.py:agent", "task=Do it.")
     named = everhold(*words, "--model", server.name("google", "the-named"), cwd=folder)
     talked = everhold(
-        "chat", "agents.py:agent", "--model", server.name("openai-chat", "the-named"), cwd=folder, said="Hi\n"
+        "chat",
+        "agents.py:agent",
+        "--model",
+        server.name("openai-chat", "the-named"),
+        cwd=folder,
+        said="Hi\n",
     )
     alone = everhold(*words, cwd=folder)
 
@@ -94,7 +114,15 @@ def test_the_model_that_is_named_goes_before_an_agents_own(server: Server, folde
 
 def test_a_missing_key_is_said_before_anything_is_begun(folder: Path) -> None:
     done = everhold(
-        *("run", "capital.py:capital", "country=France", "-d", "a.db", "--model", "anthropic:claude-sonnet-4-6"),
+        *(
+            "run",
+            "capital.py:capital",
+            "country=France",
+            "-d",
+            "a.db",
+            "--model",
+            "anthropic:claude-sonnet-4-6",
+        ),
         cwd=folder,
     )
 
@@ -108,7 +136,16 @@ def test_a_missing_key_is_said_before_anything_is_begun(folder: Path) -> None:
 
 def test_two_ways_to_answer_are_one_too_many(folder: Path) -> None:
     done = everhold(
-        *("run", "capital.py:capital", "country=France", "--model", "openai:x", "--answer-with", "cat"), cwd=folder
+        *(
+            "run",
+            "capital.py:capital",
+            "country=France",
+            "--model",
+            "openai:x",
+            "--answer-with",
+            "cat",
+        ),
+        cwd=folder,
     )
 
     assert done.returncode == 2

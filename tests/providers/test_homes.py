@@ -1,4 +1,6 @@
-"""Providers as they are at home: their own variables and keys, models that they are known to have, and options."""
+"""Providers as they are at home: their own variables and keys, models that they are known to have,
+and options.
+"""
 
 import json
 from collections.abc import Iterator
@@ -84,8 +86,14 @@ async def test_a_model_that_can_is_held_to_the_form(server: Server, way: str) ->
 THINKS = {
     "openai-chat": ("gpt-5-mini", lambda body: body["reasoning_effort"] == "low"),
     "openai-responses": ("gpt-5-mini", lambda body: body["reasoning"]["effort"] == "low"),
-    "anthropic": ("claude-sonnet-4-6", lambda body: body["thinking"]["type"] in ("adaptive", "enabled")),
-    "google": ("gemini-2.5-flash", lambda body: body["generationConfig"]["thinkingConfig"]["thinking_budget"] > 0),
+    "anthropic": (
+        "claude-sonnet-4-6",
+        lambda body: body["thinking"]["type"] in ("adaptive", "enabled"),
+    ),
+    "google": (
+        "gemini-2.5-flash",
+        lambda body: body["generationConfig"]["thinkingConfig"]["thinking_budget"] > 0,
+    ),
 }
 
 
@@ -103,7 +111,12 @@ async def test_thinking_is_asked_for_as_each_provider_wants_it(server: Server, w
 async def test_what_only_the_server_knows_goes_into_the_body(server: Server, way: str) -> None:
     """What a question says goes before what the answerer says for all."""
     server.script(Reply("Paris."))
-    model = Model(server.name(way), extra_body={"guided": "for all"}, temperature=0.9, extra_headers={"x-team": "blue"})
+    model = Model(
+        server.name(way),
+        extra_body={"guided": "for all"},
+        temperature=0.9,
+        extra_headers={"x-team": "blue"},
+    )
     options = {"extra_body": {"guided": "for this"}}
     await ask(model, Query(0, "0:0", "Where?", options=options))
 
@@ -120,14 +133,22 @@ def _broken(way: str) -> bytes:
         "anthropic": wire.anthropic_events,
         "google": wire.google_events,
     }[way](Reply("Paris, of course, what else?"))
-    error: dict[str, Any] = {"message": "overloaded", "type": "server_error", "code": "server_error", "param": None}
+    error: dict[str, Any] = {
+        "message": "overloaded",
+        "type": "server_error",
+        "code": "server_error",
+        "param": None,
+    }
     said = {
         "openai-chat": wire.sse(None, {"error": error}),
         "openai-responses": wire.sse("error", {"type": "error", "sequence_number": 9, **error}),
         "anthropic": wire.sse(
-            "error", {"type": "error", "error": {"type": "overloaded_error", "message": "overloaded"}}
+            "error",
+            {"type": "error", "error": {"type": "overloaded_error", "message": "overloaded"}},
         ),
-        "google": wire.sse(None, {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}),
+        "google": wire.sse(
+            None, {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}
+        ),
     }[way]
     return b"".join(events[:3]) + said
 
@@ -140,7 +161,9 @@ async def test_an_error_in_the_middle_of_a_stream_is_no_answer(server: Server, w
         slept.append(seconds)
 
     server.script(Raw(_broken(way)), Reply("Paris."))
-    said = await ask(Model(server.name(way), sleep=sleep, random=lambda: 0.0), Query(0, "0:0", "Where?"))
+    said = await ask(
+        Model(server.name(way), sleep=sleep, random=lambda: 0.0), Query(0, "0:0", "Where?")
+    )
 
     assert said.value == "Paris."
     assert slept == [2.0]

@@ -1,4 +1,6 @@
-"""Models in sessions: what they say is journaled once, and what they cannot do leaves the session whole."""
+"""Models in sessions: what they say is journaled once, and what they cannot do leaves the session
+whole.
+"""
 
 import asyncio
 import json
@@ -55,7 +57,9 @@ def population(city: str) -> int:
 
 
 @ways
-async def test_a_program_is_answered_and_not_asked_again(server: Server, way: str, tmp_path: Path) -> None:
+async def test_a_program_is_answered_and_not_asked_again(
+    server: Server, way: str, tmp_path: Path
+) -> None:
     """P1: another process finds the answer in the journal."""
     server.script(Reply("Paris."))
     database = tmp_path / "a.db"
@@ -66,7 +70,9 @@ async def test_a_program_is_answered_and_not_asked_again(server: Server, way: st
     assert len(server.requests) == 1
 
 
-async def test_what_was_paid_for_an_answer_that_was_cut_is_counted(server: Server, tmp_path: Path) -> None:
+async def test_what_was_paid_for_an_answer_that_was_cut_is_counted(
+    server: Server, tmp_path: Path
+) -> None:
     server.script(Reply("Some", finish="length", prompt=70, completion=5))
     async with everhold.open(tmp_path / "a.db", llm=server.name("anthropic")) as runtime:
         status = await runtime.start(careful())
@@ -76,7 +82,9 @@ async def test_what_was_paid_for_an_answer_that_was_cut_is_counted(server: Serve
         assert ended.metrics["auto"]["total_tokens"]["tokens"] == 75
 
 
-async def test_a_question_that_lost_a_race_closes_its_request(server: Server, tmp_path: Path) -> None:
+async def test_a_question_that_lost_a_race_closes_its_request(
+    server: Server, tmp_path: Path
+) -> None:
     """Its program does not wait for it any more, and neither does anybody else."""
     server.script(Stall(Reply("Slow."), after=2), Reply("Quick."))
     async with everhold.open(tmp_path / "a.db", llm=server.name("anthropic")) as runtime:
@@ -84,7 +92,9 @@ async def test_a_question_that_lost_a_race_closes_its_request(server: Server, tm
         assert await asyncio.to_thread(server.left.wait, 30)
 
 
-async def test_a_key_that_is_missing_is_said_when_the_runtime_is_opened(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_key_that_is_missing_is_said_when_the_runtime_is_opened(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(ProviderUnconfigured) as caught:
         async with everhold.open(tmp_path / "a.db", llm="anthropic:claude-sonnet-4-6"):
@@ -105,7 +115,9 @@ async def test_a_refused_key_leaves_the_question_open(server: Server, tmp_path: 
         assert await runtime.run(capital("France"), key="fr") == "Paris, by hand"
 
 
-async def test_the_settings_may_name_a_model(server: Server, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_the_settings_may_name_a_model(
+    server: Server, tmp_path: Path, monkeypatch: Any
+) -> None:
     """And one that cannot be asked here disturbs nobody who does not ask."""
     monkeypatch.chdir(tmp_path)
     server.script(Reply("Paris."))
@@ -114,7 +126,9 @@ async def test_the_settings_may_name_a_model(server: Server, tmp_path: Path, mon
         assert await runtime.run(capital("France")) == "Paris."
 
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    (tmp_path / "everhold.toml").write_text('database = "a.db"\nllm = "anthropic:claude-sonnet-4-6"\n')
+    (tmp_path / "everhold.toml").write_text(
+        'database = "a.db"\nllm = "anthropic:claude-sonnet-4-6"\n'
+    )
     async with everhold.open() as runtime:
         assert len(await runtime.sessions()) == 1
         with pytest.raises(everhold.Waiting):
@@ -122,31 +136,49 @@ async def test_the_settings_may_name_a_model(server: Server, tmp_path: Path, mon
 
 
 @ways
-async def test_an_agent_is_answered_by_the_model_it_names(server: Server, way: str, tmp_path: Path) -> None:
-    """Without `llm=`: its tools are called, the result goes back, and the usage is that of both questions."""
-    agent = Agent(server.name(way), instructions="Be exact.", tools=[population], name=f"census_{way}")
+async def test_an_agent_is_answered_by_the_model_it_names(
+    server: Server, way: str, tmp_path: Path
+) -> None:
+    """Without `llm=`: its tools are called, the result goes back, and the usage is that of both
+    questions.
+    """
+    agent = Agent(
+        server.name(way), instructions="Be exact.", tools=[population], name=f"census_{way}"
+    )
     server.script(
         Reply("Let me look.", thinking="Hm.", tools=[("call-1", "population", {"city": "Paris"})]),
         Reply("Two million."),
     )
     async with everhold.open(tmp_path / "a.db") as runtime:
-        assert await runtime.run(agent(task="How many people live in Paris?"), key="p") == "Two million."
-        assert await runtime.run(agent(task="How many people live in Paris?"), key="p") == "Two million."
+        assert (
+            await runtime.run(agent(task="How many people live in Paris?"), key="p")
+            == "Two million."
+        )
+        assert (
+            await runtime.run(agent(task="How many people live in Paris?"), key="p")
+            == "Two million."
+        )
 
     assert len(server.requests) == 2
     assert "2000000" in str(server.requests[1].body)
 
 
-async def test_an_agent_asks_its_own_model_and_not_that_of_the_runtime(server: Server, tmp_path: Path) -> None:
+async def test_an_agent_asks_its_own_model_and_not_that_of_the_runtime(
+    server: Server, tmp_path: Path
+) -> None:
     agent = Agent(server.name("anthropic", "its-own"), name="own_model")
     server.script(Reply("Yes."))
     async with everhold.open(tmp_path / "a.db", llm=server.name("google")) as runtime:
         await runtime.run(agent(task="Well?"))
 
-    assert [(request.way, request.body["model"]) for request in server.requests] == [("anthropic", "its-own")]
+    assert [(request.way, request.body["model"]) for request in server.requests] == [
+        ("anthropic", "its-own")
+    ]
 
 
-async def test_prepared_answers_go_before_the_model_of_an_agent(server: Server, tmp_path: Path) -> None:
+async def test_prepared_answers_go_before_the_model_of_an_agent(
+    server: Server, tmp_path: Path
+) -> None:
     """A test of an agent asks nobody."""
     agent = Agent(server.name("anthropic"), name="tested")
     async with everhold.open(tmp_path / "a.db", llm=["Prepared."]) as runtime:
@@ -173,7 +205,9 @@ class Census(msgspec.Struct):
 async def test_an_agent_comes_to_a_value_and_what_does_not_fit_goes_back(
     server: Server, way: str, tmp_path: Path
 ) -> None:
-    """`returns=`: the model is told the form beside its tools, and of words that do not fit what is wrong."""
+    """`returns=`: the model is told the form beside its tools, and of words that do not fit what is
+    wrong.
+    """
     agent = Agent(server.name(way), tools=[population], returns=Census, name=f"returning_{way}")
     server.script(
         Reply("", tools=[("call-1", "population", {"city": "Paris"})]),
@@ -183,7 +217,10 @@ async def test_an_agent_comes_to_a_value_and_what_does_not_fit_goes_back(
     )
     async with everhold.open(tmp_path / "a.db") as runtime:
         turn = await (await runtime.session(agent, "talk")).send("How many people live in Paris?")
-        assert (turn.outcome, turn.value) == (Answered({"city": "Paris", "people": 2000000}), turn.outcome.value)
+        assert (turn.outcome, turn.value) == (
+            Answered({"city": "Paris", "people": 2000000}),
+            turn.outcome.value,
+        )
 
     told = [json.dumps(request.body) for request in server.requests]
     assert len(told) == 4 and all("JSON Schema" in one and "people" in one for one in told)
@@ -191,7 +228,9 @@ async def test_an_agent_comes_to_a_value_and_what_does_not_fit_goes_back(
     assert "people should be" in told[3]
 
 
-async def test_an_agent_that_never_comes_to_a_value_fails_its_turn(server: Server, tmp_path: Path) -> None:
+async def test_an_agent_that_never_comes_to_a_value_fails_its_turn(
+    server: Server, tmp_path: Path
+) -> None:
     """After two repairs; the conversation goes on."""
     agent = Agent(server.name("anthropic"), returns=Census, name="never_returning")
     server.script(*[Reply("Many.")] * 3, Reply('{"city": "Rome", "people": 3}'))
@@ -201,7 +240,9 @@ async def test_an_agent_that_never_comes_to_a_value_fails_its_turn(server: Serve
         assert (await session.send("And now?")).value == {"city": "Rome", "people": 3}
 
 
-async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(server: Server, tmp_path: Path) -> None:
+async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(
+    server: Server, tmp_path: Path
+) -> None:
     """Row 24: unavailable is an outcome of the turn; the next input is answered."""
     agent = Agent(server.name("anthropic"), name="unlucky")
     server.script(Fail(529, "overloaded"), Reply("Here I am."))
@@ -210,7 +251,10 @@ async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(serv
         session = await runtime.session(agent, "talk")
         first = await session.send("Hello?")
         second = await session.send("Hello?")
-        assert (first.outcome.code, "overloaded" in first.outcome.error) == ("provider_unavailable", True)
+        assert (first.outcome.code, "overloaded" in first.outcome.error) == (
+            "provider_unavailable",
+            True,
+        )
         assert isinstance(second.outcome, Answered)
         assert second.text == "Here I am."
 

@@ -1,4 +1,6 @@
-"""Every provider, spoken to as it wants to be: what is asked, what is answered, and what goes wrong."""
+"""Every provider, spoken to as it wants to be: what is asked, what is answered, and what goes
+wrong.
+"""
 
 import asyncio
 import json
@@ -23,7 +25,7 @@ SEARCH = {
     "description": "Look something up.",
     "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
 }
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # noqa: E501
 OBJECT = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -75,7 +77,9 @@ def turn(*messages: Any, **more: Any) -> Query:
 @ways
 @streams
 async def test_a_question_gets_words(server: Server, way: str, stream: bool) -> None:
-    """Text is text, whatever the model thought before, and the usage is the provider's own count."""
+    """Text is text, whatever the model thought before, and the usage is the provider's own
+    count.
+    """
     server.script(Reply("Paris.", thinking="France?", cached=40, reasoning=7))
     said = await ask(Model(server.name(way), stream=stream), plain())
 
@@ -87,14 +91,21 @@ async def test_a_question_gets_words(server: Server, way: str, stream: bool) -> 
 @streams
 async def test_a_conversation_gets_blocks(server: Server, way: str, stream: bool) -> None:
     """Thinking, words and tool calls come as blocks, with the provider's id for the call."""
-    server.script(Reply("Let me see.", thinking="Hm.", tools=[("call-1", "search", {"q": "Paris"})]))
+    server.script(
+        Reply("Let me see.", thinking="Hm.", tools=[("call-1", "search", {"q": "Paris"})])
+    )
     query = turn({"role": "user", "content": "Look it up."}, options={"tools": [SEARCH]})
     said = await ask(Model(server.name(way), stream=stream), query)
 
     thinking, words, call = said.value["content"]
     assert (thinking["type"], thinking["thinking"]) == ("thinking", "Hm.")
     assert (words["type"], words["text"]) == ("text", "Let me see.")
-    assert (call["type"], call["id"], call["name"], call["input"]) == ("tool_use", "call-1", "search", {"q": "Paris"})
+    assert (call["type"], call["id"], call["name"], call["input"]) == (
+        "tool_use",
+        "call-1",
+        "search",
+        {"q": "Paris"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,9 @@ async def test_a_conversation_gets_blocks(server: Server, way: str, stream: bool
         ("google", (40, 0)),
     ],
 )
-async def test_what_was_cached_is_counted(server: Server, way: str, expected: tuple[int, int]) -> None:
+async def test_what_was_cached_is_counted(
+    server: Server, way: str, expected: tuple[int, int]
+) -> None:
     """Reads everywhere, writes where the provider says."""
     server.script(Reply("Yes.", cached=40, written=10))
     said = await ask(Model(server.name(way)), plain())
@@ -118,7 +131,9 @@ async def test_what_was_cached_is_counted(server: Server, way: str, expected: tu
 @ways
 async def test_what_is_said_is_heard_meanwhile(server: Server, way: str) -> None:
     """Deltas put together are the answer, and the last one says that it is whole."""
-    server.script(Reply("Let me see.", thinking="Hm, hm, hm.", tools=[("call-1", "search", {"q": "Paris"})]))
+    server.script(
+        Reply("Let me see.", thinking="Hm, hm, hm.", tools=[("call-1", "search", {"q": "Paris"})])
+    )
     query = turn({"role": "user", "content": "Look it up."}, options={"tools": [SEARCH]})
     with subscribe("s-1") as listener:
         await ask(Model(server.name(way)), query)
@@ -143,7 +158,9 @@ async def test_what_is_said_is_heard_meanwhile(server: Server, way: str) -> None
 
 @ways
 async def test_the_whole_conversation_is_sent(server: Server, way: str) -> None:
-    """System text, words, a picture, a call and its result arrive, each where the provider expects it."""
+    """System text, words, a picture, a call and its result arrive, each where the provider expects
+    it.
+    """
     server.script(Reply("Done."))
     query = turn(
         {
@@ -155,9 +172,14 @@ async def test_the_whole_conversation_is_sent(server: Server, way: str) -> None:
         },
         {
             "role": "assistant",
-            "content": [{"type": "tool_use", "id": "call-1", "name": "search", "input": {"q": "dot"}}],
+            "content": [
+                {"type": "tool_use", "id": "call-1", "name": "search", "input": {"q": "dot"}}
+            ],
         },
-        {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "call-1", "content": {"found": 3}}]},
+        {
+            "role": "tool",
+            "content": [{"type": "tool_result", "tool_use_id": "call-1", "content": {"found": 3}}],
+        },
         {"role": "user", "content": "Quick!"},
         system="Be short.",
         max_tokens=77,
@@ -206,7 +228,8 @@ def _anthropic_fits(body: Any) -> bool:
     result, words = body["messages"][2]["content"]
     return (
         roles == ["user", "assistant", "user"]
-        and (result["type"], result["tool_use_id"], result["is_error"]) == ("tool_result", "call-1", False)
+        and (result["type"], result["tool_use_id"], result["is_error"])
+        == ("tool_result", "call-1", False)
         and words["text"] == "Quick!"
         and body["system"][0]["text"] == "Be short."
     )
@@ -235,7 +258,12 @@ async def test_what_failed_in_a_tool_is_told(server: Server, way: str) -> None:
     """In the words of the tool; Anthropic has a place for the fact as well."""
     server.script(Reply("Oh."))
     call = {"type": "tool_use", "id": "call-1", "name": "search", "input": {"q": "x"}}
-    failed = {"type": "tool_result", "tool_use_id": "call-1", "content": "Error: it rains", "is_error": True}
+    failed = {
+        "type": "tool_result",
+        "tool_use_id": "call-1",
+        "content": "Error: it rains",
+        "is_error": True,
+    }
     query = turn(
         {"role": "user", "content": "Go."},
         {"role": "assistant", "content": [call]},
@@ -262,7 +290,11 @@ async def test_a_system_message_may_come_in_the_middle(server: Server, way: str)
     await ask(Model(server.name(way)), query)
 
     sent = json.dumps(server.requests[0].body)
-    assert [words in sent for words in ("Be short.", "From now on, rhyme.", "Go on.")] == [True, True, True]
+    assert [words in sent for words in ("Be short.", "From now on, rhyme.", "Go on.")] == [
+        True,
+        True,
+        True,
+    ]
 
 
 @ways
@@ -270,7 +302,10 @@ async def test_a_tool_may_show_a_picture(server: Server, way: str) -> None:
     """It is sent as one, with the result or right after it."""
     server.script(Reply("A dot."))
     call = {"type": "tool_use", "id": "call-1", "name": "look", "input": {}}
-    shown = [{"type": "text", "text": "seen"}, {"type": "image", "image": {"media_type": "image/png", "data": PIXEL}}]
+    shown = [
+        {"type": "text", "text": "seen"},
+        {"type": "image", "image": {"media_type": "image/png", "data": PIXEL}},
+    ]
     result = {"type": "tool_result", "tool_use_id": "call-1", "content": shown}
     query = turn(
         {"role": "user", "content": "Look."},
@@ -293,18 +328,28 @@ async def test_a_call_whose_input_is_no_object_is_kept_as_it_came(server: Server
     assert isinstance(call["input"], str)
 
     result = {"type": "tool_result", "tool_use_id": "call-1", "content": "Error", "is_error": True}
-    await ask(model, turn(first, {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}))
+    await ask(
+        model,
+        turn(
+            first, {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}
+        ),
+    )
     assert "oops" in json.dumps(server.requests[1].body)
 
 
 @ways
 async def test_thinking_goes_back_to_where_it_came_from(server: Server, way: str) -> None:
     """A provider gets its signature again, for the reasoning and for the call that it signed."""
-    server.script(Reply("See.", thinking="Hm.", tools=[("call-1", "search", {"q": "x"})]), Reply("Done."))
+    server.script(
+        Reply("See.", thinking="Hm.", tools=[("call-1", "search", {"q": "x"})]), Reply("Done.")
+    )
     model = Model(server.name(way, "gpt-5"))
     first = {"role": "user", "content": "Go on."}
     said = await model.answer(turn(first, options={"tools": [SEARCH]}), "s-1")
-    result = {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "call-1", "content": "nothing"}]}
+    result = {
+        "role": "tool",
+        "content": [{"type": "tool_result", "tool_use_id": "call-1", "content": "nothing"}],
+    }
     await ask(model, turn(first, {"role": "assistant", "content": said.value["content"]}, result))
 
     sent = json.dumps(server.requests[1].body)
@@ -318,7 +363,11 @@ async def test_thinking_of_another_provider_is_not_passed_off_as_ones_own(server
     server.script(Reply("See.", thinking="Hm.", signature="secret"), Reply("Done."))
     first = {"role": "user", "content": "Go on."}
     said = await ask(Model(server.name("anthropic")), turn(first))
-    again = turn(first, {"role": "assistant", "content": said.value["content"]}, {"role": "user", "content": "And?"})
+    again = turn(
+        first,
+        {"role": "assistant", "content": said.value["content"]},
+        {"role": "user", "content": "And?"},
+    )
     await ask(Model(server.name("openai-responses")), again)
 
     assert "secret" not in json.dumps(server.requests[1].body)
@@ -335,9 +384,15 @@ async def test_an_answer_may_have_a_form(server: Server, way: str) -> None:
 
 
 @ways
-async def test_an_answer_that_is_no_object_is_asked_for_inside_one(server: Server, way: str) -> None:
+async def test_an_answer_that_is_no_object_is_asked_for_inside_one(
+    server: Server, way: str
+) -> None:
     """Providers know objects only; a program that wants a list gets a list."""
-    schema = {"type": "array", "items": {"$ref": "#/$defs/Year"}, "$defs": {"Year": {"type": "integer"}}}
+    schema = {
+        "type": "array",
+        "items": {"$ref": "#/$defs/Year"},
+        "$defs": {"Year": {"type": "integer"}},
+    }
     server.script(Reply('{"value": [1789, 1871]}'))
     said = await ask(Model(server.name(way)), plain(schema=schema))
 
@@ -362,8 +417,12 @@ async def test_a_form_that_is_not_kept_is_left_to_the_check_at_the_door(server: 
     assert said.value == "I would rather not."
 
 
-async def test_conversations_are_marked_for_the_cache_and_single_questions_are_not(server: Server) -> None:
-    """Anthropic is told what repeats: system, tools and the conversation; a question may say otherwise."""
+async def test_conversations_are_marked_for_the_cache_and_single_questions_are_not(
+    server: Server,
+) -> None:
+    """Anthropic is told what repeats: system, tools and the conversation; a question may say
+    otherwise.
+    """
     server.script(*[Reply("Yes.")] * 3)
     model = Model(server.name("anthropic"))
     told = {"system": "Be short.", "options": {"tools": [SEARCH]}}
@@ -381,7 +440,9 @@ async def test_conversations_are_marked_for_the_cache_and_single_questions_are_n
 
 
 @ways
-async def test_a_provider_gets_the_key_that_was_given(server: Server, way: str, monkeypatch: Any) -> None:
+async def test_a_provider_gets_the_key_that_was_given(
+    server: Server, way: str, monkeypatch: Any
+) -> None:
     """And never its own key at another address."""
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.setenv(variable, "the-real-key")
@@ -434,7 +495,10 @@ async def test_being_told_to_slow_down_costs_no_attempt(server: Server, way: str
     """The wait is what the provider says, and there may be more of them than attempts."""
     clock = Waits()
     server.script(*[Fail(429, retry_after=7)] * 6, Reply("Paris."))
-    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=1)), plain())
+    said = await ask(
+        Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=1)),
+        plain(),
+    )
 
     assert said.value == "Paris."
     assert clock.slept == [7.0] * 6
@@ -461,7 +525,9 @@ STAYS = {
 
 @ways
 @pytest.mark.parametrize(("step", "code"), STAYS.values(), ids=STAYS)
-async def test_a_failure_that_stays_is_not_repeated(server: Server, way: str, step: Fail, code: str | None) -> None:
+async def test_a_failure_that_stays_is_not_repeated(
+    server: Server, way: str, step: Fail, code: str | None
+) -> None:
     """A refused key is no answer: the question stays open for when there is another."""
     clock = Waits()
     server.script(step)
@@ -477,7 +543,10 @@ async def test_a_failure_that_stays_is_not_repeated(server: Server, way: str, st
 async def test_a_used_up_quota_is_not_repeated(server: Server, way: str) -> None:
     """Although its status is that of being told to slow down."""
     clock = Waits()
-    server.script(*[Fail(429, "You exceeded your current quota.", code="insufficient_quota", retry_after=1)] * 2)
+    server.script(
+        *[Fail(429, "You exceeded your current quota.", code="insufficient_quota", retry_after=1)]
+        * 2
+    )
     with pytest.raises(AnswerFailed) as caught:
         await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
@@ -486,10 +555,17 @@ async def test_a_used_up_quota_is_not_repeated(server: Server, way: str) -> None
 
 
 OVERFLOW = {
-    "openai-chat": Fail(400, "This model's maximum context length is 8 tokens.", code="context_length_exceeded"),
-    "openai-responses": Fail(400, "Your input exceeds the context window.", code="context_length_exceeded"),
+    "openai-chat": Fail(
+        400, "This model's maximum context length is 8 tokens.", code="context_length_exceeded"
+    ),
+    "openai-responses": Fail(
+        400, "Your input exceeds the context window.", code="context_length_exceeded"
+    ),
     "anthropic": Fail(400, "prompt is too long: 250000 tokens > 200000 maximum"),
-    "google": Fail(400, "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576)."),
+    "google": Fail(
+        400,
+        "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).",
+    ),
 }
 
 
@@ -506,7 +582,9 @@ async def test_too_much_context_has_its_own_code(server: Server, way: str) -> No
 
 @ways
 @streams
-@pytest.mark.parametrize(("finish", "code"), [("length", "output_limit"), ("filter", "content_filter")])
+@pytest.mark.parametrize(
+    ("finish", "code"), [("length", "output_limit"), ("filter", "content_filter")]
+)
 async def test_an_answer_that_ended_for_a_reason_that_stays(
     server: Server, way: str, stream: bool, finish: str, code: str
 ) -> None:
@@ -524,24 +602,33 @@ async def test_an_answer_that_ended_for_a_reason_that_stays(
 
 @ways
 @pytest.mark.parametrize("broken", [False, True], ids=["ended", "broken"])
-async def test_a_stream_that_breaks_off_is_no_answer(server: Server, way: str, broken: bool) -> None:
+async def test_a_stream_that_breaks_off_is_no_answer(
+    server: Server, way: str, broken: bool
+) -> None:
     """Half an answer is never taken for a whole one: it is asked for again."""
     clock = Waits()
-    server.script(Cut(Reply("Paris, of course, what else?"), after=4, broken=broken), Reply("Paris."))
+    server.script(
+        Cut(Reply("Paris, of course, what else?"), after=4, broken=broken), Reply("Paris.")
+    )
     said = await ask(Model(server.name(way), sleep=clock.sleep, random=never), plain())
 
     assert said.value == "Paris."
-    assert len(server.requests) == 2 and clock.slept[0] == 2.0  # a line that has just been closed may cost one more
+    # a line that has just been closed may cost one more
+    assert len(server.requests) == 2 and clock.slept[0] == 2.0
 
 
 @ways
 @pytest.mark.parametrize("after", [0, 3], ids=["at once", "in the middle"])
 async def test_silence_has_a_limit(server: Server, way: str, after: int) -> None:
-    """A provider that says nothing for too long is asked again (and again, where the machine is what was slow)."""
+    """A provider that says nothing for too long is asked again (and again, where the machine is
+    what was slow).
+    """
     clock = Waits()
     server.script(Stall(Reply("Paris, of course."), after=after), *[Reply("Paris.")] * 9)
     patience = Patience(attempts=10, chunk_timeout=0.3, timeout=60)
-    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain())
+    said = await ask(
+        Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain()
+    )
 
     assert said.value == "Paris."
     assert clock.slept[0] == 2.0
@@ -554,7 +641,9 @@ async def test_an_attempt_has_a_limit(server: Server, way: str) -> None:
     server.script(Stall(Reply("Paris."), after=2))
     patience = Patience(attempts=1, timeout=0.3)
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain())
+        await ask(
+            Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain()
+        )
 
     assert caught.value.kind == "timeout"
 
@@ -576,13 +665,18 @@ async def test_a_withdrawn_question_closes_the_request(server: Server, way: str)
 
 
 @ways
-@pytest.mark.parametrize("body", [b"data: {not json\n\n", b"<html>busy</html>", b""], ids=["broken", "page", "nothing"])
+@pytest.mark.parametrize(
+    "body", [b"data: {not json\n\n", b"<html>busy</html>", b""], ids=["broken", "page", "nothing"]
+)
 async def test_nonsense_is_no_answer(server: Server, way: str, body: bytes) -> None:
     """What does not speak the language of its provider is asked again, and then said to be bad."""
     clock = Waits()
     server.script(*[Raw(body)] * 2)
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=2)), plain())
+        await ask(
+            Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=2)),
+            plain(),
+        )
 
     assert caught.value.kind in ("bad_response", "provider_unavailable", "empty_response")
     assert len(server.requests) == 2
@@ -605,7 +699,9 @@ async def test_an_empty_answer_is_asked_for_again(server: Server, way: str) -> N
 async def test_the_next_model_is_asked_when_one_cannot_answer(server: Server, way: str) -> None:
     """The answer counts for the one that gave it."""
     server.script(Fail(404, "no such model"), Reply("Paris.", model="the-second"))
-    said = await ask(Model(f"{server.name(way, 'first')} | {server.name('anthropic', 'second')}"), plain())
+    said = await ask(
+        Model(f"{server.name(way, 'first')} | {server.name('anthropic', 'second')}"), plain()
+    )
 
     assert (said.value, said.usage.model) == ("Paris.", "the-second")
     assert [request.way for request in server.requests] == [way, "anthropic"]
@@ -615,7 +711,9 @@ async def test_when_no_model_can_answer_all_are_named(server: Server) -> None:
     """With what each of them said."""
     server.script(Fail(404, "gone"), Fail(400, "bad"))
     with pytest.raises(AnswerFailed) as caught:
-        await ask(Model(server.name("openai-chat", "first"), server.name("google", "second")), plain())
+        await ask(
+            Model(server.name("openai-chat", "first"), server.name("google", "second")), plain()
+        )
 
     assert caught.value.kind == "model_rejected"
     assert "first" in str(caught.value)
@@ -625,7 +723,9 @@ async def test_when_no_model_can_answer_all_are_named(server: Server) -> None:
 async def test_what_a_model_will_not_say_is_not_asked_of_another(server: Server) -> None:
     """A filter and a limit are answers."""
     server.script(Reply("", finish="filter"))
-    said = await ask(Model(server.name("anthropic", "first"), server.name("anthropic", "second")), plain())
+    said = await ask(
+        Model(server.name("anthropic", "first"), server.name("anthropic", "second")), plain()
+    )
 
     assert isinstance(said, Answer)
     assert len(server.requests) == 1

@@ -77,15 +77,27 @@ def chat_events(reply: Reply) -> list[bytes]:
         choice = {"index": 0, "delta": delta, "finish_reason": end}
         return sse(None, {**frame, "choices": [choice]})
 
-    frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": reply.model}
+    frame = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1_700_000_000,
+        "model": reply.model,
+    }
     found = [chunk({"role": "assistant", "content": ""})]
     found += [chunk({"reasoning_content": piece}) for piece in pieces(reply.thinking)]
     found += [chunk({"content": piece}) for piece in pieces(reply.text)]
     for index, (call, name, given) in enumerate(reply.tools):
-        begin = {"index": index, "id": call, "type": "function", "function": {"name": name, "arguments": ""}}
+        begin = {
+            "index": index,
+            "id": call,
+            "type": "function",
+            "function": {"name": name, "arguments": ""},
+        }
         found.append(chunk({"tool_calls": [begin]}))
         for piece in pieces(json.dumps(given)):
-            found.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}))
+            found.append(
+                chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+            )
     found.append(chunk({}, _chat_end(reply)))
     found.append(sse(None, {**frame, "choices": [], "usage": _chat_usage(reply)}))
     return [*found, b"data: [DONE]\n\n"]
@@ -98,12 +110,33 @@ def _items(reply: Reply) -> list[JSON]:
     found: list[JSON] = []
     if reply.thinking:
         summary = [{"type": "summary_text", "text": reply.thinking}]
-        found.append({"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": reply.signature})
+        found.append(
+            {
+                "type": "reasoning",
+                "id": "rs_1",
+                "summary": summary,
+                "encrypted_content": reply.signature,
+            }
+        )
     if reply.text:
         content = [{"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}]
-        found.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content})
+        found.append(
+            {
+                "type": "message",
+                "id": "msg_1",
+                "role": "assistant",
+                "status": "completed",
+                "content": content,
+            }
+        )
     for at, (call, name, given) in enumerate(reply.tools):
-        made = {"type": "function_call", "id": f"fc_{at}", "call_id": call, "name": name, "status": "completed"}
+        made = {
+            "type": "function_call",
+            "id": f"fc_{at}",
+            "call_id": call,
+            "name": name,
+            "status": "completed",
+        }
         found.append({**made, "arguments": json.dumps(given)})
     return found
 
@@ -129,7 +162,10 @@ def responses_whole(reply: Reply, status: str | None = None) -> JSON:
             "input_tokens": reply.prompt,
             "output_tokens": reply.completion,
             "total_tokens": reply.prompt + reply.completion,
-            "input_tokens_details": {"cached_tokens": reply.cached, "cache_write_tokens": reply.written},
+            "input_tokens_details": {
+                "cached_tokens": reply.cached,
+                "cache_write_tokens": reply.written,
+            },
             "output_tokens_details": {"reasoning_tokens": reply.reasoning},
         },
     }
@@ -192,7 +228,10 @@ def _anthropic_blocks(reply: Reply) -> list[JSON]:
         found.append({"type": "thinking", "thinking": reply.thinking, "signature": reply.signature})
     if reply.text:
         found.append({"type": "text", "text": reply.text})
-    found += [{"type": "tool_use", "id": call, "name": name, "input": given} for call, name, given in reply.tools]
+    found += [
+        {"type": "tool_use", "id": call, "name": name, "input": given}
+        for call, name, given in reply.tools
+    ]
     return found
 
 
@@ -216,27 +255,44 @@ def anthropic_events(reply: Reply) -> list[bytes]:
         found.append(sse(event, {"type": event, **data}))
 
     whole = anthropic_whole(reply)
-    begin = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
+    begin = {
+        **whole,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**whole["usage"], "output_tokens": 1},
+    }
     add("message_start", message=begin)
     add("ping")
     for at, block in enumerate(whole["content"]):
         match block["type"]:
             case "thinking":
                 add(
-                    "content_block_start", index=at, content_block={"type": "thinking", "thinking": "", "signature": ""}
+                    "content_block_start",
+                    index=at,
+                    content_block={"type": "thinking", "thinking": "", "signature": ""},
                 )
                 for piece in pieces(block["thinking"]):
-                    add("content_block_delta", index=at, delta={"type": "thinking_delta", "thinking": piece})
+                    add(
+                        "content_block_delta",
+                        index=at,
+                        delta={"type": "thinking_delta", "thinking": piece},
+                    )
                 signed = {"type": "signature_delta", "signature": block["signature"]}
                 add("content_block_delta", index=at, delta=signed)
             case "text":
                 add("content_block_start", index=at, content_block={"type": "text", "text": ""})
                 for piece in pieces(block["text"]):
-                    add("content_block_delta", index=at, delta={"type": "text_delta", "text": piece})
+                    add(
+                        "content_block_delta", index=at, delta={"type": "text_delta", "text": piece}
+                    )
             case _:
                 add("content_block_start", index=at, content_block={**block, "input": {}})
                 for piece in pieces(json.dumps(block["input"])):
-                    add("content_block_delta", index=at, delta={"type": "input_json_delta", "partial_json": piece})
+                    add(
+                        "content_block_delta",
+                        index=at,
+                        delta={"type": "input_json_delta", "partial_json": piece},
+                    )
         add("content_block_stop", index=at)
     delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
     add("message_delta", delta=delta, usage=whole["usage"])
@@ -269,7 +325,10 @@ def _google(reply: Reply, parts: list[JSON], end: bool) -> JSON:
 
 def _google_calls(reply: Reply) -> list[JSON]:
     return [
-        {"functionCall": {"id": call, "name": name, "args": given}, "thoughtSignature": reply.signature}
+        {
+            "functionCall": {"id": call, "name": name, "args": given},
+            "thoughtSignature": reply.signature,
+        }
         for call, name, given in reply.tools
     ]
 
@@ -298,8 +357,22 @@ def error_body(provider: str, status: int, message: str, code: str = "") -> JSON
     if provider == "anthropic":
         types = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
         types |= {429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
-        return {"type": "error", "error": {"type": types.get(status, "api_error"), "message": message}}
+        return {
+            "type": "error",
+            "error": {"type": types.get(status, "api_error"), "message": message},
+        }
     if provider == "google":
-        names = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
-        return {"error": {"code": status, "message": message, "status": names.get(status, "UNAVAILABLE")}}
+        names = {
+            400: "INVALID_ARGUMENT",
+            401: "UNAUTHENTICATED",
+            404: "NOT_FOUND",
+            429: "RESOURCE_EXHAUSTED",
+        }
+        return {
+            "error": {
+                "code": status,
+                "message": message,
+                "status": names.get(status, "UNAVAILABLE"),
+            }
+        }
     return {"error": {"message": message, "type": "error", "code": code or None, "param": None}}

@@ -1,4 +1,5 @@
-"""At the end, every journal that the scenarios wrote is replayed in a fresh process with another hash seed.
+"""At the end, every journal that the scenarios wrote is replayed in a fresh process with another
+hash seed.
 
 A run that leaves out tests which start processes, as `make quick` does, leaves this out, too.
 """

@@ -1,8 +1,9 @@
-"""What the scenarios share: runtimes that replay at the end whatever they ran, and processes that die.
+"""What the scenarios share: runtimes that replay at the end whatever they ran, and processes that
+die.
 
-A scenario runs live; when its runtime closes, each of its sessions is rebuilt from the journal, strictly and
-without effects. Those whose program can be loaded elsewhere are replayed once more when all tests are done, in a
-fresh process with another hash seed (`conftest.py`).
+A scenario runs live; when its runtime closes, each of its sessions is rebuilt from the journal,
+strictly and without effects. Those whose program can be loaded elsewhere are replayed once more
+when all tests are done, in a fresh process with another hash seed (`conftest.py`).
 """
 
 import asyncio
@@ -73,7 +74,9 @@ async def again(record, finder):
 
 def _is_poisoned(record):
     notes = record.deliveries[-1].notes if record.deliveries else None
-    return notes is not None and isinstance(notes.outcome, Raised) and notes.outcome.kind == "poison"
+    return (
+        notes is not None and isinstance(notes.outcome, Raised) and notes.outcome.kind == "poison"
+    )
 
 
 async def dying(path, clock, **options):
@@ -84,7 +87,9 @@ async def dying(path, clock, **options):
 
 
 async def die(runtime, clock):
-    """End a runtime as `kill -9` does: nothing is given back, and after a while it counts as dead."""
+    """End a runtime as `kill -9` does: nothing is given back, and after a while it counts as
+    dead.
+    """
     await runtime._reconciler.stop()
     await runtime._mover.leave(0.0)
     if runtime._serving is not None:

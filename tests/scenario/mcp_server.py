@@ -1,4 +1,5 @@
-"""A small MCP server for tests, which can misbehave: python -m tests.scenario.mcp_server FOLDER [--http PORT] [--…].
+"""A small MCP server for tests, which can misbehave: python -m tests.scenario.mcp_server FOLDER
+[--http PORT] [--…].
 
 FOLDER is where it writes down what it did, and where it looks for what it should do.
 """
@@ -62,14 +63,19 @@ def server(folder, options):
                 return content(f"you said {given['text']}")
             case "write":
                 return types.CallToolResult(
-                    content=[types.TextContent(type="text", text="one"), types.TextContent(type="text", text="two")]
+                    content=[
+                        types.TextContent(type="text", text="one"),
+                        types.TextContent(type="text", text="two"),
+                    ]
                 )
             case "fail":
                 return content("it went wrong", is_error=True)
             case "picture":
                 data = base64.b64encode(b"\x89PNG").decode()
                 picture = types.ImageContent(type="image", data=data, mime_type="image/png")
-                return types.CallToolResult(content=[types.TextContent(type="text", text="see"), picture])
+                return types.CallToolResult(
+                    content=[types.TextContent(type="text", text="see"), picture]
+                )
             case "env":
                 return content(json.dumps(sorted(os.environ)))
             case "stall":

@@ -1,4 +1,6 @@
-"""Replay journals in this process: python -m tests.scenario.replay TAPES. Says which one does not replay."""
+"""Replay journals in this process: python -m tests.scenario.replay TAPES. Says which one does not
+replay.
+"""
 
 import asyncio
 import sys

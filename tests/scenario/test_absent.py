@@ -1,4 +1,6 @@
-"""A process that does not have the program can still answer; the session goes on where the program is."""
+"""A process that does not have the program can still answer; the session goes on where the program
+is.
+"""
 
 import asyncio
 
@@ -41,9 +43,14 @@ async def test_an_answer_is_accepted_without_the_program(tmp_path):
         status = await runtime.start(program())
     with Away(program):
         async with opened(tmp_path, replay=False) as runtime:
-            assert await runtime.answer(status.queries[0], "1") == everhold.Accepted(status.session_id, 0)
+            assert await runtime.answer(status.queries[0], "1") == everhold.Accepted(
+                status.session_id, 0
+            )
             status = await runtime.status(status.session_id)
-            assert (status.state, status.waiting_for) == ("running", ("its program, to take an accepted answer",))
+            assert (status.state, status.waiting_for) == (
+                "running",
+                ("its program, to take an accepted answer",),
+            )
             assert await runtime.inbox() == []
     async with opened(tmp_path) as runtime:
         status = await runtime.wait(status.session_id, 60)
@@ -65,7 +72,9 @@ async def test_a_runtime_with_the_program_goes_on_by_itself(tmp_path):
 
 
 async def test_answers_are_checked_without_the_program(tmp_path):
-    """Against the schema stored with the query; the same again is a no-op, another is a conflict."""
+    """Against the schema stored with the query; the same again is a no-op, another is a
+    conflict.
+    """
     program = edition()
     async with opened(tmp_path) as runtime:
         status = await runtime.start(program())
@@ -74,15 +83,21 @@ async def test_answers_are_checked_without_the_program(tmp_path):
         async with opened(tmp_path, replay=False) as runtime:
             with pytest.raises(AnswerRefused):
                 await runtime.answer(status.queries[0], "many")
-            assert await runtime.answer(status.queries[0], 1) == everhold.Accepted(status.session_id, 1)
-            assert await runtime.answer(status.queries[0], 1) == everhold.Accepted(status.session_id, 1)
+            assert await runtime.answer(status.queries[0], 1) == everhold.Accepted(
+                status.session_id, 1
+            )
+            assert await runtime.answer(status.queries[0], 1) == everhold.Accepted(
+                status.session_id, 1
+            )
             with pytest.raises(AnswerConflict):
                 await runtime.answer(status.queries[0], 2)
             with pytest.raises(AnswerConflict):
                 await runtime.answer(status.session_id, "other", query_id="q-0")
             with pytest.raises(UnknownQuery):
                 await runtime.answer(status.session_id, "x", query_id="q-9")
-            assert await runtime.answer(status.session_id, 2) == everhold.Accepted(status.session_id, 0)
+            assert await runtime.answer(status.session_id, 2) == everhold.Accepted(
+                status.session_id, 0
+            )
     async with opened(tmp_path) as runtime:
         status = await runtime.wait(status.session_id, 60)
         assert (await runtime.answer(status.queries[0], True)).result == ["1", 1, 2, True]
@@ -143,7 +158,9 @@ async def test_usage_and_errors_are_kept_too(tmp_path):
         status = await runtime.start(careful())
     with Away(careful):
         async with opened(tmp_path, replay=False) as runtime:
-            await runtime.answer(status.queries[0], error="no", usage={"prompt_tokens": 9, "completion_tokens": 1})
+            await runtime.answer(
+                status.queries[0], error="no", usage={"prompt_tokens": 9, "completion_tokens": 1}
+            )
     async with opened(tmp_path) as runtime:
         end = await runtime.wait(status.session_id, 60)
         assert end.result == "no"
@@ -151,7 +168,9 @@ async def test_usage_and_errors_are_kept_too(tmp_path):
 
 
 async def test_accepted_answers_survive_a_failure(tmp_path):
-    """Two answers accepted, the first one breaks the program: after a retry the second one is there."""
+    """Two answers accepted, the first one breaks the program: after a retry the second one is
+    there.
+    """
 
     def body(broken):
         @everhold.program
@@ -181,7 +200,9 @@ async def test_accepted_answers_survive_a_failure(tmp_path):
 
 
 async def test_a_cancel_is_not_kept_after_a_failure(tmp_path):
-    """An accepted answer breaks a child before the cancel behind it is read: a retry is not cancelled by it."""
+    """An accepted answer breaks a child before the cancel behind it is read: a retry is not
+    cancelled by it.
+    """
 
     def body(broken):
         @everhold.program

@@ -1,7 +1,8 @@
-"""What was accepted arrives: signals one by one, verbs whose caller left, outcomes that have to wait for their program.
+"""What was accepted arrives: signals one by one, verbs whose caller left, outcomes that have to
+wait for their program.
 
-And who answers questions to models: workers, or a host or person outside. The tests are named in docs/promises.md and
-docs/explanation/failures.md.
+And who answers questions to models: workers, or a host or person outside. The tests are named in
+docs/promises.md and docs/explanation/failures.md.
 """
 
 import asyncio
@@ -29,7 +30,9 @@ async def asks(ctx):
 
 
 async def test_each_signal_is_received_once_and_in_order():
-    """Equal values are different signals, and those of before and after the program asks keep their order."""
+    """Equal values are different signals, and those of before and after the program asks keep their
+    order.
+    """
     sent = ["a", "a", "b", "a", "b", "b"]
     async with opened() as runtime:
         status = await runtime.start(collector(count=len(sent)))
@@ -42,7 +45,9 @@ async def test_each_signal_is_received_once_and_in_order():
 
 
 async def test_signals_of_senders_without_the_program_keep_their_order(tmp_path):
-    """Each of two senders sends the same values; each finds its own in the order in which they were acknowledged."""
+    """Each of two senders sends the same values; each finds its own in the order in which they were
+    acknowledged.
+    """
     async with opened(tmp_path) as runtime:
         status = await runtime.start(collector(count=20))
         session_id = (await runtime.answer(status.session_id, "yes")).session_id
@@ -63,7 +68,9 @@ async def test_signals_of_senders_without_the_program_keep_their_order(tmp_path)
     async with opened(tmp_path) as runtime:
         found = (await runtime.wait(session_id, 60)).result
     for name in ("one", "two"):
-        assert [number for who, number in found if who == name] == [number // 2 for number in range(10)]
+        assert [number for who, number in found if who == name] == [
+            number // 2 for number in range(10)
+        ]
 
 
 async def test_a_fork_does_not_get_signals_that_its_origin_has_not_received():
@@ -75,7 +82,9 @@ async def test_a_fork_does_not_get_signals_that_its_origin_has_not_received():
         await runtime.answer(fork.session_id, "yes")
         assert (await runtime.status(fork.session_id)).state == "paused"
         assert (await runtime.answer(status.session_id, "yes")).result == ["for the origin"]
-        assert (await runtime.signal(fork.session_id, "news", "for the fork")).result == ["for the fork"]
+        assert (await runtime.signal(fork.session_id, "news", "for the fork")).result == [
+            "for the fork"
+        ]
 
 
 class Slow(MemoryStore):
@@ -94,7 +103,9 @@ class Slow(MemoryStore):
 
 
 async def test_a_verb_completes_although_its_caller_is_cancelled():
-    """The answer lands, the call that it leads to is started, and the session ends without another verb."""
+    """The answer lands, the call that it leads to is started, and the session ends without another
+    verb.
+    """
 
     def pay():
         return "paid"
@@ -170,7 +181,9 @@ class Failing(MemoryStore):
 
 @pytest.mark.parametrize(("fails", "result"), [(1, "paid"), (2, "unknown")])
 async def test_a_call_whose_outcome_could_not_be_recorded_is_not_made_again(fails, result):
-    """Where it cannot be kept as an accepted answer either, it is unknown, as after a death of the process."""
+    """Where it cannot be kept as an accepted answer either, it is unknown, as after a death of the
+    process.
+    """
     calls, store = [], Failing()
 
     async def pay():
@@ -210,14 +223,18 @@ async def test_a_call_that_cancels_itself_has_an_unknown_outcome():
         assert "works on" not in (await runtime.explain(status.session_id)).because[0]
         await runtime._engine.move(status.session_id)
         (question,) = await runtime.inbox()
-        assert question.kind == "call" and (await runtime.status(status.session_id)).state == "paused"
+        assert (
+            question.kind == "call" and (await runtime.status(status.session_id)).state == "paused"
+        )
         assert (await runtime.answer(question, {"result": "paid"})).result == "paid"
     assert calls == [1]
 
 
 @pytest.mark.parametrize("verb", ["signal", "cancel"])
 async def test_a_session_that_failed_elsewhere_has_ended_also_for_code_that_was_mended_since(verb):
-    """A process that still has it in memory says so; it does not compare the mended code with the failure."""
+    """A process that still has it in memory says so; it does not compare the mended code with the
+    failure.
+    """
     broken = [True]
 
     @everhold.program
@@ -296,7 +313,9 @@ async def test_an_answer_is_checked_against_what_is_open_now():
 
 
 async def worked(path, **options):
-    """Let a worker with a model do what is due; returns how many sessions are left, and what it said."""
+    """Let a worker with a model do what is due; returns how many sessions are left, and what it
+    said.
+    """
     said = []
     async with opened(path, recover=False, llm={"What": "by the worker"}) as runtime:
         left = await runtime.worker(tell=said.append, **options).once(within=60)
@@ -325,10 +344,14 @@ async def test_a_worker_leaves_alone_what_is_answered_outside(tmp_path, who):
             status = await runtime.start(asks())
     left, said = await worked(tmp_path, adopt_parked=True)
     assert left == 0
-    assert said == ["1 session whose model questions are answered outside (by an MCP host, or by hand)"]
+    assert said == [
+        "1 session whose model questions are answered outside (by an MCP host, or by hand)"
+    ]
     async with opened(tmp_path, llm=None) as runtime:
         assert (await runtime.store.load(status.session_id)).birth.llm == OUTSIDE
-        assert [query.prompt for query in (await runtime.status(status.session_id)).queries] == ["What?"]
+        assert [query.prompt for query in (await runtime.status(status.session_id)).queries] == [
+            "What?"
+        ]
         assert (await runtime.answer(status.session_id, "by the host")).result == "by the host"
 
 

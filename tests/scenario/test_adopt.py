@@ -51,8 +51,12 @@ talker = everhold.Agent(instructions="Talk.", name="adopt_talker")
 
 
 @pytest.mark.parametrize("by", ["key", "id"])
-async def test_a_conversation_that_is_asked_for_is_answered_by_the_model_of_who_asks(tmp_path: Path, by: str) -> None:
-    """Also one whose questions are answered outside, whether it is asked for by its key or by its id."""
+async def test_a_conversation_that_is_asked_for_is_answered_by_the_model_of_who_asks(
+    tmp_path: Path, by: str
+) -> None:
+    """Also one whose questions are answered outside, whether it is asked for by its key or by its
+    id.
+    """
     async with everhold.open(tmp_path / "a.db", llm=None) as runtime:
         session_id = (await runtime.session(talker, "c")).id
     async with everhold.open(tmp_path / "a.db", llm=["hello"]) as runtime:
@@ -86,7 +90,9 @@ class Refusing:
 
 
 async def test_a_question_after_one_for_a_person_is_found_by_a_worker(tmp_path: Path) -> None:
-    """The answer for which somebody is named takes its row out of the inbox, and the next question is a worker's."""
+    """The answer for which somebody is named takes its row out of the inbox, and the next question
+    is a worker's.
+    """
     async with everhold.open(tmp_path / "a.db") as runtime:
         status = await runtime.start(first_alice(), key="k")
         assert isinstance(status, everhold.Paused)
@@ -125,7 +131,9 @@ async def test_a_model_that_cannot_answer_is_asked_once(tmp_path: Path) -> None:
         assert refusing.asked == 3
 
 
-async def test_a_worker_that_leaves_before_it_answers_says_that_work_is_left(tmp_path: Path) -> None:
+async def test_a_worker_that_leaves_before_it_answers_says_that_work_is_left(
+    tmp_path: Path,
+) -> None:
     async with everhold.open(tmp_path / "a.db") as runtime:
         await runtime.start(asks())
     async with everhold.open(tmp_path / "a.db", llm=["this"], recover=False) as runtime:

@@ -1,4 +1,6 @@
-"""Agents with processes: the model starts programs in the background, goes on, and is woken by them."""
+"""Agents with processes: the model starts programs in the background, goes on, and is woken by
+them.
+"""
 
 import asyncio
 
@@ -69,7 +71,11 @@ def words(nodes):
 async def test_a_process_goes_on_after_its_turn_and_wakes_the_conversation():
     """Row 34: the turn ends at once; an hour later there is another one, which nobody asked for."""
     clock = ManualClock()
-    model = Scripted(use("process_start", program="bake", arguments={"what": "bread", "minutes": 60}), "Baking.", "Ah!")
+    model = Scripted(
+        use("process_start", program="bake", arguments={"what": "bread", "minutes": 60}),
+        "Baking.",
+        "Ah!",
+    )
     async with opened(llm=model, clock=clock) as runtime:
         session = await runtime.session(cook, "kitchen")
         assert (await session.send("Bake bread.")).text == "Baking."
@@ -88,7 +94,14 @@ async def test_a_process_goes_on_after_its_turn_and_wakes_the_conversation():
 async def test_the_model_waits_for_a_process():
     """Row 34: what was waited for does not wake the conversation once more."""
     clock = ManualClock()
-    model = Scripted(use("process_start", program="bake", arguments={"what": "bread", "minutes": 1}, title="the bread"))
+    model = Scripted(
+        use(
+            "process_start",
+            program="bake",
+            arguments={"what": "bread", "minutes": 1},
+            title="the bread",
+        )
+    )
     async with opened(llm=model, clock=clock) as runtime:
         session = await runtime.session(cook, "kitchen")
         await session.send("Bake.")
@@ -98,20 +111,30 @@ async def test_the_model_waits_for_a_process():
         waiting = asyncio.ensure_future(session.send("Wait for it."))
         for _ in range(600):
             await asyncio.sleep(0.01)
-            if any(q.name == f"process:{child.session_id}" for q in (await runtime.status(session.id)).queries):
+            if any(
+                q.name == f"process:{child.session_id}"
+                for q in (await runtime.status(session.id)).queries
+            ):
                 break
         clock.advance(61)
         await turns(session, 2)
         await waiting
         results = told(await session.history())
-        assert results[-1] == {"id": child.session_id, "state": "completed", "value": "bread is done"}
+        assert results[-1] == {
+            "id": child.session_id,
+            "state": "completed",
+            "value": "bread is done",
+        }
         assert len(await session.turns()) == 2
         assert await session.intake(all=True) == []
 
 
 async def test_the_model_lists_signals_and_cancels():
     """Row 34: it knows its processes by their ids."""
-    model = Scripted(uses(("process_start", {"program": "oven"}), ("process_start", {"program": "oven"})), "Two ovens.")
+    model = Scripted(
+        uses(("process_start", {"program": "oven"}), ("process_start", {"program": "oven"})),
+        "Two ovens.",
+    )
     async with opened(llm=model) as runtime:
         session = await runtime.session(cook, "kitchen")
         await session.send("Heat.")
@@ -124,7 +147,9 @@ async def test_the_model_lists_signals_and_cancels():
         ]
         await session.send("Look.")
         for _ in range(600):
-            states = {info.session_id: info.state for info in await runtime.sessions(parent=session.id)}
+            states = {
+                info.session_id: info.state for info in await runtime.sessions(parent=session.id)
+            }
             if states == {one: State.COMPLETED, two: State.CANCELLED}:
                 break
             await asyncio.sleep(0.01)
@@ -153,7 +178,10 @@ async def test_what_a_process_says_wakes_too():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (use("process_start", program="bake", arguments={"wrong": 1}), "missing a required argument"),
+        (
+            use("process_start", program="bake", arguments={"wrong": 1}),
+            "missing a required argument",
+        ),
         (use("process_start", program="bake", arguments={"what": 7}), "should be"),
         (use("process_wait", id="s-1"), "no process of this session"),
         (use("process_cancel", id="s-1"), "no process of this session"),
@@ -196,9 +224,13 @@ async def test_cancelling_the_conversation_cancels_its_processes():
 
 
 async def test_the_parent_is_woken_once_although_its_process_died_between(tmp_path):
-    """Row 34: the child ends where nobody looks after the parent; whoever comes next wakes it, once."""
+    """Row 34: the child ends where nobody looks after the parent; whoever comes next wakes it,
+    once.
+    """
     clock = ManualClock()
-    model = Scripted(use("process_start", program="bake", arguments={"what": "bread", "minutes": 60}), "Baking.")
+    model = Scripted(
+        use("process_start", program="bake", arguments={"what": "bread", "minutes": 60}), "Baking."
+    )
     first = await dying(tmp_path, clock, llm=model)
     session = await first.session(cook, "kitchen")
     await session.send("Bake bread.")
@@ -241,7 +273,13 @@ async def test_what_is_no_program_cannot_be_started():
 
 
 def test_a_long_end_is_cut():
-    news = {"process": "s-1", "title": "novel", "event": "end", "state": "completed", "value": "x" * 10_000}
+    news = {
+        "process": "s-1",
+        "title": "novel",
+        "event": "end",
+        "state": "completed",
+        "value": "x" * 10_000,
+    }
     content = woken(news).body["content"]
     assert content.endswith("(cut: it has 10000 characters)")
     assert len(content) < 8_100

@@ -1,7 +1,8 @@
 """What a turn costs does not grow with the turns before it.
 
-Counted, so that it holds on a busy machine too: in calls of functions, in what is asked of the store, in rows that are
-read, in bytes that are held at once (calls do not show what one of them does in C), and in bytes that are kept.
+Counted, so that it holds on a busy machine too: in calls of functions, in what is asked of the
+store, in rows that are read, in bytes that are held at once (calls do not show what one of them
+does in C), and in bytes that are kept.
 """
 
 import sys
@@ -126,7 +127,9 @@ async def test_plugins_cost_the_same_in_a_late_turn():
 
 
 async def test_a_late_turn_costs_what_an_early_one_costs():
-    """Turn 1000 does the work of turn 10, at most a fifth more, and reads as little of the journal."""
+    """Turn 1000 does the work of turn 10, at most a fifth more, and reads as little of the
+    journal.
+    """
     store = Counting()
     async with opened(on=store, llm=answers, replay=False) as runtime:
         session = await runtime.session(spoken, "long")
@@ -142,7 +145,9 @@ async def test_a_late_turn_costs_what_an_early_one_costs():
 
 
 async def test_a_late_turn_holds_no_more_in_memory_than_one_list_of_the_messages():
-    """The model is handed a list of its own; nothing else of the history is copied, put together or encoded."""
+    """The model is handed a list of its own; nothing else of the history is copied, put together or
+    encoded.
+    """
     async with opened(llm=answers, replay=False, recover=False) as runtime:
         session = await runtime.session(spoken, "long")
         await silently(session, 5)
@@ -153,7 +158,9 @@ async def test_a_late_turn_holds_no_more_in_memory_than_one_list_of_the_messages
 
 
 async def test_a_turn_is_two_commits_and_one_look():
-    """What goes on in this process is not looked for: neither the turn, nor what it or a session below waits for."""
+    """What goes on in this process is not looked for: neither the turn, nor what it or a session
+    below waits for.
+    """
     store = Counting()
     async with opened(on=store, llm=answers, replay=False, recover=False) as runtime:
         session = await runtime.session(spoken, "brief")
@@ -164,7 +171,9 @@ async def test_a_turn_is_two_commits_and_one_look():
 
 
 async def test_a_conversation_that_is_taken_up_is_read_once():
-    """By its program; whoever says something there need not read what was said before. A look at it reads it."""
+    """By its program; whoever says something there need not read what was said before. A look at it
+    reads it.
+    """
     store = Counting()
     async with opened(on=store, llm=answers, replay=False) as runtime:
         await silently(await runtime.session(spoken, "long"), 50)
@@ -181,7 +190,9 @@ async def test_a_conversation_that_is_taken_up_is_read_once():
 
 
 async def test_an_input_costs_the_same_however_much_waits(tmp_path):
-    """What is enqueued, asked for by name or taken back reads nothing of the nine hundred that wait before it."""
+    """What is enqueued, asked for by name or taken back reads nothing of the nine hundred that wait
+    before it.
+    """
     store, found = Rows(tmp_path / "app.db"), []
     async with opened(on=store, llm=answers, replay=False, recover=False) as runtime:
         session = await runtime.session(spoken, "long")
@@ -201,7 +212,9 @@ async def test_an_input_costs_the_same_however_much_waits(tmp_path):
 
 
 async def test_a_thousand_turns_are_kept_in_three_megabytes(tmp_path):
-    """Storage is linear: what was said is kept once. A late turn costs what an early one costs here too."""
+    """Storage is linear: what was said is kept once. A late turn costs what an early one costs here
+    too.
+    """
     async with opened(on=SQLiteStore(tmp_path / "app.db"), llm=answers, replay=False) as runtime:
         session = await runtime.session(spoken, "long")
         await silently(session, 5)
@@ -214,12 +227,16 @@ async def test_a_thousand_turns_are_kept_in_three_megabytes(tmp_path):
 
 
 async def test_what_real_models_tell_has_room_too(tmp_path):
-    """The name of the model in each question and the tokens in each answer: still three kilobytes a turn."""
+    """The name of the model in each question and the tokens in each answer: still three kilobytes a
+    turn.
+    """
     usage = Usage(123_456, 1_024, cache_read_tokens=120_000, model="claude-sonnet-4-6")
     sizes = []
     for turns in (10, 100):
         store = SQLiteStore(tmp_path / "app.db")
-        async with opened(on=store, llm=lambda query: Said("a" * WORDS, usage), replay=False) as runtime:
+        async with opened(
+            on=store, llm=lambda query: Said("a" * WORDS, usage), replay=False
+        ) as runtime:
             await silently(await runtime.session(named, "long"), turns)
         sizes.append(size(tmp_path))
     assert sizes[1] - sizes[0] <= 300_000

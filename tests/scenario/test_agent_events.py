@@ -1,4 +1,6 @@
-"""Watching a conversation: facts, words while they are said, cursors, gaps, and the same in the words of AG-UI."""
+"""Watching a conversation: facts, words while they are said, cursors, gaps, and the same in the
+words of AG-UI.
+"""
 
 import asyncio
 
@@ -17,7 +19,13 @@ from everhold.ports.stream import Delta, DeltaKind, publish
 from tests.scenario.harness import opened
 
 CHECKED = TypeAdapter(AgUiEvent)
-LIVE = {EventKind.TEXT, EventKind.THINKING, EventKind.TOOL_CALL, EventKind.RESET, EventKind.PROGRESS}
+LIVE = {
+    EventKind.TEXT,
+    EventKind.THINKING,
+    EventKind.TOOL_CALL,
+    EventKind.RESET,
+    EventKind.PROGRESS,
+}
 
 
 @everhold.tool(read_only=True)
@@ -84,7 +92,10 @@ def kinds(events):
 def forecasts(query):
     if query.messages[-1]["role"] == "tool":
         return "Take a coat."
-    return {"text": "I look.", "tool_calls": [{"id": "c1", "name": "weather", "input": {"city": "Paris"}}]}
+    return {
+        "text": "I look.",
+        "tool_calls": [{"id": "c1", "name": "weather", "input": {"city": "Paris"}}],
+    }
 
 
 TURN = [
@@ -152,7 +163,9 @@ async def test_after_any_fact_the_rest_follows_exactly_once(tmp_path):
 
 
 async def test_words_are_heard_while_they_are_said():
-    """Live words come before the fact that settles them; a watcher who comes later hears the fact alone."""
+    """Live words come before the fact that settles them; a watcher who comes later hears the fact
+    alone.
+    """
     speaker = Speaker()
     async with opened(llm=speaker) as runtime:
         session = await runtime.session(echo, "chat")
@@ -188,7 +201,9 @@ async def test_live_words_are_told_again_to_one_who_comes_back():
         await sending
 
 
-@pytest.mark.parametrize(("lost", "reason"), [("trimmed", "trimmed"), ("another process", "unavailable")])
+@pytest.mark.parametrize(
+    ("lost", "reason"), [("trimmed", "trimmed"), ("another process", "unavailable")]
+)
 async def test_live_words_that_are_lost_are_a_gap_and_then_a_view(lost, reason):
     speaker = Speaker()
     async with opened(llm=speaker) as runtime:
@@ -230,7 +245,9 @@ async def test_a_watcher_who_is_too_slow_hears_the_newest():
         await events.aclose()
 
 
-@pytest.mark.parametrize("cursor", ["", "e1", "e1.s.x.y", "e2.s.1.1", "e1.s-other.1.1", "e1.s.1.1.1", 7])
+@pytest.mark.parametrize(
+    "cursor", ["", "e1", "e1.s.x.y", "e2.s.1.1", "e1.s-other.1.1", "e1.s.1.1.1", 7]
+)
 async def test_a_cursor_that_makes_no_sense_is_refused(cursor):
     async with opened(llm=forecasts) as runtime:
         session = await runtime.session(watcher, "chat")
@@ -372,7 +389,9 @@ async def test_streamed_words_are_told_once_in_the_words_of_ag_ui():
 
 
 async def test_outcomes_questions_and_views_in_the_words_of_ag_ui():
-    """A failure is an error, a cancel an outcome, a question for a person a custom event, a view a snapshot."""
+    """A failure is an error, a cancel an outcome, a question for a person a custom event, a view a
+    snapshot.
+    """
 
     def fails(query):
         if query.messages[-1]["role"] == "user" and "fail" in text(query.messages[-1]["content"]):
@@ -382,7 +401,10 @@ async def test_outcomes_questions_and_views_in_the_words_of_ag_ui():
     async with opened(llm=fails) as runtime:
         session = await runtime.session(payer, "chat")
         failed = told(session, [event async for event in session.stream("fail")])
-        assert (failed[-1]["type"], "no model today" in failed[-1]["message"]) == ("RUN_ERROR", True)
+        assert (failed[-1]["type"], "no model today" in failed[-1]["message"]) == (
+            "RUN_ERROR",
+            True,
+        )
         asked = told(session, [event async for event in session.stream("pay")])
         assert (asked[-1]["type"], asked[-1]["name"]) == ("CUSTOM", "everhold.asked")
         await session.cancel_turn()
@@ -391,5 +413,13 @@ async def test_outcomes_questions_and_views_in_the_words_of_ag_ui():
         assert told(session, events)[-1]["outcome"] == {"type": "cancelled"}
         view = Event(EventKind.VIEW, "", value=msgspec.to_builtins(await session.view()))
         (snapshot,) = told(session, [view])
-        assert [message["role"] for message in snapshot["messages"]] == ["user", "user", "assistant", "tool"]
-        assert snapshot["messages"][2]["toolCalls"][0]["function"] == {"name": "refund", "arguments": '{"order":"7"}'}
+        assert [message["role"] for message in snapshot["messages"]] == [
+            "user",
+            "user",
+            "assistant",
+            "tool",
+        ]
+        assert snapshot["messages"][2]["toolCalls"][0]["function"] == {
+            "name": "refund",
+            "arguments": '{"order":"7"}',
+        }

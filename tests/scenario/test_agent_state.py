@@ -1,4 +1,6 @@
-"""A conversation as a value: views, snapshots, stored states, residency, refreshing, and what it cost."""
+"""A conversation as a value: views, snapshots, stored states, residency, refreshing, and what it
+cost.
+"""
 
 import asyncio
 
@@ -62,11 +64,19 @@ def words(nodes):
 
 
 async def test_every_look_has_an_answer_before_anything_was_said():
-    """Row 1: a conversation that was only begun has an empty history, no turns, no cost; what is not there is typed."""
+    """Row 1: a conversation that was only begun has an empty history, no turns, no cost; what is
+    not there is typed.
+    """
     async with opened() as runtime:
         session = await runtime.session(echo, "chat")
         view = await session.view()
-        assert (view.messages, view.pending, view.turns, view.last, view.leaf) == ([], [], 0, None, None)
+        assert (view.messages, view.pending, view.turns, view.last, view.leaf) == (
+            [],
+            [],
+            0,
+            None,
+            None,
+        )
         assert view.usage["total"] == 0
         assert (await session.snapshot()).nodes == []
         assert (await session.stored()).leaf is None
@@ -85,7 +95,10 @@ async def test_a_view_has_what_was_said_and_no_references():
         session = await runtime.session(echo, "chat")
         await session.send("one")
         view = msgspec.to_builtins(await session.view())
-        assert [text(message["content"]) for message in view["messages"]] == ["one", "You said: one"]
+        assert [text(message["content"]) for message in view["messages"]] == [
+            "one",
+            "You said: one",
+        ]
         assert view["options"] == {"temperature": 0.5}
         assert view["usage"]["total"] == 12
         assert (view["turns"], view["last"]["outcome"]["type"]) == (1, "answered")
@@ -93,7 +106,9 @@ async def test_a_view_has_what_was_said_and_no_references():
 
 
 async def test_a_snapshot_has_every_node_and_no_words():
-    """Row 5: the snapshot omits bodies and the revision, and has all branches and the ledger's rows."""
+    """Row 5: the snapshot omits bodies and the revision, and has all branches and the ledger's
+    rows.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
         await session.send("one")
@@ -102,7 +117,9 @@ async def test_a_snapshot_has_every_node_and_no_words():
         shown = await session.snapshot()
         assert [node.parent for node in shown.nodes if node.role == "user"] == [None, None]
         assert b"You said" not in msgspec.json.encode(shown)
-        assert [(row["source"], row["model"], row["total"]) for row in shown.ledger] == [("turn", "m", 24)]
+        assert [(row["source"], row["model"], row["total"]) for row in shown.ledger] == [
+            ("turn", "m", 24)
+        ]
         assert "revision" not in shown.__struct_fields__
 
 
@@ -118,14 +135,18 @@ async def test_what_is_stored_comes_back_as_it_was():
 
 
 async def test_what_is_stored_has_the_tools_and_what_plugins_keep():
-    """Row 5: read anew, both are what they are by now; a tool that is gone is an orphan, and plugins go along."""
+    """Row 5: read anew, both are what they are by now; a tool that is gone is an orphan, and
+    plugins go along.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(counted, "chat")
         await session.send("one")
         before = await session.stored(fresh=True)
         await session.send("two", options={"tools": {"hidden": ["ring"]}})
         after = await session.stored(fresh=True)
-        assert [(one.manifest.name, one.source) for one in before.tools.entries] == [("ring", "offered")]
+        assert [(one.manifest.name, one.source) for one in before.tools.entries] == [
+            ("ring", "offered")
+        ]
         assert [(one.manifest.name, one.source) for one in after.tools.entries] == [("ring", None)]
         assert (before.tools.generation, after.tools.generation) == (1, 2)
         assert [kept.plugins["plugins"]["counting"]["state"] for kept in (before, after)] == [1, 2]
@@ -138,7 +159,9 @@ async def test_what_is_stored_has_the_tools_and_what_plugins_keep():
 
 
 async def test_a_stored_conversation_is_applied_to_another_session():
-    """Row 5 and 6: what both share stays, the rest is added; applying it again changes nothing; usage stays its own."""
+    """Row 5 and 6: what both share stays, the rest is added; applying it again changes nothing;
+    usage stays its own.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
         for said in ("one", "two"):
@@ -173,14 +196,21 @@ async def test_a_stored_conversation_may_be_one_that_ended_earlier():
 
 
 async def test_what_is_no_conversation_is_not_applied():
-    """A damaged state is refused before anything is said; a signal that claims to be one settles as failed."""
+    """A damaged state is refused before anything is said; a signal that claims to be one settles as
+    failed.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
         await session.send("one")
         kept = await session.stored()
         with pytest.raises(DamagedGraph):
             await session.apply(msgspec.structs.replace(kept, leaf="9.9"))
-        bad = {"do": "apply", "id": "x", "to": None, "nodes": [{"id": "9.0", "kind": "frame", "content": {}}]}
+        bad = {
+            "do": "apply",
+            "id": "x",
+            "to": None,
+            "nodes": [{"id": "9.0", "kind": "frame", "content": {}}],
+        }
         await runtime.signal(session.id, "input", bad)
         turn = await session.turn("x")
         assert isinstance(turn.outcome, TurnFailed)
@@ -189,7 +219,9 @@ async def test_what_is_no_conversation_is_not_applied():
 
 
 async def test_only_the_active_path_is_kept_in_memory():
-    """Row 8: what was left is read from the store when it is asked for; another scope is refused."""
+    """Row 8: what was left is read from the store when it is asked for; another scope is
+    refused.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat", residency="path")
         left = (await session.send("one")).settled.leaf
@@ -201,7 +233,12 @@ async def test_only_the_active_path_is_kept_in_memory():
         assert words([await session.node(left)]) == ["You said: one"]
         await session.branch(left)
         await session.send("three")
-        assert words(await session.history()) == ["one", "You said: one", "three", "You said: three"]
+        assert words(await session.history()) == [
+            "one",
+            "You said: one",
+            "three",
+            "You said: three",
+        ]
         assert len((await session.stored()).nodes) > len((await session.conversation()).graph.nodes)
         with pytest.raises(UnknownNode):
             await session.node("9.9")
@@ -221,7 +258,9 @@ class Watched(MemoryStore):
 
 
 async def test_a_refresh_that_finds_nothing_changes_nothing():
-    """Row 9 and D5: only what is new is read; what another handle did is adopted; the live agent stays as it is."""
+    """Row 9 and D5: only what is new is read; what another handle did is adopted; the live agent
+    stays as it is.
+    """
     store = Watched()
     async with opened(on=store, llm=echoes) as runtime:
         session, other = [await runtime.session(echo, "chat") for _ in range(2)]
@@ -277,7 +316,9 @@ async def test_usage_includes_a_turn_under_way_and_never_decreases():
 
 
 async def test_a_turn_that_settled_is_never_done_again():
-    """Row 12 and D12: another runtime on the same store asks nothing, calls nothing, and has the same receipt."""
+    """Row 12 and D12: another runtime on the same store asks nothing, calls nothing, and has the
+    same receipt.
+    """
     CALLED.clear()
     store = MemoryStore()
     async with opened(on=store, llm=rings) as runtime:
@@ -294,7 +335,9 @@ async def test_a_turn_that_settled_is_never_done_again():
 
 
 async def test_an_input_that_could_not_be_kept_is_not_said_to_be():
-    """D11: a store that fails is an error for whoever sent it, and there is no trace of the input."""
+    """D11: a store that fails is an error for whoever sent it, and there is no trace of the
+    input.
+    """
 
     class Full(MemoryStore):
         full = False
@@ -321,7 +364,9 @@ chief = everhold.Agent(instructions="Delegate.", subagents=[researcher], name="c
 
 
 async def test_a_child_knows_its_parent_and_its_agent():
-    """Row 31: a subagent is a session of its own: born by one query of its parent, and where it stands is kept."""
+    """Row 31: a subagent is a session of its own: born by one query of its parent, and where it
+    stands is kept.
+    """
 
     def model(query):
         if query.system.startswith("Look"):
@@ -329,7 +374,11 @@ async def test_a_child_knows_its_parent_and_its_agent():
         if query.messages[-1]["role"] == "tool":
             return f"They say: {query.messages[-1]['content'][0]['content']}"
         name = query.options["tools"][0]["name"]
-        return {"tool_calls": [{"name": name, "input": {"agent": "researcher", "prompt": "Which colour?"}}]}
+        return {
+            "tool_calls": [
+                {"name": name, "input": {"agent": "researcher", "prompt": "Which colour?"}}
+            ]
+        }
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(chief, "chat")
@@ -344,7 +393,9 @@ async def test_a_child_knows_its_parent_and_its_agent():
 
 
 async def test_history_is_in_the_order_in_which_it_was_said():
-    """Row 32: oldest first, without what was left; the nodes that are handed out cannot be changed."""
+    """Row 32: oldest first, without what was left; the nodes that are handed out cannot be
+    changed.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
         for said in ("one", "two", "three"):

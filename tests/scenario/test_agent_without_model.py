@@ -37,7 +37,9 @@ async def asked(runtime, session):
 def is_whole(query):
     assert query.kind == "llm"
     assert query.system == "Help the customer."
-    assert query.messages == [{"role": "user", "content": [{"type": "text", "text": "Order 7 broke."}]}]
+    assert query.messages == [
+        {"role": "user", "content": [{"type": "text", "text": "Order 7 broke."}]}
+    ]
     assert [tool["name"] for tool in query.options["tools"]] == ["refund"]
     assert "[user]\nOrder 7 broke." in query.prompt
     assert "- refund: Give the money of an order back. Input: {" in query.prompt
@@ -54,7 +56,9 @@ async def test_the_question_is_shown_in_full_where_the_program_is():
         is_whole(await asked(runtime, session))
         is_whole((await runtime.inbox(kind="llm"))[0])
         shown = await runtime.snapshot(session.id, pending_filter="full")
-        assert "Order 7 broke." in next(one["prompt"] for one in shown["pending"] if "kind" not in one)
+        assert "Order 7 broke." in next(
+            one["prompt"] for one in shown["pending"] if "kind" not in one
+        )
         wire = json.loads(json.dumps(query_json(turn.queries[0])))
         assert wire["messages"] and wire["system"] and wire["options"]["tools"]
 
@@ -75,18 +79,24 @@ async def test_the_journal_has_it_by_reference_only():
         session = await runtime.session(plain, "chat")
         await session.send("words that are stored once")
         deliveries = (await runtime.store.load(session.id)).deliveries
-        (query,) = [query for delivery in deliveries for query in delivery.asked if query.kind == "llm"]
+        (query,) = [
+            query for delivery in deliveries for query in delivery.asked if query.kind == "llm"
+        ]
         assert by_reference(query)
         assert (query.prompt, query.messages) == ("", None)
 
 
 async def test_whoever_answers_may_call_tools_and_speak_in_either_form():
-    """JSON text calls a tool; a person approves it; the result is part of the next question; words end the turn."""
+    """JSON text calls a tool; a person approves it; the result is part of the next question; words
+    end the turn.
+    """
     PAID.clear()
     async with opened() as runtime:
         session = await runtime.session(helper, "chat")
         turn = await session.send("Order 7 broke.", id="i")
-        calls = '{"text": "One moment.", "tool_calls": [{"name": "refund", "input": {"order": "7"}}]}'
+        calls = (
+            '{"text": "One moment.", "tool_calls": [{"name": "refund", "input": {"order": "7"}}]}'
+        )
         await runtime.answer(turn.queries[0], calls)
         turn = await session.turn("i")
         assert [query.kind for query in turn.queries] == ["approval"]
@@ -105,7 +115,9 @@ async def test_nothing_is_said_while_a_person_is_asked():
     async with opened() as runtime:
         session = await runtime.session(helper, "chat")
         turn = await session.send("Order 7 broke.", id="i")
-        await runtime.answer(turn.queries[0], {"tool_calls": [{"name": "refund", "input": {"order": "8"}}]})
+        await runtime.answer(
+            turn.queries[0], {"tool_calls": [{"name": "refund", "input": {"order": "8"}}]}
+        )
         turn = await session.turn("i")
         for refused in (session.send("And?"), session.branch(None), session.compact()):
             try:

@@ -49,7 +49,9 @@ def words(nodes):
 
 
 async def test_what_is_said_and_answered():
-    """A turn: the input, the tool, the answer; asked for again with its id it is the same receipt."""
+    """A turn: the input, the tool, the answer; asked for again with its id it is the same
+    receipt.
+    """
     CALLS.clear()
     async with opened(llm=sums) as runtime:
         session = await runtime.session(adder, "chat")
@@ -63,7 +65,9 @@ async def test_what_is_said_and_answered():
 
 
 @pytest.mark.parametrize(
-    "content", ["Hello?", [{"type": "text", "text": "Hello?"}], user("Hello?")], ids=["text", "parts", "message"]
+    "content",
+    ["Hello?", [{"type": "text", "text": "Hello?"}], user("Hello?")],
+    ids=["text", "parts", "message"],
 )
 async def test_words_parts_and_messages_can_be_said(content):
     async with opened(llm=echoes) as runtime:
@@ -73,7 +77,16 @@ async def test_words_parts_and_messages_can_be_said(content):
 
 @pytest.mark.parametrize(
     "content",
-    ["", [], [{"type": "text", "text": ""}], ["Hello?"], [{"text": "x"}], None, 5, [{"type": "text", "text": 5}]],
+    [
+        "",
+        [],
+        [{"type": "text", "text": ""}],
+        ["Hello?"],
+        [{"text": "x"}],
+        None,
+        5,
+        [{"type": "text", "text": 5}],
+    ],
 )
 async def test_what_says_nothing_is_refused(content):
     async with opened(llm=echoes) as runtime:
@@ -113,7 +126,9 @@ async def test_other_words_under_the_same_id_are_a_conflict():
 
 
 async def test_an_id_means_the_same_turn_while_the_first_still_runs():
-    """Two handles say the same at once: one turn, one model call, one receipt for both; other words are refused."""
+    """Two handles say the same at once: one turn, one model call, one receipt for both; other words
+    are refused.
+    """
     asked, answer = asyncio.Event(), asyncio.Event()
     seen = []
 
@@ -137,7 +152,9 @@ async def test_an_id_means_the_same_turn_while_the_first_still_runs():
 
 
 async def test_an_id_means_the_same_turn_in_another_process(tmp_path):
-    """Both send before either has heard of the other; the conversation takes the input once, and both go on (D7)."""
+    """Both send before either has heard of the other; the conversation takes the input once, and
+    both go on (D7).
+    """
     async with opened(tmp_path, llm=echoes) as here:
         session = await here.session(echo, "chat")
         async with opened(tmp_path, clock=here.clock, llm=echoes, replay=False) as there:
@@ -242,7 +259,12 @@ async def test_going_back_hides_what_came_after_and_deletes_nothing():
         two = (await session.send("two")).settled.leaf
         await session.branch("1.1" if "1.1" in {n.id for n in await session.history()} else "1.2")
         await session.send("three")
-        assert words(await session.history()) == ["one", "You said: one", "three", "You said: three"]
+        assert words(await session.history()) == [
+            "one",
+            "You said: one",
+            "three",
+            "You said: three",
+        ]
         assert text((await session.node(two)).content) == "You said: two"
         await session.branch(None)
         assert await session.history() == []
@@ -365,7 +387,11 @@ def test_the_blocking_handle_has_every_verb():
 
     def public(kind):
         members = inspect.getmembers(kind, callable)
-        return {name: inspect.signature(one).parameters for name, one in members if not name.startswith("_")}
+        return {
+            name: inspect.signature(one).parameters
+            for name, one in members
+            if not name.startswith("_")
+        }
 
     mine, its = public(BlockingSession), public(everhold.AgentSession)
     assert mine.keys() == its.keys()

@@ -157,7 +157,9 @@ async def test_a_completed_session_has_no_open_query():
 
 
 async def test_a_late_answer_to_an_ended_session():
-    """The same is a no-op that returns the end; another is a conflict; what was never asked is unknown."""
+    """The same is a no-op that returns the end; another is a conflict; what was never asked is
+    unknown.
+    """
     async with opened() as runtime:
         query = (await runtime.start(anything())).queries[0]
         status = await runtime.answer(query, "x")
@@ -188,9 +190,12 @@ async def test_an_answer_with_usage():
     """Tokens as the answerer counted them are in the metrics."""
     async with opened() as runtime:
         status = await runtime.start(pair())
-        await runtime.answer(status.queries[0], "A", usage={"prompt_tokens": 10, "completion_tokens": 4})
+        await runtime.answer(
+            status.queries[0], "A", usage={"prompt_tokens": 10, "completion_tokens": 4}
+        )
         status = await runtime.answer_many(
-            status.session_id, {"q-1": everhold.Said("B", everhold.Usage(prompt_tokens=5, completion_tokens=1))}
+            status.session_id,
+            {"q-1": everhold.Said("B", everhold.Usage(prompt_tokens=5, completion_tokens=1))},
         )
         end = await runtime.answer(status.queries[0], "C", usage=everhold.Usage(1, 1))
         assert end.metrics["auto"]["total_tokens"] == {"tokens": 22, "source": "provided"}
@@ -226,7 +231,9 @@ async def test_usage_that_is_none(usage):
         with pytest.raises(BadArguments):
             await runtime.answer(status.queries[0], "A", usage=usage)
         with pytest.raises(BadArguments):
-            await runtime.answer_many(status.session_id, {status.queries[0].id: everhold.Said("A", usage)})
+            await runtime.answer_many(
+                status.session_id, {status.queries[0].id: everhold.Said("A", usage)}
+            )
         assert await runtime.status(status.session_id) == status
 
 
@@ -289,7 +296,9 @@ BAD = {
 
 @pytest.mark.parametrize(("value", "path"), BAD.values(), ids=BAD)
 async def test_what_json_would_change_is_refused(value, path):
-    """In answers, signals, state, call results and return values, with the path of the value; nothing changes."""
+    """In answers, signals, state, call results and return values, with the path of the value;
+    nothing changes.
+    """
     async with opened() as runtime:
         status = await runtime.start(anything())
         with pytest.raises(BadValue) as refused:
@@ -303,7 +312,9 @@ async def test_what_json_would_change_is_refused(value, path):
 
 @pytest.mark.parametrize(("value", "path"), BAD.values(), ids=BAD)
 async def test_what_a_program_may_not_keep_or_return(value, path):
-    """The program sees BadValue with the path; as a return value it fails the session with those words."""
+    """The program sees BadValue with the path; as a return value it fails the session with those
+    words.
+    """
 
     async def returns():
         return value
@@ -311,7 +322,11 @@ async def test_what_a_program_may_not_keep_or_return(value, path):
     @everhold.program
     async def keeps(ctx):
         said = []
-        for attempt in (ctx.state.set("k", value), ctx.call(returns), ctx.state.update("k", lambda old: value)):
+        for attempt in (
+            ctx.state.set("k", value),
+            ctx.call(returns),
+            ctx.state.update("k", lambda old: value),
+        ):
             try:
                 await attempt
             except everhold.EverholdError as error:
@@ -371,7 +386,9 @@ async def typed(ctx):
     return seen
 
 
-@pytest.mark.parametrize("value", [1, 1.0, True, None, [], {}, "1", {"b": [1, 2.5], "a": None}, -0.0])
+@pytest.mark.parametrize(
+    "value", [1, 1.0, True, None, [], {}, "1", {"b": [1, 2.5], "a": None}, -0.0]
+)
 async def test_live_and_replay_see_the_same(value):
     """The program receives what was encoded, decoded: the same types and the same order of keys."""
     async with opened(cache=1) as runtime:
@@ -407,7 +424,10 @@ async def test_who_answered_is_kept():
     async with opened() as runtime:
         status = await runtime.start(anything())
         await runtime.answer(status.queries[0], "x", by={"front": "python", "user": "eve"})
-        assert (await rows(runtime, status.session_id))[1].answers[0].by == {"front": "python", "user": "eve"}
+        assert (await rows(runtime, status.session_id))[1].answers[0].by == {
+            "front": "python",
+            "user": "eve",
+        }
 
 
 async def test_an_error_must_be_text():
@@ -419,7 +439,9 @@ async def test_an_error_must_be_text():
         assert await runtime.status(status.session_id) == status
 
 
-@pytest.mark.parametrize("given", [{"title": "\ud800"}, {"labels": {"a": "\ud800"}}, {"metadata": {"\ud800": "a"}}])
+@pytest.mark.parametrize(
+    "given", [{"title": "\ud800"}, {"labels": {"a": "\ud800"}}, {"metadata": {"\ud800": "a"}}]
+)
 async def test_titles_and_labels_must_be_text(given):
     """They are refused before anything is started."""
     async with opened() as runtime:

@@ -1,4 +1,6 @@
-"""Attachments: what is too long for a model, or not for its eyes, is kept beside the conversation."""
+"""Attachments: what is too long for a model, or not for its eyes, is kept beside the
+conversation.
+"""
 
 import sqlite3
 from base64 import b64encode
@@ -68,7 +70,9 @@ def write(context: ToolContext) -> str:
     return context.attach_from_thread("words").id
 
 
-agent = Agent(tools=[log, end_of_log, table, all_of_it, draw, write, read_attachment], name="keeper")
+agent = Agent(
+    tools=[log, end_of_log, table, all_of_it, draw, write, read_attachment], name="keeper"
+)
 
 
 async def say(runtime, id="chat"):
@@ -86,7 +90,8 @@ async def test_a_long_result_is_shown_in_part_and_kept_whole(tmp_path):
         lines = shown.splitlines()
         assert lines[:400] == LONG.splitlines()[:400]
         assert lines[400:] == [
-            f"[The first {len(''.join(LONG.splitlines(True)[:400])):,} of {len(LONG):,} bytes are shown, of 2,000 "
+            f"[The first {len(''.join(LONG.splitlines(True)[:400])):,} of {len(LONG):,} bytes"
+            " are shown, of 2,000 "
             f"lines. All of it is kept as attachment {NAME}.]"
         ]
         assert await runtime.attachment(session.id, NAME) == LONG.encode()
@@ -147,7 +152,10 @@ async def test_tools_keep_what_they_make(tmp_path):
     model = Scripted(use("draw"), use("write"))
     async with opened(tmp_path, llm=model) as runtime:
         session = await say(runtime)
-        assert [made.media_type for made in await runtime.attachments(session.id)] == ["image/png", "text/plain"]
+        assert [made.media_type for made in await runtime.attachments(session.id)] == [
+            "image/png",
+            "text/plain",
+        ]
         assert await runtime.attachment(session.id, sha256(b"words").hexdigest()) == b"words"
 
 
@@ -175,11 +183,19 @@ async def test_a_long_result_that_came_later_is_kept_too(tmp_path):
 
 async def test_another_session_cannot_read_it():
     """Row 29: whoever knows the name of an attachment has nothing; a fork reads what it shares."""
-    model = Scripted(use("log"), "Done.", use("read_attachment", id=NAME), "Done.", use("read_attachment", id=NAME))
+    model = Scripted(
+        use("log"),
+        "Done.",
+        use("read_attachment", id=NAME),
+        "Done.",
+        use("read_attachment", id=NAME),
+    )
     async with opened(llm=model) as runtime:
         session = await say(runtime)
         other = await say(runtime, "other")
-        assert told(await other.history()) == [f"There is no attachment '{NAME}' in this conversation."]
+        assert told(await other.history()) == [
+            f"There is no attachment '{NAME}' in this conversation."
+        ]
         with pytest.raises(UnknownAttachment):
             await runtime.attachment(other.id, NAME)
         fork = await session.fork()
@@ -206,7 +222,9 @@ def blobs(tmp_path):
 
 
 async def test_attachments_come_along_with_their_session(tmp_path):
-    """Exported and imported, a fork's shared ones too; a file whose bytes were changed is refused."""
+    """Exported and imported, a fork's shared ones too; a file whose bytes were changed is
+    refused.
+    """
     model = Scripted(use("log"))
     file = tmp_path / "all.jsonl"
     async with opened(tmp_path, llm=model) as runtime:
@@ -276,10 +294,15 @@ async def test_damaged_bytes_are_never_handed_out(tmp_path):
         session = await say(runtime)
         with closing(sqlite3.connect(tmp_path / "app.db")) as connection, connection:
             connection.execute("UPDATE blob SET data = x'00'")
-            connection.execute("INSERT INTO attachment SELECT 99, blob, n, media_type, size, at FROM attachment")
+            connection.execute(
+                "INSERT INTO attachment SELECT 99, blob, n, media_type, size, at FROM attachment"
+            )
         with pytest.raises(Exception, match="does not match its name"):
             await runtime.attachment(session.id, NAME)
-        assert {problem.code for problem in await runtime.store.verify()} == {"broken_seal", "dangling_attachment"}
+        assert {problem.code for problem in await runtime.store.verify()} == {
+            "broken_seal",
+            "dangling_attachment",
+        }
 
 
 async def test_an_attachment_belongs_to_the_work_of_a_session(monkeypatch):

@@ -1,4 +1,6 @@
-"""Processes: child sessions in the background, begun, looked at, told, stopped; and their parent hears of them once."""
+"""Processes: child sessions in the background, begun, looked at, told, stopped; and their parent
+hears of them once.
+"""
 
 import asyncio
 
@@ -84,8 +86,14 @@ async def manager(ctx):
     heard.append(await ctx.receive("process"))
     return {
         "listed": listed,
-        "heard": [[one["event"], one["state"], one.get("value", one.get("error"))] for one in heard],
-        "late": [await process.signal("word", 1), await process.cancel(), (await failed.look())["state"]],
+        "heard": [
+            [one["event"], one["state"], one.get("value", one.get("error"))] for one in heard
+        ],
+        "late": [
+            await process.signal("word", 1),
+            await process.cancel(),
+            (await failed.look())["state"],
+        ],
     }
 
 
@@ -99,7 +107,10 @@ async def stops(ctx):
 @everhold.program
 async def hears(ctx, words: int = 4):
     await ctx.background(talker())
-    return [one.get("said", one.get("value")) for one in [await ctx.receive("process") for _ in range(words)]]
+    return [
+        one.get("said", one.get("value"))
+        for one in [await ctx.receive("process") for _ in range(words)]
+    ]
 
 
 @everhold.program
@@ -137,7 +148,9 @@ async def result(house, call):
 
 
 async def ended(runtime, session_id):
-    """A session once it has ended: one that waits for a signal counts as needing somebody outside."""
+    """A session once it has ended: one that waits for a signal counts as needing somebody
+    outside.
+    """
     for _ in range(6000):
         status = await runtime.status(session_id)
         if status.state not in ("running", "paused"):
@@ -270,7 +283,9 @@ async def asks_first(ctx):
 
 
 async def test_the_end_is_heard_once_although_every_process_dies(tmp_path):
-    """Each of many processes drives a little and is killed; the parent hears each child once, in one order."""
+    """Each of many processes drives a little and is killed; the parent hears each child once, in
+    one order.
+    """
     clock = ManualClock()
     first = await dying(tmp_path, clock)
     session_id = (await first.start(kitchen(), wait=0)).session_id
@@ -289,13 +304,17 @@ async def test_the_end_is_heard_once_although_every_process_dies(tmp_path):
 async def test_two_processes_drive_parents_and_children_together(tmp_path):
     clock = ManualClock()
     async with opened(tmp_path, clock=clock) as one, opened(tmp_path, clock=clock) as two:
-        ids = [(await each.start(hears(), wait=0)).session_id for each in (one, two) for _ in range(10)]
+        ids = [
+            (await each.start(hears(), wait=0)).session_id for each in (one, two) for _ in range(10)
+        ]
         for session_id in ids:
             assert (await ended(two, session_id)).result == [0, 1, 2, "told"]
 
 
 async def test_a_fork_has_processes_of_its_own():
-    """A fork from before a process was begun begins another; the first one's end is told to its own parent."""
+    """A fork from before a process was begun begins another; the first one's end is told to its own
+    parent.
+    """
     house = await house_of()
     status = await house.start(begins())
     fork = await house.fork(status.session_id, at=0)
@@ -313,7 +332,9 @@ async def test_many_processes(count):
     await house.answer(status.session_id, True)
     ids = (await house.status(status.session_id)).result
     assert len(set(ids)) == count
-    assert {info.state for info in await house.sessions(parent=status.session_id, limit=1000)} == {State.COMPLETED}
+    assert {info.state for info in await house.sessions(parent=status.session_id, limit=1000)} == {
+        State.COMPLETED
+    }
 
 
 @everhold.program
@@ -349,14 +370,19 @@ async def test_a_session_is_carried_elsewhere_with_its_processes(tmp_path):
         await elsewhere.import_(tmp_path / "kitchen.jsonl")
         assert len(await elsewhere.sessions()) == 3
         clock.advance(3 * 3600)
-        assert sorted((await ended(elsewhere, session_id)).result) == ["bread is done", "cake is done"]
+        assert sorted((await ended(elsewhere, session_id)).result) == [
+            "bread is done",
+            "cake is done",
+        ]
 
 
 @pytest.mark.xdist_group("postgres")
 async def test_two_processes_drive_parents_and_children_on_postgres(postgres):
     url = fresh(postgres)
     async with everhold.open(url) as one, everhold.open(url) as two:
-        ids = [(await each.start(hears(), wait=0)).session_id for each in (one, two) for _ in range(5)]
+        ids = [
+            (await each.start(hears(), wait=0)).session_id for each in (one, two) for _ in range(5)
+        ]
         for session_id in ids:
             assert (await ended(two, session_id)).result == [0, 1, 2, "told"]
         assert await one.verify() == []

@@ -44,7 +44,9 @@ async def misfit(ctx, which: str):
 
 @pytest.mark.parametrize("which", MISFITS)
 async def test_what_could_not_be_read_again_is_refused(which, tmp_path):
-    """It is the program's error where it was handed over; the session, and the inbox, can be read and go on."""
+    """It is the program's error where it was handed over; the session, and the inbox, can be read
+    and go on.
+    """
     async with opened(tmp_path) as runtime:
         first = await runtime.start(misfit(which=which))
         asked = await runtime.answer(first.queries[0], "x")
@@ -69,7 +71,9 @@ async def test_a_result_that_is_not_json():
         assert "the return value.list[1].deep" in (await runtime.start(returns())).error
 
 
-@pytest.mark.parametrize("error", [SystemExit("bye"), GeneratorExit(), BaseException("odd"), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [SystemExit("bye"), GeneratorExit(), BaseException("odd"), asyncio.CancelledError()]
+)
 async def test_a_program_that_raises_a_base_exception(error):
     """It has failed; the process goes on."""
 
@@ -82,11 +86,15 @@ async def test_a_program_that_raises_a_base_exception(error):
         status = await runtime.start(raises())
         end = await runtime.answer(status.queries[0], "x")
         assert end.state == "failed"
-        assert (await runtime.answer((await runtime.start(fine())).queries[0], "yes")).result == "yes"
+        assert (
+            await runtime.answer((await runtime.start(fine())).queries[0], "yes")
+        ).result == "yes"
 
 
 async def test_an_interrupt_goes_up():
-    """KeyboardInterrupt is not the program's to have: nothing is committed, and the session is as it was."""
+    """KeyboardInterrupt is not the program's to have: nothing is committed, and the session is as
+    it was.
+    """
     again = []
 
     @everhold.program
@@ -220,7 +228,9 @@ async def test_what_is_no_call(wrong):
 
 @pytest.mark.parametrize("version", ["2", 2.0, None, True, -1, 2**64])
 def test_a_version_that_is_no_number(version):
-    """It would be written with its sessions, and none of the listings that hold one could be read again."""
+    """It would be written with its sessions, and none of the listings that hold one could be read
+    again.
+    """
     with pytest.raises(NotAProgram, match="version"):
         everhold.program(version=version)(fine.body)
 

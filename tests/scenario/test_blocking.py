@@ -71,7 +71,11 @@ def test_every_verb(tmp_path):
 
 
 def public(kind):
-    return {name: member for name, member in vars(kind).items() if not name.startswith("_") and callable(member)}
+    return {
+        name: member
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and callable(member)
+    }
 
 
 def test_the_verbs_are_those_of_the_async_class():
@@ -81,7 +85,8 @@ def test_the_verbs_are_those_of_the_async_class():
         ours = {**public(kind), **ours}
     for kind in Runtime.__mro__[1:-1]:
         theirs = {**public(kind), **theirs}
-    del theirs["worker"]  # one lives on an event loop of its own; for everybody else there is `everhold worker`
+    # one lives on an event loop of its own; for everybody else there is `everhold worker`
+    del theirs["worker"]
     assert sorted(ours) == sorted(theirs)
     for name, verb in ours.items():
         assert not inspect.iscoroutinefunction(verb), name
@@ -180,10 +185,16 @@ def test_a_script_that_waits(tmp_path):
     script.write_text(textwrap.dedent(SCRIPT))
 
     def ran():
-        return subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True
+        )
 
     first = ran()
-    assert first.returncode == 1 and first.stderr.startswith("waiting · ") and "Traceback" not in first.stderr
+    assert (
+        first.returncode == 1
+        and first.stderr.startswith("waiting · ")
+        and "Traceback" not in first.stderr
+    )
     with everhold.open_blocking(f"sqlite:///{tmp_path}/app.db") as runtime:
         runtime.answer(runtime.inbox()[0], True)
     assert ran().stdout == "True\n"

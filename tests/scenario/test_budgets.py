@@ -71,7 +71,9 @@ async def test_max_elapsed():
 async def test_a_budget_is_the_same_after_a_rebuild(size):
     """Replay counts what was spent, no more and no less."""
     async with opened(cache=1) as runtime:
-        status = await runtime.start(asks(size=size), budget={"max_llm_calls": 6, "max_tokens": 10_000})
+        status = await runtime.start(
+            asks(size=size), budget={"max_llm_calls": 6, "max_tokens": 10_000}
+        )
         while status.state == "paused":
             await runtime.start(asks())  # pushes it out of memory
             for query in status.queries:

@@ -1,4 +1,6 @@
-"""Side effects: recorded once, run at least once, and what happens when nobody knows whether they happened."""
+"""Side effects: recorded once, run at least once, and what happens when nobody knows whether they
+happened.
+"""
 
 import asyncio
 import functools
@@ -48,7 +50,11 @@ def add(a, b=1):
 
 @everhold.program
 async def adds(ctx):
-    return [await ctx.call(add, 2), await ctx.call(functools.partial(add, b=5), 2), await ctx.call(in_loop)]
+    return [
+        await ctx.call(add, 2),
+        await ctx.call(functools.partial(add, b=5), 2),
+        await ctx.call(in_loop),
+    ]
 
 
 async def in_loop():
@@ -166,7 +172,9 @@ async def tries(ctx, which: str, here: bool):
 @pytest.mark.parametrize("here", [True, False], ids=["on the loop", "in a thread"])
 @pytest.mark.parametrize("which", ODD)
 async def test_whatever_a_function_raises_is_an_answer(which, here):
-    """Also what no function should raise, and what would mean something else if the process had raised it."""
+    """Also what no function should raise, and what would mean something else if the process had
+    raised it.
+    """
     async with opened() as runtime:
         assert await runtime.run(tries(which=which, here=here), wait=30) == ODD[which][1]
 
@@ -205,15 +213,23 @@ async def stays(ctx, how: str):
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("leaves", "SystemExit: 3"), ("runs dry", "StopIteration: None"), ("interrupts", "KeyboardInterrupt")],
+    [
+        ("leaves", "SystemExit: 3"),
+        ("runs dry", "StopIteration: None"),
+        ("interrupts", "KeyboardInterrupt"),
+    ],
 )
 async def test_a_function_in_a_thread_ends_neither_the_process_nor_in_silence(how, words):
     async with opened() as runtime:
         assert await runtime.run(stays(how=how), wait=30) == words
 
 
-@pytest.mark.parametrize(("how", "words"), [("leaves here", "SystemExit: 3"), ("interrupts here", "KeyboardInterrupt")])
-async def test_nor_does_one_on_the_loop_of_a_process_that_is_told_of_its_signals(how, words, signals_told):
+@pytest.mark.parametrize(
+    ("how", "words"), [("leaves here", "SystemExit: 3"), ("interrupts here", "KeyboardInterrupt")]
+)
+async def test_nor_does_one_on_the_loop_of_a_process_that_is_told_of_its_signals(
+    how, words, signals_told
+):
     async with opened() as runtime:
         assert await runtime.run(stays(how=how), wait=30) == words
 
@@ -289,7 +305,10 @@ async def test_a_result_of_a_declared_type(tmp_path):
     """It is stored as JSON and read back as its annotation says, live and on replay."""
     async with opened(tmp_path) as runtime:
         status = await runtime.start(pays())
-        assert (await rows(runtime, status.session_id))[1].answers[0].value == {"number": 7, "to": "eve"}
+        assert (await rows(runtime, status.session_id))[1].answers[0].value == {
+            "number": 7,
+            "to": "eve",
+        }
     async with opened(tmp_path) as runtime:
         assert (await runtime.answer(status.session_id, "x")).result == ["Receipt", 7]
 
@@ -341,7 +360,9 @@ async def test_a_call_that_must_never_run_again(tmp_path):
     ],
 )
 async def test_a_call_about_which_somebody_is_asked(tmp_path, answer, result, times):
-    """The question is in the inbox; its answer says whether to run it again, its result, or its error."""
+    """The question is in the inbox; its answer says whether to run it again, its result, or its
+    error.
+    """
     clock = ManualClock()
     session_id = await killed(tmp_path, clock, "ask")
     async with opened(tmp_path, clock=clock) as runtime:
@@ -378,7 +399,9 @@ async def test_the_question_about_an_effect_is_answered_by_a_third_process(tmp_p
             await runtime.answer(session_id, {"result": "other"}, query_id="q-0")
 
 
-@pytest.mark.parametrize("answer", [{"rerun": False}, {}, {"result": 1, "error": "x"}, "yes", {"rerun": True, "x": 1}])
+@pytest.mark.parametrize(
+    "answer", [{"rerun": False}, {}, {"result": 1, "error": "x"}, "yes", {"rerun": True, "x": 1}]
+)
 async def test_an_answer_about_an_effect_that_does_not_fit(tmp_path, answer):
     """Exactly one of rerun, result and error; nothing changes otherwise."""
     clock = ManualClock()
@@ -408,7 +431,10 @@ async def test_a_process_that_is_open_takes_over(tmp_path):
 async def test_a_worker_that_was_idle_for_long_is_not_dead(tmp_path):
     """Before it marks an effect it says that it lives, however long ago it last did (D17)."""
     clock = ManualClock()
-    async with opened(tmp_path, clock=clock) as first, opened(tmp_path, clock=clock, recover=False) as second:
+    async with (
+        opened(tmp_path, clock=clock) as first,
+        opened(tmp_path, clock=clock, recover=False) as second,
+    ):
         world.goes_on.set()
         await first.run(policy(rerun="safe"))
         world.goes_on.clear()
@@ -457,7 +483,9 @@ async def two_errands(ctx):
 
 
 async def test_deaths_count_from_the_last_step_that_landed(tmp_path):
-    """Two deaths in a call that succeeds then, and two in the next one, are not four: the session completes."""
+    """Two deaths in a call that succeeds then, and two in the next one, are not four: the session
+    completes.
+    """
     clock, session_id = ManualClock(), None
     for AT[0], done in (("a", ["a"]), ("a", ["a"]), ("b", ["a", "b"]), ("b", ["b"])):
         world.__init__()
@@ -500,7 +528,9 @@ async def test_closing_waits_for_calls_under_way(tmp_path):
 
 
 async def test_closing_ends_also_where_the_store_is_away(caplog):
-    """Everything is closed, an error of one's own is not hidden by it, and what was held is free after a while."""
+    """Everything is closed, an error of one's own is not hidden by it, and what was held is free
+    after a while.
+    """
 
     class Away(MemoryStore):
         closed = False
@@ -587,7 +617,9 @@ async def lends_in_vain(ctx):
 
 
 async def test_what_a_call_holds_that_was_given_up_is_held_on_replay_too():
-    """It may go on for a while: an async generator that it holds is left as it is, whether or not it runs."""
+    """It may go on for a while: an async generator that it holds is left as it is, whether or not
+    it runs.
+    """
     clock = ManualClock()
     async with opened(clock=clock) as runtime:
         status = await runtime.start(lends_in_vain(), wait=0)

@@ -32,7 +32,11 @@ async def test_a_paused_session_is_cancelled():
     async with opened() as runtime:
         status = await runtime.start(polite())
         end = await runtime.cancel(status.session_id, "changed my mind")
-        assert (end.state, end.outcome.reason, seen) == ("cancelled", "changed my mind", ["cancelled"])
+        assert (end.state, end.outcome.reason, seen) == (
+            "cancelled",
+            "changed my mind",
+            ["cancelled"],
+        )
         assert (await runtime.status(status.session_id)).state == "cancelled"
         with pytest.raises(everhold.Cancelled, match="changed my mind"):
             _ = end.result
@@ -69,7 +73,9 @@ async def stubborn(ctx):
 
 
 async def test_a_program_that_swallows_the_cancel():
-    """It sees it once; what it asks afterwards is refused; the session is cancelled all the same."""
+    """It sees it once; what it asks afterwards is refused; the session is cancelled all the
+    same.
+    """
     async with opened() as runtime:
         status = await runtime.start(stubborn())
         assert (await runtime.cancel(status.session_id)).state == "cancelled"
@@ -106,7 +112,9 @@ async def tidy(ctx):
 
 
 async def test_cleaning_up_cannot_ask():
-    """Questions, calls and durable values are refused after a cancel; nothing of them is recorded."""
+    """Questions, calls and durable values are refused after a cancel; nothing of them is
+    recorded.
+    """
     async with opened() as runtime:
         status = await runtime.start(tidy())
         await runtime.cancel(status.session_id)

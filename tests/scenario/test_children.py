@@ -54,7 +54,9 @@ async def test_a_child_that_fails():
         status = await runtime.start(parent(names=["a"]))
         asked = await children_of(runtime, status.session_id)
         await runtime.answer(asked["a"], "fail")
-        assert (await runtime.wait(status.session_id, 60)).result == "failed: ValueError: the child failed"
+        assert (
+            await runtime.wait(status.session_id, 60)
+        ).result == "failed: ValueError: the child failed"
 
 
 async def test_a_child_that_is_cancelled():
@@ -150,7 +152,9 @@ async def test_a_child_that_is_no_longer_waited_for():
 
 
 async def test_a_child_that_is_no_longer_waited_for_is_cancelled_with_its_parent():
-    """A cancel stops a session and its children, and a child stays one when its parent gives up waiting."""
+    """A cancel stops a session and its children, and a child stays one when its parent gives up
+    waiting.
+    """
     clock = ManualClock()
     async with opened(clock=clock) as runtime:
         status = await runtime.start(impatient())
@@ -215,7 +219,9 @@ async def races(ctx):
 
 
 async def test_a_child_given_up_in_a_plain_step_is_cancelled(tmp_path):
-    """An answer of a model that withdraws a child and leads to the next question also tells the child."""
+    """An answer of a model that withdraws a child and leads to the next question also tells the
+    child.
+    """
     async with opened(tmp_path) as runtime:
         status = await runtime.start(races())
         (helper,) = (await children_of(runtime, status.session_id)).values()

@@ -1,4 +1,6 @@
-"""Programs that a model writes: run in Lua, with the agent's tools at hand; and models that tools ask."""
+"""Programs that a model writes: run in Lua, with the agent's tools at hand; and models that tools
+ask.
+"""
 
 import asyncio
 import os
@@ -79,7 +81,9 @@ guarded = Agent(tools=[price], code=Lua(), plugins=[Approval("price")], name="gu
 
 @pytest.mark.process
 async def test_a_program_gets_around_no_plugin():
-    """Plugins are asked before the tools that a program calls, as before those that the model calls."""
+    """Plugins are asked before the tools that a program calls, as before those that the model
+    calls.
+    """
     model = Scripted(use("lua", code='return tool("price", {of = "tea"})'), "Done.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(guarded, "s")
@@ -93,7 +97,9 @@ async def test_a_program_gets_around_no_plugin():
 
 @pytest.mark.process
 async def test_a_program_calls_tools():
-    """Row 25: each is a call of its own, with a key of its own, and its result comes back as a value."""
+    """Row 25: each is a call of its own, with a key of its own, and its result comes back as a
+    value.
+    """
     code = """
       local one = tool("price", {of = "tea"})
       local two = tools{{"price", {of = "milk"}}, {name = "price", input = {of = "sugar"}}}
@@ -105,7 +111,12 @@ async def test_a_program_calls_tools():
         session = await runtime.session(clerk, "s")
         await session.send("Go.")
         assert told(await session.history()) == [{"printed": "300", "value": 1200}]
-        asked = [query for row in await rows(runtime, session.id) for query in row.asked if query.kind is Kind.CALL]
+        asked = [
+            query
+            for row in await rows(runtime, session.id)
+            for query in row.asked
+            if query.kind is Kind.CALL
+        ]
     assert done == ["tea", "milk", "sugar"]
     assert [(query.name, query.options["call"]) for query in asked] == [
         ("lua", "c1"),
@@ -151,14 +162,22 @@ async def test_a_program_may_catch_what_a_tool_raises():
 
 @pytest.mark.process
 async def test_a_program_reads_what_was_said():
-    """Row 32: in order, from the first word to the call that runs it; what it does to its copy stays there."""
+    """Row 32: in order, from the first word to the call that runs it; what it does to its copy
+    stays there.
+    """
     code = """
       local roles = {}
       for i, one in ipairs(ctx.history) do roles[i] = one.role end
       ctx.history[1].text = "changed"
       return {roles, #ctx.history}
     """
-    lines = ["Hello.", use("lua", code=code), "Done.", use("lua", code="return ctx.history[1].text"), "Done."]
+    lines = [
+        "Hello.",
+        use("lua", code=code),
+        "Done.",
+        use("lua", code="return ctx.history[1].text"),
+        "Done.",
+    ]
     async with opened(llm=Scripted(*lines)) as runtime:
         session = await runtime.session(clerk, "s")
         for words in ("One.", "Two.", "Three."):
@@ -176,7 +195,9 @@ async def test_a_program_that_never_ends():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("asks", ["alc.llm, 'x'", "finish, 1", "alc.state.get, 'x'", "alc.llm_batch, {'x', 'y'}"])
+@pytest.mark.parametrize(
+    "asks", ["alc.llm, 'x'", "finish, 1", "alc.state.get, 'x'", "alc.llm_batch, {'x', 'y'}"]
+)
 async def test_a_program_that_asks_on_and_on_for_what_is_refused(asks):
     """It is told a few times, and then it is ended: that is its own error too."""
     _, result = await run(f"while true do pcall({asks}) end")
@@ -200,11 +221,19 @@ async def test_a_program_calls_so_many_tools():
 
 @pytest.mark.process
 async def test_finish_is_honoured_only_where_it_is_accepted():
-    """Row 25 (D15): with accept_finish the value ends the turn and is its answer; without, the program is told."""
+    """Row 25 (D15): with accept_finish the value ends the turn and is its answer; without, the
+    program is told.
+    """
     turn, _ = await run("finish('It is ' .. tool('price', {of = 'tea'}).cents)", closer)
-    assert isinstance(turn.outcome, Answered) and turn.value == "It is 300" and turn.text == "It is 300"
+    assert (
+        isinstance(turn.outcome, Answered)
+        and turn.value == "It is 300"
+        and turn.text == "It is 300"
+    )
     turn, result = await run("local ok, why = pcall(finish, 1) return why")
-    assert result["value"] == "finish is not accepted here: return the value" and turn.text == "Done."
+    assert (
+        result["value"] == "finish is not accepted here: return the value" and turn.text == "Done."
+    )
 
 
 class Foreign:
@@ -222,7 +251,9 @@ class Foreign:
 
 @pytest.mark.parametrize("accepts", [True, False])
 async def test_an_executor_that_finishes_without_being_allowed_to_is_refused(accepts):
-    """The turn goes on, and the model is told that it failed; neither its value nor its finish counts."""
+    """The turn goes on, and the model is told that it failed; neither its value nor its finish
+    counts.
+    """
     agent = Agent(instructions="You count.", code=Foreign(accepts), name=f"foreign-{accepts}")
     model = Scripted(use("foreign", code="x"), "Done.")
     async with opened(llm=model, replay=False) as runtime:
@@ -248,7 +279,9 @@ async def test_a_finish_of_the_wrong_type():
 
 @pytest.mark.process
 async def test_policies_see_what_programs_call():
-    """A person is asked about the very call; the program waits for the yes, however long that takes."""
+    """A person is asked about the very call; the program waits for the yes, however long that
+    takes.
+    """
     verdicts["price"] = Confirm("it is metered")
     model = Scripted(use("lua", code="return tool('price', {of = 'tea'}).cents"), "Done.")
     async with opened(llm=model) as runtime:
@@ -263,9 +296,14 @@ async def test_policies_see_what_programs_call():
 
 @pytest.mark.process
 async def test_a_program_goes_on_after_a_crash(tmp_path):
-    """Killed in its second tool, it is made again from what it was granted: the first tool is not called again."""
+    """Killed in its second tool, it is made again from what it was granted: the first tool is not
+    called again.
+    """
     clock = ManualClock()
-    code = "print('one') local a = tool('price', {of = 'tea'}) print('two') pcall(tool, 'stall') return a.cents"
+    code = (
+        "print('one') local a = tool('price', {of = 'tea'}) print('two') pcall(tool, 'stall')"
+        " return a.cents"
+    )
     verdicts["stall"] = Confirm()
     runtime = await dying(tmp_path, clock, llm=Scripted(use("lua", code=code)))
     session = await runtime.session(clerk, "s")
@@ -339,7 +377,11 @@ async def test_a_life_made_again_comes_to_the_same():
     request = CodeRequest("lua", code)
     await lua.run(request, [], "s")
     held = await lua.run(request, [[Granted()]], "s")
-    assert await lua.run(request, [[Granted()]], "s") == held != await lua.run(request, [[Granted()]], "t")
+    assert (
+        await lua.run(request, [[Granted()]], "s")
+        == held
+        != await lua.run(request, [[Granted()]], "t")
+    )
     await lua.close()
 
 
@@ -386,11 +428,17 @@ async def ask(tool_call, *answers):
         session = await runtime.session(linguist, "s")
         await session.send("Go.")
         report = (await session.usage()).report()["by_source"]
-        return asked, told(await session.history()), {source: cost["total"] for source, cost in report.items()}
+        return (
+            asked,
+            told(await session.history()),
+            {source: cost["total"] for source, cost in report.items()},
+        )
 
 
 async def test_a_tool_asks_a_model():
-    """Row 30: it asks the agent's model once; the cost has a source of its own, and a replay asks nobody."""
+    """Row 30: it asks the agent's model once; the cost has a source of its own, and a replay asks
+    nobody.
+    """
     asked, results, usage = await ask(use("translated", text="tea"), "thé")
     assert asked[1] == ("Translate: tea", "local:large") and results == ["thé"]
     assert usage == {"turn": 22, "tool:translated": 11}
@@ -399,7 +447,9 @@ async def test_a_tool_asks_a_model():
 async def test_a_tool_in_a_thread_asks_another_model():
     """Row 30: a typed answer, from the model it names."""
     asked, results, usage = await ask(use("counted", text="a b"), 2)
-    assert asked[1] == ("Count: a b", "local:small") and results == [2] and usage["tool:counted"] == 11
+    assert (
+        asked[1] == ("Count: a b", "local:small") and results == [2] and usage["tool:counted"] == 11
+    )
 
 
 async def test_a_model_that_cannot_be_asked():

@@ -43,7 +43,9 @@ class Watched:
         runtime.store.commit_now = lambda change, fence: False
 
     async def commit(self, change, fence):
-        self.changes.append((change.durable, change.light, len(change.deliveries), len(change.effects)))
+        self.changes.append(
+            (change.durable, change.light, len(change.deliveries), len(change.effects))
+        )
         if self.held is not None:
             await self.held.wait()
         if self.refuse:
@@ -81,7 +83,9 @@ async def test_nothing_outside_starts_before_the_commit():
 
 
 async def test_a_cancelled_caller_leaves_the_session_whole():
-    """A caller that gives up in the middle of a commit may answer again: its commit lands all the same."""
+    """A caller that gives up in the middle of a commit may answer again: its commit lands all the
+    same.
+    """
     async with opened() as runtime:
         store = Watched(runtime)
         status = await runtime.start(batch())

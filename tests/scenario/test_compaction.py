@@ -1,4 +1,6 @@
-"""Compaction: a long conversation goes on with a summary, and always becomes smaller. And the other plugins of ours."""
+"""Compaction: a long conversation goes on with a summary, and always becomes smaller. And the other
+plugins of ours.
+"""
 
 import pytest
 from hypothesis import given
@@ -30,7 +32,9 @@ def read(size: int) -> str:
     return "x" * size
 
 
-small = Agent(tools=[read], plugins=[Compaction(400, at=0.5, keep=0.25, summary=50)], name="compaction_small")
+small = Agent(
+    tools=[read], plugins=[Compaction(400, at=0.5, keep=0.25, summary=50)], name="compaction_small"
+)
 
 
 class Talking:
@@ -56,7 +60,9 @@ def words(messages):
 
 
 async def test_a_long_conversation_is_compacted_by_itself():
-    """Row 18: the frame before stays as it was, the model sees a summary and the end, usage has its own source."""
+    """Row 18: the frame before stays as it was, the model sees a summary and the end, usage has its
+    own source.
+    """
     model = Talking(*(f"{n}: " + "y" * 150 for n in range(12)))
     async with opened(llm=model) as runtime:
         session = await runtime.session(small, "long")
@@ -79,8 +85,12 @@ async def test_the_summary_is_asked_by_reference():
         for _ in range(9):
             await session.send("z" * 150)
         asked = [query for delivery in await rows(runtime, session.id) for query in delivery.asked]
-        summaries = [query for query in asked if (query.options or {}).get("source") == "compaction"]
-        assert summaries and all("leaf" in query.args and "zzz" not in repr(query.args) for query in summaries)
+        summaries = [
+            query for query in asked if (query.options or {}).get("source") == "compaction"
+        ]
+        assert summaries and all(
+            "leaf" in query.args and "zzz" not in repr(query.args) for query in summaries
+        )
 
 
 async def test_one_message_that_is_too_large_does_not_stop_it():
@@ -112,12 +122,16 @@ async def test_where_the_model_cannot_summarise_an_excerpt_takes_its_place():
 
 
 async def test_it_is_compacted_on_demand_with_instructions():
-    """Row 18: somebody asks for it and says what matters; a conversation that is small enough stays."""
+    """Row 18: somebody asks for it and says what matters; a conversation that is small enough
+    stays.
+    """
     model = Talking(*("y" * 300 for _ in range(2)))
     async with opened(llm=model) as runtime:
         session = await runtime.session(small, "demand")
         await session.send("z" * 300)
-        assert await session.compact("Mind the names.") and "Mind the names." in repr(model.summaries[0])
+        assert await session.compact("Mind the names.") and "Mind the names." in repr(
+            model.summaries[0]
+        )
         assert not await session.compact()
 
 
@@ -148,14 +162,28 @@ def conversation(sorts, sizes):
     for index, sort in enumerate(sorts):
         block = [{"type": "text", "text": "w" * sizes[index % len(sizes)]}]
         if sort == "call":
-            found.append({"role": "assistant", "content": [{"type": "tool_use", "id": str(index), "name": "t"}]})
-            found.append({"role": "tool", "content": [{"type": "tool_result", "tool_use_id": str(index), **block[0]}]})
+            found.append(
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": str(index), "name": "t"}],
+                }
+            )
+            found.append(
+                {
+                    "role": "tool",
+                    "content": [{"type": "tool_result", "tool_use_id": str(index), **block[0]}],
+                }
+            )
         else:
             found.append({"role": sort, "content": block})
     return found
 
 
-@given(st.lists(ROLES, min_size=1, max_size=20), st.lists(st.integers(0, 4000), min_size=1), st.integers(0, 3000))
+@given(
+    st.lists(ROLES, min_size=1, max_size=20),
+    st.lists(st.integers(0, 4000), min_size=1),
+    st.integers(0, 3000),
+)
 def test_the_cut_is_never_between_a_call_and_its_result(sorts, sizes, most):
     """Whatever was said: the end that stays fits, and begins with no result."""
     messages = conversation(sorts, sizes)
@@ -177,7 +205,9 @@ def test_an_excerpt_says_who_spoke():
     assert excerpt(conversation(["user", "assistant"], [3]), 100) == "user: www\nassistant: www"
 
 
-@pytest.mark.parametrize("wrong", [{"at": 0.1}, {"keep": -1}, {"window": 0}, {"summary": 0}, {"at": 1.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"at": 0.1}, {"keep": -1}, {"window": 0}, {"summary": 0}, {"at": 1.1}]
+)
 def test_settings_that_cannot_work_are_refused(wrong):
     with pytest.raises(BadSetting):
         Compaction(**{"window": 1000, **wrong})
@@ -207,7 +237,11 @@ def stopped(outcome):
 async def test_tokens_of_a_session_are_limited():
     """The turn that would go beyond is stopped before the model is asked, and says why."""
     found = await spent(Allowance(session_tokens=200))
-    assert [stopped(outcome) for outcome in found] == [None, None, "the session has used 200 of 200 tokens"]
+    assert [stopped(outcome) for outcome in found] == [
+        None,
+        None,
+        "the session has used 200 of 200 tokens",
+    ]
 
 
 async def test_tokens_of_a_turn_are_limited():
@@ -228,19 +262,29 @@ async def test_money_is_limited_by_your_prices():
     """90 × 3 + 10 × 15 a million is 0.00042 a turn."""
     prices = {"m-*": Price(3, 15)}
     found = await spent(Allowance(session_money=0.0008, prices=prices))
-    assert [stopped(outcome) for outcome in found] == [None, None, "the session has cost 0.00084 of 0.0008"]
+    assert [stopped(outcome) for outcome in found] == [
+        None,
+        None,
+        "the session has cost 0.00084 of 0.0008",
+    ]
 
 
 async def test_a_model_without_a_price_stops_the_turn():
     """It fails closed: nobody knows what it costs."""
-    found = await spent(Allowance(turn_money=1, session_money=1, prices={"other": Price(1, 1)}), turns=2)
+    found = await spent(
+        Allowance(turn_money=1, session_money=1, prices={"other": Price(1, 1)}), turns=2
+    )
     assert stopped(found[1]) == "there is no price for the model 'm-1'"
 
 
 async def test_time_is_limited():
     """Seconds of the session, by its own clock."""
     found = await spent(Allowance(session_seconds=10), passes=6.0)
-    assert [stopped(outcome) for outcome in found] == [None, None, "the session has taken 12 of 10 seconds"]
+    assert [stopped(outcome) for outcome in found] == [
+        None,
+        None,
+        "the session has taken 12 of 10 seconds",
+    ]
 
 
 def test_the_cache_has_prices_of_its_own():
@@ -268,8 +312,15 @@ async def test_only_the_tools_that_were_named_need_a_yes():
         ran.append(order)
         return "refunded"
 
-    agent = Agent(tools=[read, refund], plugins=[Approval("ref*", reason="money")], name="<locals>.approving")
-    lines = {"tool_calls": [{"name": "read", "input": {"size": 1}}, {"name": "refund", "input": {"order": "7"}}]}
+    agent = Agent(
+        tools=[read, refund], plugins=[Approval("ref*", reason="money")], name="<locals>.approving"
+    )
+    lines = {
+        "tool_calls": [
+            {"name": "read", "input": {"size": 1}},
+            {"name": "refund", "input": {"order": "7"}},
+        ]
+    }
     async with opened(llm=Scripted(lines, "Done.")) as runtime:
         session = await runtime.session(agent, "c")
         turn = await session.send("Refund 7.")
@@ -296,8 +347,12 @@ async def test_an_approval_may_be_a_policy():
 @pytest.mark.parametrize(("keep", "begins"), [("head", "xxx"), ("tail", "[")])
 async def test_results_are_limited(keep, begins):
     """The model is shown a part and told how much is missing."""
-    agent = Agent(tools=[read], plugins=[OutputLimit("re*", size=100, keep=keep)], name="<locals>.limited")
-    async with opened(llm=Scripted(use("read", size=1000), use("read", size=10), "Done.")) as runtime:
+    agent = Agent(
+        tools=[read], plugins=[OutputLimit("re*", size=100, keep=keep)], name="<locals>.limited"
+    )
+    async with opened(
+        llm=Scripted(use("read", size=1000), use("read", size=10), "Done.")
+    ) as runtime:
         session = await runtime.session(agent, "c")
         await session.send("Go.")
         first, second = told(await session.history())
@@ -320,12 +375,18 @@ SECRETS = [
 @pytest.mark.parametrize("secret", SECRETS)
 def test_what_looks_like_a_secret_is_replaced(secret):
     plugin = Redaction(values=["my own secret"])
-    assert plugin.before_store({"a": [f"key {secret}, and more"]}) == {"a": [f"key {REDACTED}, and more"]}
+    assert plugin.before_store({"a": [f"key {secret}, and more"]}) == {
+        "a": [f"key {REDACTED}, and more"]
+    }
 
 
 def test_what_stands_under_the_name_of_a_secret_is_replaced():
     given_ = {"db_password": "x", "api_key": "y", "user": "ann", "n": 3, "token_count": "7"}
-    assert Redaction().before_store(given_) == {**given_, "db_password": REDACTED, "api_key": REDACTED}
+    assert Redaction().before_store(given_) == {
+        **given_,
+        "db_password": REDACTED,
+        "api_key": REDACTED,
+    }
 
 
 def test_a_url_keeps_everything_but_its_password():
@@ -361,7 +422,9 @@ async def test_a_secret_is_nowhere_in_what_is_stored():
         session = await runtime.session(agent, "c")
         turn = await session.send(f"Is it {secret}?")
         kept = repr(await runtime.store.load(session.id))
-        assert turn.text == f"It is {REDACTED}." and secret not in kept and kept.count(REDACTED) >= 5
+        assert (
+            turn.text == f"It is {REDACTED}." and secret not in kept and kept.count(REDACTED) >= 5
+        )
 
 
 def test_a_frame_is_measured_once_and_another_one_anew():

@@ -1,4 +1,6 @@
-"""`explain` says what is so: which tasks run, what no process has begun, and who may answer a question to a model."""
+"""`explain` says what is so: which tasks run, what no process has begun, and who may answer a
+question to a model.
+"""
 
 import asyncio
 
@@ -58,11 +60,15 @@ async def test_a_process_is_said_to_work_while_its_task_runs():
 
 
 async def test_a_mark_without_a_task_is_not_work():
-    """Nothing is done for it here: that is said, and the next move begins it, though it may never run twice."""
+    """Nothing is done for it here: that is said, and the next move begins it, though it may never
+    run twice.
+    """
     async with opened(recover=False) as runtime:
         session_id = await stranded(runtime)
         explained = await runtime.explain(session_id)
-        assert "has not begun" in explained.because[0] and "works on" not in " ".join(explained.because)
+        assert "has not begun" in explained.because[0] and "works on" not in " ".join(
+            explained.because
+        )
         world.ends.set()
         await runtime._reconciler.move()
         assert (await runtime.wait(session_id, 60)).result == "done"
@@ -81,7 +87,9 @@ async def test_a_session_that_has_not_begun_says_so():
     async with opened(recover=False, replay=False) as runtime:
         status = await runtime.start(f"{__name__}:child", unchecked=True)
         explained = await runtime.explain(status.session_id)
-        assert "has not begun" in explained.because[0] and f"{__name__}:child" in explained.because[0]
+        assert (
+            "has not begun" in explained.because[0] and f"{__name__}:child" in explained.because[0]
+        )
         assert "everhold worker" in " ".join(explained.moves)
 
 
@@ -109,7 +117,9 @@ async def test_a_session_of_an_older_database_says_how_a_worker_takes_it():
     store._sessions.clear()
     store._live.clear()
     head = msgspec.structs.replace(old.head, ref=0, revision=1, parked=False)
-    await store.commit(Change(session_id, head, old.deliveries, msgspec.structs.replace(old.birth, llm="")), 0)
+    await store.commit(
+        Change(session_id, head, old.deliveries, msgspec.structs.replace(old.birth, llm="")), 0
+    )
     async with Runtime(store, clock=clock, llm=["Because."], recover=False) as runtime:
         explained = await runtime.explain(session_id)
         assert "--adopt-parked" in " ".join(explained.moves)

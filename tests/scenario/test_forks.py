@@ -110,7 +110,9 @@ async def test_a_fork_of_a_fork_keeps_the_dice_of_what_it_shares():
         earlier = await runtime.fork(again.session_id, at=0)
         assert again.result[:2] == later.result[:2] == end.result[:2]
         assert len({status.result[2] for status in (end, later, again)}) == 3
-        assert [seed.since for seed in (await runtime.store.load(earlier.session_id)).birth.seeds] == [0, 1]
+        assert [
+            seed.since for seed in (await runtime.store.load(earlier.session_id)).birth.seeds
+        ] == [0, 1]
 
 
 @everhold.program
@@ -119,7 +121,9 @@ async def spawns(ctx):
 
 
 async def test_a_session_that_has_not_begun_cannot_be_forked():
-    """Such as a child that no process has started yet: it has no steps. The refusal says what to do."""
+    """Such as a child that no process has started yet: it has no steps. The refusal says what to
+    do.
+    """
     async with opened(recover=False) as runtime:
         await runtime.start(spawns(), wait=0)
         (child,) = [row for row in await runtime.sessions() if row.parent]
@@ -172,7 +176,9 @@ async def test_a_fork_leaves_no_trace_if_the_answer_does_not_fit():
 
 
 async def test_steps_that_cannot_be_forked():
-    """Those that are not there, the end itself, a step without an answer to replace, another step's query."""
+    """Those that are not there, the end itself, a step without an answer to replace, another step's
+    query.
+    """
     async with opened() as runtime:
         end = await to_the_end(runtime, await runtime.start(story()))
         for given in ({"at": -1}, {"at": 5}, {"at": 4}, {"at": 0, "answer": "x"}):
@@ -188,7 +194,12 @@ async def test_a_fork_may_have_a_key_and_a_title():
         status = await runtime.start(story(), key="one", title="first", labels={"a": "b"})
         fork = await runtime.fork(status.session_id, key="two", title="second")
         info = (await runtime.sessions(prefix=fork.session_id))[0]
-        assert (info.key, info.title, info.labels, info.origin) == ("two", "second", {"a": "b"}, status.session_id)
+        assert (info.key, info.title, info.labels, info.origin) == (
+            "two",
+            "second",
+            {"a": "b"},
+            status.session_id,
+        )
         with pytest.raises(KeyConflict) as taken:
             await runtime.fork(status.session_id, key="one")
         assert (taken.value.what, taken.value.hint) == ("", "Use another key.")
@@ -223,7 +234,9 @@ async def test_calls_before_the_fork_point_are_not_repeated():
 
 @everhold.program
 async def works_beside(ctx, rerun: str):
-    return await asyncio.gather(ctx.call(forever, rerun, rerun=rerun), ctx.llm("go"), return_exceptions=False)
+    return await asyncio.gather(
+        ctx.call(forever, rerun, rerun=rerun), ctx.llm("go"), return_exceptions=False
+    )
 
 
 async def test_a_safe_call_open_at_the_fork_point_is_started_in_the_fork_too():

@@ -1,4 +1,6 @@
-"""Frames: a context that begins anew, with everything before it still there; and the options that hold in it."""
+"""Frames: a context that begins anew, with everything before it still there; and the options that
+hold in it.
+"""
 
 import pytest
 
@@ -61,12 +63,16 @@ class Counting(Scripted):
         self.options = []
 
     async def __call__(self, query):
-        self.options.append({name: value for name, value in (query.options or {}).items() if name != "tools"})
+        self.options.append(
+            {name: value for name, value in (query.options or {}).items() if name != "tools"}
+        )
         return Said(await super().__call__(query), USED)
 
 
 async def test_compaction_opens_a_frame_and_keeps_the_one_before():
-    """Row 7: one frame is current; what came before is readable; the model sees the new beginning only."""
+    """Row 7: one frame is current; what came before is readable; the model sees the new beginning
+    only.
+    """
     model = Counting("Hi.", "Bye.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(short, "compact")
@@ -217,7 +223,9 @@ async def test_what_is_given_for_one_turn_is_gone_with_it():
 
 
 async def test_a_session_is_given_options_when_it_begins():
-    """Row 4: the hook that materialises a session sees whether it is a root, and what it sets lasts."""
+    """Row 4: the hook that materialises a session sees whether it is a root, and what it sets
+    lasts.
+    """
     model = Counting("1", "2")
     async with opened(llm=model) as runtime:
         session = await runtime.session(born, "root")
@@ -247,7 +255,9 @@ async def test_options_set_in_one_process_hold_in_another(tmp_path):
         assert model.options[0]["temperature"] == 0.3
 
 
-@pytest.mark.parametrize("wrong", [{"max_turns": 0}, {"model": 3}, {"prompt": {"add": {"nowhere": "x"}}}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_turns": 0}, {"model": 3}, {"prompt": {"add": {"nowhere": "x"}}}]
+)
 async def test_options_that_make_no_sense_are_refused(wrong):
     """Nothing is kept of them."""
     async with opened() as runtime:

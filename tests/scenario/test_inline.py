@@ -100,16 +100,22 @@ async def test_usage_of_an_answerer():
 
 
 async def test_usage_of_an_answerer_in_other_clothes():
-    """A provider's own dict counts as well; nobody waits for ever because of how tokens were counted."""
+    """A provider's own dict counts as well; nobody waits for ever because of how tokens were
+    counted.
+    """
     usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     async with opened(llm=lambda query: everhold.Said("x", usage)) as runtime:
         status = await runtime.start(poem(), wait=30)
         assert status.metrics["auto"]["total_tokens"] == {"tokens": 8, "source": "provided"}
 
 
-@pytest.mark.parametrize("usage", [7, {"prompt_tokens": "x"}, everhold.Usage(1.5, 2), everhold.Usage(True)], ids=repr)
+@pytest.mark.parametrize(
+    "usage", [7, {"prompt_tokens": "x"}, everhold.Usage(1.5, 2), everhold.Usage(True)], ids=repr
+)
 async def test_usage_of_an_answerer_that_is_none(usage, tmp_path):
-    """It is an error of the answerer, which the program sees, and nothing is written that cannot be read again."""
+    """It is an error of the answerer, which the program sees, and nothing is written that cannot be
+    read again.
+    """
     async with opened(tmp_path, llm=lambda query: everhold.Said("x", usage)) as runtime:
         assert (await runtime.run(guarded(), wait=30)).startswith("bad_arguments")
     async with opened(tmp_path) as runtime:
@@ -184,7 +190,9 @@ async def test_somebody_else_may_answer_while_the_answerer_works():
     async with opened(llm=slow) as runtime:
         status = await runtime.start(guarded(), wait=0)
         await begun.wait()
-        assert (await runtime.answer(status.session_id, "I was quicker", query_id="q-0")).result == "I was quicker"
+        assert (
+            await runtime.answer(status.session_id, "I was quicker", query_id="q-0")
+        ).result == "I was quicker"
 
 
 async def test_a_dead_answerers_question_is_open_where_nobody_answers(tmp_path):
@@ -216,5 +224,8 @@ async def test_the_answer_is_stored_as_it_was_given():
     """An inline answer is in the journal like any other."""
     async with opened(llm=["one", "two"]) as runtime:
         status = await runtime.start(poem())
-        given = [json.loads(json.dumps(row.answers[0].value)) for row in (await rows(runtime, status.session_id))[1:]]
+        given = [
+            json.loads(json.dumps(row.answers[0].value))
+            for row in (await rows(runtime, status.session_id))[1:]
+        ]
         assert given == ["one", "two"]

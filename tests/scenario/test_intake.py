@@ -1,4 +1,6 @@
-"""What waits to enter a conversation: lanes, keys, cancelling, busy policies, commands, wakes, terminal records."""
+"""What waits to enter a conversation: lanes, keys, cancelling, busy policies, commands, wakes,
+terminal records.
+"""
 
 import asyncio
 from collections import Counter
@@ -93,7 +95,9 @@ def words(nodes):
 async def answered(runtime, session, *lines):
     """Answer the model's open question with each line."""
     for line in lines:
-        open_now = [query for query in (await runtime.status(session.id)).queries if query.kind == "llm"]
+        open_now = [
+            query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
+        ]
         await runtime.answer(open_now[0], line)
         await runtime._mover.rest()
 
@@ -102,16 +106,24 @@ async def answered(runtime, session, *lines):
 
 
 async def test_what_is_enqueued_during_a_turn_is_the_next_turn():
-    """Row 13: enqueue returns after the durable write; the input enters when the turn has settled, by itself."""
+    """Row 13: enqueue returns after the durable write; the input enters when the turn has settled,
+    by itself.
+    """
     async with opened() as runtime:
         session, _ = await held(runtime)
         receipt = await session.enqueue("And then?", key="second")
-        assert (receipt.new, receipt.item.state, receipt.item.id) == (True, ItemState.WAITING, "second")
+        assert (receipt.new, receipt.item.state, receipt.item.id) == (
+            True,
+            ItemState.WAITING,
+            "second",
+        )
         assert [item.id for item in await session.intake()] == ["second"]
         await answered(runtime, session, "Done.", "That.")
         assert [one.input for one in await session.turns()] == ["first", "second"]
         assert await session.intake() == []
-        assert [(item.id, item.state) for item in await session.intake(all=True)] == [("second", ItemState.COMPLETED)]
+        assert [(item.id, item.state) for item in await session.intake(all=True)] == [
+            ("second", ItemState.COMPLETED)
+        ]
 
 
 async def test_what_is_enqueued_on_an_idle_conversation_enters_at_once():
@@ -128,7 +140,9 @@ async def test_what_waits_together_is_one_turn():
     async with opened() as runtime:
         session, _ = await held(runtime)
         await session.enqueue("One.", key="a")
-        await session.enqueue([{"type": "text", "text": "Two."}, {"type": "text", "text": "Three."}], key="b")
+        await session.enqueue(
+            [{"type": "text", "text": "Two."}, {"type": "text", "text": "Three."}], key="b"
+        )
         await session.enqueue("Four.", key="c", options={"max_tokens": 7})
         await answered(runtime, session, "Done.")
         asked = (await runtime.status(session.id)).queries
@@ -140,7 +154,11 @@ async def test_what_waits_together_is_one_turn():
             assert (await session.turn(name)).text == "All of it."
         assert words(await session.history())[2:] == ["One.Two.Three.Four.", "All of it."]
         for key, said in (("a", "One."), ("c", "Four.")):
-            assert not (await session.enqueue(said, key=key, options={"max_tokens": 7} if key == "c" else None)).new
+            assert not (
+                await session.enqueue(
+                    said, key=key, options={"max_tokens": 7} if key == "c" else None
+                )
+            ).new
 
 
 async def test_what_is_sent_during_a_turn_is_a_turn_of_its_own():
@@ -165,7 +183,9 @@ async def test_many_inputs_enter_in_order():
             await asyncio.sleep(0.01)
         last = (await session.intake(all=True))[-1]
         await session.turn(last.id)
-        said = "".join(text(node.content) for node in await session.history() if node.role == "user")
+        said = "".join(
+            text(node.content) for node in await session.history() if node.role == "user"
+        )
         assert said == "".join(f"{n};" for n in range(70))
 
 
@@ -249,7 +269,9 @@ async def test_being_woken_often_is_being_woken_once():
 
 
 async def test_the_same_key_is_the_first_receipt_in_the_lane_and_in_the_journal():
-    """Row 13: the same content is the same input, wherever it is; other content is a conflict that names it."""
+    """Row 13: the same content is the same input, wherever it is; other content is a conflict that
+    names it.
+    """
     async with opened() as runtime:
         session, _ = await held(runtime)
         first = await session.enqueue("Then.", key="k")
@@ -290,14 +312,19 @@ async def test_a_key_outlives_the_tombstone():
 
 
 async def test_a_key_that_came_both_ways_at_once_is_one_turn():
-    """What entered directly while it waited in the lane is not said again; the others of its claim are."""
+    """What entered directly while it waited in the lane is not said again; the others of its claim
+    are.
+    """
     async with opened() as runtime:
         session, _ = await held(runtime)
         await session.enqueue("One.", key="a")
         await session.enqueue("Two.", key="b")
         await session.steer("One.", id="a")
         await answered(runtime, session, "Done.", "More.", "Both.")
-        assert [(one.input, one.taken) for one in await session.turns()] == [("first", ["a"]), ("b", [])]
+        assert [(one.input, one.taken) for one in await session.turns()] == [
+            ("first", ["a"]),
+            ("b", []),
+        ]
         assert words(await session.history()).count("One.") == 1
         assert [item.state for item in await session.intake(all=True)] == [ItemState.COMPLETED] * 2
 
@@ -382,7 +409,10 @@ async def test_a_lane_is_cancelled_from_an_anchor_on():
             await session.enqueue(name, key=name)
         await session.command("reset", key="r")
         found = await session.cancel_from("b")
-        assert [(one.name, one.outcome) for one in found] == [("b", Cancel.CANCELLED), ("c", Cancel.CANCELLED)]
+        assert [(one.name, one.outcome) for one in found] == [
+            ("b", Cancel.CANCELLED),
+            ("c", Cancel.CANCELLED),
+        ]
         assert [item.id for item in await session.intake()] == ["a", "command:reset:r"]
         with pytest.raises(UnknownInput):
             await session.cancel_from("nobody")
@@ -425,7 +455,9 @@ async def test_a_worker_keeps_its_lease_while_things_are_let_in():
 
 
 async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
-    """A turn under way hears what another process kept for it, from the process that works on it."""
+    """A turn under way hears what another process kept for it, from the process that works on
+    it.
+    """
     began, gate = asyncio.Event(), asyncio.Event()
 
     async def slow(query):
@@ -461,7 +493,9 @@ async def test_the_lease_is_given_up_with_the_commit_that_hands_over():
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
-    """A commit that fails costs nothing: nothing is claimed, and a worker that had the lease keeps it."""
+    """A commit that fails costs nothing: nothing is claimed, and a worker that had the lease keeps
+    it.
+    """
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "back")
         await runtime._mover.rest()
@@ -504,12 +538,16 @@ async def test_explain_says_what_waits_and_what_keeps_it_out():
         for n in range(5):
             await session.command("reset", key=str(n))
         told = await runtime.explain(session.id)
-        waits = [line for line in told.because if "wait" in line and ("enter" in line or "more" in line)]
+        waits = [
+            line for line in told.because if "wait" in line and ("enter" in line or "more" in line)
+        ]
         assert "'then' waits to enter" in waits[0] and "a turn is under way" in waits[0]
         assert "its time comes at" in waits[1]
         assert waits[-1] == "2 more wait behind it."
         assert "See what waits, or take it back: everhold intake chat" in told.moves
-        await runtime.store.intake(session.id, lambda intake: intake.take(Owner("elsewhere", "1"), "t", 60))
+        await runtime.store.intake(
+            session.id, lambda intake: intake.take(Owner("elsewhere", "1"), "t", 60)
+        )
         assert "elsewhere works on the session" in (await runtime.explain(session.id)).because[-6]
         await runtime.cancel(session.id)
         assert "has ended" in (await runtime.explain(session.id)).because[1]
@@ -653,8 +691,17 @@ async def test_an_input_for_the_end_of_the_turn_enters_before_it_ends():
         await session.enqueue("One more thing.", key="k", at="before_completion")
         await settled(runtime, session.id)
         await answered(runtime, session, use("look", what="x"), "Done.", "That too.")
-        assert [(one.input, one.taken, one.rounds) for one in await session.turns()] == [("first", ["k"], 3)]
-        assert words(await session.history()) == ["Go.", "", "", "Done.", "One more thing.", "That too."]
+        assert [(one.input, one.taken, one.rounds) for one in await session.turns()] == [
+            ("first", ["k"], 3)
+        ]
+        assert words(await session.history()) == [
+            "Go.",
+            "",
+            "",
+            "Done.",
+            "One more thing.",
+            "That too.",
+        ]
 
 
 async def test_what_misses_its_turn_is_the_next_turn_exactly_once():
@@ -670,7 +717,9 @@ async def test_what_misses_its_turn_is_the_next_turn_exactly_once():
 
 
 async def test_an_input_for_a_turn_that_is_over_is_for_the_next():
-    """Row 26: what was kept for a turn while nobody could let it in is deferred, and enters once."""
+    """Row 26: what was kept for a turn while nobody could let it in is deferred, and enters
+    once.
+    """
     async with opened() as runtime:
         session, _ = await held(runtime)
         with unsent(runtime):
@@ -693,7 +742,9 @@ async def _settled_inputs(session):
 
 
 async def test_commands_are_done_in_order_between_turns():
-    """Row 15: a command waits for the turn under way, is done once, and is never said to a model."""
+    """Row 15: a command waits for the turn under way, is done once, and is never said to a
+    model.
+    """
     async with opened() as runtime:
         session, _ = await held(runtime)
         receipt = await session.command("reset", key="r", reason="a new topic")
@@ -706,7 +757,9 @@ async def test_commands_are_done_in_order_between_turns():
         turns = await session.turns()
         assert [one.input for one in turns] == ["first", receipt.item.id]
         assert turns[1].outcome == Framed("reset", "2.0")
-        asked = [query for query in (await runtime.status(session.id)).queries if query.kind == "llm"]
+        asked = [
+            query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
+        ]
         assert [text(message["content"]) for message in asked[0].messages] == ["Hello."]
         assert "new topic" not in str(asked[0].messages)
         where = await session.input(receipt.item.id)
@@ -735,7 +788,11 @@ async def test_a_turn_is_cancelled_at_once_by_command():
         ended = await session.input(receipt.item.id)
         assert (ended.stage, "step" in ended.item.end) == (Stage.SETTLED, True)
         await answered(runtime, session, "Yes?")
-        assert [one.input for one in await session.turns()] == ["first", "n", "command:reset:before"]
+        assert [one.input for one in await session.turns()] == [
+            "first",
+            "n",
+            "command:reset:before",
+        ]
 
 
 async def test_cancelling_a_turn_that_is_over_cancels_no_other():
@@ -765,7 +822,10 @@ async def test_tools_are_refreshed_by_command():
         before = len(turn.outcome.fingerprint)
         source.fails = True
         failed = await session.turn((await session.command("refresh_tools", key="2")).item.id)
-        assert (failed.outcome.tools, before) == (["look", "one", "two"], 16) and failed.outcome.unreached
+        assert (failed.outcome.tools, before) == (
+            ["look", "one", "two"],
+            16,
+        ) and failed.outcome.unreached
 
 
 class _Source:
@@ -822,11 +882,15 @@ async def test_a_large_input_goes_to_the_model_uncut():
         session = await runtime.session(plain, "chat")
         receipt = await session.enqueue(large)
         await session.turn(receipt.item.id, wait=60)
-        assert [text(message["content"]) for message in model.shown[0] if message["role"] == "user"] == [large]
+        assert [
+            text(message["content"]) for message in model.shown[0] if message["role"] == "user"
+        ] == [large]
 
 
 async def test_ids_of_one_moment_differ(tmp_path):
-    """TI18: Two processes that let in inputs and start sessions in the same moment give each its own id."""
+    """TI18: Two processes that let in inputs and start sessions in the same moment give each its
+    own id.
+    """
     clock = ManualClock()
     async with opened(tmp_path, clock=clock) as one, opened(tmp_path, clock=clock) as two:
         await held(one)
@@ -837,7 +901,9 @@ async def test_ids_of_one_moment_differ(tmp_path):
             sessions.append((await runtime.start(begins())).session_id)
 
         assert len(set(inputs)) == len(set(sessions)) == 40
-        waiting = await one.store.intake((await one.session(plain, "chat")).id, lambda intake: list(intake.items))
+        waiting = await one.store.intake(
+            (await one.session(plain, "chat")).id, lambda intake: list(intake.items)
+        )
         assert set(inputs) <= set(waiting)
         assert {info.session_id for info in await two.sessions()} >= set(sessions)
 
@@ -850,7 +916,10 @@ async def test_wakes_of_one_merge_key_are_one_turn():
             await put(runtime, session.id, wake(n, slot=Slot.JOIN, merge="build", when=When.IDLE))
         await put(runtime, session.id, wake(3, when=When.IDLE))
         await answered(runtime, session, "Done.", "Two.", "One.")
-        assert [(one.input, one.taken) for one in await session.turns()][1:] == [("w-1", ["w-2"]), ("w-3", [])]
+        assert [(one.input, one.taken) for one in await session.turns()][1:] == [
+            ("w-1", ["w-2"]),
+            ("w-3", []),
+        ]
 
 
 async def test_an_early_wake_enters_the_turn_under_way():
@@ -862,7 +931,10 @@ async def test_an_early_wake_enters_the_turn_under_way():
         await settled(runtime, session.id)
         assert [item.id for item in await session.intake()] == ["w-2"]
         await answered(runtime, session, "Done.", "Heard.", "Later.")
-        assert [(one.input, one.taken) for one in await session.turns()] == [("first", ["w-1"]), ("w-2", [])]
+        assert [(one.input, one.taken) for one in await session.turns()] == [
+            ("first", ["w-1"]),
+            ("w-2", []),
+        ]
 
 
 async def test_a_wake_that_is_no_text_is_told_as_json():
@@ -901,7 +973,9 @@ async def test_what_cannot_be_said_fails_once_and_the_rest_is_said(item):
 
 
 async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
-    """However many wait for the end of their turn, one that could hear is found by whoever looks."""
+    """However many wait for the end of their turn, one that could hear is found by whoever
+    looks.
+    """
     monkeypatch.setattr("everhold.engine.reconcile.AT_ONCE", 2)
     async with opened(recover=False) as runtime:
         for number in range(5):
@@ -910,7 +984,8 @@ async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
             await runtime._mover.rest()
         free = await runtime.session(plain, "free")
         item = Item("now", ItemKind.INPUT, {"content": "Now."})
-        await runtime.store.intake(free.id, lambda intake: intake.enqueue(item))  # as another process does it
+        # as another process does it
+        await runtime.store.intake(free.id, lambda intake: intake.enqueue(item))
         looks = 0
         while await runtime._reconciler.move():
             looks += 1
@@ -985,7 +1060,9 @@ async def test_what_was_kept_enters_in_the_next_process(tmp_path):
 
 
 async def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
-    """What was claimed and not handed over is claimed again, together, when its lease has run out."""
+    """What was claimed and not handed over is claimed again, together, when its lease has run
+    out.
+    """
     clock = ManualClock()
     dead = await dying(tmp_path, clock)
     session = await dead.session(plain, "chat")
@@ -1004,11 +1081,15 @@ async def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
         session = await runtime.session(plain, "chat")
         assert (await session.turn("a", wait=20)).text == "Taken over."
         items = await session.intake(all=True)
-        assert [(item.id, item.fence, item.state) for item in items] == [("a", 2, ItemState.COMPLETED)]
+        assert [(item.id, item.fence, item.state) for item in items] == [
+            ("a", 2, ItemState.COMPLETED)
+        ]
 
 
 async def test_what_is_taken_back_before_the_commit_is_not_said():
-    """What was looked at may be gone when it is to be handed over: then nothing lands, and the next is heard."""
+    """What was looked at may be gone when it is to be handed over: then nothing lands, and the next
+    is heard.
+    """
     store = Interrupted()
     async with opened(on=store, llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "gone")
@@ -1017,7 +1098,9 @@ async def test_what_is_taken_back_before_the_commit_is_not_said():
         await session.enqueue("Hi.", key="k")
         await runtime._mover.rest()
         assert (await session.turns(), store.before) == ([], None)
-        assert [(item.id, item.state) for item in await session.intake(all=True)] == [("k", ItemState.CANCELLED)]
+        assert [(item.id, item.state) for item in await session.intake(all=True)] == [
+            ("k", ItemState.CANCELLED)
+        ]
         receipt = await session.enqueue("Hello?")
         assert (await session.turn(receipt.item.id)).text == "Here."
 
@@ -1052,7 +1135,9 @@ async def test_who_was_a_worker_keeps_no_lease():
 
 @pytest.mark.parametrize("lives", [True, False])
 async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
-    """The store says who that was: others leave it to that one for a moment, if it lives, and see to it then."""
+    """The store says who that was: others leave it to that one for a moment, if it lives, and see
+    to it then.
+    """
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "known")
         await settled(runtime, session.id)
@@ -1067,7 +1152,9 @@ async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
 
 
 async def test_a_worker_takes_a_conversation_once_for_a_turn():
-    """The lease comes in the commit that hands over what was said, and goes when the turn is over."""
+    """The lease comes in the commit that hands over what was said, and goes when the turn is
+    over.
+    """
     leases = []
 
     async def model(query):
@@ -1117,7 +1204,9 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
 
 
 async def test_a_conversation_that_can_be_told_something_asks_nothing():
-    """It is no question in anybody's inbox, however many of them there are; what its turn asks is."""
+    """It is no question in anybody's inbox, however many of them there are; what its turn asks
+    is.
+    """
     async with opened() as runtime:
         idle = [await runtime.session(plain, f"idle-{n}") for n in range(3)]
         asking = await runtime.session(plain, "asking")
@@ -1132,7 +1221,9 @@ async def test_a_conversation_that_can_be_told_something_asks_nothing():
 
 @pytest.mark.parametrize("here", [True, False], ids=["asked", "absent"])
 async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
-    """Input that waits for the end of a turn, or for an agent that is not here, is looked at and left in peace."""
+    """Input that waits for the end of a turn, or for an agent that is not here, is looked at and
+    left in peace.
+    """
     agent = Agent(instructions="Go.", name=f"intake_stuck_{here}")
     async with opened(tmp_path, llm=None, replay=False) as runtime:
         session = await runtime.session(agent, "chat")

@@ -1,4 +1,6 @@
-"""A process dies before or after any look, claim or commit of an intake: the next one brings all to one end each."""
+"""A process dies before or after any look, claim or commit of an intake: the next one brings all to
+one end each.
+"""
 
 import asyncio
 
@@ -34,7 +36,9 @@ class Died(Exception):
 
 
 class Mortal:
-    """A store whose process dies at its write number `at`, before or after it lands; later nothing works any more."""
+    """A store whose process dies at its write number `at`, before or after it lands; later nothing
+    works any more.
+    """
 
     def __init__(self, store, at, when):
         self.store, self.at, self.when, self.count = store, at, when, 0
@@ -42,7 +46,11 @@ class Mortal:
 
     def __getattr__(self, name):
         found = getattr(self.store, name)
-        return self._verb(name, found) if asyncio.iscoroutinefunction(found) and name != "close" else found
+        return (
+            self._verb(name, found)
+            if asyncio.iscoroutinefunction(found) and name != "close"
+            else found
+        )
 
     @property
     def time(self):
@@ -114,7 +122,13 @@ async def ended(store, clock):
         assert set(items.values()) == {ItemState.COMPLETED}
         nodes = (await session.conversation()).graph.nodes.values()
         said = "".join(text(node.content) for node in nodes if node.role == "user")
-        assert [said.count(words) for words in ("One.", "Two.", "Three.", "Four.", "Never.")] == [1, 1, 1, 1, 0]
+        assert [said.count(words) for words in ("One.", "Two.", "Three.", "Four.", "Never.")] == [
+            1,
+            1,
+            1,
+            1,
+            0,
+        ]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

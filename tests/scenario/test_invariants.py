@@ -1,4 +1,5 @@
-"""What others promise of their stores and queues, in the form it has here; see docs/reference/invariants.md.
+"""What others promise of their stores and queues, in the form it has here; see
+docs/reference/invariants.md.
 
 A docstring begins with the ids of the invariants that its test shows.
 """
@@ -78,15 +79,21 @@ async def under_way(runtime, name="chat", agent=looker):
 
 
 async def answered(runtime, session, *lines):
-    """Answer the model's open question with each line; what is given as an exception is an error."""
+    """Answer the model's open question with each line; what is given as an exception is an
+    error.
+    """
     for line in lines:
-        (query, *_) = [query for query in (await runtime.status(session.id)).queries if query.kind == "llm"]
+        (query, *_) = [
+            query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
+        ]
         await runtime.answer_many(session.id, {query.id: line})
         await runtime._mover.rest()
 
 
 async def test_each_step_is_one_revision(again):
-    """SC1: A session begins at revision 1, each step adds one, and its frames are there after opening again."""
+    """SC1: A session begins at revision 1, each step adds one, and its frames are there after
+    opening again.
+    """
     clock = ManualClock()
     async with opened(on=again(), clock=clock, llm=None) as runtime:
         status = await runtime.start(ladder(rungs=3))
@@ -108,7 +115,9 @@ async def test_each_step_is_one_revision(again):
 
 
 async def test_what_an_answer_cost_is_told_once(again):
-    """SC41: The same answer with other costs is the first one; what it cost then is counted, once, from then on."""
+    """SC41: The same answer with other costs is the first one; what it cost then is counted, once,
+    from then on.
+    """
     clock = ManualClock()
     async with opened(on=again(), clock=clock) as runtime:
         status = await runtime.start(pair(), key="k")
@@ -121,7 +130,9 @@ async def test_what_an_answer_cost_is_told_once(again):
 
 
 async def test_counts_are_exact_however_large(again):
-    """SC42: Costs that are reasoning alone are entered; no sum is too large to be told, kept and read again."""
+    """SC42: Costs that are reasoning alone are entered; no sum is too large to be told, kept and
+    read again.
+    """
     clock, huge = ManualClock(), 2**63 - 1
     lines = [
         everhold.Usage(huge, huge, model="m"),
@@ -140,17 +151,28 @@ async def test_counts_are_exact_however_large(again):
     async with opened(on=again(), clock=clock, llm=model) as runtime:
         session = await runtime.session(echo, "chat")
         assert [*await session.usage()] == [*spent]
-        assert (spent.total.input, spent.total.output, spent.total.reasoning) == (2 * huge, huge + 1, 7)
+        assert (spent.total.input, spent.total.output, spent.total.reasoning) == (
+            2 * huge,
+            huge + 1,
+            7,
+        )
         assert {model for _, model, _ in spent} == {"", "m", "r"}
         assert await runtime.store.verify() == []
 
 
 @pytest.mark.parametrize(
     ("layer", "system"),
-    [({"replace": {"intro": ""}}, None), ({"clear": ["intro"]}, None), ({}, "Be brief."), (None, "Be brief.")],
+    [
+        ({"replace": {"intro": ""}}, None),
+        ({"clear": ["intro"]}, None),
+        ({}, "Be brief."),
+        (None, "Be brief."),
+    ],
 )
 async def test_a_layer_that_says_nothing_is_not_no_layer(again, layer, system):
-    """SC43: A prompt that was made empty stays empty, and one that was never touched is the agent's, opened again."""
+    """SC43: A prompt that was made empty stays empty, and one that was never touched is the
+    agent's, opened again.
+    """
     clock, seen = ManualClock(), []
 
     def model(query):
@@ -169,7 +191,9 @@ async def test_a_layer_that_says_nothing_is_not_no_layer(again, layer, system):
 
 
 async def test_moving_leaves_behind_what_is_not_on_the_way():
-    """SC39: What is said hides nothing; a move hides what came after where it goes, and nothing else."""
+    """SC39: What is said hides nothing; a move hides what came after where it goes, and nothing
+    else.
+    """
     async with opened(llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
         one = (await session.send("one")).settled.leaf
@@ -185,7 +209,9 @@ async def test_moving_leaves_behind_what_is_not_on_the_way():
 
 @pytest.mark.parametrize("how", ["leaf", "missing", "twice", "cycle"])
 async def test_a_graph_that_cannot_be_is_refused(how):
-    """SC26, SC44: A leaf or parent that is not there, a node that is there twice or above itself: by its name."""
+    """SC26, SC44: A leaf or parent that is not there, a node that is there twice or above itself:
+    by its name.
+    """
     async with opened(llm=echoes) as runtime:
         session, other = await runtime.session(echo, "chat"), await runtime.session(echo, "other")
         await session.send("one")
@@ -207,7 +233,9 @@ async def test_a_graph_that_cannot_be_is_refused(how):
 
 
 async def test_pictures_wait_as_they_were_sent(again):
-    """S1, S2, S3, S4, S5: Under one key the same is the first, and other bytes a conflict; none of 300 KiB is lost."""
+    """S1, S2, S3, S4, S5: Under one key the same is the first, and other bytes a conflict; none of
+    300 KiB is lost.
+    """
     clock, data = ManualClock(), "iVBORw0KGgo" * 28_000
     async with opened(on=again(), clock=clock) as runtime:
         session = await under_way(runtime)
@@ -222,12 +250,16 @@ async def test_pictures_wait_as_they_were_sent(again):
         session = await runtime.session(looker, "chat")
         assert await session.intake() == [first.item]
         await answered(runtime, session, "Done.")
-        (asked,) = (query for query in (await runtime.status(session.id)).queries if query.kind == "llm")
+        (asked,) = (
+            query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
+        )
         assert asked.messages[-1]["content"] == said
 
 
 async def test_pictures_are_said_as_they_were_sent(again):
-    """S6, S7: What is sent to an idle conversation is as whole; other bytes under its id are a conflict."""
+    """S6, S7: What is sent to an idle conversation is as whole; other bytes under its id are a
+    conflict.
+    """
     clock, data = ManualClock(), "iVBORw0KGgo" * 28_000
     model = Scripted("A cat.")
     async with opened(on=again(), clock=clock, llm=model) as runtime:
@@ -243,7 +275,9 @@ async def test_pictures_are_said_as_they_were_sent(again):
 
 
 async def test_taking_back_concerns_one_session():
-    """S21, S22: What waits elsewhere under the same names stays, whether one or all that follow are taken back."""
+    """S21, S22: What waits elsewhere under the same names stays, whether one or all that follow are
+    taken back.
+    """
     async with opened() as runtime:
         one, two = await under_way(runtime, "one"), await under_way(runtime, "two")
         for session in (one, two):
@@ -256,22 +290,33 @@ async def test_taking_back_concerns_one_session():
 
 
 async def test_an_end_comes_with_the_end():
-    """S18: While an input waits or its turn runs it has no end; afterwards it has, and the receipt of its turn."""
+    """S18: While an input waits or its turn runs it has no end; afterwards it has, and the receipt
+    of its turn.
+    """
     async with opened() as runtime:
         session = await under_way(runtime)
         await session.enqueue("And then?", key="k")
         for stage in ("waiting", "in_turn"):
             where = await session.input("k")
             assert (where.stage, where.settled) == (stage, None)
-            assert stage == "in_turn" or (where.item.state, where.item.end) == (ItemState.WAITING, None)
+            assert stage == "in_turn" or (where.item.state, where.item.end) == (
+                ItemState.WAITING,
+                None,
+            )
             await answered(runtime, session, "Done.")
         where = await session.input("k")
-        assert (where.stage, where.settled.input, where.item.state) == ("settled", "k", ItemState.COMPLETED)
+        assert (where.stage, where.settled.input, where.item.state) == (
+            "settled",
+            "k",
+            ItemState.COMPLETED,
+        )
         assert where.item.end is not None
 
 
 async def test_a_fork_has_cost_what_its_own_way_has_cost(again):
-    """FA6: What it shares counts for it too, what either does afterwards is its own; also opened again."""
+    """FA6: What it shares counts for it too, what either does afterwards is its own; also opened
+    again.
+    """
     clock, told = ManualClock(), {}
     async with opened(on=again(), clock=clock, llm=echoes) as runtime:
         session = await runtime.session(echo, "chat")
@@ -289,24 +334,34 @@ async def test_a_fork_has_cost_what_its_own_way_has_cost(again):
 
 
 async def test_taking_back_where_nothing_waits():
-    """S20, S24, S25: What waits is over at once when it is taken back; what has ended stays; nothing is nothing."""
+    """S20, S24, S25: What waits is over at once when it is taken back; what has ended stays;
+    nothing is nothing.
+    """
     async with opened(llm=Scripted("Hello.")) as runtime:
         session = await runtime.session(looker, "chat")
         assert await session.intake(all=True) == []
         await session.enqueue("Hi.", key="k")
         await session.turn("k")
         before = await session.intake(all=True)
-        assert [one.outcome for one in await session.cancel("k", "nobody")] == [Cancel.COMPLETED, Cancel.UNKNOWN]
+        assert [one.outcome for one in await session.cancel("k", "nobody")] == [
+            Cancel.COMPLETED,
+            Cancel.UNKNOWN,
+        ]
         assert [one.outcome for one in await session.cancel_from("k")] == [Cancel.COMPLETED]
         assert await session.intake(all=True) == before
         await session.enqueue("Later.", key="l", available_at=runtime.clock.now() + 60)
         await session.cancel("l")
-        assert [item.state for item in await session.intake(all=True)] == [ItemState.COMPLETED, ItemState.CANCELLED]
+        assert [item.state for item in await session.intake(all=True)] == [
+            ItemState.COMPLETED,
+            ItemState.CANCELLED,
+        ]
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
 async def test_who_entered_a_turn_shares_its_end(how):
-    """S59, S65, S66, S68: Whoever was heard in a turn has its outcome; who only waited is heard afterwards."""
+    """S59, S65, S66, S68: Whoever was heard in a turn has its outcome; who only waited is heard
+    afterwards.
+    """
     async with opened() as runtime:
         session = await under_way(runtime)
         await session.enqueue("And this.", key="joined", at="after_work")
@@ -328,7 +383,9 @@ async def test_who_entered_a_turn_shares_its_end(how):
 
 
 async def test_a_new_store_is_empty_and_of_the_present_format(again):
-    """S54, S69, S71: Nothing waits in it, nobody has to be seen to, and its format is the one of the last migration."""
+    """S54, S69, S71: Nothing waits in it, nobody has to be seen to, and its format is the one of
+    the last migration.
+    """
     store = again()
     await store.open()
     formats = {
@@ -338,13 +395,19 @@ async def test_a_new_store_is_empty_and_of_the_present_format(again):
     }
     assert store.stats()["format"] == formats[type(store).__name__]
     assert await store.list(Filter()) == await ready(store, 9) == await due(store, 1e12, 9) == []
-    assert (await store.next_due(), await store.next_duty(), await orphans(store, set())) == (None, None, [])
+    assert (await store.next_due(), await store.next_duty(), await orphans(store, set())) == (
+        None,
+        None,
+        [],
+    )
     assert await store.inbox(kind=None, to=None, limit=9) == await store.verify() == []
     await store.close()
 
 
 async def test_a_large_answer_again(again):
-    """C8, C9, C10: Three megabytes are kept; said again they are the same; with one other sign they are a conflict."""
+    """C8, C9, C10: Three megabytes are kept; said again they are the same; with one other sign they
+    are a conflict.
+    """
     clock, large = ManualClock(), "0123456789abcdé" * 200_000
     async with opened(on=again(), clock=clock) as runtime:
         status = await runtime.start(pair(), key="k")

@@ -49,7 +49,9 @@ async def inner(ctx):
 
 
 async def test_a_key_is_the_task_path_and_the_ordinal():
-    """The k-th task made by task t is t.k; ctx.run adds a segment; then comes the ordinal in that task."""
+    """The k-th task made by task t is t.k; ctx.run adds a segment; then comes the ordinal in that
+    task.
+    """
     async with opened() as runtime:
         status = await runtime.start(nested())
         keys = [query.key for query in status.queries]
@@ -79,7 +81,9 @@ async def test_query_ids_never_repeat():
 
 
 async def test_a_delivery_is_what_was_handed_over_together():
-    """Its number, its time, its answers and the queries asked in return; two answers of one call are one delivery."""
+    """Its number, its time, its answers and the queries asked in return; two answers of one call
+    are one delivery.
+    """
     clock = ManualClock(1000.0)
     async with opened(clock=clock) as runtime:
         status = await runtime.start(twice())
@@ -138,7 +142,9 @@ async def patient(ctx, default: bool = False):
 
 @pytest.mark.parametrize(("default", "result"), [(True, "nobody"), (False, "expired q-0")])
 async def test_a_query_expires(default, result):
-    """With a default it is answered by it; without one the program sees Expired. Nobody can answer it afterwards."""
+    """With a default it is answered by it; without one the program sees Expired. Nobody can answer
+    it afterwards.
+    """
     clock = ManualClock()
     async with opened(clock=clock) as runtime:
         status = await runtime.start(patient(default=default))
@@ -203,7 +209,9 @@ async def test_a_batch_returns_its_answers_in_the_order_asked():
 
 
 async def test_the_seed_and_the_facts_of_a_birth_are_kept():
-    """A session stores its program's reference, version, source digest, Python minor and everhold version."""
+    """A session stores its program's reference, version, source digest, Python minor and everhold
+    version.
+    """
     import sys
 
     async with opened() as runtime:
@@ -223,7 +231,9 @@ async def dicing(ctx):
 
 
 async def test_dice_derive_from_the_seed_and_the_key():
-    """Random numbers, uuids and the time are the same after a rebuild, and others in another session."""
+    """Random numbers, uuids and the time are the same after a rebuild, and others in another
+    session.
+    """
     clock = ManualClock()
     async with opened(clock=clock, cache=1) as runtime:
         first = await runtime.start(dicing())

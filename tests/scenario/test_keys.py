@@ -65,7 +65,9 @@ async def test_the_order_of_arguments_does_not_matter():
 async def test_starting_at_the_same_time_makes_one_session(file, tmp_path):
     """Whoever comes second gets the first one's session."""
     async with opened(tmp_path if file else None) as runtime:
-        started = await asyncio.gather(*(runtime.start(refund(order="7"), key="k") for _ in range(20)))
+        started = await asyncio.gather(
+            *(runtime.start(refund(order="7"), key="k") for _ in range(20))
+        )
         assert len({status.session_id for status in started}) == 1
         assert len(await runtime.sessions()) == 1
 
@@ -74,7 +76,11 @@ async def test_two_processes_starting_at_the_same_time(tmp_path):
     """The file decides; both see the same session."""
     async with opened(tmp_path) as one, opened(tmp_path) as two:
         started = await asyncio.gather(
-            *(runtime.start(refund(order="7"), key=f"k{n % 10}") for n in range(40) for runtime in (one, two))
+            *(
+                runtime.start(refund(order="7"), key=f"k{n % 10}")
+                for n in range(40)
+                for runtime in (one, two)
+            )
         )
         assert len({status.session_id for status in started}) == 10
 
@@ -126,10 +132,17 @@ async def test_what_is_too_long_to_be_read_with_every_session_is_refused(given):
 
 
 async def test_what_is_as_long_as_may_be_is_kept():
-    given = {"key": "é" * 1250, "title": "é" * 1000, "labels": {"a": "é" * 9_999}, "metadata": {"a": "é" * 99_999}}
+    given = {
+        "key": "é" * 1250,
+        "title": "é" * 1000,
+        "labels": {"a": "é" * 9_999},
+        "metadata": {"a": "é" * 99_999},
+    }
     async with opened() as runtime:
         first = await runtime.start(refund(order="7"), **given)
-        assert (await runtime.start(refund(order="7"), key=given["key"])).session_id == first.session_id
+        assert (
+            await runtime.start(refund(order="7"), key=given["key"])
+        ).session_id == first.session_id
         with pytest.raises(BadSetting, match="at most"):
             await runtime.fork(first.session_id, title="t" * 1001)
         with pytest.raises(BadSetting, match="at most"):
@@ -148,9 +161,14 @@ async def test_title_labels_and_metadata():
     """They are kept, and sessions are found by them, newest first, page by page."""
     async with opened() as runtime:
         for number in range(5):
-            await runtime.start(refund(order=str(number)), title=f"t{number}", labels={"odd": str(number % 2)})
+            await runtime.start(
+                refund(order=str(number)), title=f"t{number}", labels={"odd": str(number % 2)}
+            )
         odd = await runtime.sessions(labels={"odd": "1"})
-        assert [info.title for info in odd] == ["t3", "t1"] or {info.title for info in odd} == {"t3", "t1"}
+        assert [info.title for info in odd] == ["t3", "t1"] or {info.title for info in odd} == {
+            "t3",
+            "t1",
+        }
         page = await runtime.sessions(limit=2)
         rest = await runtime.sessions(after=page[-1].session_id)
         assert len(page) == 2 and len(rest) == 3
@@ -167,10 +185,18 @@ async def test_listing_by_state_program_and_age():
         clock.advance(100)
         new = await runtime.start(other(order="2"))
         await runtime.cancel(new.session_id)
-        assert [info.session_id for info in await runtime.sessions(state="cancelled")] == [new.session_id]
-        assert [info.session_id for info in await runtime.sessions(program=refund.ref)] == [old.session_id]
-        assert [info.session_id for info in await runtime.sessions(older_than=50)] == [old.session_id]
-        assert [info.session_id for info in await runtime.sessions(newer_than=50)] == [new.session_id]
+        assert [info.session_id for info in await runtime.sessions(state="cancelled")] == [
+            new.session_id
+        ]
+        assert [info.session_id for info in await runtime.sessions(program=refund.ref)] == [
+            old.session_id
+        ]
+        assert [info.session_id for info in await runtime.sessions(older_than=50)] == [
+            old.session_id
+        ]
+        assert [info.session_id for info in await runtime.sessions(newer_than=50)] == [
+            new.session_id
+        ]
         assert await runtime.sessions(state=["completed", "failed"]) == []
         with pytest.raises(everhold.EverholdError, match="asleep"):
             await runtime.sessions(state="asleep")
@@ -189,7 +215,9 @@ async def _ended(runtime, key):
 
 WAYS = {
     "start": lambda runtime, key, **more: runtime.start(other(order="7"), key=key, **more),
-    "start, other arguments": lambda runtime, key, **more: runtime.start(other(order="8"), key=key, **more),
+    "start, other arguments": lambda runtime, key, **more: runtime.start(
+        other(order="8"), key=key, **more
+    ),
     "start, by name": lambda runtime, key, **more: runtime.start(
         "shop:gone", args={}, unchecked=True, key=key, wait=0, **more
     ),
@@ -216,8 +244,12 @@ async def _fork(runtime, key, **more):
 
 @pytest.mark.parametrize("removed", ["delete", "sweep"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_the_key_of_a_deleted_session_begins_a_new_one_only_where_that_is_said(way, removed, tmp_path):
-    """Also after a restart; the error names the key and the session that had it, and nothing is begun."""
+async def test_the_key_of_a_deleted_session_begins_a_new_one_only_where_that_is_said(
+    way, removed, tmp_path
+):
+    """Also after a restart; the error names the key and the session that had it, and nothing is
+    begun.
+    """
     async with opened(tmp_path, replay=False) as runtime:
         old = await _ended(runtime, "k")
         await (runtime.delete(old) if removed == "delete" else runtime.sweep(older_than=0))
@@ -225,7 +257,11 @@ async def test_the_key_of_a_deleted_session_begins_a_new_one_only_where_that_is_
         for _ in range(2):
             with pytest.raises(KeyDeleted) as refused:
                 await way(runtime, "k")
-            assert (refused.value.code, refused.value.key, refused.value.session_id) == ("key_deleted", "k", old)
+            assert (refused.value.code, refused.value.key, refused.value.session_id) == (
+                "key_deleted",
+                "k",
+                old,
+            )
             assert "again=True" in refused.value.hint and "--again" in refused.value.hint
             assert await runtime.store.find("k") is None
         await way(runtime, "k", again=True)
@@ -234,12 +270,16 @@ async def test_the_key_of_a_deleted_session_begins_a_new_one_only_where_that_is_
 
 
 async def test_a_key_that_is_used_anew_is_the_key_of_the_new_session():
-    """Starting once more goes on with it, whether `again` is said or not; deleted, it is refused as before."""
+    """Starting once more goes on with it, whether `again` is said or not; deleted, it is refused as
+    before.
+    """
     async with opened() as runtime:
         await runtime.delete(await _ended(runtime, "k"))
         new = await runtime.start(other(order="7"), key="k", again=True)
         for again in (False, True):
-            assert (await runtime.start(other(order="7"), key="k", again=again)).session_id == new.session_id
+            assert (
+                await runtime.start(other(order="7"), key="k", again=again)
+            ).session_id == new.session_id
             with pytest.raises(KeyConflict):
                 await runtime.start(other(order="8"), key="k", again=again)
             with pytest.raises(KeyConflict):
@@ -260,7 +300,9 @@ async def test_again_without_a_deleted_session_is_an_ordinary_start():
 async def test_processes_that_use_a_deleted_key_at_once_have_one_session(tmp_path):
     async with opened(tmp_path, replay=False) as one, opened(tmp_path, replay=False) as two:
         await one.delete(await _ended(one, "k"))
-        starts = [runtime.start(other(order="7"), key="k", again=True) for runtime in (one, two) * 3]
+        starts = [
+            runtime.start(other(order="7"), key="k", again=True) for runtime in (one, two) * 3
+        ]
         assert len({status.session_id for status in await asyncio.gather(*starts)}) == 1
 
 
@@ -287,4 +329,6 @@ def test_scripts_say_it_too(tmp_path):
             runtime.session(AGENT, "k")
     with pytest.raises(KeyDeleted):
         everhold.run(other(order="7"), key="k", llm=["late"], database=place)
-    assert everhold.run(other(order="7"), key="k", llm=["soon"], database=place, again=True) == "soon"
+    assert (
+        everhold.run(other(order="7"), key="k", llm=["soon"], database=place, again=True) == "soon"
+    )

@@ -1,4 +1,6 @@
-"""Ten thousand questions of one batch; hundreds of sessions that wait: nothing on the way grows with their number."""
+"""Ten thousand questions of one batch; hundreds of sessions that wait: nothing on the way grows
+with their number.
+"""
 
 import asyncio
 import time
@@ -111,20 +113,29 @@ talker = everhold.Agent(instructions="Be brief.", name="large_talker")
 
 
 async def fill(path, count):
-    """A database of sessions that wait for people, for time, for a model, or to be told something."""
-    async with opened(on=SQLiteStore(path, durability="process"), replay=False, recover=False) as runtime:
+    """A database of sessions that wait for people, for time, for a model, or to be told
+    something.
+    """
+    async with opened(
+        on=SQLiteStore(path, durability="process"), replay=False, recover=False
+    ) as runtime:
         for number in range(count):
             await runtime.start(approvals(size=1), key=f"a-{number}")
             await runtime.start(sleeps(), wait=0)
             await runtime.start(batch(size=1))
             session = await runtime.session(talker, f"c-{number}")
             await session.enqueue("Later.", available_at=2e9)
-            await runtime.schedule(f"s-{number}", "0 3 1 1 *", Feed(f"c-{number}", value="Happy new year."))
+            await runtime.schedule(
+                f"s-{number}", "0 3 1 1 *", Feed(f"c-{number}", value="Happy new year.")
+            )
 
 
 async def looks(runtime, store):
     """What a look at the house costs, and the house's other small questions."""
-    caretaker, listed = runtime._reconciler, [info.session_id for info in await runtime.sessions(limit=1000)]
+    caretaker, listed = (
+        runtime._reconciler,
+        [info.session_id for info in await runtime.sessions(limit=1000)],
+    )
     last, first = listed[0], listed[-10]
     acts = {
         "a look": caretaker.move,

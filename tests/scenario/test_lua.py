@@ -1,4 +1,6 @@
-"""Lua programs through a runtime: in this process where their package is trusted, else in a worker."""
+"""Lua programs through a runtime: in this process where their package is trusted, else in a
+worker.
+"""
 
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +26,7 @@ function M.run(ctx)
   end
   return {told = told, at = alc.time()}
 end
-return M"""
+return M"""  # noqa: E501
 
 
 class Place:
@@ -51,7 +53,9 @@ def place(request, tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def house(place, *, forks=False, **options):
-    """A runtime on SQLite that replays at its end whatever it ran. What forks by name never runs here."""
+    """A runtime on SQLite that replays at its end whatever it ran. What forks by name never runs
+    here.
+    """
     async with opened(place.root, replay=False, **options) as runtime:
         yield runtime
         for row in await runtime.store.list(Filter(limit=1000)):
@@ -122,9 +126,13 @@ end}"""
 
 
 async def test_a_fork_has_what_its_children_noted_and_leaves_the_others_notes_alone(place):
-    """The values of a child of alc.fork are those of the step at which it is forked, also in a fork of a fork."""
+    """The values of a child of alc.fork are those of the step at which it is forked, also in a fork
+    of a fork.
+    """
     place.put("collector", COLLECTOR)
-    both = place.put("both", "return {run = function(ctx) return alc.fork({'collector'}, ctx)[1].result end}")
+    both = place.put(
+        "both", "return {run = function(ctx) return alc.fork({'collector'}, ctx)[1].result end}"
+    )
     async with house(place, forks=True) as runtime:
         one = await runtime.start(both())
         for word in "ab":
@@ -133,19 +141,27 @@ async def test_a_fork_has_what_its_children_noted_and_leaves_the_others_notes_al
             one.session_id, at=_step_of(await runtime.store.load(one.session_id), "b"), answer="B"
         )
         late = await runtime.fork(early.session_id)
-        ends = [await to_the_end(runtime, status, word) for status, word in ((late, "z"), (early, "y"), (one, "x"))]
+        ends = [
+            await to_the_end(runtime, status, word)
+            for status, word in ((late, "z"), (early, "y"), (one, "x"))
+        ]
     assert [end.result[0] for end in ends] == [["a", "B", "z"], ["a", "B", "y"], ["a", "b", "x"]]
     assert [end.result[1:] for end in ends] == [[3.0, ["count", "list"]]] * 3
 
 
 def _step_of(record, word):
-    return next(one.n for one in record.deliveries if [answer.value for answer in one.answers] == [word])
+    return next(
+        one.n for one in record.deliveries if [answer.value for answer in one.answers] == [word]
+    )
 
 
 async def test_children_wait_for_nobody_and_survive_a_restart(place):
     """alc.fork: partial answers, each child by itself, across processes."""
     for name in ("fast", "slow"):
-        place.put(name, f"return {{run = function(c) return alc.llm('{name}') .. alc.llm('{name} again') end}}")
+        place.put(
+            name,
+            f"return {{run = function(c) return alc.llm('{name}') .. alc.llm('{name} again') end}}",
+        )
     both = place.put("both", "return {run = function(c) return alc.fork({'fast', 'slow'}, c) end}")
     async with house(place, forks=True) as runtime:
         status = await runtime.start(both())
@@ -167,7 +183,8 @@ async def test_values_are_shared_between_sessions_and_kept(place):
     """What one session writes another reads, also after a restart; a replay writes nothing."""
     counts = place.put(
         "counts",
-        "return {run = function(c) local n = alc.state.incr('n') alc.llm('wait') return {n, alc.state.get('n')} end}",
+        "return {run = function(c) local n = alc.state.incr('n') alc.llm('wait') return {n,"
+        " alc.state.get('n')} end}",
     )
     async with house(place) as runtime:
         one, other = await runtime.start(counts()), await runtime.start(counts())
@@ -224,7 +241,7 @@ async def test_a_round_is_a_wait_and_values_are_not_waited_for(place):
              alc.state.set('a', 1) alc.llm('one?')
              alc.card.create({pkg = {name = 'keeps'}}) alc.llm_batch({{prompt = 'two?'}, {prompt = 'three?'}})
              return alc.state.incr('a')
-           end}""",
+           end}""",  # noqa: E501
     )
     async with house(place) as runtime:
         status = await runtime.start(keeps())
@@ -236,7 +253,10 @@ async def test_a_round_is_a_wait_and_values_are_not_waited_for(place):
 
 async def test_a_mended_package_goes_on_with_the_answers_it_had(place):
     """An error costs nothing: retry keeps what was paid for."""
-    broken = "return {run = function(c) local a = alc.llm('a') local b = nil .. a return alc.llm('b' .. a) end}"
+    broken = (
+        "return {run = function(c) local a = alc.llm('a') local b = nil .. a return"
+        " alc.llm('b' .. a) end}"
+    )
     async with house(place) as runtime:
         status = await runtime.start(place.put("mends", broken)())
         failed = await runtime.answer(status.session_id, "1")
@@ -264,7 +284,8 @@ async def test_a_package_that_asks_something_else_is_refused_and_nothing_changes
 
 async def test_a_cancel_is_seen_once(place):
     tidies = place.put(
-        "tidies", "return {run = function(c) local ok, e = pcall(alc.llm, 'a') print(e) alc.llm('b') end}"
+        "tidies",
+        "return {run = function(c) local ok, e = pcall(alc.llm, 'a') print(e) alc.llm('b') end}",
     )
     async with house(place) as runtime:
         status = await runtime.start(tidies())
@@ -273,7 +294,9 @@ async def test_a_cancel_is_seen_once(place):
 
 
 async def test_a_program_that_does_not_pause_fails_and_can_be_retried(place):
-    spins = place.put("spins", "return {run = function(c) alc.llm('a') while true do pcall(error) end end}")
+    spins = place.put(
+        "spins", "return {run = function(c) alc.llm('a') while true do pcall(error) end end}"
+    )
     async with opened(place.root, replay=False) as runtime:
         status = await runtime.start(spins())
         status = await runtime.answer(status.session_id, "x")
@@ -286,7 +309,9 @@ async def test_a_program_that_does_not_pause_fails_and_can_be_retried(place):
 
 async def test_text_travels_with_its_session(tmp_path):
     """Another process needs nothing but the database."""
-    call = LuaProgram.text("local a = alc.llm('q ' .. ctx.task) return {a, ctx.task}", {"task": "x"})
+    call = LuaProgram.text(
+        "local a = alc.llm('q ' .. ctx.task) return {a, ctx.task}", {"task": "x"}
+    )
     async with opened(tmp_path, replay=False) as runtime:
         status = await runtime.start(call)
         assert prompts(status) == ["q x"]
@@ -301,15 +326,25 @@ return {before, (pcall(require, 'story')), (pcall(require, 'beside'))}"""
 
 @pytest.mark.parametrize("kind", ["text", "file", "package"])
 @pytest.mark.parametrize("again", [False, True], ids=["live", "reopened"])
-async def test_it_finds_the_packages_of_the_settings_from_its_first_life_on(kind, again, tmp_path, monkeypatch):
-    """Whoever hands over a program in Python says nothing of packages: each life looks where the settings say."""
+async def test_it_finds_the_packages_of_the_settings_from_its_first_life_on(
+    kind, again, tmp_path, monkeypatch
+):
+    """Whoever hands over a program in Python says nothing of packages: each life looks where the
+    settings say.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "shared"))
-    for folder, source in (("shared/story", STORY), ("here/beside", "return {}"), ("here/looks", "")):
+    for folder, source in (
+        ("shared/story", STORY),
+        ("here/beside", "return {}"),
+        ("here/looks", ""),
+    ):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "init.lua").write_text(source)
     (tmp_path / "here" / "looks.lua").write_text(LOOKS)
-    (tmp_path / "here" / "looks" / "init.lua").write_text(f"return {{run = function() {LOOKS} end}}")
+    (tmp_path / "here" / "looks" / "init.lua").write_text(
+        f"return {{run = function() {LOOKS} end}}"
+    )
     calls = {
         "text": LuaProgram.text(LOOKS),
         "file": LuaProgram.file(tmp_path / "here" / "looks.lua")(),
@@ -343,7 +378,9 @@ async def test_a_package_that_is_gone_is_missed(place):
 
 async def test_a_lua_program_cannot_restart(place):
     """There is no such verb: it fails as with any other name that is not there, and says which."""
-    restarts = place.put("restarts", "return {run = function(ctx) alc.llm('?') alc.restart({}) end}")
+    restarts = place.put(
+        "restarts", "return {run = function(ctx) alc.llm('?') alc.restart({}) end}"
+    )
     async with house(place) as runtime:
         status = await runtime.start(restarts())
         end = await runtime.answer(status.queries[0], "x")

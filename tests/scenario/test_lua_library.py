@@ -1,7 +1,8 @@
-"""The Lua library in its sandbox, through a runtime: the same tables as in bare Lua, live and again on replay.
+"""The Lua library in its sandbox, through a runtime: the same tables as in bare Lua, live and again
+on replay.
 
-Each program works out a whole table of cases, asks one question, and is woken in another runtime: what it returns was
-worked out on replay.
+Each program works out a whole table of cases, asks one question, and is woken in another runtime:
+what it returns was worked out on replay.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ LAYER1 = [
     "alc.reduce({'a', 'b', 'c'}, function(a, x, i) return a .. x .. i end)",
     "alc.vote({'a', ' b ', 'b'})",
     "alc.tuning({o={i={x=1, y=2}, keep='k'}}, {o={i={x=10, z=1}}})",
-    "alc.pipe({function(c) c.result = {c.task} return c end, function(c) c.result = c.task return c end}, {task='t'})",
+    "alc.pipe({function(c) c.result = {c.task} return c end, function(c) c.result = c.task"
+    " return c end}, {task='t'})",
     "alc.state.update('n', function(n) return n + 1 end, 41)",
     "alc.budget_check()",
 ]
@@ -44,7 +46,10 @@ LAYER1 = [
 TABLES = {
     "chunk": ("", [f"alc.chunk({given})" for given, _ in text.CHUNKS]),
     "match": ("", [f"alc.match_enum({given})" for given, _ in text.MATCHES]),
-    "refused": ("", [f"alc.math.{name}({given})" for name in numbers.LISTS for given, _ in numbers.BAD]),
+    "refused": (
+        "",
+        [f"alc.math.{name}({given})" for name in numbers.LISTS for given, _ in numbers.BAD],
+    ),
     "numbers": ("", NUMBERS),
     "layer1": ("", LAYER1),
     "where": (cards.FEW, [f"alc.card.find({{where={where}}})" for where, _ in cards.WHERE]),
@@ -104,7 +109,9 @@ async def test_the_cache_of_a_session(tmp_path):
 
 
 async def test_a_batch_of_prompts():
-    """parallel asks everything at once, options and all; the answers come back in the order of the items."""
+    """parallel asks everything at once, options and all; the answers come back in the order of the
+    items.
+    """
     code = """
     return alc.parallel({"a", "b"}, function(x) return "ask " .. x end,
       {temperature = 0.5, post_fn = function(answer, item) return item .. "=" .. answer end})"""
@@ -124,7 +131,8 @@ async def test_a_pipe_of_packages(tmp_path):
     for name, word in (("first", "one"), ("second", "two")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "init.lua").write_text(
-            f"return {{run = function(ctx) ctx.result = alc.llm('{word} ' .. ctx.task) return ctx end}}"
+            f"return {{run = function(ctx) ctx.result = alc.llm('{word} ' .. ctx.task) return"
+            f" ctx end}}"
         )
     code = "return alc.pipe({'first', 'second', 'missing'}, ctx, {on_error = 'skip'})"
     async with opened(replay=False) as runtime:
@@ -137,15 +145,22 @@ async def test_a_pipe_of_packages(tmp_path):
 
 
 async def test_two_sessions_cannot_create_one_card(tmp_path):
-    """However they interleave, one creates it and the others are told so; its samples are written once."""
+    """However they interleave, one creates it and the others are told so; its samples are written
+    once.
+    """
     code = """
     alc.llm("ready?")
     local ok, problem = pcall(alc.card.create, {card_id = "c", pkg = {name = "p"}, by = ctx.me})
     local wrote = pcall(alc.card.write_samples, "c", {ctx.me})
-    return {ok, ok or problem, wrote, alc.card.get("c").by, alc.card.read_samples("c")[1], #alc.card.list()}"""
+    return {ok, ok or problem, wrote, alc.card.get("c").by, alc.card.read_samples("c")[1], #alc.card.list()}"""  # noqa: E501
     async with opened(tmp_path, replay=False) as one, opened(tmp_path, replay=False) as two:
-        paused = [(rt, await rt.start(LuaProgram.text(code, {"me": n}))) for n, rt in enumerate([one, two] * 4)]
-        ended = await asyncio.gather(*(runtime.answer(status.session_id, "yes") for runtime, status in paused))
+        paused = [
+            (rt, await rt.start(LuaProgram.text(code, {"me": n})))
+            for n, rt in enumerate([one, two] * 4)
+        ]
+        ended = await asyncio.gather(
+            *(runtime.answer(status.session_id, "yes") for runtime, status in paused)
+        )
     results = [status.result for status in ended]
     winners = [n for n, result in enumerate(results) if result[0]]
     assert len(winners) == 1
@@ -163,7 +178,9 @@ async def test_appending_at_once(tmp_path):
     alc.card.append("c", {["from" .. ctx.me] = ctx.me})
     return true"""
     async with opened(tmp_path, replay=False) as runtime:
-        await runtime.start(LuaProgram.text("alc.card.create({card_id = 'c', pkg = {name = 'p'}}) return 1"))
+        await runtime.start(
+            LuaProgram.text("alc.card.create({card_id = 'c', pkg = {name = 'p'}}) return 1")
+        )
         paused = [await runtime.start(LuaProgram.text(code, {"me": n})) for n in range(5)]
         await asyncio.gather(*(runtime.answer(status.session_id, "yes") for status in paused))
         card = (await runtime.start(LuaProgram.text("return alc.card.get('c')"))).result
@@ -173,5 +190,7 @@ async def test_appending_at_once(tmp_path):
 async def test_programs_cannot_reach_the_cards_by_state():
     """A namespace of that name is refused, also from Lua."""
     async with opened(replay=False) as runtime:
-        ended = await runtime.start(LuaProgram.text("return alc.state.keys()", {"_ns": "card/body"}))
+        ended = await runtime.start(
+            LuaProgram.text("return alc.state.keys()", {"_ns": "card/body"})
+        )
     assert "Invalid namespace: 'card/body'" in ended.error

@@ -1,4 +1,6 @@
-"""Lua programs have durable values of their own: no name and no argument leads to those of Python or of others."""
+"""Lua programs have durable values of their own: no name and no argument leads to those of Python
+or of others.
+"""
 
 import pytest
 
@@ -35,7 +37,9 @@ async def look(ctx: everhold.Context) -> list[str]:
 
 @pytest.fixture(params=["text", "package", "trusted"])
 def takes(request, tmp_path, monkeypatch):
-    """A call of Lua that reads and overwrites a value: text of a model, a package, and one that the user trusts."""
+    """A call of Lua that reads and overwrites a value: text of a model, a package, and one that the
+    user trusts.
+    """
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     if request.param == "text":
         return lambda **ctx: LuaProgram.text(TAKES, ctx)
@@ -89,7 +93,8 @@ async def test_lua_cannot_name_what_a_child_of_another_session_keeps(tmp_path):
     home = tmp_path / "packages" / "child"
     home.mkdir(parents=True)
     (home / "init.lua").write_text(
-        "return {run = function() alc.state.set('secret', 'mine') alc.llm('?') return alc.state.get('secret') end}"
+        "return {run = function() alc.state.set('secret', 'mine') alc.llm('?') return"
+        " alc.state.get('secret') end}"
     )
     forks = LuaProgram.text("return alc.fork({'child'}, {})[1].result", roots=[home.parent])
     async with opened(tmp_path) as runtime:
@@ -102,12 +107,15 @@ async def test_lua_cannot_name_what_a_child_of_another_session_keeps(tmp_path):
 
 @pytest.mark.parametrize("place", ["here", "worker"])
 async def test_a_session_that_used_shared_values_before_still_replays(place, tmp_path, monkeypatch):
-    """As one of an everhold without spaces: its answers stand, and no question counts as reworded."""
+    """As one of an everhold without spaces: its answers stand, and no question counts as
+    reworded.
+    """
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     home = tmp_path / "packages" / "counts"
     home.mkdir(parents=True)
     (home / "init.lua").write_text(
-        "return {run = function() local n = alc.state.incr('n') alc.llm('?') return {n, alc.state.incr('n')} end}"
+        "return {run = function() local n = alc.state.incr('n') alc.llm('?') return {n,"
+        " alc.state.incr('n')} end}"
     )
     if place == "here":
         trust(home)

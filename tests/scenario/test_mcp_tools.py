@@ -1,4 +1,6 @@
-"""MCP servers as sources of tools: real servers, on pipes and over HTTP, that die, stall and list too much."""
+"""MCP servers as sources of tools: real servers, on pipes and over HTTP, that die, stall and list
+too much.
+"""
 
 import asyncio
 import socket
@@ -61,7 +63,9 @@ def at_an_address(folder):
 async def talk(source, *lines, **options):
     """Hold a turn; returns the conversation's results and what the model was told, call by call."""
     model = Told(*lines)
-    agent = Agent(instructions="You help.", tools=[source, *options.pop("tools", [])], name="mcp-user")
+    agent = Agent(
+        instructions="You help.", tools=[source, *options.pop("tools", [])], name="mcp-user"
+    )
     async with opened(llm=model, replay=False, **options) as runtime:
         session = await runtime.session(agent, "s")
         for words in ("Go.",) * options.pop("turns", 1):
@@ -88,7 +92,9 @@ class Told(Scripted):
 
 @pytest.mark.process
 async def test_tools_of_a_server_on_pipes(tmp_path):
-    """They are offered under the server's name, called like any others, and their texts are joined."""
+    """They are offered under the server's name, called like any others, and their texts are
+    joined.
+    """
     calls = uses(("mcp__test__echo", {"text": "hi"}), ("mcp__test__write", {"text": "x"}))
     results, model = await talk(server(tmp_path), calls)
     assert results == ["you said hi", "one\n\ntwo"]
@@ -100,7 +106,9 @@ async def test_tools_of_a_server_on_pipes(tmp_path):
 async def test_tools_of_a_server_at_an_address(tmp_path):
     """The same over HTTP."""
     with at_an_address(tmp_path) as (url, _):
-        results, _ = await talk(McpServer("web", url=url, headers={"x-key": "1"}), use("mcp__web__echo", text="hi"))
+        results, _ = await talk(
+            McpServer("web", url=url, headers={"x-key": "1"}), use("mcp__web__echo", text="hi")
+        )
     assert results == ["you said hi"]
 
 
@@ -115,7 +123,9 @@ async def test_inputs_are_checked_before_they_are_sent(tmp_path):
 @pytest.mark.process
 async def test_errors_and_pictures(tmp_path):
     """What a server calls an error is one; a picture is shown as a picture."""
-    results, _ = await talk(server(tmp_path), uses(("mcp__test__fail", {}), ("mcp__test__picture", {})))
+    results, _ = await talk(
+        server(tmp_path), uses(("mcp__test__fail", {}), ("mcp__test__picture", {}))
+    )
     assert results[0] == "Error: it went wrong"
     assert [block["type"] for block in results[1]] == ["text", "image"]
 
@@ -196,7 +206,11 @@ def test_names_as_models_may_know_them():
 def test_a_strangers_schema_breaks_nothing(part):
     """What cannot be checked here, or should not, is told to the model and left to the server."""
     source = McpServer("a", command=["x"])
-    schema = {"type": "object", "properties": {"a": part, "b": {"type": "integer"}}, "required": ["b"]}
+    schema = {
+        "type": "object",
+        "properties": {"a": part, "b": {"type": "integer"}},
+        "required": ["b"],
+    }
     made = source.tool(Offer("t", "t", schema=schema))
     assert made.spec()["input_schema"] == schema
     assert read({"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "b": 1}, made.schema)["b"] == 1
@@ -219,7 +233,9 @@ def test_a_schema_that_is_too_much():
 
 @pytest.mark.process
 async def test_what_is_offered_is_asked_once_a_turn_and_kept_once(tmp_path):
-    """Row 2: a tool that comes is there in the next turn; an offer that stays the same is not stored again."""
+    """Row 2: a tool that comes is there in the next turn; an offer that stays the same is not
+    stored again.
+    """
     model = Told("One.", "Two.", "Three.")
     agent = Agent(instructions="You help.", tools=[server(tmp_path)], name="mcp-user")
     async with opened(llm=model, replay=False) as runtime:
@@ -229,14 +245,18 @@ async def test_what_is_offered_is_asked_once_a_turn_and_kept_once(tmp_path):
         (tmp_path / "extra").touch()
         await session.send("Go.")
         kept = await rows(runtime, session.id)
-    answers = [answer.value for row in kept for answer in row.answers if "digest" in str(answer.value)]
+    answers = [
+        answer.value for row in kept for answer in row.answers if "digest" in str(answer.value)
+    ]
     assert [len(answer.get("offers", [])) for answer in answers] == [8, 0, 9]
     assert ["mcp__test__extra" in told_of for told_of in model.tools] == [False, False, True]
 
 
 @pytest.mark.process
 async def test_a_replay_reaches_no_server(tmp_path):
-    """Row 2: what was offered and called comes from the journal, in a process that cannot reach the server."""
+    """Row 2: what was offered and called comes from the journal, in a process that cannot reach the
+    server.
+    """
     model = Told(use("mcp__test__echo", text="hi"), "Done.")
     agent = Agent(instructions="You help.", tools=[server(tmp_path)], name="mcp-user")
     async with opened(tmp_path, llm=model, replay=False) as runtime:
@@ -257,7 +277,9 @@ async def test_a_replay_reaches_no_server(tmp_path):
 @pytest.mark.process
 async def test_a_server_that_dies_in_a_call(tmp_path):
     """The model is told, and not told that it did not happen; the next call finds it alive."""
-    results, _ = await talk(server(tmp_path), use("mcp__test__die"), use("mcp__test__echo", text="hi"))
+    results, _ = await talk(
+        server(tmp_path), use("mcp__test__die"), use("mcp__test__echo", text="hi")
+    )
     assert results[0].startswith("Error: the tool server 'test' failed: ")
     assert "it was not sent again, and may or may not have been done" in results[0]
     assert results[1] == "you said hi" and done(tmp_path).count("started") == 2
@@ -276,7 +298,10 @@ async def test_a_server_that_does_not_start(tmp_path):
     (tmp_path / "broken").touch()
     results, model = await talk(server(tmp_path), "Sorry.")
     assert results == [] and model.tools == [{}]
-    assert "the tool server 'test' failed: " in model.systems[0] and "the server is broken" in model.systems[0]
+    assert (
+        "the tool server 'test' failed: " in model.systems[0]
+        and "the server is broken" in model.systems[0]
+    )
 
 
 @pytest.mark.process
@@ -304,7 +329,9 @@ async def test_a_server_that_says_nothing(tmp_path):
 
 @pytest.mark.process
 async def test_a_failed_listing_keeps_what_was_offered(tmp_path):
-    """Row 2: the tools stay, so that the model can try; a call says that the server cannot be reached."""
+    """Row 2: the tools stay, so that the model can try; a call says that the server cannot be
+    reached.
+    """
     with at_an_address(tmp_path) as (url, process):
 
         async def killed():
@@ -321,12 +348,16 @@ async def test_a_failed_listing_keeps_what_was_offered(tmp_path):
                 await session.send("Go.")
             (result,) = told(await session.history())
     assert result.startswith("Error: the tool server 'web' failed")
-    assert "mcp__web__echo" in model.tools[-1] and "the tool server 'web' failed" in model.systems[-1]
+    assert (
+        "mcp__web__echo" in model.tools[-1] and "the tool server 'web' failed" in model.systems[-1]
+    )
 
 
 @pytest.mark.process
 async def test_waiting_longer_after_each_failure(tmp_path):
-    """Row 2: a server that failed is not tried again at once, then after 0.5 s, 1 s, … at most 30."""
+    """Row 2: a server that failed is not tried again at once, then after 0.5 s, 1 s, … at most
+    30.
+    """
     (tmp_path / "broken").touch()
     source = server(tmp_path)
     line, waits = source._line(), []
@@ -353,7 +384,9 @@ async def test_a_call_that_takes_too_long(tmp_path):
     """It is given up after its time, and the server can be used again."""
     for timeout in (2.0, 20.0):  # a busy machine may need more for the second call
         source = server(tmp_path, timeout=timeout)
-        (stalled, said), _ = await talk(source, use("mcp__test__stall"), use("mcp__test__echo", text="hi"))
+        (stalled, said), _ = await talk(
+            source, use("mcp__test__stall"), use("mcp__test__echo", text="hi")
+        )
         assert stalled == f"Error: mcp__test__stall took longer than {timeout} s"
         if said == "you said hi":
             return
@@ -382,7 +415,9 @@ async def test_a_call_is_cancelled_with_its_turn(tmp_path):
 
 @pytest.mark.process
 async def test_a_call_whose_process_died_is_a_persons_to_decide(tmp_path):
-    """Killed in the middle of a call that may have been done, everhold asks before it is sent again."""
+    """Killed in the middle of a call that may have been done, everhold asks before it is sent
+    again.
+    """
     clock, home = ManualClock(), tmp_path / "home"
     home.mkdir()
     agent = Agent(instructions="You help.", tools=[server(tmp_path)], name="mcp-user")
@@ -417,7 +452,10 @@ async def test_an_unknown_tool_of_the_server(tmp_path):
     [
         ({"name": "", "command": ["x"]}, "a letter or a digit"),
         ({"name": "a"}, "a command, as a list of words, or a url"),
-        ({"name": "a", "command": ["x"], "url": "http://x"}, "a command, as a list of words, or a url"),
+        (
+            {"name": "a", "command": ["x"], "url": "http://x"},
+            "a command, as a list of words, or a url",
+        ),
         ({"name": "a", "command": "run this"}, "a list of words"),
         ({"name": "a", "url": "ftp://x"}, "begins with http"),
         ({"name": "a", "url": "http://x", "env": {"A": "1"}}, "neither env nor cwd"),
@@ -439,4 +477,7 @@ def test_two_sources_of_one_name():
 
 def test_secrets_are_not_shown():
     """Whoever prints a server sees its name."""
-    assert repr(McpServer("a", url="http://x", headers={"authorization": "secret"})) == "McpServer('a')"
+    assert (
+        repr(McpServer("a", url="http://x", headers={"authorization": "secret"}))
+        == "McpServer('a')"
+    )

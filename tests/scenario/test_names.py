@@ -29,7 +29,8 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "share"))
     monkeypatch.delenv("EVERHOLD_DATABASE_URL", raising=False)
     loaded = (str(tmp_path.parent), "everhold.cli.", "everhold.mcp.")
-    for key in [key for key in REGISTRY if key[0].startswith(loaded)]:  # what other tests have loaded
+    # what other tests have loaded
+    for key in [key for key in REGISTRY if key[0].startswith(loaded)]:
         monkeypatch.delitem(REGISTRY, key)
     root = tmp_path / "project"
     root.mkdir()
@@ -63,7 +64,9 @@ async def test_a_session_goes_on_with_what_its_name_meant_when_it_was_started(pr
     async with everhold.open() as runtime:
         status = begun
         while isinstance(status, Paused):
-            status = await runtime.answer_many(begun.session_id, {one.id: "ANSWER: tea" for one in status.queries})
+            status = await runtime.answer_many(
+                begun.session_id, {one.id: "ANSWER: tea" for one in status.queries}
+            )
         other = await runtime.run(named("panel", settings())(task="tea"), wait=60)
     assert (status.result["answer"], other) == ("tea", "another")
 

@@ -101,7 +101,9 @@ async def test_an_option_about_tools_is_no_option_of_the_model():
     assert seen == [None]
 
 
-@pytest.mark.parametrize("given", [{"extra": ["swim"]}, {"hiden": []}, {"hidden": "dig"}, 3], ids=repr)
+@pytest.mark.parametrize(
+    "given", [{"extra": ["swim"]}, {"hiden": []}, {"hidden": "dig"}, 3], ids=repr
+)
 async def test_an_option_that_is_none_fails_its_turn(given):
     """The model is not asked, and the next turn is as before."""
     model = Watching()
@@ -115,7 +117,9 @@ async def test_an_option_that_is_none_fails_its_turn(given):
 
 
 def numbered(n):
-    return Tool(lambda: f"ran {n}", name=f"count_{n}", description=f"Counts to number {n}.", read_only=True)
+    return Tool(
+        lambda: f"ran {n}", name=f"count_{n}", description=f"Counts to number {n}.", read_only=True
+    )
 
 
 @tool(read_only=True, pinned=True)
@@ -128,8 +132,16 @@ crowd = Agent(tools=[*(numbered(n) for n in range(60)), always], name="crowd")
 
 
 async def test_many_tools_are_searched(tmp_path):
-    """The model is told of a few and of one that finds the others; what it found stays, also after a restart."""
-    model = Watching(use("search_tools", words="count number 41"), use("count_41"), "Done.", use("count_41"), "Done.")
+    """The model is told of a few and of one that finds the others; what it found stays, also after
+    a restart.
+    """
+    model = Watching(
+        use("search_tools", words="count number 41"),
+        use("count_41"),
+        "Done.",
+        use("count_41"),
+        "Done.",
+    )
     async with opened(tmp_path, llm=model) as runtime:
         session = await runtime.session(crowd, "chat")
         await session.send("Count.")
@@ -164,11 +176,15 @@ async def test_where_there_are_few_nothing_is_searched():
     async with opened(llm=model) as runtime:
         session = await runtime.session(agent, "chat")
         await session.send("Dig.")
-        assert told(await session.history()) == ["Error: there is no tool 'search_tools'; the tools are: dig, look"]
+        assert told(await session.history()) == [
+            "Error: there is no tool 'search_tools'; the tools are: dig, look"
+        ]
 
 
 def test_a_catalog_is_of_its_plugins():
-    """Row 21: the fingerprint of the plugins is the fourth part of its key; what is known is not put together again."""
+    """Row 21: the fingerprint of the plugins is the fourth part of its key; what is known is not
+    put together again.
+    """
     offer = Offer([])
     first = offer.catalog
     offer.access(None, "fingerprint")

@@ -1,4 +1,6 @@
-"""People are told that they are asked while programs go on: by a runtime that has tellers, or by the settings."""
+"""People are told that they are asked while programs go on: by a runtime that has tellers, or by
+the settings.
+"""
 
 import asyncio
 import json
@@ -65,7 +67,9 @@ async def until_told(runtime):
 
 
 async def test_a_receiver_that_hangs_holds_up_nobody():
-    """Sessions go on, and are answered, while it does; closing does not wait for it longer than it is asked to."""
+    """Sessions go on, and are answered, while it does; closing does not wait for it longer than it
+    is asked to.
+    """
     told = Told(hangs=True)
     store = MemoryStore()
     async with opened(on=store, tell=[told]) as runtime:
@@ -253,7 +257,9 @@ async def test_a_worker_tells_and_sweeps(tmp_path, monkeypatch, way):
     """As the settings say, though its runtime was opened to move nothing by itself."""
     monkeypatch.chdir(tmp_path)
     command = f'["sh", "-c", "cat > {tmp_path}/told"]'
-    settings(tmp_path, f"[retention]\ncompleted = '0s'\nevery = '1d'\n[[tell]]\ncommand = {command}\n")
+    settings(
+        tmp_path, f"[retention]\ncompleted = '0s'\nevery = '1d'\n[[tell]]\ncommand = {command}\n"
+    )
     database = tmp_path / "app.db"
     async with everhold.open(database, recover=False) as runtime:
         done = await runtime.start(asking())

@@ -13,7 +13,13 @@ from everhold.core.graph import INITIAL, NodeKind, text
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Confirm, Deny, Later
 from everhold.core.turn import Answered, Settled, TurnAborted
-from everhold.errors import AnswerConflict, BadArguments, PluginFailed, UnknownPlugin, UnknownProgram
+from everhold.errors import (
+    AnswerConflict,
+    BadArguments,
+    PluginFailed,
+    UnknownPlugin,
+    UnknownProgram,
+)
 from everhold.hooks import (
     Abort,
     AddMessages,
@@ -53,7 +59,9 @@ def made(method, function, **more):
 
 
 def held(plugin, *more, **options):
-    """An agent with plugins. It lives in its test alone, so its journal is not replayed in another process."""
+    """An agent with plugins. It lives in its test alone, so its journal is not replayed in another
+    process.
+    """
     return Agent(tools=[look], plugins=[plugin, *more], name="<locals>.probed", **options)
 
 
@@ -93,7 +101,9 @@ async def test_before_session():
 
 
 async def test_before_config():
-    """Row 19: mutators in a chain, each with what the last one made of it; one that fails is skipped."""
+    """Row 19: mutators in a chain, each with what the last one made of it; one that fails is
+    skipped.
+    """
 
     class Doubling(Plugin):
         name = "doubling"
@@ -133,20 +143,26 @@ async def test_before_turn():
         return "ok"
 
     async with opened(llm=model) as runtime:
-        session = await runtime.session(held(made("before_turn", before_turn), instructions="Be kind."), "c")
+        session = await runtime.session(
+            held(made("before_turn", before_turn), instructions="Be kind."), "c"
+        )
         await session.send("Hello.")
     assert seen == [("Be kind.\n\nStay calm.", ["Hello.", "By the way."])]
 
 
 async def test_before_checkpoint():
-    """Row 33: what it adds is heard at that checkpoint, once; it knows whether the turn is about to end."""
+    """Row 33: what it adds is heard at that checkpoint, once; it knows whether the turn is about to
+    end.
+    """
     seen = []
 
     def before_checkpoint(self, moment):
         seen.append(moment.completing)
         return None if moment.completing else AddMessages(["Mind the gap."])
 
-    turn, model, _ = await said(held(made("before_checkpoint", before_checkpoint)), use("look", what="x"), "Done.")
+    turn, model, _ = await said(
+        held(made("before_checkpoint", before_checkpoint)), use("look", what="x"), "Done."
+    )
     assert seen == [False, True] and turn.text == "Done."
     assert text(model.shown[1][-1]["content"]) == "Mind the gap."
 
@@ -165,7 +181,9 @@ async def test_before_model_call():
 
 async def test_before_model_call_may_reply():
     """What it replies is what the model said; the model is not asked."""
-    turn, model, _ = await said(held(made("before_model_call", lambda self, moment: Reply("From a cache."))), "No.")
+    turn, model, _ = await said(
+        held(made("before_model_call", lambda self, moment: Reply("From a cache."))), "No."
+    )
     assert turn.text == "From a cache." and model.shown == []
 
 
@@ -184,14 +202,20 @@ async def test_before_tool_call():
 
 
 async def test_before_tool_call_may_have_a_person_confirm():
-    """The question is bound to the input; a no is a result that the model sees, a yes lets exactly this call run."""
+    """The question is bound to the input; a no is a result that the model sees, a yes lets exactly
+    this call run.
+    """
     RAN.clear()
     agent = held(made("before_tool_call", lambda self, moment, call: Confirm("it costs money")))
-    async with opened(llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Done.")) as runtime:
+    async with opened(
+        llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Done.")
+    ) as runtime:
         session = await runtime.session(agent, "c")
         turn = await session.send("Go.")
         first, second = turn.queries
-        assert {query.kind for query in turn.queries} == {Kind.APPROVAL} and "costs money" in first.prompt
+        assert {query.kind for query in turn.queries} == {
+            Kind.APPROVAL
+        } and "costs money" in first.prompt
         await runtime.answer(first, True)
         await runtime.answer(second, False)
         assert (await session.turn(turn.input_id)).text == "Done."
@@ -199,18 +223,28 @@ async def test_before_tool_call_may_have_a_person_confirm():
 
 
 async def test_before_result():
-    """What the model is shown may be something else than what the tool returned; the journal has both."""
-    agent = held(made("before_result", lambda self, moment, call, content: ReplaceResult(content.upper())))
+    """What the model is shown may be something else than what the tool returned; the journal has
+    both.
+    """
+    agent = held(
+        made("before_result", lambda self, moment, call, content: ReplaceResult(content.upper()))
+    )
     async with opened(llm=Scripted(use("look", what="x"), "Done.")) as runtime:
         session = await runtime.session(agent, "c")
         await session.send("Go.")
         assert told(await session.history()) == ["X: FOUND"]
-        answers = [answer.value for delivery in await rows(runtime, session.id) for answer in delivery.answers]
+        answers = [
+            answer.value
+            for delivery in await rows(runtime, session.id)
+            for answer in delivery.answers
+        ]
         assert "x: found" in answers
 
 
 async def test_a_result_that_a_plugin_stopped_is_not_shown():
-    """It was run, which the model is told; what it came to stays with the plugin that did not want it seen."""
+    """It was run, which the model is told; what it came to stays with the plugin that did not want
+    it seen.
+    """
     agent = held(made("before_result", lambda self, moment, call, content: Abort("secret")))
     turn, _, history = await said(agent, use("look", what="x"))
     assert turn.outcome == TurnAborted("probe", "secret") and RAN[-1] == "x"
@@ -218,7 +252,9 @@ async def test_a_result_that_a_plugin_stopped_is_not_shown():
 
 
 async def test_before_compact():
-    """Row 18: higher priorities are asked first, and the first that has a new beginning is heard."""
+    """Row 18: higher priorities are asked first, and the first that has a new beginning is
+    heard.
+    """
     asked = []
 
     def compactor(label, priority, beginning):
@@ -226,9 +262,15 @@ async def test_before_compact():
             asked.append(label)
             return None if beginning is None else NewFrame([beginning])
 
-        return type(label, (Plugin,), {"name": label, "priority": priority, "before_compact": before_compact})()
+        return type(
+            label,
+            (Plugin,),
+            {"name": label, "priority": priority, "before_compact": before_compact},
+        )()
 
-    agent = held(compactor("low", 1, "Low."), compactor("none", 9, None), compactor("high", 5, "High."))
+    agent = held(
+        compactor("low", 1, "Low."), compactor("none", 9, None), compactor("high", 5, "High.")
+    )
     async with opened(llm=Scripted("Hi.")) as runtime:
         session = await runtime.session(agent, "c")
         await session.send("Hello.")
@@ -248,8 +290,12 @@ async def test_before_store():
     def leak() -> str:
         return "hush, a result"
 
-    agent = Agent(tools=[leak], plugins=[made("before_store", before_store)], name="<locals>.storing")
-    async with opened(llm=Scripted(use("leak"), {"content": [{"type": "text", "text": "hush, words"}]})) as runtime:
+    agent = Agent(
+        tools=[leak], plugins=[made("before_store", before_store)], name="<locals>.storing"
+    )
+    async with opened(
+        llm=Scripted(use("leak"), {"content": [{"type": "text", "text": "hush, words"}]})
+    ) as runtime:
         session = await runtime.session(agent, "c")
         await session.send("hush, an input")
         kept = repr(await runtime.store.load(session.id))
@@ -272,7 +318,9 @@ def hush(self, value):
 
 
 async def test_before_store_sees_what_people_and_hosts_answer():
-    """A model's words from a host, a result that comes later, an error in its place; the same again is no conflict."""
+    """A model's words from a host, a result that comes later, an error in its place; the same again
+    is no conflict.
+    """
     agent = Agent(tools=[ordered], plugins=[made("before_store", hush)], name="<locals>.quiet")
     async with opened() as runtime:
         session = await runtime.session(agent, "c")
@@ -280,7 +328,9 @@ async def test_before_store_sees_what_people_and_hosts_answer():
         first = turn.queries[0]
         with pytest.raises(PluginFailed, match="before_store"):
             await runtime.answer(first, "break")
-        await runtime.answer(first, {"text": "hush", "tool_calls": [{"name": "ordered", "input": {}}]})
+        await runtime.answer(
+            first, {"text": "hush", "tool_calls": [{"name": "ordered", "input": {}}]}
+        )
         turn = await session.turn(turn.input_id)
         await runtime.answer(turn.queries[0], "hush, it came", by={"user": "ann"})
         await runtime.answer(session.id, "hush, it came", query_id=turn.queries[0].id)  # to be sure
@@ -290,12 +340,17 @@ async def test_before_store_sees_what_people_and_hosts_answer():
         await runtime.answer(turn.queries[0], error="hush, no words")
         turn = await session.turn(turn.input_id)
         assert "hush" not in repr(await runtime.store.load(session.id))
-        assert (turn.outcome.error, told(await session.history())) == ("***, no words", ["***, it came"])
+        assert (turn.outcome.error, told(await session.history())) == (
+            "***, no words",
+            ["***, it came"],
+        )
 
 
 async def test_before_store_sees_what_comes_through_the_intake():
     """Whoever put it there had no agent at hand: a trigger, a process, another front."""
-    plugin = made("before_store", lambda self, value: json.loads(json.dumps(value).replace("secret", "***")))
+    plugin = made(
+        "before_store", lambda self, value: json.loads(json.dumps(value).replace("secret", "***"))
+    )
     async with opened(llm=Scripted("Done.")) as runtime:
         session = await runtime.session(held(plugin), "c")
         await runtime.on("told", Feed("c"))
@@ -307,7 +362,9 @@ async def test_before_store_sees_what_comes_through_the_intake():
 
 
 async def test_before_store_sees_an_answer_that_waited(tmp_path):
-    """Given where the program is not, it waits as it was given; what is taken into the journal is what is returned."""
+    """Given where the program is not, it waits as it was given; what is taken into the journal is
+    what is returned.
+    """
     agent = Agent(plugins=[made("before_store", hush)], name="<locals>.waiting")
     async with opened(tmp_path, replay=False) as runtime:
         session = await runtime.session(agent, "c")
@@ -323,8 +380,13 @@ async def test_before_store_sees_an_answer_that_waited(tmp_path):
 
 @pytest.mark.parametrize("way", ["signal", "fed", "answered", "absent", "absent and fed"])
 async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
-    """However it comes: sent, fed by an event, given as the answer of what listens, or while the agent is not there."""
-    agent, said = Agent(plugins=[made("before_store", hush)], name="<locals>.bare"), {"id": "1", "content": "hush, you"}
+    """However it comes: sent, fed by an event, given as the answer of what listens, or while the
+    agent is not there.
+    """
+    agent, said = (
+        Agent(plugins=[made("before_store", hush)], name="<locals>.bare"),
+        {"id": "1", "content": "hush, you"},
+    )
     async with opened(tmp_path, replay=False) as runtime:
         session = await runtime.session(agent, "c")
         if way == "signal":
@@ -522,19 +584,30 @@ async def test_a_directive_that_makes_no_sense_is_refused(hook):
     turn, _, history = await said(agent, use("look", what="x"), "Done.")
     assert turn.outcome.code == "bad_directive"
     assert type(WRONG[hook]).__name__ in turn.outcome.error and hook in turn.outcome.error
-    calls = [block for node in history if node.role == "assistant" for block in node.content if "id" in block]
+    calls = [
+        block
+        for node in history
+        if node.role == "assistant"
+        for block in node.content
+        if "id" in block
+    ]
     assert len(calls) == len(told(history))
 
 
 async def test_a_session_whose_first_hook_is_wrong_says_so_with_its_first_turn():
     agent = held(made("before_session", lambda self, moment: WRONG["before_session"]))
     turn, _, _ = await said(agent, "Hi.")
-    assert turn.outcome.code == "bad_directive" and "returned Abort from before_session" in turn.outcome.error
+    assert (
+        turn.outcome.code == "bad_directive"
+        and "returned Abort from before_session" in turn.outcome.error
+    )
 
 
 @pytest.mark.parametrize("configured", [False, True])
 async def test_a_plugin_that_fails_as_a_session_begins_is_asked_again_with_each_turn(configured):
-    """The session stands, the turn that needs it fails with its name, and when it is mended the next one goes on."""
+    """The session stands, the turn that needs it fails with its name, and when it is mended the
+    next one goes on.
+    """
     calls = []
 
     def before_session(self, moment):
@@ -550,7 +623,10 @@ async def test_a_plugin_that_fails_as_a_session_begins_is_asked_again_with_each_
             await session.configure({"seed": 8})
         failed = await session.send("Hello.")
         assert failed.outcome.code == "plugin_failed"
-        assert failed.outcome.error == "the plugin 'probe' failed in before_session: RuntimeError: boom"
+        assert (
+            failed.outcome.error
+            == "the plugin 'probe' failed in before_session: RuntimeError: boom"
+        )
         for live in runtime._sessions.all():
             runtime._sessions.drop(live)
         assert [(await session.send("Hello.")).text for _ in range(2)] == ["Hi.", "There."]
@@ -565,7 +641,10 @@ async def test_a_subagent_whose_plugin_fails_as_it_begins_fails_with_its_name():
     agent = held(made("before_session", before_session))
     async with opened(llm=Scripted("Hi.")) as runtime:
         status = await runtime.start(agent("Do it."), wait=60)
-        assert "the plugin 'probe' failed in before_session: RuntimeError: boom" in status.outcome.error
+        assert (
+            "the plugin 'probe' failed in before_session: RuntimeError: boom"
+            in status.outcome.error
+        )
 
 
 async def test_a_plugin_that_fails_stops_the_turn():
@@ -583,7 +662,9 @@ async def test_a_plugin_that_fails_stops_the_turn():
         assert (await session.send("Hello.")).text == "Hi."
 
 
-@pytest.mark.parametrize("hook", ["before_turn", "before_checkpoint", "before_model_call", "before_tool_call"])
+@pytest.mark.parametrize(
+    "hook", ["before_turn", "before_checkpoint", "before_model_call", "before_tool_call"]
+)
 async def test_a_plugin_may_abort(hook):
     """Row 27: the outcome names the plugin and its reason; what was called has a result."""
     agent = held(made(hook, lambda self, moment, *more: Abort("not today")))
@@ -611,7 +692,9 @@ async def test_a_plugin_finishes_with_what_the_agent_returns():
 
 
 async def test_a_plugin_may_ask_a_model():
-    """Row 30: a question of a plugin is kept, entered under its own source, and not asked again on replay."""
+    """Row 30: a question of a plugin is kept, entered under its own source, and not asked again on
+    replay.
+    """
 
     def before_turn(self, moment):
         if not moment.said:
@@ -634,16 +717,22 @@ async def test_a_plugin_may_ask_a_model():
 
 
 async def test_a_hook_sees_where_the_conversation_stands():
-    """Row 11: messages, frame, options, usage and time, read-only, without a door to the runtime."""
+    """Row 11: messages, frame, options, usage and time, read-only, without a door to the
+    runtime.
+    """
     seen = []
 
     def before_model_call(self, moment):
-        seen.append((moment.turn, moment.round, moment.frame.id, moment.options, len(moment.messages)))
+        seen.append(
+            (moment.turn, moment.round, moment.frame.id, moment.options, len(moment.messages))
+        )
         assert moment.session_id and moment.now >= moment.started >= moment.began
         seen.append(moment.usage.total.total)
 
     used = Usage(prompt_tokens=10, completion_tokens=2, model="m")
-    await said(held(made("before_model_call", before_model_call)), "1", "2", inputs=("a", "b"), usage=used)
+    await said(
+        held(made("before_model_call", before_model_call)), "1", "2", inputs=("a", "b"), usage=used
+    )
     assert seen == [(1, 1, INITIAL, {}, 1), 0, (2, 1, INITIAL, {}, 3), 12]
 
 
@@ -685,7 +774,11 @@ async def test_what_a_plugin_keeps_goes_on_after_a_replay():
             runtime._sessions.drop(live)
         await one.send("Hello.")
         told_ = [text(node.content) for node in await one.history()]
-        assert [words for words in told_ if words.startswith("Turn")] == ["Turn 1.", "Turn 2.", "Turn 3."]
+        assert [words for words in told_ if words.startswith("Turn")] == [
+            "Turn 1.",
+            "Turn 2.",
+            "Turn 3.",
+        ]
         assert "Turn 1." in [text(node.content) for node in await two.history()]
 
 
@@ -709,7 +802,9 @@ async def test_a_snapshot_is_kept_with_the_turn_only_if_the_revision_changed():
 
 
 async def test_a_snapshot_that_cannot_be_taken_keeps_the_old_one(caplog):
-    """Row 3: neither the snapshot nor the fingerprint changes, so that the next turn tries again (D13)."""
+    """Row 3: neither the snapshot nor the fingerprint changes, so that the next turn tries again
+    (D13).
+    """
     agent = Agent(plugins=[Counter()], name="<locals>.failing")
     async with opened(llm=Scripted(*"123"), replay=False) as runtime:
         session = await runtime.session(agent, "c")
@@ -728,7 +823,9 @@ async def test_a_snapshot_that_cannot_be_taken_keeps_the_old_one(caplog):
 
 
 async def test_going_back_takes_the_plugins_back_too():
-    """Row 3: a branch restores what was kept there; where nothing was kept, the plugin begins anew."""
+    """Row 3: a branch restores what was kept there; where nothing was kept, the plugin begins
+    anew.
+    """
     async with opened(llm=Scripted(*"12345")) as runtime:
         session = await runtime.session(counting, "back")
         await session.send("Hello.")
@@ -780,7 +877,11 @@ async def test_what_is_observed_is_kept_already():
     async with opened(llm=Scripted("Hi.")) as runtime:
 
         async def after_turn(self, moment, settled):
-            notes = [delivery.notes for delivery in await rows(runtime, moment.session_id) if delivery.notes]
+            notes = [
+                delivery.notes
+                for delivery in await rows(runtime, moment.session_id)
+                if delivery.notes
+            ]
             found.append(settled in [one.settled for one in notes])
 
         session = await runtime.session(held(made("after_turn", after_turn)), "c")
@@ -790,7 +891,9 @@ async def test_what_is_observed_is_kept_already():
 
 async def test_messages_of_others_are_refused():
     """A plugin speaks for users and the system, not for the model or a tool."""
-    agent = held(made("before_turn", lambda self, moment: AddMessages([{"role": "tool", "content": "x"}])))
+    agent = held(
+        made("before_turn", lambda self, moment: AddMessages([{"role": "tool", "content": "x"}]))
+    )
     turn, model, _ = await said(agent, "Hi.")
     assert turn.outcome.code == "bad_arguments" and model.shown == []
 
@@ -799,7 +902,9 @@ async def test_messages_of_others_are_refused():
 
 
 def test_a_plugin_is_found_by_its_name(monkeypatch):
-    """Installed packages offer plugins under an entry point; an unknown name is refused with those that there are."""
+    """Installed packages offer plugins under an entry point; an unknown name is refused with those
+    that there are.
+    """
 
     class Point:
         name = "counter"
@@ -808,7 +913,8 @@ def test_a_plugin_is_found_by_its_name(monkeypatch):
             return Counter
 
     monkeypatch.setattr(
-        "importlib.metadata.entry_points", lambda group: [Point()] if group == hooks.ENTRY_POINTS else []
+        "importlib.metadata.entry_points",
+        lambda group: [Point()] if group == hooks.ENTRY_POINTS else [],
     )
     assert isinstance(hooks.plugins_of(["counter"])[0], Counter)
     with pytest.raises(UnknownPlugin, match="'absent'") as error:
@@ -843,8 +949,15 @@ busy = Agent(tools=[look], plugins=[Busy(), Counter()], name="plugins_busy")
 
 
 def test_a_turn_with_plugins_is_crashed_at_every_commit():
-    """Row 3: whatever a plugin decided is decided once; the end is the same wherever the process died."""
-    lines = iter([uses(("look", {"what": "a"}), ("look", {"what": "b"}), ("look", {"what": "c"})), "All three."])
+    """Row 3: whatever a plugin decided is decided once; the end is the same wherever the process
+    died.
+    """
+    lines = iter(
+        [
+            uses(("look", {"what": "a"}), ("look", {"what": "b"}), ("look", {"what": "c"})),
+            "All three.",
+        ]
+    )
 
     async def model(query):
         return next(lines)
@@ -854,7 +967,9 @@ def test_a_turn_with_plugins_is_crashed_at_every_commit():
 
 
 async def test_a_tool_is_tried_again_also_where_plugins_store():
-    """What is written down otherwise was run as always: with its retries; and its last error is written so, too."""
+    """What is written down otherwise was run as always: with its retries; and its last error is
+    written so, too.
+    """
     tries = []
 
     @tool(retries=2, read_only=True)
@@ -864,7 +979,9 @@ async def test_a_tool_is_tried_again_also_where_plugins_store():
         raise ConnectionError("no secret")
 
     clock = ManualClock()
-    plugin = made("before_store", lambda self, value: json.loads(json.dumps(value).replace("secret", "***")))
+    plugin = made(
+        "before_store", lambda self, value: json.loads(json.dumps(value).replace("secret", "***"))
+    )
     agent = Agent(tools=[unsteady], plugins=[plugin], name="<locals>.probed")
     async with opened(llm=Scripted(use("unsteady"), "Done."), clock=clock) as runtime:
         session = await runtime.session(agent, "c")
@@ -878,7 +995,12 @@ async def test_a_tool_is_tried_again_also_where_plugins_store():
 
 @pytest.mark.parametrize(
     "directive",
-    [Contribute("nowhere", "x"), SetOptions({"prompt": 7}), SetOptions({"tools": 7}), SetOptions({"max_turns": 0})],
+    [
+        Contribute("nowhere", "x"),
+        SetOptions({"prompt": 7}),
+        SetOptions({"tools": 7}),
+        SetOptions({"max_turns": 0}),
+    ],
     ids=["slot", "prompt", "tools", "max_turns"],
 )
 async def test_a_turn_that_failed_for_what_a_plugin_said_fails_on_replay_too(directive):

@@ -129,7 +129,9 @@ async def test_of_several_policies_the_strictest_stands():
 
 
 async def test_a_person_approves_exactly_one_call(tmp_path):
-    """The question shows tool and input and is bound to them by their digest; who answered is recorded."""
+    """The question shows tool and input and is bound to them by their digest; who answered is
+    recorded.
+    """
     world.verdict = Confirm("It is a lot.", to="ada")
     model = Scripted(use("refund", order="7", amount=500))
     async with opened(tmp_path, llm=model) as runtime:
@@ -232,7 +234,9 @@ async def test_each_call_needs_its_own_yes():
 async def test_calls_that_wait_for_a_person_take_up_no_place():
     """With room for one call, another runs while the first waits for its yes."""
     world.verdict = Confirm()
-    model = Scripted(uses(("refund", {"order": "7"}), ("refund", {"order": "8"}), ("refund", {"order": "9"})))
+    model = Scripted(
+        uses(("refund", {"order": "7"}), ("refund", {"order": "8"}), ("refund", {"order": "9"}))
+    )
     async with opened(llm=model) as runtime:
         session, turn = await asked(runtime, one_at_a_time)
         while turn.waiting:
@@ -264,7 +268,9 @@ async def test_a_replay_asks_no_policy(tmp_path):
 
 
 async def test_code_that_would_run_another_input_than_was_approved_is_refused(tmp_path):
-    """The digest is part of the question's shape: a changed input is a divergence, not a silent other call."""
+    """The digest is part of the question's shape: a changed input is a divergence, not a silent
+    other call.
+    """
     world.verdict = Confirm()
     model = Scripted(use("refund", order="7"))
     async with opened(tmp_path, llm=model) as runtime:
@@ -281,7 +287,9 @@ async def test_code_that_would_run_another_input_than_was_approved_is_refused(tm
 
 
 async def test_an_approved_call_that_was_cut_short_is_asked_about(tmp_path):
-    """P3 and the approval together: the yes was for one run. Whether there is another is asked again."""
+    """P3 and the approval together: the yes was for one run. Whether there is another is asked
+    again.
+    """
     world.verdict = Confirm()
     world.goes_on.clear()
     clock, model = ManualClock(), Scripted(use("refund", order="7"))

@@ -1,4 +1,6 @@
-"""Sessions on Postgres: begun in one process and answered in another, carried there and back, read with SQL."""
+"""Sessions on Postgres: begun in one process and answered in another, carried there and back, read
+with SQL.
+"""
 
 import asyncio
 import json
@@ -59,9 +61,10 @@ async def test_begun_in_one_process_and_answered_in_another(postgres):
         done = await asyncio.to_thread(command, url, "answer", "refund-7", "The handle broke.")
         assert done.returncode in (0, 10), done.stderr
         for _ in range(400):
-            if [query.kind for query in getattr(await runtime.status(status.session_id), "queries", ())] == [
-                "approval"
-            ]:
+            if [
+                query.kind
+                for query in getattr(await runtime.status(status.session_id), "queries", ())
+            ] == ["approval"]:
                 break
             await asyncio.sleep(0.05)
         done = await asyncio.to_thread(command, url, "answer", "refund-7", "--yes", "--as", "ann")
@@ -108,7 +111,9 @@ async def journals(runtime):
 
 
 async def test_a_house_moves_to_a_server_and_back(postgres, tmp_path):
-    """Every session arrives whole, with children, forks and values, and goes on there; and so again on the way back."""
+    """Every session arrives whole, with children, forks and values, and goes on there; and so again
+    on the way back.
+    """
     url = fresh(postgres)
     await furnish(tmp_path / "home.db")
     async with Runtime(SQLiteStore(tmp_path / "home.db"), recover=False) as home:
@@ -128,7 +133,9 @@ async def test_a_house_moves_to_a_server_and_back(postgres, tmp_path):
 
 
 async def test_a_copy_to_a_server_goes_on_there(postgres, tmp_path):
-    """`everhold db copy`: a paused session of a file is answered on the server, and its durable values count on."""
+    """`everhold db copy`: a paused session of a file is answered on the server, and its durable
+    values count on.
+    """
     url = fresh(postgres)
     file = f"sqlite:///{tmp_path / 'app.db'}"
     async with everhold.open(file) as runtime:
@@ -173,7 +180,9 @@ def plain(row):
 
 @pytest.mark.parametrize("view", VIEWS)
 async def test_the_views_say_the_same_on_a_server(postgres, tmp_path, view):
-    """The same columns in the same order, and the same rows, for a house with a bit of everything."""
+    """The same columns in the same order, and the same rows, for a house with a bit of
+    everything.
+    """
     url = fresh(postgres)
     await furnish(tmp_path / "home.db")
     async with Runtime(SQLiteStore(tmp_path / "home.db"), recover=False) as home:
@@ -187,15 +196,16 @@ async def test_the_views_say_the_same_on_a_server(postgres, tmp_path, view):
         rows = [plain(row) for row in connection.execute(f"SELECT * FROM {view}")]
 
     named = postgres.run(
-        "SELECT column_name FROM information_schema.columns WHERE table_schema = 'everhold' AND table_name = %s"
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = 'everhold' AND"
+        " table_name = %s"
         " ORDER BY ordinal_position",
         view,
     )
     assert [name for (name,) in named] == columns
     assert len(rows) > 5
-    assert sorted(map(repr, (plain(row) for row in postgres.run(f"SELECT * FROM everhold.{view}")))) == sorted(
-        map(repr, rows)
-    )
+    assert sorted(
+        map(repr, (plain(row) for row in postgres.run(f"SELECT * FROM everhold.{view}")))
+    ) == sorted(map(repr, rows))
 
 
 async def test_the_sql_for_an_owner_makes_the_tables(postgres):
@@ -242,7 +252,9 @@ async def test_a_cold_resume_after_a_restart_reads_what_a_young_session_reads(po
 
 
 async def test_workers_do_not_pass_on_what_cannot_enter(postgres):
-    """Each is notified of what the other releases: input that waits for the end of a turn is left in peace."""
+    """Each is notified of what the other releases: input that waits for the end of a turn is left
+    in peace.
+    """
     url, moves = fresh(postgres), 0
     agent = everhold.Agent(instructions="Go.", name="postgres_stuck")
     async with Runtime(PostgresStore(url), llm=None) as runtime:
@@ -266,5 +278,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(postgres):
         async with one.worker(), two.worker():
             await (await one.session(agent, "chat")).enqueue("Later.", key="later")
             await asyncio.sleep(1.5)
-            assert [item.id for item in await (await two.session(agent, "chat")).intake()] == ["later"]
+            assert [item.id for item in await (await two.session(agent, "chat")).intake()] == [
+                "later"
+            ]
     assert 0 < moves < 20

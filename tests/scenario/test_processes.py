@@ -33,7 +33,10 @@ async def test_two_processes_answer_one_batch_at_once(tmp_path):
     async with opened(tmp_path) as one, opened(tmp_path) as two:
         status = await one.start(batch())
         await asyncio.gather(
-            *((one, two)[index % 2].answer(query, f"a{index}") for index, query in enumerate(status.queries))
+            *(
+                (one, two)[index % 2].answer(query, f"a{index}")
+                for index, query in enumerate(status.queries)
+            )
         )
         assert (await one.status(status.session_id)).result == [f"a{index}" for index in range(10)]
 
@@ -83,7 +86,9 @@ async def test_one_refusal_does_not_fail_its_neighbours(tmp_path):
         asked = [(await one.start(story(lines=1))).queries[0] for _ in range(20)]
         for query in asked[::2]:
             await two.answer(query, "quicker")
-        told = await asyncio.gather(*(one.answer(query, "slower") for query in asked), return_exceptions=True)
+        told = await asyncio.gather(
+            *(one.answer(query, "slower") for query in asked), return_exceptions=True
+        )
         assert [isinstance(each, AnswerConflict) for each in told] == [True, False] * 10
 
 
@@ -135,7 +140,11 @@ async def test_start_with_a_wait():
 
     async with opened() as runtime:
         status = await runtime.start(works(), wait=0.01)
-        assert status.state == "running" and "call" in status.waiting_for[0] and "long" in status.waiting_for[0]
+        assert (
+            status.state == "running"
+            and "call" in status.waiting_for[0]
+            and "long" in status.waiting_for[0]
+        )
         goes_on.set()
         assert prompts(await runtime.wait(status.session_id)) == ["and?"]
 
@@ -191,7 +200,9 @@ async def test_an_interrupt_in_the_middle_of_a_step():
     async with opened() as runtime:
         status = await runtime.start(story(lines=2))
         live = runtime._sessions.cached(status.session_id)
-        live.execution.__class__ = type("Interrupted", (PythonExecution,), {"advance": _interrupted})
+        live.execution.__class__ = type(
+            "Interrupted", (PythonExecution,), {"advance": _interrupted}
+        )
         with pytest.raises(KeyboardInterrupt):
             await runtime.answer(status.queries[0], "half")
         status = await runtime.answer(status.queries[0], "whole")

@@ -35,7 +35,9 @@ def heard() -> Heard:
     return Heard()
 
 
-async def test_export_counts_sessions_and_the_children_it_meets(tmp_path: Path, heard: Heard) -> None:
+async def test_export_counts_sessions_and_the_children_it_meets(
+    tmp_path: Path, heard: Heard
+) -> None:
     async with everhold.open("memory://") as runtime:
         parents = [(await runtime.start(parent(), wait=0)).session_id for _ in range(2)]
         await runtime.export(tmp_path / "out.jsonl", parents, progress=heard)
@@ -54,7 +56,9 @@ async def test_import_counts_both_its_looks_at_the_file(tmp_path: Path, heard: H
 
 
 @pytest.mark.process
-async def test_check_tells_of_each_session_of_a_database_and_of_a_file(tmp_path: Path, heard: Heard) -> None:
+async def test_check_tells_of_each_session_of_a_database_and_of_a_file(
+    tmp_path: Path, heard: Heard
+) -> None:
     async with everhold.open(tmp_path / "app.db") as runtime:
         for _ in range(3):
             await runtime.start(asks())
@@ -78,7 +82,9 @@ async def test_sweep_and_verify_tell_of_each_session(heard: Heard) -> None:
     assert heard == [(0, 2), (1, 2)]
 
 
-def test_a_copy_is_of_one_moment_though_others_write_meanwhile(tmp_path: Path, heard: Heard) -> None:
+def test_a_copy_is_of_one_moment_though_others_write_meanwhile(
+    tmp_path: Path, heard: Heard
+) -> None:
     """Each time it tells how far it is, somebody writes; it ends, and has nothing of that."""
     source = sqlite3.connect(tmp_path / "app.db", isolation_level=None)
     source.execute("PRAGMA journal_mode = WAL")

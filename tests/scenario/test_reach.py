@@ -1,4 +1,6 @@
-"""What tools and plugins may do with their session beside their result: values, sessions, a look at what was said."""
+"""What tools and plugins may do with their session beside their result: values, sessions, a look at
+what was said.
+"""
 
 import asyncio
 
@@ -82,8 +84,12 @@ async def value(runtime, key):
 
 
 async def test_what_a_tool_writes_lands_with_its_result():
-    """Row 11: state. Two calls side by side lose nothing; what was written is seen at once by who wrote it."""
-    model = Scripted(uses(("count", {"key": "a"}), ("count", {"key": "a"})), use("forget", key="none"))
+    """Row 11: state. Two calls side by side lose nothing; what was written is seen at once by who
+    wrote it.
+    """
+    model = Scripted(
+        uses(("count", {"key": "a"}), ("count", {"key": "a"})), use("forget", key="none")
+    )
     async with opened(llm=model) as runtime:
         session = await runtime.session(clerk, "s")
         assert (await session.send("Count.")).text == "Done."
@@ -92,7 +98,9 @@ async def test_what_a_tool_writes_lands_with_its_result():
 
 
 async def test_what_a_call_that_fails_has_written_is_not_kept():
-    """Row 11: state. Nothing lands without its result; what does not fit is an error that the model sees."""
+    """Row 11: state. Nothing lands without its result; what does not fit is an error that the model
+    sees.
+    """
     model = Scripted(use("count", key="a"), uses(("fails", {}), ("misfits", {})), "Oh.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(clerk, "s")
@@ -194,8 +202,18 @@ async def test_what_a_plugin_does_is_done_once():
 async def recall(context: ToolContext) -> dict:
     """What is known of the conversation."""
     moment = context.moment
-    words = [block["text"] for one in moment.messages for block in one["content"] if block["type"] == "text"]
-    return {"said": words, "turn": moment.turn, "spent": moment.turn_usage.total.input, "frame": moment.frame.id}
+    words = [
+        block["text"]
+        for one in moment.messages
+        for block in one["content"]
+        if block["type"] == "text"
+    ]
+    return {
+        "said": words,
+        "turn": moment.turn,
+        "spent": moment.turn_usage.total.input,
+        "frame": moment.frame.id,
+    }
 
 
 recalling = Agent(tools=[recall])
@@ -214,7 +232,12 @@ async def test_a_tool_sees_where_the_conversation_stands():
         await session.send("First.")
         await session.send("Second.")
         (result,) = told(await session.history())
-    assert result == {"said": ["First.", "One.", "Second."], "turn": 2, "spent": 10, "frame": "initial"}
+    assert result == {
+        "said": ["First.", "One.", "Second."],
+        "turn": 2,
+        "spent": 10,
+        "frame": "initial",
+    }
 
 
 # ---- sessions
@@ -262,7 +285,9 @@ class Cast:
 
 
 async def test_a_tool_begins_sessions_that_go_on_by_themselves():
-    """Row 11: lifecycle and process. They are looked at and cancelled by who began them, and by nobody else."""
+    """Row 11: lifecycle and process. They are looked at and cancelled by who began them, and by
+    nobody else.
+    """
     cast = Cast(use("begin", words="x"), "Begun.")
     async with opened(llm=cast) as runtime:
         session = await runtime.session(starter, "s")
@@ -273,19 +298,28 @@ async def test_a_tool_begins_sessions_that_go_on_by_themselves():
         await session.send("Stop it.")
         assert cast.results == ["cancelled"]
         assert (await runtime.status(one)).state == "cancelled"
-        for foreign, why in ((session.id, "was not begun by"), ("s-nobody", "no session 's-nobody'")):
+        for foreign, why in (
+            (session.id, "was not begun by"),
+            ("s-nobody", "no session 's-nobody'"),
+        ):
             cast.lines = [use("stop", session_id=foreign), "Oh."]
             await session.send("And that one.")
             assert cast.results[0].startswith("Error: ") and why in cast.results[0]
         other = await runtime.session(starter, "other")
-        (named,) = [row.session_id for row in await runtime.sessions(state="paused") if row.program.endswith("digest")]
+        (named,) = [
+            row.session_id
+            for row in await runtime.sessions(state="paused")
+            if row.program.endswith("digest")
+        ]
         cast.lines = [use("stop", session_id=named), "Oh."]
         await other.send("Stop it.")
         assert "was not begun by" in cast.results[0]
 
 
 async def test_work_that_is_run_again_finds_what_it_began(tmp_path):
-    """Row 11: lifecycle. By its order in the work; other arguments under the same name are a conflict."""
+    """Row 11: lifecycle. By its order in the work; other arguments under the same name are a
+    conflict.
+    """
     clock, reached = ManualClock(), asyncio.Event()
     words = ["x"]
 
@@ -335,7 +369,9 @@ hander = Agent("local:hander", tools=[summarise, much])
 
 
 async def test_a_tool_that_returns_a_call_hands_its_own_on():
-    """Row 11: the program is a child session, its result the tool's, and what it costs is relayed to the turn."""
+    """Row 11: the program is a child session, its result the tool's, and what it costs is relayed
+    to the turn.
+    """
     cast = Cast(use("summarise", words="x"), "Done.", other="short")
     async with opened(llm=cast) as runtime:
         session = await runtime.session(hander, "s")
@@ -367,7 +403,9 @@ async def _until_settled(session):
 
 
 async def test_what_a_program_asks_that_a_tool_handed_on_to_is_the_turns_question():
-    """It waits for a person with the turn, which takes nothing else meanwhile; its failure is an error that is seen."""
+    """It waits for a person with the turn, which takes nothing else meanwhile; its failure is an
+    error that is seen.
+    """
     cast = Cast(use("summarise", words="x", ask=True), "Oh.", other="short")
     async with opened(llm=cast) as runtime:
         session = await runtime.session(hander, "s")
@@ -411,7 +449,9 @@ async def whole(ctx):
 
 
 def test_a_turn_that_writes_and_hands_on_is_crashed_at_every_commit():
-    """Row 11: whatever dies, each value is written once, and the program that was handed on to runs once."""
+    """Row 11: whatever dies, each value is written once, and the program that was handed on to runs
+    once.
+    """
     lines = iter([uses(("tally", {}), ("summarise", {"words": "x"}), ("tally", {})), "Done."])
 
     async def model(query):

@@ -73,7 +73,11 @@ async def test_the_key_still_means_the_session_as_it_was_started():
     """Whoever starts it again under its key, with the arguments of then, finds it."""
     async with opened() as runtime:
         status = await answered(runtime, await runtime.start(rounds(done=1), key="k"), 3)
-        assert prompts(await runtime.start(rounds(done=1), key="k")) == prompts(status) == ["round 2, question 0"]
+        assert (
+            prompts(await runtime.start(rounds(done=1), key="k"))
+            == prompts(status)
+            == ["round 2, question 0"]
+        )
 
 
 async def test_a_restart_and_the_next_pause_are_one_commit():
@@ -117,7 +121,9 @@ async def test_dice_and_time_are_others_after_a_restart_and_the_same_on_replay()
 
 
 async def test_what_it_cost_and_recorded_counts_on():
-    """Calls and tokens of before are in the end's numbers, as are recorded values, also after a cold resume."""
+    """Calls and tokens of before are in the end's numbers, as are recorded values, also after a
+    cold resume.
+    """
 
     async with opened() as runtime:
         status = await runtime.start(recorder())
@@ -160,7 +166,9 @@ async def test_log_stays():
     async with opened() as runtime:
         status = await runtime.start(talker())
         status = await runtime.answer(status.queries[0], "x")
-        logged = [entry.message for one in await runtime.steps(status.session_id) for entry in one.log]
+        logged = [
+            entry.message for one in await runtime.steps(status.session_id) for entry in one.log
+        ]
         assert logged == ["round 0", "leaving 0", "round 1"]
 
 
@@ -184,7 +192,9 @@ async def listener(ctx, heard: list[str] | None = None):
 
 
 async def test_signals_that_were_not_received_yet_stay():
-    """Each life takes one; all that wait are received, also more than there may be restarts in a row."""
+    """Each life takes one; all that wait are received, also more than there may be restarts in a
+    row.
+    """
     async with opened() as runtime:
         status = await runtime.start(waiting_listener())
         for number in range(250):
@@ -283,7 +293,11 @@ async def test_a_child_that_ends_after_the_restart_disturbs_nobody():
         await children_of(runtime, status.session_id)
         last = next(query for query in status.queries if query.prompt == "the last")
         status = await runtime.answer(last, "x")
-        (child,) = [info.session_id for info in await runtime.sessions(parent=status.session_id) if not info.title]
+        (child,) = [
+            info.session_id
+            for info in await runtime.sessions(parent=status.session_id)
+            if not info.title
+        ]
         await runtime.answer(child, "late")
         await runtime.wait(status.session_id, 0)
         assert (await runtime.answer(status.queries[0], "done")).result == "done"
@@ -398,13 +412,18 @@ hander = Agent("local:hander", tools=[hand_on])
 
 
 async def test_a_program_that_a_tool_hands_on_to_may_restart():
-    """Inside the turn of an agent the tool's program has a session of its own: the turn waits for its end."""
+    """Inside the turn of an agent the tool's program has a session of its own: the turn waits for
+    its end.
+    """
     cast = Scripted(use("hand_on", start=1), *["yes"] * 6, "Done.")
     async with opened(llm=cast, replay=False) as runtime:
         session = await runtime.session(hander, "s")
         assert (await session.send("Go.")).text == "Done."
         (child,) = await runtime.sessions(parent=session.id)
-        assert (child.state, (await runtime.status(child.session_id)).result) == ("completed", ["yes"] * 6)
+        assert (child.state, (await runtime.status(child.session_id)).result) == (
+            "completed",
+            ["yes"] * 6,
+        )
 
 
 async def test_an_answer_that_is_taken_where_the_program_is_not_leads_to_a_restart(tmp_path):
@@ -419,7 +438,9 @@ async def test_an_answer_that_is_taken_where_the_program_is_not_leads_to_a_resta
     place = (traveller.ref, traveller.version)
     del REGISTRY[place]
     async with opened(tmp_path, replay=False) as blind:
-        assert await blind.answer(status.queries[0], "kept") == everhold.Accepted(status.session_id, 0)
+        assert await blind.answer(status.queries[0], "kept") == everhold.Accepted(
+            status.session_id, 0
+        )
     REGISTRY[place] = traveller
     async with opened(tmp_path) as runtime:
         assert prompts(await runtime.wait(status.session_id, 60)) == ["after kept"]
@@ -515,7 +536,11 @@ async def test_one_that_never_pauses_is_spinning(touching):
     async with opened() as runtime:
         status = await runtime.start(restless(touching=touching))
         end = await runtime.answer(status.queries[0], "yes")
-        assert (end.state, end.outcome.kind, "100 restarts" in end.error) == ("failed", "spinning", True)
+        assert (end.state, end.outcome.kind, "100 restarts" in end.error) == (
+            "failed",
+            "spinning",
+            True,
+        )
 
 
 def restless_until(mended):
@@ -609,7 +634,12 @@ async def test_a_fork_with_another_answer_across_a_restart():
         origin = await answered(runtime, await runtime.start(rounds()), 5, "old")
         fork = await runtime.fork(origin.session_id, at=3, answer="other")
         assert prompts(fork) == ["round 1, question 0"]
-        assert (await answered(runtime, fork, 6, "new")).result[:4] == ["old0", "old1", "other", "new0"]
+        assert (await answered(runtime, fork, 6, "new")).result[:4] == [
+            "old0",
+            "old1",
+            "other",
+            "new0",
+        ]
         with pytest.raises(BadStep):
             await runtime.fork(origin.session_id, at=4, answer="nothing was answered there")
 
@@ -696,7 +726,9 @@ def dividing_words(edition_of, same_after=False):
 
 
 async def test_where_it_began_again_is_found_though_the_head_has_forgotten_it():
-    """An everhold that knows nothing of restarts may have written the head since then, to leave a letter."""
+    """An everhold that knows nothing of restarts may have written the head since then, to leave a
+    letter.
+    """
     async with opened(replay=False) as runtime:
         status = await answered(runtime, await runtime.start(dividing_words("old")()), 2)
         record = await runtime.store.load(status.session_id)
@@ -713,7 +745,10 @@ async def test_explain_names_the_restart():
     async with opened() as runtime:
         status = await answered(runtime, await runtime.start(rounds()), 4)
         told = await runtime.explain(status.session_id)
-        assert "Its program began again at step 3; what was before that is not replayed." in told.because
+        assert (
+            "Its program began again at step 3; what was before that is not replayed."
+            in told.because
+        )
         assert not [words for words in told.because if "cannot" in words]
 
 
@@ -747,11 +782,15 @@ async def test_export_and_import_across_a_restart(tmp_path):
         for session in (status, fork):
             found = await other.store.load(session.session_id, since=BEGUN)
             assert [one.n for one in found.deliveries] == [3, 4, 5]
-            assert len((await answered(other, await other.status(session.session_id), 5)).result) == 9
+            assert (
+                len((await answered(other, await other.status(session.session_id), 5)).result) == 9
+            )
 
 
 @pytest.mark.process
-async def test_the_arguments_of_a_restart_are_redacted_like_the_answers_that_they_are_made_from(tmp_path):
+async def test_the_arguments_of_a_restart_are_redacted_like_the_answers_that_they_are_made_from(
+    tmp_path,
+):
     """Such a file can be checked."""
     async with opened() as runtime:
         await answered(runtime, await runtime.start(rounds()), 3, "secret")
@@ -796,7 +835,9 @@ async def test_a_cold_resume_after_a_restart_reads_what_a_young_session_reads(tm
 
 
 async def resumed(there, times):
-    """How many deliveries a process reads that takes a session up after a restart and answers one question."""
+    """How many deliveries a process reads that takes a session up after a restart and answers one
+    question.
+    """
     async with opened(on=there, replay=False) as runtime:
         status = await answered(runtime, await runtime.start(long(times=times)), times)
     async with opened(on=there, replay=False) as other:

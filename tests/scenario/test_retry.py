@@ -150,7 +150,10 @@ async def test_a_doubtful_call_is_not_run_again_by_a_retry():
             async with await other(runtime) as mended:
                 status = await mended.retry(status.session_id, wait=0)
                 if rerun == "ask":
-                    assert "outcome was not recorded" in prompts(await mended.status(status.session_id))[-1]
+                    assert (
+                        "outcome was not recorded"
+                        in prompts(await mended.status(status.session_id))[-1]
+                    )
                 else:
                     assert "OutcomeUnknown" in status.error
         assert done == ["ask", "never"]
@@ -176,7 +179,11 @@ async def test_a_child_whom_nobody_waits_for_after_a_retry_is_cancelled():
     async with opened(replay=False) as runtime:
         status = await runtime.start(gives_up())
         assert (await runtime.answer(status.queries[0], "1")).state == "failed"
-        (child,) = [one.session_id for one in await runtime.sessions() if one.session_id != status.session_id]
+        (child,) = [
+            one.session_id
+            for one in await runtime.sessions()
+            if one.session_id != status.session_id
+        ]
         done.append("mended")
         assert prompts(await runtime.retry(status.session_id)) == ["alone?"]
         assert (await runtime.wait(child, 30)).state == "cancelled"
@@ -342,7 +349,10 @@ async def test_a_failure_right_after_something_about_processes(verb, children):
 
 def gives_up_listening(broken):
     async def body(ctx):
-        listens = [asyncio.create_task(ctx.receive("news", timeout=60)), asyncio.ensure_future(ctx.spawn(child()))]
+        listens = [
+            asyncio.create_task(ctx.receive("news", timeout=60)),
+            asyncio.ensure_future(ctx.spawn(child())),
+        ]
         await ctx.llm("go")
         for task in listens:
             task.cancel()
@@ -414,15 +424,22 @@ async def test_a_failure_at_the_start():
 
 
 async def test_retrying_in_two_processes_at_once(tmp_path):
-    """One of them retries; the other is told that the session is not failed any more, or sees the same status."""
+    """One of them retries; the other is told that the session is not failed any more, or sees the
+    same status.
+    """
     async with opened(tmp_path, replay=False) as one:
         status = await one.start(divides(0)())
         status = await one.answer(status.queries[0], "1")
         status = await one.answer(status.queries[0], "2")
     divides(1)
     async with opened(tmp_path) as one, opened(tmp_path) as two:
-        both = await asyncio.gather(one.retry(status.session_id), two.retry(status.session_id), return_exceptions=True)
-        assert sorted(type(each).__name__ for each in both) in (["IllegalMove", "Paused"], ["Paused", "Paused"])
+        both = await asyncio.gather(
+            one.retry(status.session_id), two.retry(status.session_id), return_exceptions=True
+        )
+        assert sorted(type(each).__name__ for each in both) in (
+            ["IllegalMove", "Paused"],
+            ["Paused", "Paused"],
+        )
         assert len(await rows(one, status.session_id)) == 4
 
 

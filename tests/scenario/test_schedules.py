@@ -1,4 +1,6 @@
-"""Schedules: each moment starts one session, whoever looks, whoever dies, and whatever the clock did meanwhile."""
+"""Schedules: each moment starts one session, whoever looks, whoever dies, and whatever the clock
+did meanwhile.
+"""
 
 import asyncio
 import datetime as dates
@@ -63,7 +65,10 @@ class Home:
 
 async def started(runtime, name="nightly"):
     """The moments at which sessions of a schedule were begun, oldest first."""
-    return [info.created_at for info in reversed(await runtime.sessions(labels={"schedule": name}, limit=1000))]
+    return [
+        info.created_at
+        for info in reversed(await runtime.sessions(labels={"schedule": name}, limit=1000))
+    ]
 
 
 async def skip(house, seconds):
@@ -152,8 +157,12 @@ async def test_a_paused_schedule_misses_nothing():
 async def test_pausing_and_resuming_twice_is_pausing_and_resuming_once():
     house = await Home().open()
     await house.schedule("nightly", "0 3 * * *", report())
-    assert (await house.pause_schedule("nightly")).revision == (await house.pause_schedule("nightly")).revision
-    assert (await house.resume_schedule("nightly")).revision == (await house.resume_schedule("nightly")).revision
+    assert (await house.pause_schedule("nightly")).revision == (
+        await house.pause_schedule("nightly")
+    ).revision
+    assert (await house.resume_schedule("nightly")).revision == (
+        await house.resume_schedule("nightly")
+    ).revision
 
 
 async def test_a_schedule_that_is_gone_starts_nothing():
@@ -167,7 +176,9 @@ async def test_a_schedule_that_is_gone_starts_nothing():
 
 @pytest.mark.parametrize(("catch_up", "made_up"), [("one", 1), ("all", 3), ("none", 0)])
 async def test_moments_that_nobody_was_there_for(catch_up, made_up):
-    """Three nights without a process: the last is made up, or all, or none; then it goes on as ever."""
+    """Three nights without a process: the last is made up, or all, or none; then it goes on as
+    ever.
+    """
     home = Home()
     house = await home.open()
     await house.schedule("nightly", "0 3 * * *", report(), catch_up=catch_up)
@@ -237,7 +248,9 @@ async def test_two_processes_look_and_one_session_begins(tmp_path):
 
 @pytest.mark.parametrize("after", ["decided", "started"])
 async def test_a_process_that_dies_in_the_middle_is_followed_by_another(after, tmp_path):
-    """Whether it had begun the session or only said that it would: there is one, and the schedule moves on."""
+    """Whether it had begun the session or only said that it would: there is one, and the schedule
+    moves on.
+    """
     store = SQLiteStore(tmp_path / "app.db")
     home = Home(store)
     dying = await home.open()
@@ -280,7 +293,9 @@ async def test_the_terms_may_change_while_a_moment_is_being_done():
     await house.settle()
     house._schedules._hands.do = do
     await skip(house, 3 * HOUR)
-    results = [(await house.status(info.session_id)).result for info in reversed(await house.sessions())]
+    results = [
+        (await house.status(info.session_id)).result for info in reversed(await house.sessions())
+    ]
     assert results == ["sales", "new"]
 
 
@@ -319,7 +334,9 @@ async def test_a_schedule_signals_a_session_once_for_each_moment():
     status = await house.start(counter(), key="count")
     await house.schedule("ticks", "0 * * * *", Feed("count", signal="tick"))
     await skip(house, 3 * HOUR + 60)
-    assert (await house.status(status.session_id)).result == [f"2026-03-02T0{hour}:00:00+00:00" for hour in (1, 2, 3)]
+    assert (await house.status(status.session_id)).result == [
+        f"2026-03-02T0{hour}:00:00+00:00" for hour in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize("sweeps", [False, True], ids=["", "and_a_vacuum_follows"])
@@ -417,7 +434,9 @@ async def test_three_hundred_schedules_are_all_listed_and_done():
 
 
 async def test_what_cannot_be_done_here_does_not_make_others_late(tmp_path):
-    """A schedule that waits for another process, and an input that waits for its turn, hide no later moment."""
+    """A schedule that waits for another process, and an input that waits for its turn, hide no
+    later moment.
+    """
     clock = ManualClock(START)
     async with opened(tmp_path, clock=clock) as runtime:
         able = runtime._schedules._hands.able
@@ -433,7 +452,9 @@ async def test_what_cannot_be_done_here_does_not_make_others_late(tmp_path):
 
 @pytest.mark.xdist_group("postgres")
 async def test_a_copy_of_the_database_has_schedules_triggers_and_events(postgres, tmp_path):
-    """From a file to Postgres: they go on there as they are; what is there under the same name stays."""
+    """From a file to Postgres: they go on there as they are; what is there under the same name
+    stays.
+    """
     url = fresh(postgres)
     source = f"sqlite:///{tmp_path / 'app.db'}"
     async with everhold.open(source, recover=False) as runtime:
@@ -446,14 +467,19 @@ async def test_a_copy_of_the_database_has_schedules_triggers_and_events(postgres
     told = await asyncio.to_thread(copied, source, url)
     assert (told["sessions"], told["schedules"], told["triggers"], told["events"]) == (1, 1, 1, 1)
     async with everhold.open(url, recover=False) as runtime:
-        assert [one.when for one in await runtime.schedules()] == ["0 5 * * * (UTC)", "@weekly (UTC)"]
+        assert [one.when for one in await runtime.schedules()] == [
+            "0 5 * * * (UTC)",
+            "@weekly (UTC)",
+        ]
         assert (await runtime.emit("order.paid", "x", key="7")).new is False
         assert [one.state for one in await runtime.handovers()] == ["started"]
 
 
 def copied(source, target):
     words = [*start.everhold(), "db", "copy", target, "-d", source, "--json"]
-    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout)
+    return json.loads(
+        subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
+    )
 
 
 async def test_a_session_that_is_fed_is_not_swept_away():

@@ -55,7 +55,9 @@ async def test_a_kept_signal_survives_a_restart(tmp_path):
 
 
 async def test_a_signal_without_the_program(tmp_path):
-    """A process that does not have the program keeps it; where the program is, it goes on by itself."""
+    """A process that does not have the program keeps it; where the program is, it goes on by
+    itself.
+    """
 
     @everhold.program
     async def waits(ctx):

@@ -40,7 +40,12 @@ async def test_logs_progress_and_records_are_written_once():
 
         end = await to_the_end(runtime, await runtime.start(talks()), evict)
         notes = [row.notes for row in await rows(runtime, end.session_id)]
-        assert [[line.message for line in note.log] for note in notes] == [["round 0"], ["round 1"], ["round 2"], []]
+        assert [[line.message for line in note.log] for note in notes] == [
+            ["round 0"],
+            ["round 1"],
+            ["round 2"],
+            [],
+        ]
         assert [note.progress and note.progress.step for note in notes] == [0, 1, 2, None]
         assert end.metrics["custom"] == {"last": 2, "done": True}
 
@@ -80,7 +85,9 @@ async def test_idle_sessions_leave_memory():
         assert (await to_the_end(runtime, status)).result == "said"
 
 
-@pytest.mark.parametrize(("idle", "moved", "gone"), [(0, 0, True), (10, 9.9, False), (10, 10, True), (10, -500, False)])
+@pytest.mark.parametrize(
+    ("idle", "moved", "gone"), [(0, 0, True), (10, 9.9, False), (10, 10, True), (10, -500, False)]
+)
 async def test_when_a_session_counts_as_idle(idle, moved, gone):
     """At the ttl, not before; ttl 0 at once; a clock going backwards never."""
     clock = ManualClock()

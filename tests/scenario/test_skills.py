@@ -13,7 +13,9 @@ from tests.scenario.talk import Scripted, told, uses
 FRONT = "---\nname: {name}\ndescription: {description}\n---\n"
 
 
-def skill(root, name="refunds", description="How to refund an order.", body="Look up the order first.\n"):
+def skill(
+    root, name="refunds", description="How to refund an order.", body="Look up the order first.\n"
+):
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(FRONT.format(name=name, description=description) + body)
@@ -31,7 +33,9 @@ async def read(folder, *calls):
 
 
 async def test_skills_are_listed_and_read_on_demand(tmp_path):
-    """The system prompt has a line for each; the text comes when the model asks for it, with the names of its files."""
+    """The system prompt has a line for each; the text comes when the model asks for it, with the
+    names of its files.
+    """
     folder = skill(tmp_path)
     (folder / "rates").mkdir()
     (folder / "rates" / "eu.md").write_text("19 %")
@@ -79,7 +83,9 @@ async def test_files_of_a_skill(tmp_path):
     ],
 )
 async def test_nothing_else_can_be_read(tmp_path, file, why):
-    """Not what is outside, not through links of any sort, not what is no text, and not what is too much."""
+    """Not what is outside, not through links of any sort, not what is no text, and not what is too
+    much.
+    """
     folder = skill(tmp_path / "skills")
     secret = tmp_path / "secret"
     secret.write_text("the secret")
@@ -91,7 +97,10 @@ async def test_nothing_else_can_be_read(tmp_path, file, why):
     (folder / "picture").write_bytes(b"\x89PNG\xff")
     (folder / "large").write_text("x" * (256 * 1024 + 1))
     (result,) = await read(folder, {"name": "refunds", "file": file})
-    assert result.startswith(f"Error: {file!r} of the skill 'refunds' cannot be read") and why in result
+    assert (
+        result.startswith(f"Error: {file!r} of the skill 'refunds' cannot be read")
+        and why in result
+    )
 
 
 async def test_an_unknown_skill(tmp_path):
@@ -108,8 +117,14 @@ async def test_an_unknown_skill(tmp_path):
         (FRONT.format(name="Refunds", description="x"), "name should be"),
         (FRONT.format(name="a--b", description="x"), "name should be"),
         (FRONT.format(name="x" * 65, description="x"), "name should be"),
-        (FRONT.format(name="other", description="x"), "its name is 'other', its folder's is 'refunds'"),
-        (FRONT.format(name="refunds", description=""), "description should have 1 to 1024 characters, has 0"),
+        (
+            FRONT.format(name="other", description="x"),
+            "its name is 'other', its folder's is 'refunds'",
+        ),
+        (
+            FRONT.format(name="refunds", description=""),
+            "description should have 1 to 1024 characters, has 0",
+        ),
         (FRONT.format(name="refunds", description="x" * 1025), "has 1025"),
         ("---\nname: refunds\nnot a key\n---\n", "neither a key nor a part of one"),
         (b"\xff\xfe", "it is not text"),
@@ -140,7 +155,8 @@ def test_front_matter_as_people_write_it(tmp_path):
     folder = tmp_path / "refunds"
     folder.mkdir()
     (folder / "SKILL.md").write_text(
-        "---\nname: 'refunds'\n# ours\ndescription: >-\n  How to refund:\n  step by step.\nlicense: MIT\n"
+        "---\nname: 'refunds'\n# ours\ndescription: >-\n  How to refund:\n  step by"
+        " step.\nlicense: MIT\n"
         "metadata:\n  version: 1\n---\nBody"
     )
     (found,) = skills_of([str(folder)])

@@ -71,7 +71,9 @@ async def test_an_unchecked_start_names_the_version():
 
 
 async def test_a_session_that_failed_because_of_its_arguments_is_retried_by_code_that_takes_them():
-    """Its start is over: after the retry it waits for what its program asks, and for nothing else."""
+    """Its start is over: after the retry it waits for what its program asks, and for nothing
+    else.
+    """
 
     def edition(wanted):
         @everhold.program

@@ -15,9 +15,21 @@ async def verbs(ctx):
     await state.set("a", {"n": [1]})
     seen += [await state.get("a"), await state.has("a"), await state.keys()]
     seen += [await state.set_nx("a", 2), await state.set_nx("b", 3), await state.keys()]
-    seen += [await state.incr("count"), await state.incr("count", 4), await state.incr("half", 0.5, default=1)]
-    seen += [await state.update("b", lambda old: old + 1), await state.update("new", lambda old: [old], "x")]
-    seen += [await state.delete("a"), await state.delete("a"), await state.has("a"), await state.keys()]
+    seen += [
+        await state.incr("count"),
+        await state.incr("count", 4),
+        await state.incr("half", 0.5, default=1),
+    ]
+    seen += [
+        await state.update("b", lambda old: old + 1),
+        await state.update("new", lambda old: [old], "x"),
+    ]
+    seen += [
+        await state.delete("a"),
+        await state.delete("a"),
+        await state.has("a"),
+        await state.keys(),
+    ]
     await state.set("none", None)
     seen += [await state.has("none"), await state.get("none", "default")]
     return seen
@@ -87,13 +99,20 @@ async def test_incr_is_atomic_between_two_processes(tmp_path):
 
 async def test_update_is_atomic_between_two_processes(tmp_path):
     """A read and a write of one step land together or are done again."""
-    async with opened(tmp_path, llm=lambda query: "ok") as one, opened(tmp_path, llm=lambda query: "ok") as two:
-        await asyncio.gather(*(runtime.run(one_by_one(times=20)) for runtime in (one, two) for _ in range(2)))
+    async with (
+        opened(tmp_path, llm=lambda query: "ok") as one,
+        opened(tmp_path, llm=lambda query: "ok") as two,
+    ):
+        await asyncio.gather(
+            *(runtime.run(one_by_one(times=20)) for runtime in (one, two) for _ in range(2))
+        )
         assert await one.run(counted()) == 80
 
 
 async def test_what_a_refused_step_wrote_is_not_there():
-    """A program that fails keeps its writes up to its last commit: the one that tells of the failure."""
+    """A program that fails keeps its writes up to its last commit: the one that tells of the
+    failure.
+    """
 
     @everhold.program
     async def fails(ctx):

@@ -1,4 +1,6 @@
-"""The strategies survive what every program survives: restarts, crashes at every commit, answers in any order."""
+"""The strategies survive what every program survives: restarts, crashes at every commit, answers in
+any order.
+"""
 
 import random
 
@@ -33,7 +35,9 @@ def test_a_crash_anywhere_changes_nothing(name):
 
 
 def test_every_strategy_replays(everhold):
-    """The kit replays each of them when the test is over; here they also forget everything on the way."""
+    """The kit replays each of them when the test is over; here they also forget everything on the
+    way.
+    """
     for one in strategies():
         session = everhold.start(one.program(task="How many?"))
         while session.queries:
@@ -44,7 +48,9 @@ def test_every_strategy_replays(everhold):
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_answers_may_come_in_any_order(name):
-    """One answer at a time, the newest question first or any: the end is the same, dice included."""
+    """One answer at a time, the newest question first or any: the end is the same, dice
+    included.
+    """
     results = []
     for order in (0, 1, 2):
         dice = random.Random(order)
@@ -53,7 +59,11 @@ async def test_answers_may_come_in_any_order(name):
             while isinstance(status, Paused):
                 query = dice.choice(status.queries)
                 status = await runtime.answer(query, model(query))
-                status = status if isinstance(status, Finished) else await runtime.status(status.session_id)
+                status = (
+                    status
+                    if isinstance(status, Finished)
+                    else await runtime.status(status.session_id)
+                )
             results.append(status.result["answer"])
     if name != "rank":  # whose pairs are drawn by each session's own dice
         assert len(set(results)) == 1

@@ -43,7 +43,9 @@ async def look(what: str) -> str:
 
 
 finder = Agent(instructions="You find things.", tools=[look])
-writer = Agent("local:writer", instructions="You write.", subagents=[subagent(finder, name="finder")])
+writer = Agent(
+    "local:writer", instructions="You write.", subagents=[subagent(finder, name="finder")]
+)
 boss = Agent(
     "local:boss",
     instructions="You lead.",
@@ -75,7 +77,12 @@ class Cast:
         self.asked = []
 
     async def __call__(self, query):
-        roles = {"You lead.": "boss", "You find things.": "finder", "You write.": "writer", "Deeper.": "deep"}
+        roles = {
+            "You lead.": "boss",
+            "You find things.": "finder",
+            "You write.": "writer",
+            "Deeper.": "deep",
+        }
         role = next(role for words, role in roles.items() if query.system.startswith(words))
         self.asked.append((role, (query.options or {}).get("model"), query.messages))
         said = self.lines[role].pop(0)
@@ -86,7 +93,9 @@ class Cast:
     def results(self, role="boss"):
         """What this role was told of its last calls."""
         messages = [messages for who, _, messages in self.asked if who == role][-1]
-        return [block["content"] for block in messages[-1]["content"] if block["type"] == "tool_result"]
+        return [
+            block["content"] for block in messages[-1]["content"] if block["type"] == "tool_result"
+        ]
 
 
 def task(agent, prompt="Find x."):
@@ -109,7 +118,9 @@ async def test_a_task():
 
 
 async def test_what_a_child_knows():
-    """It has its own instructions and the prompt, nothing of the conversation above, and the model above it."""
+    """It has its own instructions and the prompt, nothing of the conversation above, and the model
+    above it.
+    """
     cast = Cast(boss=[task("finder", "Find y."), "Here."], finder=["y."])
     await talk(cast)
     role, model, messages = cast.asked[1]
@@ -127,12 +138,17 @@ async def test_what_the_model_is_told_of_them():
         return "Done."
 
     await talk(Cast(boss=[look_at]))
-    assert "- finder: Finds what you need." in shown["task"] and "- writer: (no description)" in shown["task"]
+    assert (
+        "- finder: Finds what you need." in shown["task"]
+        and "- writer: (no description)" in shown["task"]
+    )
 
 
 async def test_children_side_by_side_have_ledgers_of_their_own():
     """Row 11: what children cost is entered above under who spent it, model by model."""
-    both = uses(("task", {"agent": "finder", "prompt": "a"}), ("task", {"agent": "writer", "prompt": "b"}))
+    both = uses(
+        ("task", {"agent": "finder", "prompt": "a"}), ("task", {"agent": "writer", "prompt": "b"})
+    )
     cast = Cast(boss=[both, "Done."], finder=["A", "C"], writer=[task("finder", "c"), "B"])
     turn, usage, history = await talk(cast)
     assert turn.text == "Done." and sorted(told(history)) in (["A", "B"], ["B", "C"])
@@ -148,7 +164,10 @@ async def test_children_side_by_side_have_ledgers_of_their_own():
     [
         ({"agent": "finder"}, "prompt"),
         ({"agent": 7, "prompt": "x"}, "input.agent should be a string, got 7"),
-        ({"agent": "nobody", "prompt": "x"}, 'subagent not declared: "nobody" (known: finder, writer)'),
+        (
+            {"agent": "nobody", "prompt": "x"},
+            'subagent not declared: "nobody" (known: finder, writer)',
+        ),
     ],
 )
 async def test_calls_that_begin_nothing(given, words):
@@ -179,7 +198,9 @@ async def test_a_tree_has_so_many_delegations(monkeypatch):
 
 
 async def test_a_tree_is_so_deep():
-    """At the fifth level down nothing more is begun, and the refusal gives its place in the budget back."""
+    """At the fifth level down nothing more is begun, and the refusal gives its place in the budget
+    back.
+    """
     cast = Cast(deep=[*[task("deep")] * 6, *["End."] * 6])
     turn, _, _ = await talk(cast, deep)
     assert turn.text == "End."
@@ -255,7 +276,9 @@ plugged = Agent(
 
 
 async def test_plugins_are_inherited():
-    """Each child has a copy that begins anew, without its tools; a child's own of the same name takes its place."""
+    """Each child has a copy that begins anew, without its tools; a child's own of the same name
+    takes its place.
+    """
     noted.clear()
     offered = {}
 
@@ -308,7 +331,9 @@ async def test_a_cancelled_turn_ends_its_children():
 
 
 async def test_a_child_goes_on_after_a_crash(tmp_path):
-    """Row 31: killed in the middle of a child, both go on from their own journals; nothing is done twice."""
+    """Row 31: killed in the middle of a child, both go on from their own journals; nothing is done
+    twice.
+    """
     reached, clock = asyncio.Event(), ManualClock()
 
     async def dies(query):
@@ -334,7 +359,9 @@ async def test_a_child_goes_on_after_a_crash(tmp_path):
 
 
 def test_names_are_checked():
-    """Two of one name, a blank one, what is no agent, and a tool that takes the name of theirs are refused."""
+    """Two of one name, a blank one, what is no agent, and a tool that takes the name of theirs are
+    refused.
+    """
     with pytest.raises(BadArguments, match="two of the name 'a'"):
         Agent(subagents=[subagent(finder, name="a"), subagent(writer, name="a")])
     with pytest.raises(BadArguments, match="1 to 64 printable"):
@@ -358,7 +385,10 @@ other.name = "task"
 
 async def test_what_a_child_spends_counts_against_the_budget_above():
     """Nobody escapes a limit by delegating."""
-    cast = Cast(boss=[task("finder"), "Too much."], finder=[use("look", what="x"), use("look", what="y"), "There."])
+    cast = Cast(
+        boss=[task("finder"), "Too much."],
+        finder=[use("look", what="x"), use("look", what="y"), "There."],
+    )
     async with opened(llm=cast) as runtime:
         session = await runtime.session(thrifty, "s")
         turn = await session.send("Go.")
@@ -366,9 +396,15 @@ async def test_what_a_child_spends_counts_against_the_budget_above():
 
 
 async def test_what_a_child_asks_a_person_is_the_turns_question():
-    """The turn waits with the question of the child, takes nothing else meanwhile, and goes on when it is answered."""
+    """The turn waits with the question of the child, takes nothing else meanwhile, and goes on when
+    it is answered.
+    """
     verdicts["look"] = Confirm("it is private")
-    cast = Cast(boss=[task("writer"), "Ok."], writer=[task("finder"), "W."], finder=[use("look", what="x"), "F."])
+    cast = Cast(
+        boss=[task("writer"), "Ok."],
+        writer=[task("finder"), "W."],
+        finder=[use("look", what="x"), "F."],
+    )
     async with opened(llm=cast) as runtime:
         session = await runtime.session(boss, "s")
         turn = await session.send("Go.")
@@ -377,7 +413,10 @@ async def test_what_a_child_asks_a_person_is_the_turns_question():
         for refused in (session.send("More."), session.compact(), session.branch(None)):
             with pytest.raises(TurnWaiting) as caught:
                 await refused
-            assert (caught.value.session_id, caught.value.query_id) == (question.session_id, question.id)
+            assert (caught.value.session_id, caught.value.query_id) == (
+                question.session_id,
+                question.id,
+            )
         await runtime.answer(question, True)
         assert (await session.turn(turn.input_id)).text == "Ok."
         assert len(await session.turns()) == 1
@@ -385,7 +424,9 @@ async def test_what_a_child_asks_a_person_is_the_turns_question():
 
 
 async def test_a_stream_ends_where_a_child_asks_a_person():
-    """Whoever watches is given the word, as if the conversation itself had asked, and follows on after the answer."""
+    """Whoever watches is given the word, as if the conversation itself had asked, and follows on
+    after the answer.
+    """
     verdicts["look"] = Confirm("it is private")
     cast = Cast(boss=[task("finder"), "Ok."], finder=[use("look", what="x"), "F."])
     async with opened(llm=cast) as runtime:
@@ -396,7 +437,9 @@ async def test_a_stream_ends_where_a_child_asks_a_person():
             assert turn.waiting and "Run look" in turn.queries[0].prompt
             await runtime.answer(turn.queries[0], True)
             rest = [event async for event in session.follow("one", seen[-1].cursor)]
-    assert [event.kind for event in rest][-1] == "settled" and not any(event.kind == "settled" for event in seen)
+    assert [event.kind for event in rest][-1] == "settled" and not any(
+        event.kind == "settled" for event in seen
+    )
 
 
 async def test_what_a_child_asks_is_heard_without_looking_again(monkeypatch):

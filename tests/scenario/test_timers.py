@@ -123,7 +123,10 @@ async def test_an_overdue_expiry_comes_before_a_late_answer():
     async with opened(clock=clock, recover=False) as runtime:
         status = await runtime.start(asks_twice())
         clock.advance(11)
-        assert (await runtime.answer(status.session_id, "late", query_id="q-1")).result == ["none", "late"]
+        assert (await runtime.answer(status.session_id, "late", query_id="q-1")).result == [
+            "none",
+            "late",
+        ]
 
 
 async def test_a_clock_going_backwards():
@@ -135,7 +138,11 @@ async def test_a_clock_going_backwards():
         status = await runtime.answer(status.queries[0], "a")
         clock.advance(-500)
         assert (await runtime.answer(status.queries[0], "b")).result == ["a", "b"]
-        assert [row.at for row in await rows(runtime, status.session_id)] == [1000.0, 1005.0, 1005.0]
+        assert [row.at for row in await rows(runtime, status.session_id)] == [
+            1000.0,
+            1005.0,
+            1005.0,
+        ]
 
 
 @everhold.program
@@ -177,7 +184,10 @@ async def test_a_timer_fires_while_a_question_is_open():
         status = await moved(runtime, status.session_id)
         assert (prompts(status), status.until) == (["Meanwhile?"], None)
         assert (await runtime.answer(status.queries[0], "here")).result == ["slept", "here"]
-        fired = [row.notes is not None and row.notes.fired for row in await rows(runtime, status.session_id)]
+        fired = [
+            row.notes is not None and row.notes.fired
+            for row in await rows(runtime, status.session_id)
+        ]
         assert fired == [False, True, False]
 
 

@@ -43,8 +43,12 @@ VERBS = {
     "close": lambda runtime, id, time: runtime.close(time),
     "Runtime, idle": lambda runtime, id, time: Runtime(MemoryStore(), idle=time),
     "Runtime, ttl": lambda runtime, id, time: Runtime(MemoryStore(), ttl=time),
-    "conversation, send": lambda runtime, id, time: _talk(runtime, lambda session: session.send("hi", wait=time)),
-    "conversation, turn": lambda runtime, id, time: _talk(runtime, lambda session: session.turn("i-1", wait=time)),
+    "conversation, send": lambda runtime, id, time: _talk(
+        runtime, lambda session: session.send("hi", wait=time)
+    ),
+    "conversation, turn": lambda runtime, id, time: _talk(
+        runtime, lambda session: session.turn("i-1", wait=time)
+    ),
 }
 
 

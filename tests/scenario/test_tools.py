@@ -1,4 +1,6 @@
-"""Tools of agents: what a model may give, what it is told, and what happens when nobody knows what happened."""
+"""Tools of agents: what a model may give, what it is told, and what happens when nobody knows what
+happened.
+"""
 
 import asyncio
 import enum
@@ -59,7 +61,11 @@ class Extra(TypedDict):
 
 @tool
 def order(
-    what: str, to: Place, size: Size = Size.SMALL, extra: Extra | None = None, how: Literal["air", "sea"] = "air"
+    what: str,
+    to: Place,
+    size: Size = Size.SMALL,
+    extra: Extra | None = None,
+    how: Literal["air", "sea"] = "air",
 ) -> str:
     """Order something.
 
@@ -158,12 +164,17 @@ async def say(runtime, agent, words="Go on.", id="chat"):
 async def test_what_a_model_gives_becomes_what_the_function_takes():
     """Dataclasses, enums, TypedDicts and literals are made of JSON; defaults are the function's."""
     given = {"what": "book", "to": {"city": "Rome"}, "size": "large", "extra": {"note": "soon"}}
-    model = Scripted(use("order", **given), use("order", what="pen", to={"city": "Oslo", "zip": 1}, how="sea"))
+    model = Scripted(
+        use("order", **given), use("order", what="pen", to={"city": "Oslo", "zip": 1}, how="sea")
+    )
     async with opened(llm=model) as runtime:
         _, turn = await say(runtime, agent)
 
     assert isinstance(turn.outcome, Answered)
-    assert world.done == [("book", "Rome", "LARGE", {"note": "soon"}, "air"), ("pen", "Oslo", "SMALL", None, "sea")]
+    assert world.done == [
+        ("book", "Rome", "LARGE", {"note": "soon"}, "air"),
+        ("pen", "Oslo", "SMALL", None, "sea"),
+    ]
     assert model.results == ["ordered"]
 
 
@@ -173,7 +184,10 @@ async def test_what_a_model_gives_becomes_what_the_function_takes():
         (use("order", what=1, to={"city": "x"}), "Error: input.what should be a string, got 1"),
         (use("order", what="x", to={"zip": 1}), "Error: input.to should be an object with 'city'"),
         (use("order", what="x", to={"city": "x"}, size="huge"), "Error: input.size should be "),
-        (use("order", what="x", to={"city": "x"}, colour=1), "Error: input.colour should be absent, got 1"),
+        (
+            use("order", what="x", to={"city": "x"}, colour=1),
+            "Error: input.colour should be absent, got 1",
+        ),
         (use("fly"), "Error: there is no tool 'fly'; the tools are: closed, closed_here, "),
         (use("population", city="Rome"), "Error: KeyError: 'Rome'"),
         (use("quits"), "Error: RuntimeError: SystemExit: 3"),
@@ -184,7 +198,9 @@ async def test_what_a_model_gives_becomes_what_the_function_takes():
     ],
 )
 async def test_what_went_wrong_is_told_to_the_model(call, words):
-    """Whatever a call comes to, it is a result: the turn goes on, and the model is told what to change."""
+    """Whatever a call comes to, it is a result: the turn goes on, and the model is told what to
+    change.
+    """
     model = Scripted(call, "I see.")
     async with opened(llm=model) as runtime:
         _, turn = await say(runtime, agent)
@@ -214,8 +230,12 @@ async def test_an_error_is_shown_in_part():
 
 
 async def test_results_are_text_json_or_blocks():
-    """Objects are JSON, pictures are blocks, and a function that returns nothing has done what it does."""
-    model = Scripted(uses(("population", {"city": "Paris"}), ("drawing", {}), ("place", {}), ("forget", {})))
+    """Objects are JSON, pictures are blocks, and a function that returns nothing has done what it
+    does.
+    """
+    model = Scripted(
+        uses(("population", {"city": "Paris"}), ("drawing", {}), ("place", {}), ("forget", {}))
+    )
     async with opened(llm=model) as runtime:
         await say(runtime, agent)
 
@@ -243,9 +263,13 @@ payer = Agent(tools=[charge], name="payer")
 
 
 async def test_a_context_is_not_the_models_to_give():
-    """A parameter annotated `ToolContext` is in no schema, and receives what is known of the call."""
+    """A parameter annotated `ToolContext` is in no schema, and receives what is known of the
+    call.
+    """
     world.goes_on.set()
-    model = Scripted(uses(("charge", {"amount": 1}), ("charge", {"amount": 1})), use("charge", "c-1", amount=1))
+    model = Scripted(
+        uses(("charge", {"amount": 1}), ("charge", {"amount": 1})), use("charge", "c-1", amount=1)
+    )
     async with opened(llm=model) as runtime:
         session = await runtime.session(payer, "pay")
         with subscribe(session.id) as heard:
@@ -347,7 +371,9 @@ async def test_an_outcome_that_stays_unknown_is_told_to_the_model(tmp_path):
     async with opened(tmp_path, clock=clock, llm=model) as runtime:
         session = await runtime.session(banker, "bank")
         assert (await session.turn("i-1")).text == "Done."
-    assert model.results == ["The outcome of launch is unknown: it was started and may or may not have happened."]
+    assert model.results == [
+        "The outcome of launch is unknown: it was started and may or may not have happened."
+    ]
     assert world.done == [0]
 
 
@@ -510,7 +536,11 @@ async def paid(amount: int) -> str:
     return f"paid {amount}"
 
 
-spender = Agent(tools=[paid, tool(waiting.function, name="other", read_only=True)], concurrency=1, name="spender")
+spender = Agent(
+    tools=[paid, tool(waiting.function, name="other", read_only=True)],
+    concurrency=1,
+    name="spender",
+)
 
 
 async def test_what_was_done_is_told_though_its_turn_was_cancelled():
@@ -546,7 +576,9 @@ async def test_who_was_asked_and_never_answered_leaves_no_doubt():
 async def print_book(context: ToolContext, title: str, how: str = "return") -> str:
     """Have a book printed."""
     world.keys.append(context.idempotency_key)
-    later = Later(f"Is {title} printed?", timeout=60, on_timeout="fail" if how == "fail" else "error")
+    later = Later(
+        f"Is {title} printed?", timeout=60, on_timeout="fail" if how == "fail" else "error"
+    )
     if how == "raise":
         raise later
     return later
@@ -557,14 +589,20 @@ printer = Agent(tools=[print_book], name="printer")
 
 @pytest.mark.parametrize("how", ["return", "raise"])
 async def test_a_tool_may_finish_later(tmp_path, how):
-    """The call becomes a question with an id, and whoever has the result gives it: another process, days later."""
+    """The call becomes a question with an id, and whoever has the result gives it: another process,
+    days later.
+    """
     model = Scripted(use("print_book", title="Ulysses", how=how))
     async with opened(tmp_path, llm=model) as runtime:
         session, turn = await say(runtime, printer)
         assert turn.waiting
         assert (await runtime.status(session.id)).state == "paused"
         [(_, query, _)] = await runtime.store.inbox(kind=Kind.TOOL, to=None, limit=10)
-        assert (query.kind, query.name, query.prompt) == (Kind.TOOL, "print_book", "Is Ulysses printed?")
+        assert (query.kind, query.name, query.prompt) == (
+            Kind.TOOL,
+            "print_book",
+            "Is Ulysses printed?",
+        )
 
     async with opened(tmp_path, llm=model) as runtime:
         session = await runtime.session(printer, "chat")
@@ -717,7 +755,9 @@ async def test_the_tools_of_an_object_are_its_methods():
 
 
 @pytest.mark.parametrize(
-    "given", [[order, order], [3], [lambda *args: 1], [lambda **more: 1], [object()]], ids=lambda one: ""
+    "given",
+    [[order, order], [3], [lambda *args: 1], [lambda **more: 1], [object()]],
+    ids=lambda one: "",
 )
 def test_what_is_no_tool_is_refused(given):
     with pytest.raises(BadArguments):
@@ -725,7 +765,9 @@ def test_what_is_no_tool_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    "options", [{"retries": -1}, {"timeout": 0}, {"concurrency": 0}, {"rerun": "sometimes"}], ids=repr
+    "options",
+    [{"retries": -1}, {"timeout": 0}, {"concurrency": 0}, {"rerun": "sometimes"}],
+    ids=repr,
 )
 def test_an_option_that_makes_no_sense_is_refused(options):
     with pytest.raises(BadArguments):
@@ -746,14 +788,22 @@ noting = Agent(tools=[note], name="noting")
 
 
 async def test_calls_of_one_id_are_told_apart():
-    """A model that names two calls alike, or not at all, has both run; each result is shown for its own call."""
-    said = [{"type": "tool_use", "name": "note", "input": {"what": what}} for what in ("a", "b", "c")]
+    """A model that names two calls alike, or not at all, has both run; each result is shown for its
+    own call.
+    """
+    said = [
+        {"type": "tool_use", "name": "note", "input": {"what": what}} for what in ("a", "b", "c")
+    ]
     said[0]["id"] = said[1]["id"] = "same"
     model = Scripted({"content": said}, "Done.")
     ran.clear()
     async with opened(llm=model) as runtime:
         turn = await (await runtime.session(noting, "alike")).send("Go.")
-        assert (turn.text, sorted(ran), model.results) == ("Done.", ["a", "b", "c"], ["a", "b", "c"])
+        assert (turn.text, sorted(ran), model.results) == (
+            "Done.",
+            ["a", "b", "c"],
+            ["a", "b", "c"],
+        )
         calls, results = (message["content"] for message in model.shown[-1][-2:])
         assert [one["id"] for one in calls] == [one["tool_use_id"] for one in results]
         assert calls[0]["id"] == "same" and len({one["id"] for one in calls}) == 3
@@ -761,7 +811,11 @@ async def test_calls_of_one_id_are_told_apart():
 
 @pytest.mark.parametrize(
     "said",
-    [{"content": [{"type": "tool_use", "id": "x", "input": {}}]}, {"tool_calls": 5}, {"tool_calls": [{"input": {}}]}],
+    [
+        {"content": [{"type": "tool_use", "id": "x", "input": {}}]},
+        {"tool_calls": 5},
+        {"tool_calls": [{"input": {}}]},
+    ],
     ids=["block", "number", "simple"],
 )
 async def test_a_call_without_a_name_fails_the_turn_and_not_the_session(said):

@@ -1,4 +1,6 @@
-"""Triggers: an event is kept, and starts or feeds what it has to, once; whatever fails, and whoever dies."""
+"""Triggers: an event is kept, and starts or feeds what it has to, once; whatever fails, and whoever
+dies.
+"""
 
 import asyncio
 
@@ -51,7 +53,10 @@ async def house_of(store=None, clock=None):
 
 
 async def results(runtime):
-    return [(await runtime.status(info.session_id)).result for info in reversed(await runtime.sessions(limit=1000))]
+    return [
+        (await runtime.status(info.session_id)).result
+        for info in reversed(await runtime.sessions(limit=1000))
+    ]
 
 
 def states(emitted):
@@ -147,7 +152,9 @@ async def test_a_trigger_that_is_disabled_is_not_triggered():
 
 
 async def test_a_trigger_made_anew_is_another_one():
-    """What the old one has had, the new one may have again: an event is not emitted again for that, though."""
+    """What the old one has had, the new one may have again: an event is not emitted again for that,
+    though.
+    """
     house = await house_of()
     await house.on("order.paid", ship)
     await house.emit("order.paid", {"order": "7"}, key="7")
@@ -188,7 +195,12 @@ async def test_what_fails_for_good_is_listed_until_somebody_has_seen_to_it():
     await house.emit("order.paid", {"order": "7"}, key="7")
     await house.skip(3600)
     (failed,) = await house.handovers(state="failed")
-    assert (failed.tries, failed.due_at, failed.event, failed.key) == (TRIES, None, "order.paid", "7")
+    assert (failed.tries, failed.due_at, failed.event, failed.key) == (
+        TRIES,
+        None,
+        "order.paid",
+        "7",
+    )
     again = await house.hand_over(failed.id)
     assert (again.state, again.tries) == ("waiting", 1)
     await house.drop_handover(failed.id)
@@ -204,7 +216,9 @@ async def test_a_handover_that_is_done_is_not_done_again():
 
 
 async def test_what_was_reserved_by_a_process_that_died_is_handed_over_by_another(tmp_path):
-    """It dies between writing the event down and starting anything; or after starting the first of two."""
+    """It dies between writing the event down and starting anything; or after starting the first of
+    two.
+    """
     for name, deaths in (("before", 0), ("between", 1)):
         store, clock = SQLiteStore(tmp_path / f"{name}.db"), StillClock()
         dying = await house_of(store, clock)
@@ -273,7 +287,9 @@ listener = everhold.Agent(instructions="Listen.", name="trigger_listener")
 @pytest.mark.parametrize("vacuum", ["of one", "of all", "by a sweep"])
 @pytest.mark.parametrize("signal", ["paid", ""], ids=["a signal", "words"])
 async def test_what_was_fed_is_fed_once_also_if_a_vacuum_follows_a_death(signal, vacuum):
-    """Who dies after feeding has not noted it: the next one tries again, and finds that it was done."""
+    """Who dies after feeding has not noted it: the next one tries again, and finds that it was
+    done.
+    """
     house = await house_of()
     if signal:
         session_id = (await house.start(ledger(entries=9), key="books")).session_id
@@ -308,7 +324,11 @@ async def test_processes_emit_one_event_at_once(tmp_path):
     async with opened(tmp_path, clock=clock) as one, opened(tmp_path, clock=clock) as two:
         await one.on("order.paid", ship)
         both = await asyncio.gather(
-            *(each.emit("order.paid", {"order": "7"}, key=f"k{number}") for number in range(20) for each in (one, two))
+            *(
+                each.emit("order.paid", {"order": "7"}, key=f"k{number}")
+                for number in range(20)
+                for each in (one, two)
+            )
         )
         assert sum(done.new for done in both) == 20
         assert len(await one.sessions(limit=100)) == 20
@@ -479,7 +499,9 @@ async def test_fields_that_a_program_does_not_take_are_left_out():
 
 
 async def test_a_session_that_cannot_be_read_holds_up_no_handover():
-    """What is meant for it is tried again, and then has failed; other events are handed over meanwhile."""
+    """What is meant for it is tried again, and then has failed; other events are handed over
+    meanwhile.
+    """
     house = await house_of()
     await house.on("a", Feed("damaged", signal="paid"))
     await house.on("b", ship)
@@ -496,13 +518,17 @@ async def test_a_session_that_cannot_be_read_holds_up_no_handover():
     await house.emit("b", {"order": "7"})
     house._triggers._hands.able = able
     await house.skip(3600)
-    assert {one.event: one.state for one in await house.handovers()} == {"a": "failed", "b": "started"}
+    assert {one.event: one.state for one in await house.handovers()} == {
+        "a": "failed",
+        "b": "started",
+    }
 
 
 async def test_a_program_that_cannot_be_loaded_here_is_for_another_process(tmp_path):
     """Emitting does not fail because a module starts sessions when it is imported."""
     (tmp_path / "hasty.py").write_text(
-        "import everhold\n\n@everhold.program\nasync def hasty(ctx):\n    return 1\n\neverhold.run(hasty())\n"
+        "import everhold\n\n@everhold.program\nasync def hasty(ctx):\n    return"
+        " 1\n\neverhold.run(hasty())\n"
     )
     house = await house_of()
     wanted = Start(f"{tmp_path}/hasty.py:hasty")

@@ -88,7 +88,9 @@ async def test_words_that_are_no_words_fail_the_turn_and_not_the_session(said):
 
 async def test_tools_are_called_also_where_the_words_are_called_content():
     """Row 27: as messages of OpenAI are written; calls are not left out in silence."""
-    async with opened(llm=Scripted({"content": "Let me see.", **use("look", what="a")}, "Seen.")) as runtime:
+    async with opened(
+        llm=Scripted({"content": "Let me see.", **use("look", what="a")}, "Seen.")
+    ) as runtime:
         session = await runtime.session(plain, "content")
         assert (await session.send("Look.")).text == "Seen."
         assert told(await session.history()) == ["a: found"]
@@ -103,7 +105,9 @@ async def test_a_value_that_fits_is_returned():
 
 
 async def test_a_value_that_does_not_fit_is_sent_back_twice():
-    """Row 27: the model is told what does not fit, at most twice; then the turn fails with the reason."""
+    """Row 27: the model is told what does not fit, at most twice; then the turn fails with the
+    reason.
+    """
     model = Scripted("yes", '{"right": 1}', '{"right": true, "why": "now"}', "no", "no", "no")
     async with opened(llm=model) as runtime:
         session = await runtime.session(judging, "repair")
@@ -149,7 +153,9 @@ async def test_an_answer_to_what_was_not_asked_changes_nothing():
 
 
 async def test_what_is_said_to_a_turn_is_heard_at_its_next_checkpoint_once():
-    """Row 26: an injected input is heard with its id, once, in the turn under way; its receipt is that turn's."""
+    """Row 26: an injected input is heard with its id, once, in the turn under way; its receipt is
+    that turn's.
+    """
     async with opened() as runtime:
         session = await runtime.session(three, "steer")
         turn = await session.send("Go.", id="first")
@@ -221,7 +227,9 @@ async def test_everything_can_be_asked_of_a_conversation_that_nobody_holds():
 
 
 async def test_options_that_cannot_be_kept_are_refused():
-    """Row 32: what is given to a turn is plain data that can be replayed, or it is refused and nothing happens."""
+    """Row 32: what is given to a turn is plain data that can be replayed, or it is refused and
+    nothing happens.
+    """
     async with opened(llm=Scripted("One.")) as runtime:
         session = await runtime.session(three, "live")
         with pytest.raises(BadValue):
@@ -233,7 +241,9 @@ async def test_options_that_cannot_be_kept_are_refused():
 
 async def test_history_is_in_the_order_in_which_it_was_said():
     """Row 32: the chronological view is read-only data, oldest first."""
-    async with opened(llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Both.")) as runtime:
+    async with opened(
+        llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Both.")
+    ) as runtime:
         session = await runtime.session(three, "order")
         await session.send("Go.")
         nodes = await session.history()
@@ -256,7 +266,9 @@ async def test_a_task_that_does_not_come_to_an_answer_fails():
 
 
 async def test_what_its_author_changes_does_not_change_what_was_said():
-    """Row 9: limits, instructions and plugins may change between turns; old turns replay as they were (D4)."""
+    """Row 9: limits, instructions and plugins may change between turns; old turns replay as they
+    were (D4).
+    """
     changing = Agent(instructions="Old.", tools=[look], max_turns=1, name="turns_changing")
     model = Scripted(use("look", what="a"), use("look", what="b"), "New.")
     async with opened(llm=model, replay=False) as runtime:
@@ -267,7 +279,11 @@ async def test_what_its_author_changes_does_not_change_what_was_said():
         changing.max_turns, changing.instructions = 5, "New."
         assert (await session.send("Again.")).text == "New."
         graph = (await session.conversation()).graph
-        told = [node.content["system"] for node in graph.path(graph.leaf) if node.kind is NodeKind.PROMPT]
+        told = [
+            node.content["system"]
+            for node in graph.path(graph.leaf)
+            if node.kind is NodeKind.PROMPT
+        ]
         assert told == ["Old.", "New."]
 
 
@@ -300,7 +316,9 @@ async def test_a_prompt_that_did_not_change_is_stored_once():
         session = await runtime.session(plain, "stored")
         for n in range(3):
             await session.send(str(n))
-        kinds = [node.kind for delivery in await rows(runtime, session.id) for node in _nodes(delivery)]
+        kinds = [
+            node.kind for delivery in await rows(runtime, session.id) for node in _nodes(delivery)
+        ]
         assert kinds.count(NodeKind.PROMPT) == 1
 
 
@@ -312,8 +330,13 @@ def _nodes(delivery):
 
 
 def test_a_turn_with_three_tools_is_crashed_at_every_commit():
-    """Row 27: before and after each commit of a turn with three tools: the same end, nothing asked twice."""
-    lines = [uses(("look", {"what": "a"}), ("look", {"what": "b"}), ("look", {"what": "c"})), "All three."]
+    """Row 27: before and after each commit of a turn with three tools: the same end, nothing asked
+    twice.
+    """
+    lines = [
+        uses(("look", {"what": "a"}), ("look", {"what": "b"}), ("look", {"what": "c"})),
+        "All three.",
+    ]
     said = iter(lines)
 
     async def model(query):
@@ -342,7 +365,9 @@ async def test_a_command_that_waited_for_a_turn_has_a_receipt_of_its_own():
         session = await runtime.session(three, "queued")
         turn = await session.send("Go.")
         for number in ("1", "2"):
-            await runtime.signal(session.id, "input", {"do": "configure", "id": number, "options": {"seed": number}})
+            await runtime.signal(
+                session.id, "input", {"do": "configure", "id": number, "options": {"seed": number}}
+            )
         await runtime.answer(turn.queries[0], "Done.")
         assert [(settled.turn, settled.input) for settled in await session.turns()] == [
             (1, turn.input_id),
@@ -367,7 +392,9 @@ async def test_two_conversations_that_go_alike_are_alike():
     """Ids of nodes and calls come from where they came up, never from dice (D14)."""
     found = []
     for name in ("one", "two"):
-        async with opened(llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Both.")) as runtime:
+        async with opened(
+            llm=Scripted(uses(("look", {"what": "a"}), ("look", {"what": "b"})), "Both.")
+        ) as runtime:
             session = await runtime.session(three, name)
             await session.send("Go.", id="same")
             found.append((await session.history(), await session.turns()))

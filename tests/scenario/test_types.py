@@ -104,7 +104,9 @@ async def test_a_misfit_is_refused_at_the_door(type_, answers):
         assert len(await rows(runtime, status.session_id)) == 1
 
 
-@pytest.mark.parametrize("text", ['{"right": true}', '```json\n{"right": true}\n```', '  {"right": true, "why": ""}  '])
+@pytest.mark.parametrize(
+    "text", ['{"right": true}', '```json\n{"right": true}\n```', '  {"right": true, "why": ""}  ']
+)
 async def test_a_models_words_are_read_as_json(text):
     """Where only JSON can fit, text is read as JSON, also from a fenced block."""
 
@@ -125,7 +127,9 @@ async def takes(ctx, verdict: Plain, colour: Colour = Colour.RED, times: int = 1
 
 
 async def test_arguments_and_results_of_types(tmp_path):
-    """Stored as JSON, handed over as the annotations say, also after a restart; run gives the type back."""
+    """Stored as JSON, handed over as the annotations say, also after a restart; run gives the type
+    back.
+    """
     async with opened(tmp_path) as runtime:
         status = await runtime.start(takes(Plain(True), times=2), key="k")
         assert (await runtime.store.load(status.session_id)).birth.args == {
@@ -138,7 +142,8 @@ async def test_arguments_and_results_of_types(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"verdict": 7}, {"verdict": Plain(True), "times": "x"}, {"verdict": Plain(True), "x": 1}]
+    "given",
+    [{}, {"verdict": 7}, {"verdict": Plain(True), "times": "x"}, {"verdict": Plain(True), "x": 1}],
 )
 def test_arguments_that_do_not_fit(given):
     """They are refused when the call is made."""

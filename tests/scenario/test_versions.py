@@ -77,7 +77,10 @@ async def test_another_shape_is_a_divergence():
             with pytest.raises(everhold.Diverged) as refused:
                 await new.answer(status.session_id, "2")
             assert refused.value.step == 0
-            assert "llm 'first?' at 0:0" in refused.value.recorded and "approval" in refused.value.asked
+            assert (
+                "llm 'first?' at 0:0" in refused.value.recorded
+                and "approval" in refused.value.asked
+            )
             for remedy in ("back", "fork", "ctx.version", "cancel"):
                 assert remedy in refused.value.hint
             assert await rows(new, status.session_id) == before
@@ -87,7 +90,9 @@ async def test_another_shape_is_a_divergence():
 
 
 @pytest.mark.parametrize(
-    "after", [("first?",), ("first?", "second?", "third?"), ()], ids=["one fewer", "one more", "none"]
+    "after",
+    [("first?",), ("first?", "second?", "third?"), ()],
+    ids=["one fewer", "one more", "none"],
 )
 async def test_more_or_fewer_questions(after):
     """One fewer ends too early; one more is found when it comes to it."""
@@ -185,7 +190,9 @@ async def test_a_version_that_is_missing():
         old = REGISTRY.pop((ref, 1))
         asks("new?", version=2)
         async with opened(on=runtime.store, clock=runtime.clock, replay=False) as other:
-            assert await other.answer(status.session_id, "kept") == everhold.Accepted(status.session_id, 0)
+            assert await other.answer(status.session_id, "kept") == everhold.Accepted(
+                status.session_id, 0
+            )
             with pytest.raises(VersionMissing):
                 await other._sessions.live(status.session_id)
         REGISTRY[(ref, 1)] = old

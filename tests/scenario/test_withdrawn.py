@@ -69,8 +69,13 @@ async def test_a_call_ends_when_its_session_is_cancelled_elsewhere(tmp_path):
 
 
 async def test_a_tool_ends_when_its_turn_is_cancelled_elsewhere(tmp_path):
-    """Whoever cancels need not be the process that works: a server takes the word, a worker does the work."""
-    async with house(tmp_path, llm=Scripted(use("lasting"))) as one, house(tmp_path, recover=False) as two:
+    """Whoever cancels need not be the process that works: a server takes the word, a worker does
+    the work.
+    """
+    async with (
+        house(tmp_path, llm=Scripted(use("lasting"))) as one,
+        house(tmp_path, recover=False) as two,
+    ):
         session = await one.session(agent, "chat")
         sending = asyncio.ensure_future(session.send("Go."))
         await world.begun.wait()
@@ -81,7 +86,9 @@ async def test_a_tool_ends_when_its_turn_is_cancelled_elsewhere(tmp_path):
 
 
 async def test_what_is_wanted_goes_on():
-    """A look stops nothing that is marked, nor what has come to its outcome and waits to be written."""
+    """A look stops nothing that is marked, nor what has come to its outcome and waits to be
+    written.
+    """
     async with opened() as runtime:
         status = await runtime.start(lasts(), wait=0)
         await world.begun.wait()

@@ -1,4 +1,6 @@
-"""A worker that was given programs: conversations, schedules and events of others are left to others."""
+"""A worker that was given programs: conversations, schedules and events of others are left to
+others.
+"""
 
 import asyncio
 import datetime
@@ -55,7 +57,9 @@ async def test_conversations_of_others_hear_nothing_here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("how", ["schedule", "event"])
 async def test_what_is_begun_of_others_is_left_to_them(tmp_path, how):
-    """A schedule that is due, or an event that happened, begins sessions of its own programs only."""
+    """A schedule that is due, or an event that happened, begins sessions of its own programs
+    only.
+    """
     async with house(tmp_path) as runtime:
         for program in (wanted, unwanted):
             if how == "schedule":
@@ -78,7 +82,9 @@ async def test_what_is_begun_of_others_is_left_to_them(tmp_path, how):
 
 
 async def test_words_that_wait_are_work_that_is_left(tmp_path):
-    """Who leaves before a conversation has heard them says so; a turn that waits for a person leaves nothing."""
+    """Who leaves before a conversation has heard them says so; a turn that waits for a person
+    leaves nothing.
+    """
     async with house(tmp_path) as runtime:
         await (await runtime.session(mine, "mine")).enqueue("Hello?")
     async with house(tmp_path) as runtime:

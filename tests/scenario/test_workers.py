@@ -1,4 +1,6 @@
-"""Workers: they claim what can go on, drive it under leases, in turn and within limits, and hand it over."""
+"""Workers: they claim what can go on, drive it under leases, in turn and within limits, and hand it
+over.
+"""
 
 import asyncio
 
@@ -40,7 +42,9 @@ def fresh_world():
 async def work(name: str) -> str:
     world.running.append(name)
     kind = name.partition("-")[0]
-    world.most[kind] = max(world.most.get(kind, 0), sum(each.startswith(kind) for each in world.running))
+    world.most[kind] = max(
+        world.most.get(kind, 0), sum(each.startswith(kind) for each in world.running)
+    )
     try:
         gate = world.gates.get(name)
         await (asyncio.sleep(0) if gate is None else gate.wait())
@@ -66,7 +70,9 @@ async def wide(ctx, name: str, width: int):
 
 @everhold.program
 async def mixed(ctx, name: str):
-    return await asyncio.gather(*(ctx.call(tool, f"{name}-{n}") for n in range(4) for tool in (work, other)))
+    return await asyncio.gather(
+        *(ctx.call(tool, f"{name}-{n}") for n in range(4) for tool in (work, other))
+    )
 
 
 @everhold.program
@@ -112,7 +118,9 @@ async def until(what, tries=2000):
 
 
 async def test_a_worker_begins_what_was_left():
-    """What a worker had not begun when it left is begun by another, without doubt about its outcome."""
+    """What a worker had not begun when it left is begun by another, without doubt about its
+    outcome.
+    """
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", rerun="never"))
     assert [effect.worker for effect in (await store.load(id)).effects] == [NOBODY]
@@ -123,7 +131,9 @@ async def test_a_worker_begins_what_was_left():
 
 
 async def test_a_session_in_work_is_leased_and_then_free():
-    """The lease is held while this process works on it, and released when it has ended; so is the worker's row."""
+    """The lease is held while this process works on it, and released when it has ended; so is the
+    worker's row.
+    """
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", length=1))
     world.gates["a-0"] = asyncio.Event()
@@ -149,7 +159,9 @@ async def _released(store, id):
 
 
 async def test_workers_leave_alone_what_another_works_on():
-    """A live lease of somebody else is respected, by workers and by plain runtimes; an ended one is not."""
+    """A live lease of somebody else is respected, by workers and by plain runtimes; an ended one is
+    not.
+    """
     for as_worker in (True, False):
         clock, store = ManualClock(), MemoryStore()
         (id,) = await begun(store, clock, chain(name="a", length=1))
@@ -245,7 +257,10 @@ async def test_so_many_sessions_at_once():
     clock, store = ManualClock(), MemoryStore()
     ids = await begun(store, clock, *(chain(name=f"a{n}", length=2) for n in range(12)))
     world.gates |= {f"a{n}-0": asyncio.Event() for n in range(12)}
-    async with opened(on=store, clock=clock, recover=False) as runtime, runtime.worker(concurrency=3):
+    async with (
+        opened(on=store, clock=clock, recover=False) as runtime,
+        runtime.worker(concurrency=3),
+    ):
         await until(lambda: len(world.running) == 3)
         await asyncio.sleep(0.05)
         assert sorted(world.running) == ["a0-0", "a1-0", "a2-0"]
@@ -283,7 +298,10 @@ async def test_a_limit_of_one_tool_does_not_hold_up_another():
     (id,) = await begun(store, clock, mixed(name="m"))
     world.gates |= {"m-0": asyncio.Event()}
     limits = Limits(tool={"work": 1})
-    async with opened(on=store, clock=clock, recover=False) as runtime, runtime.worker(limits=limits):
+    async with (
+        opened(on=store, clock=clock, recover=False) as runtime,
+        runtime.worker(limits=limits),
+    ):
         await until(lambda: len(world.done) == 3)
         assert world.running == ["m-0", "m-0"]
         world.gates["m-0"].set()
@@ -312,7 +330,9 @@ async def replayed_some(runtime, ids):
 
 
 async def test_one_session_without_end_keeps_nobody_waiting():
-    """Beside one that always has more to do, 99 others wait at most twice as long; also beside four, which fill it."""
+    """Beside one that always has more to do, 99 others wait at most twice as long; also beside
+    four, which fill it.
+    """
     alone = await served(0)
     assert alone == 99 * 5
     assert await served(1) <= 2 * alone
@@ -325,7 +345,9 @@ async def test_a_timer_without_end_keeps_nobody_waiting():
     async with Runtime(store, ttl=TTL, recover=False) as runtime:
         await runtime.start(restless(), wait=0)
         async with runtime.worker(concurrency=2, grace=0.1):
-            ids = [(await runtime.start(sleeps(seconds=0.01), wait=0)).session_id for _ in range(100)]
+            ids = [
+                (await runtime.start(sleeps(seconds=0.01), wait=0)).session_id for _ in range(100)
+            ]
             for id in ids:
                 assert (await runtime.wait(id, 60)).state == "completed"
             await until(lambda: world.done.count("restless") > 2)
@@ -338,7 +360,8 @@ async def test_a_timer_that_is_always_due_lets_an_answer_in():
     async def spins(ctx):
         question = asyncio.ensure_future(ctx.llm("enough?"))
         while not question.done():
-            await asyncio.wait([question], timeout=0.000001)  # clock: a timer that is due at every look, however late
+            # clock: a timer that is due at every look, however late
+            await asyncio.wait([question], timeout=0.000001)
         return question.result()
 
     async with Runtime(MemoryStore(), recover=False) as runtime:
@@ -350,7 +373,9 @@ async def test_a_timer_that_is_always_due_lets_an_answer_in():
 
 
 async def test_leaving_gets_running_work_to_its_commit():
-    """What runs is finished and kept; what follows, and what had not begun, is nobody's; nothing is done twice."""
+    """What runs is finished and kept; what follows, and what had not begun, is nobody's; nothing is
+    done twice.
+    """
     clock, store = ManualClock(), MemoryStore()
     ids = await begun(store, clock, *(chain(name=f"a{n}", rerun="never") for n in range(5)))
     world.gates |= {f"a{n}-0": asyncio.Event() for n in range(5)}
@@ -366,12 +391,16 @@ async def test_leaving_gets_running_work_to_its_commit():
             gate.set()
         await running
         assert world.done == begun_here
-        assert {effect.worker for id in ids for effect in (await store.load(id)).effects} == {NOBODY}
+        assert {effect.worker for id in ids for effect in (await store.load(id)).effects} == {
+            NOBODY
+        }
         assert await store.workers() == []
         assert [(await lease(store, id)).released for id in ids[:2]] == [True, True]
     async with opened(on=store, clock=clock, recover=False) as runtime:
         assert await runtime.worker().once() == 0
-        assert [(await runtime.status(id)).result for id in ids] == [[f"a{n}-{k}" for k in range(3)] for n in range(5)]
+        assert [(await runtime.status(id)).result for id in ids] == [
+            [f"a{n}-{k}" for k in range(3)] for n in range(5)
+        ]
     assert sorted(world.done) == sorted(f"a{n}-{k}" for n in range(5) for k in range(3))
     assert [one.event for one in told] == ["started", "stopping", "stopped"]
 
@@ -426,7 +455,9 @@ async def test_workers_do_not_all_reach_for_the_same():
 
 
 async def test_what_was_taken_over_is_not_kept_twice():
-    """A worker that comes back after another took its call over: what came of it there is refused, and nothing else."""
+    """A worker that comes back after another took its call over: what came of it there is refused,
+    and nothing else.
+    """
     clock, store = ManualClock(), MemoryStore()
     slow = Runtime(store, clock=clock, ttl=TTL, recover=False)
     await slow.__aenter__()
@@ -472,7 +503,9 @@ async def test_leases_of_the_dead_are_released_at_once(tmp_path):
 
 
 async def test_the_long_dead_are_forgotten():
-    """The row of a worker that died stays for a day, to tell a death from a clean end; then it goes."""
+    """The row of a worker that died stays for a day, to tell a death from a clean end; then it
+    goes.
+    """
     clock, store = ManualClock(), MemoryStore()
     await store.open()
     store.time = clock.now
@@ -487,7 +520,9 @@ async def test_the_long_dead_are_forgotten():
 
 
 async def test_a_lost_lease_is_noticed():
-    """A lease that somebody else has by now is not renewed: the worker lets go, and goes on with others."""
+    """A lease that somebody else has by now is not renewed: the worker lets go, and goes on with
+    others.
+    """
     clock, store = ManualClock(), MemoryStore()
     one, two = await begun(store, clock, chain(name="a", length=1), chain(name="b", length=1))
     world.gates |= {"a-0": asyncio.Event(), "b-0": asyncio.Event()}
@@ -503,12 +538,15 @@ async def test_a_lost_lease_is_noticed():
             await store.intake(one, stolen)
             clock.advance(TTL / 3)
             await until(lambda: [each for each in told if each.event == "lost"])
-            assert [(each.session_id, each.name) for each in told if each.event == "lost"] == [(one, "")]
+            assert [(each.session_id, each.name) for each in told if each.event == "lost"] == [
+                (one, "")
+            ]
             assert not runtime._dispatch.leases.holds(one)
             assert runtime._dispatch.leases.holds(two)
             for gate in world.gates.values():
                 gate.set()
-            assert (await runtime.wait(one, 60)).result == ["a-0"]  # its work was not lost: nobody else had begun it
+            # its work was not lost: nobody else had begun it
+            assert (await runtime.wait(one, 60)).result == ["a-0"]
             assert (await runtime.wait(two, 60)).result == ["b-0"]
         assert (await lease(store, one)).owner == ELSEWHERE
 
@@ -517,7 +555,9 @@ async def test_a_lost_lease_is_noticed():
 
 
 async def test_once_says_what_is_left():
-    """It returns when nothing can move; sessions that wait for a moment yet to come are not left."""
+    """It returns when nothing can move; sessions that wait for a moment yet to come are not
+    left.
+    """
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock, recover=False) as runtime:
         await runtime.start(sleeps())
@@ -525,7 +565,9 @@ async def test_once_says_what_is_left():
 
 
 async def test_a_signal_that_is_not_asked_for_yet_leaves_nothing_to_do():
-    """It is kept until the program receives it. What is due is left all the same if there is no time for it."""
+    """It is kept until the program receives it. What is due is left all the same if there is no
+    time for it.
+    """
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock, recover=False) as runtime:
         status = await runtime.start(sleeps(seconds=50))

@@ -1,5 +1,7 @@
 # pyright: strict
-"""A user's project. Both type checkers find nothing to complain about, and know every type that is named here."""
+"""A user's project. Both type checkers find nothing to complain about, and know every type that is
+named here.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -45,7 +47,9 @@ async def refund(ctx: everhold.Context, order: str, cents: int = 100) -> str:
     """Give money back."""
     reason = await ctx.llm(f"Order {order} came back. Why?", system="Be brief.", temperature=0.2)
     assert_type(reason, str)
-    if not await ctx.approval(f"Refund order {order}? {reason}", to="ada", timeout=60, default=False):
+    if not await ctx.approval(
+        f"Refund order {order}? {reason}", to="ada", timeout=60, default=False
+    ):
         return "declined"
     return await ctx.call(send_money, order, cents=cents, rerun="never")
 
@@ -110,7 +114,9 @@ def weather(city: str) -> str:
     return f"It rains in {city}."
 
 
-agent = everhold.Agent("anthropic:claude-sonnet-4-6", instructions="Be brief.", tools=[weather, count], max_turns=3)
+agent = everhold.Agent(
+    "anthropic:claude-sonnet-4-6", instructions="Be brief.", tools=[weather, count], max_turns=3
+)
 
 
 async def conversation(runtime: everhold.Runtime) -> None:
@@ -128,7 +134,9 @@ async def conversation(runtime: everhold.Runtime) -> None:
 
 
 async def model(query: everhold.Query) -> everhold.Said:
-    return everhold.Said(query.prompt.upper(), usage=everhold.Usage(prompt_tokens=3, completion_tokens=4))
+    return everhold.Said(
+        query.prompt.upper(), usage=everhold.Usage(prompt_tokens=3, completion_tokens=4)
+    )
 
 
 async def main() -> None:
@@ -138,7 +146,9 @@ async def main() -> None:
         done: str = await runtime.run(refund(order="7"), key="refund-7")
         assert_type(await runtime.run(judge(claims=[done])), Verdict)
         await runtime.run(tidy())
-        status = await runtime.start(both(order="8"), labels={"customer": "42"}, budget={"max_llm_calls": 9})
+        status = await runtime.start(
+            both(order="8"), labels={"customer": "42"}, budget={"max_llm_calls": 9}
+        )
         if isinstance(status, everhold.Paused):
             for query in status.queries:
                 status = await runtime.answer(query, "yes", usage=everhold.Usage(1, 2))
@@ -155,7 +165,9 @@ async def main() -> None:
 
 
 def blocking() -> None:
-    assert_type(everhold.run(refund("7"), key="refund-7", llm=everhold.Command("claude -p", at_once=2)), str)
+    assert_type(
+        everhold.run(refund("7"), key="refund-7", llm=everhold.Command("claude -p", at_once=2)), str
+    )
     assert_type(everhold.run(judge([]), llm=["one", {"right": True, "why": ""}]), Verdict)
     everhold.run(tidy(), llm=everhold.Script({"Why*": "because"}), database="sqlite:///app.db")
     everhold.run(tidy(), llm=lambda query: query.prompt, budget=everhold.Budget(max_llm_calls=3))

@@ -1,6 +1,7 @@
 """What a user's type checker knows of a user's project.
 
-`good.py` is right and must pass; each line of `wrong.py` marked `# E: code` is wrong and must be reported there.
+`good.py` is right and must pass; each line of `wrong.py` marked `# E: code` is wrong and must be
+reported there.
 """
 
 import json
@@ -24,7 +25,9 @@ Reports = dict[str, dict[int, set[str]]]  # file → line → codes
 def mypy() -> Reports:
     # Under the settings of `make check`, which are strict: what that has read is not read again.
     done = checked(BIN / "mypy", "--no-error-summary", "--no-pretty")
-    lines = re.findall(r"^tests/typing/(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    lines = re.findall(
+        r"^tests/typing/(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE
+    )
     assert done.returncode == bool(lines), done.stdout + done.stderr
     return by_line(lines)
 
@@ -33,14 +36,20 @@ def mypy() -> Reports:
 def pyright() -> Reports:
     done = checked(BIN / "pyright", "--outputjson", "--pythonpath", sys.executable)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    found = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
-    return by_line([(Path(one["file"]).name, one["range"]["start"]["line"] + 1, one["rule"]) for one in found])
+    found = [
+        one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"
+    ]
+    return by_line(
+        [(Path(one["file"]).name, one["range"]["start"]["line"] + 1, one["rule"]) for one in found]
+    )
 
 
 def checked(checker: Path, *options: str) -> subprocess.CompletedProcess[str]:
     offline = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     files = ["tests/typing/good.py", "tests/typing/wrong.py"]
-    return subprocess.run([str(checker), *options, *files], cwd=ROOT, env=offline, capture_output=True, text=True)
+    return subprocess.run(
+        [str(checker), *options, *files], cwd=ROOT, env=offline, capture_output=True, text=True
+    )
 
 
 def by_line(found: list[tuple[str, int | str, str]]) -> Reports:

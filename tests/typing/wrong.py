@@ -1,4 +1,6 @@
-"""A user's mistakes. Both type checkers report each on its line, which names mypy's code, and nothing else."""
+"""A user's mistakes. Both type checkers report each on its line, which names mypy's code, and
+nothing else.
+"""
 
 from dataclasses import dataclass
 

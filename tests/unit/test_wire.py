@@ -9,7 +9,16 @@ import pytest
 from everhold import errors, wire
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, Query
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Stopped
+from everhold.core.status import (
+    Accepted,
+    Finished,
+    OpenQuery,
+    Paused,
+    Raised,
+    Returned,
+    Running,
+    Stopped,
+)
 
 STATS = Metrics().stats(5, {"score": 1})
 
@@ -24,7 +33,11 @@ def paused(*queries, **more):
 
 def test_accepted():
     """A partial answer says how many questions remain."""
-    assert wire.status_json(Accepted("s-1", 2)) == {"status": "accepted", "session_id": "s-1", "remaining": 2}
+    assert wire.status_json(Accepted("s-1", 2)) == {
+        "status": "accepted",
+        "session_id": "s-1",
+        "remaining": 2,
+    }
 
 
 def test_needs_response_for_one():
@@ -113,7 +126,12 @@ def test_completed():
     """The end shows the result, whatever JSON it is, and the stats."""
     told = wire.status_json(Finished("s-1", Returned({"a": None}), STATS))
 
-    assert told == {"status": "completed", "session_id": "s-1", "result": {"a": None}, "stats": STATS}
+    assert told == {
+        "status": "completed",
+        "session_id": "s-1",
+        "result": {"a": None},
+        "stats": STATS,
+    }
 
 
 def test_error():
@@ -131,10 +149,13 @@ def test_error():
 
 
 @pytest.mark.parametrize(
-    ("kind", "hint"), [("budget_exceeded", "Raise the budget"), ("child_failed", "Mend the program")]
+    ("kind", "hint"),
+    [("budget_exceeded", "Raise the budget"), ("child_failed", "Mend the program")],
 )
 def test_an_error_of_ours_keeps_its_code(kind, hint):
-    """A session that one of our errors ended says which; without a hint of its own it has the general one."""
+    """A session that one of our errors ended says which; without a hint of its own it has the
+    general one.
+    """
     told = wire.status_json(Finished("s-1", Raised("…", kind=kind), STATS))
 
     assert told["code"] == kind
@@ -164,12 +185,19 @@ def test_paused_without_a_question_is_waiting():
     """A session that waits for a timer or a child says for what, and until when."""
     told = paused(asked(0, kind=Kind.TIMER), until=60.25, waiting_for=("a timer",))
 
-    assert told == {"status": "waiting", "session_id": "s-1", "waiting_for": ["a timer"], "until": 60250}
+    assert told == {
+        "status": "waiting",
+        "session_id": "s-1",
+        "waiting_for": ["a timer"],
+        "until": 60250,
+    }
     assert "until" not in paused(waiting_for=("child s-2",))
 
 
 def test_text_is_compact_and_its_keys_ascend():
-    """Keys are in byte order at every depth, separators compact, and nothing is escaped without need."""
+    """Keys are in byte order at every depth, separators compact, and nothing is escaped without
+    need.
+    """
     text = wire.dumps({"b": [{"z": 1, "a": "né"}], "B": None, "é": True, "a": 1.5})
 
     assert text == '{"B":null,"a":1.5,"b":[{"a":"né","z":1}],"é":true}'
@@ -258,7 +286,10 @@ def test_an_error_without_a_hint_has_no_key_for_it():
         ("Answer it: everhold answer s-1 VALUE", "Answer it: everhold answer s-1 VALUE -d x.db"),
         ("Run `everhold db verify`; or not.", "Run `everhold db verify -d x.db`; or not."),
         ("Say so: everhold show. A retry helps.", "Say so: everhold show. A retry helps."),
-        ("Print it: everhold mcp install HOST --print", "Print it: everhold mcp install HOST --print"),
+        (
+            "Print it: everhold mcp install HOST --print",
+            "Print it: everhold mcp install HOST --print",
+        ),
         ("`everhold pkg list` says what is there.", "`everhold pkg list` says what is there."),
         ("See: everhold show s-1 -d x.db", "See: everhold show s-1 -d x.db"),
         ("Nothing was changed.", "Nothing was changed."),
@@ -269,18 +300,36 @@ def test_commands_in_a_sentence_are_about_the_same_database(sentence, said):
     assert wire.aimed(sentence, "") == sentence
 
 
-#: What says in one expression what a command in a sentence is; it takes a square of the sentence's length.
+#: What says in one expression what a command in a sentence is; it takes a square of the sentence's
+#: length.
 COMMAND = re.compile(
-    r"(?<=`)everhold (?!mcp |pkg |init|demo)[^`]*(?=`)|(?<=: )everhold (?!mcp |pkg |init|demo)(?:(?!\. )[^`])*$"
+    r"(?<=`)everhold (?!mcp |pkg |init|demo)[^`]*(?=`)|(?<=: )everhold (?!mcp |pkg"
+    r" |init|demo)(?:(?!\. )[^`])*$"
 )
 
 
 def test_commands_are_found_as_one_expression_would_in_any_text():
     dice = random.Random(7)
-    parts = ["everhold ", "`", ": ", ". ", ":", ".", " ", "mcp ", "init", "show", "everhold", "\n", "x"]
+    parts = [
+        "everhold ",
+        "`",
+        ": ",
+        ". ",
+        ":",
+        ".",
+        " ",
+        "mcp ",
+        "init",
+        "show",
+        "everhold",
+        "\n",
+        "x",
+    ]
     for _ in range(20_000):
         sentence = "".join(dice.choices(parts, k=dice.randrange(12)))
-        assert wire.aimed(sentence, " -d y") == COMMAND.sub(lambda found: found[0] + " -d y", sentence), sentence
+        assert wire.aimed(sentence, " -d y") == COMMAND.sub(
+            lambda found: found[0] + " -d y", sentence
+        ), sentence
 
 
 @pytest.mark.parametrize("part", [": everhold x", "`everhold ", "`", ": everhold . "])

@@ -1,4 +1,6 @@
-"""Has a fork of the server (server.py) run the command, and ends as it does. Imports next to nothing: see start.py."""
+"""Has a fork of the server (server.py) run the command, and ends as it does. Imports next to
+nothing: see start.py.
+"""
 
 import _signal as signal
 import _socket as socket

@@ -42,7 +42,9 @@ class Asked:
 
 
 def serve(listening: socket.socket) -> Asked | None:
-    """Fork for everybody who asks until standard input ends, and then return None; in a fork, return what was asked."""
+    """Fork for everybody who asks until standard input ends, and then return None; in a fork,
+    return what was asked.
+    """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.fileno())
@@ -95,24 +97,31 @@ def _say(wire: socket.socket, number: int) -> None:
 
 
 def become(asked: Asked) -> None:
-    """Be the process that was asked for, in a group of its own: what it sends to its group is not for the tests."""
+    """Be the process that was asked for, in a group of its own: what it sends to its group is not
+    for the tests.
+    """
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     fcntl.fcntl(asked.wire, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(asked.wire, fcntl.F_SETSIG, signal.SIGKILL)  # whoever asked is gone, and was so by force
+    # whoever asked is gone, and was so by force
+    fcntl.fcntl(asked.wire, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(asked.wire, fcntl.F_SETFL, os.O_ASYNC)
     for stream, given in enumerate(asked.streams):
         os.dup2(given, stream)
         os.close(given)
     os.chdir(asked.folder)
     os.environ.clear()
-    os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in asked.variables.items()})
+    os.environ.update(
+        {os.fsdecode(name): os.fsdecode(value) for name, value in asked.variables.items()}
+    )
     time.tzset()
     for stream, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         lines = stream == 2 or (stream == 1 and os.isatty(stream))
         errors = "backslashreplace" if stream == 2 else "strict"
-        made = open(stream, mode, 1 if lines else -1, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        made = open(  # noqa: SIM115
+            stream, mode, 1 if lines else -1, encoding="utf-8", errors=errors, closefd=False
+        )
         setattr(sys, name, made)
         setattr(sys, f"__{name}__", made)
 
@@ -158,7 +167,8 @@ def main() -> None:
         code = 0
     if isinstance(code, str):
         print(code, file=sys.stderr)
-    threading._shutdown()  # what an end of Python does; what is left of it takes longer than most commands
+    # what an end of Python does; what is left of it takes longer than most commands
+    threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))

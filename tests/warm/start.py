@@ -1,12 +1,14 @@
 """Python for tests, as real processes that find what they import already there.
 
-Most of what a short command takes is imports, and tests start more than a thousand. So each process of tests has one
-that has imported everhold and forks (server.py). `python()` is a command line that has a fork made (client.py), which
-runs a script, `-c CODE` or `-m MODULE` with the folder, the variables and the streams of whoever started it. To them it
-looks like Python itself: it hands on signals, ends as its fork ends, and takes it along when it is killed.
+Most of what a short command takes is imports, and tests start more than a thousand. So each process
+of tests has one that has imported everhold and forks (server.py). `python()` is a command line that
+has a fork made (client.py), which runs a script, `-c CODE` or `-m MODULE` with the folder, the
+variables and the streams of whoever started it. To them it looks like Python itself: it hands on
+signals, ends as its fork ends, and takes it along when it is killed.
 
-What Python does when it starts is not shown by such a process, nor what is set for a process from outside (its limits,
-SIGSTOP, the terminal it belongs to). Tests that are about these start `sys.executable`.
+What Python does when it starts is not shown by such a process, nor what is set for a process from
+outside (its limits, SIGSTOP, the terminal it belongs to). Tests that are about these start
+`sys.executable`.
 """
 
 import atexit

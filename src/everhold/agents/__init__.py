@@ -1,4 +1,6 @@
-"""Conversations with agents, for whoever holds them: `runtime.session(agent, id)` gives a handle."""
+"""Conversations with agents, for whoever holds them: `runtime.session(agent, id)` gives a
+handle.
+"""
 
 from everhold.agents.blocking import BlockingSession
 from everhold.agents.conversations import Agents

@@ -1,9 +1,10 @@
-"""An agent as its author writes it: a model, instructions, tools, plugins and limits. It is a program.
+"""An agent as its author writes it: a model, instructions, tools, plugins and limits. It is a
+program.
 
     agent = everhold.Agent(model="anthropic:claude-sonnet-4-6", instructions="…", tools=[search])
 
-Called without a task it holds a conversation and takes inputs one after another; called with one it does that task
-and returns what came of it, which is how `run`, a subagent and a strategy use it.
+Called without a task it holds a conversation and takes inputs one after another; called with one it
+does that task and returns what came of it, which is how `run`, a subagent and a strategy use it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Agent(Program[..., Any]):
         self.sources = sources_of(given)
         self.tools: tuple[Tool, ...] = tools_of([one for one in given if one not in self.sources])
         if self.subagents and any(one.name == TASK for one in self.tools):
-            raise BadArguments("tools", f"{TASK!r} is the name of the tool that reaches the subagents")
+            raise BadArguments(
+                "tools", f"{TASK!r} is the name of the tool that reaches the subagents"
+            )
         self.extra_tools: tuple[Tool, ...] = tools_of(extra_tools)
         self.search_above = search_above
         self.policy: tuple[Policy, ...] = policies_of(policy)
@@ -82,7 +85,8 @@ class Agent(Program[..., Any]):
         self.version = version
         self.strict = False
         self.body = self._held
-        self._name, self._ref = name, ""
+        self._name = name
+        self._ref = ""
         self._signature: inspect.Signature | None = None
         self._types: dict[str, Any] | None = None
         self._digest = ""
@@ -91,7 +95,9 @@ class Agent(Program[..., Any]):
         if name is not None:
             register(self)
 
-    async def _held(self, ctx: Stage, task: str | None = None, within: dict[str, Any] | None = None) -> Any:
+    async def _held(
+        self, ctx: Stage, task: str | None = None, within: dict[str, Any] | None = None
+    ) -> Any:
         life = Life(ctx, settled(self, within))
         return await life.serve() if task is None else await life.once(task)
 
@@ -107,7 +113,9 @@ class Agent(Program[..., Any]):
 
     @property
     def ref(self) -> str:
-        """module:variable, or the file of a script; raises `UnknownProgram` for an agent that has no name."""
+        """module:variable, or the file of a script; raises `UnknownProgram` for an agent that has
+        no name.
+        """
         if not self._ref:
             self._ref = f"{self._place()}:{self.qualname}"
             REGISTRY[(self._ref, self.version)] = self
@@ -140,7 +148,8 @@ class Agent(Program[..., Any]):
         raise UnknownProgram(
             "Agent",
             "it is not a variable of its module",
-            "Assign it at the top of its module, or give it name=, so that other processes can find it.",
+            "Assign it at the top of its module, or give it name=, so that other processes can"
+            " find it.",
         )
 
     @property
@@ -148,6 +157,8 @@ class Agent(Program[..., Any]):
         if not self._digest:
             from hashlib import sha256
 
-            told = f"{self.model}\0{self.instructions}\0" + "\0".join(tool.name for tool in self.tools)
+            told = f"{self.model}\0{self.instructions}\0" + "\0".join(
+                tool.name for tool in self.tools
+            )
             self._digest = sha256(told.encode()).hexdigest()[:16]
         return self._digest

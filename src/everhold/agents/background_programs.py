@@ -1,8 +1,10 @@
-"""Programs that a model may start in the background, each as a process of the conversation: `Agent(background=[…])`.
+"""Programs that a model may start in the background, each as a process of the conversation:
+`Agent(background=[…])`.
 
 Rules
-  1. A process goes on when the turn that began it is over. What it says, and its end, wake the conversation through its
-     intake: in a turn of their own, or at the next checkpoint of the one under way.
+  1. A process goes on when the turn that began it is over. What it says, and its end, wake the
+     conversation through its intake: in a turn of their own, or at the next checkpoint of the one
+     under way.
   2. The model knows processes by their ids, and only those of its own conversation.
   3. At most `ALIVE` of them are alive at a time.
 """
@@ -32,7 +34,11 @@ class Process(Inner):
     """One of the tools about processes."""
 
     def __init__(
-        self, name: str, words: str, schema: dict[str, JSON], act: Callable[[Box, dict[str, Any]], Awaitable[JSON]]
+        self,
+        name: str,
+        words: str,
+        schema: dict[str, JSON],
+        act: Callable[[Box, dict[str, Any]], Awaitable[JSON]],
     ) -> None:
         super().__init__(name, words, schema)
         self._act = act
@@ -55,7 +61,9 @@ def background_of(given: Sequence[Any]) -> dict[str, Any]:
 
 
 def process_tools(known: dict[str, Any]) -> list[Inner]:
-    """The tools that start these programs, and look after what was started; none if there is nothing to start."""
+    """The tools that start these programs, and look after what was started; none if there is
+    nothing to start.
+    """
     if not known:
         return []
 
@@ -64,18 +72,35 @@ def process_tools(known: dict[str, Any]) -> list[Inner]:
 
     one: JSON = {"type": "string", "description": "the id that process_start returned"}
     return [
-        Process(START, _described(known), _schema(["program"], program=_enum(known), **_STARTED), start),
-        Process("process_list", "List the processes of this conversation, and where they stand.", _schema([]), _list),
+        Process(
+            START, _described(known), _schema(["program"], program=_enum(known), **_STARTED), start
+        ),
+        Process(
+            "process_list",
+            "List the processes of this conversation, and where they stand.",
+            _schema([]),
+            _list,
+        ),
         Process(
             "process_wait",
-            "Wait for the end of a process; without waiting, you are told of it as soon as it comes.",
-            _schema(["id"], id=one, seconds={"type": "number", "description": "how long; 60 if you do not say"}),
+            "Wait for the end of a process; without waiting, you are told of it as soon as it"
+            " comes.",
+            _schema(
+                ["id"],
+                id=one,
+                seconds={"type": "number", "description": "how long; 60 if you do not say"},
+            ),
             _wait,
         ),
         Process(
             "process_signal",
             "Send a signal to a process that waits for one.",
-            _schema(["id", "name"], id=one, name={"type": "string"}, value={"description": "what to send"}),
+            _schema(
+                ["id", "name"],
+                id=one,
+                name={"type": "string"},
+                value={"description": "what to send"},
+            ),
             _signal,
         ),
         Process(
@@ -96,15 +121,23 @@ _STARTED: Final[dict[str, JSON]] = {
 async def _start(box: Box, known: dict[str, Any], given: dict[str, Any]) -> JSON:
     name = str(given["program"])
     if name not in known:
-        raise AnswerFailed(f"no program {name!r} can be started (known: {', '.join(known)})", "unknown_program")
+        raise AnswerFailed(
+            f"no program {name!r} can be started (known: {', '.join(known)})", "unknown_program"
+        )
     try:
         call = known[name](**(given.get("arguments") or {}))
     except (BadArguments, TypeError) as error:
         raise AnswerFailed(str(error), "bad_arguments") from None
     alive = [one for one in await _do(box, "list") if one["state"] in _ALIVE]
     if len(alive) >= ALIVE:
-        raise AnswerFailed(f"{len(alive)} processes are alive, which is the most", "too_many_processes")
-    options = {"version": call.program.version, "wakes": INTAKE, "title": str(given.get("title") or name)[:80]}
+        raise AnswerFailed(
+            f"{len(alive)} processes are alive, which is the most", "too_many_processes"
+        )
+    options = {
+        "version": call.program.version,
+        "wakes": INTAKE,
+        "title": str(given.get("title") or name)[:80],
+    }
     return {"id": await _do(box, "begin", name=call.program.ref, args=call.args, options=options)}
 
 
@@ -121,11 +154,16 @@ async def _wait(box: Box, given: dict[str, Any]) -> JSON:
             _, found = await box.ctx.put(Kind.SIGNAL, name=awaiting(id), timeout=seconds)
         except Expired:
             return {"id": id, "state": "running"}
-    return {"id": id, **{name: found[name] for name in ("state", "value", "error") if name in found}}
+    return {
+        "id": id,
+        **{name: found[name] for name in ("state", "value", "error") if name in found},
+    }
 
 
 async def _signal(box: Box, given: dict[str, Any]) -> JSON:
-    sent = await _about(box, "signal", str(given["id"]), name=str(given["name"]), args=given.get("value"))
+    sent = await _about(
+        box, "signal", str(given["id"]), name=str(given["name"]), args=given.get("value")
+    )
     return {"sent": sent}
 
 
@@ -142,7 +180,12 @@ async def _do(box: Box, verb: str, options: dict[str, JSON] | None = None, **mor
 
 
 def _schema(required: list[str], **properties: JSON) -> dict[str, JSON]:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _enum(known: dict[str, Any]) -> JSON:
@@ -152,8 +195,8 @@ def _enum(known: dict[str, Any]) -> JSON:
 def _described(known: dict[str, Any]) -> str:
     lines = [f"- {name}{_parameters(one)}: {_summary(one)}" for name, one in known.items()]
     return (
-        "Start a program in the background, and go on; you are told when it has ended, or has something to say.\n"
-        + "\n".join(lines)
+        "Start a program in the background, and go on; you are told when it has ended, or has"
+        " something to say.\n" + "\n".join(lines)
     )
 
 

@@ -1,7 +1,9 @@
-"""Tools that the loop of an agent runs itself: they may ask whatever the loop may ask, and wait as long.
+"""Tools that the loop of an agent runs itself: they may ask whatever the loop may ask, and wait as
+long.
 
-Any other tool runs inside one effect, outside of the program. An inner one is allowed (or not) there, and then held
-by the loop: what it asks is journaled step by step, so that it goes on where it stood after a crash.
+Any other tool runs inside one effect, outside of the program. An inner one is allowed (or not)
+there, and then held by the loop: what it asks is journaled step by step, so that it goes on where
+it stood after a crash.
 """
 
 from __future__ import annotations
@@ -26,19 +28,26 @@ class Box(Protocol):
     turn: int  # of the conversation
     failed: TurnFailed | None
     finish: list[JSON]  # at most one: what the turn is to end with
-    spend: Callable[[str, Usage | None], None]  # told of what something has cost, and under which source
+    # told of what something has cost, and under which source
+    spend: Callable[[str, Usage | None], None]
 
     history: Callable[[], list[JSON]]  # what was said so far, in order: role and text
 
     async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
-        """Call more tools, as the model would; returns for each whether it failed, and what it came to."""
+        """Call more tools, as the model would; returns for each whether it failed, and what it came
+        to.
+        """
         ...
 
 
 class Inner(Tool):
-    """A tool that the loop runs. Its `function` is what has to be true before it does; it returns nothing."""
+    """A tool that the loop runs. Its `function` is what has to be true before it does; it returns
+    nothing.
+    """
 
-    def __init__(self, name: str, description: str, schema: dict[str, JSON], **options: Any) -> None:
+    def __init__(
+        self, name: str, description: str, schema: dict[str, JSON], **options: Any
+    ) -> None:
         super().__init__(_nothing, name=name, description=description, rerun="safe", **options)
         self.schema = schema
 

@@ -1,10 +1,13 @@
-"""Running what a model wrote: a tool for each language, whose programs call the other tools (row 25).
+"""Running what a model wrote: a tool for each language, whose programs call the other tools (row
+25).
 
 Rules
-  1. Each stretch of a program is one effect, and each tool it calls is another, with a key of its own: policies are
-     asked, people approve, and after a crash nothing is called twice.
-  2. What goes wrong in a program is part of the result. What cannot run it is an error with a code of its own.
-  3. `finish` ends the turn only where the executor accepts that. One that finishes all the same is refused.
+  1. Each stretch of a program is one effect, and each tool it calls is another, with a key of its
+     own: policies are asked, people approve, and after a crash nothing is called twice.
+  2. What goes wrong in a program is part of the result. What cannot run it is an error with a code
+     of its own.
+  3. `finish` ends the turn only where the executor accepts that. One that finishes all the same is
+     refused.
 """
 
 from __future__ import annotations
@@ -66,7 +69,9 @@ class Code(Inner):
         accepts = self._executor.accept_finish
         code = str(wanted.input["code"])
         history = box.history() if "history" in code else []  # it may be long, and few want it
-        request = CodeRequest(self._executor.language, code, accepts, box.ctx.now().timestamp(), history)
+        request = CodeRequest(
+            self._executor.language, code, accepts, box.ctx.now().timestamp(), history
+        )
         granted: list[list[Granted]] = []
         printed: list[str] = []
         called = 0
@@ -75,7 +80,8 @@ class Code(Inner):
             printed += stretch.printed
             if isinstance(stretch, Ended):
                 return self._end(box, stretch, printed, accepts)
-            first, called = called, called + len(stretch.wishes)
+            first = called
+            called = called + len(stretch.wishes)
             if called > CALLS:
                 raise AnswerFailed(f"the program called more than {CALLS} tools", "code_calls")
             granted.append(await self._grant(box, stretch, wanted, first))
@@ -85,13 +91,18 @@ class Code(Inner):
     ) -> Asking | Ended:
         effect = functools.partial(self._run, request, list(granted), wanted.key)
         _, said = await box.ctx.put(
-            Kind.CALL, effect, name=f"code:{self.name}:{len(granted)}", options={"call": wanted.call_id}
+            Kind.CALL,
+            effect,
+            name=f"code:{self.name}:{len(granted)}",
+            options={"call": wanted.call_id},
         )
         found: Asking | Ended = msgspec.convert(said, Stretch)
         return found
 
     async def _run(self, request: CodeRequest, granted: list[list[Granted]], scope: str) -> JSON:
-        """One stretch, in the effect: what it printed and came to is cut to what a model is shown."""
+        """One stretch, in the effect: what it printed and came to is cut to what a model is
+        shown.
+        """
         stretch = await self._executor.run(request, granted, scope)
         found: dict[str, JSON] = msgspec.to_builtins(stretch)
         if stretch.printed:
@@ -110,7 +121,9 @@ class Code(Inner):
         results = iter(await box.also([call for call in calls if call.name != self.name]))
         found = []
         for call in calls:
-            failed, value = (True, "a program cannot run programs") if call.name == self.name else next(results)
+            failed, value = (
+                (True, "a program cannot run programs") if call.name == self.name else next(results)
+            )
             found.append(Granted(error=str(value)) if failed else Granted(value))
         return found
 
@@ -122,7 +135,8 @@ class Code(Inner):
             result["error"] = ended.error
         elif ended.finish and not accepts:
             raise AnswerFailed(
-                f"the executor of {self.name} finished the turn, which it does not accept", "code_finish"
+                f"the executor of {self.name} finished the turn, which it does not accept",
+                "code_finish",
             )
         elif ended.finish:
             box.finish[:] = ended.finish

@@ -3,7 +3,8 @@
 Rules
   1. Only what is new is read. A look that finds nothing new changes nothing.
   2. What was read never becomes less: neither turns, nor what they cost.
-  3. `residency` says what is kept in memory: `all` nodes, or those on the `path` to the leaf. Nothing leaves the store.
+  3. `residency` says what is kept in memory: `all` nodes, or those on the `path` to the leaf.
+     Nothing leaves the store.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Reading:
         self.head: Head | None = None
         self.steps = [-1]  # the delivery that settled each turn
         self.residency = residency
-        self._store, self._id = store, session_id
+        self._store = store
+        self._id = session_id
         self._next = 0  # the first delivery that was not read yet
         self._letters: list[Letter] = []
 
@@ -44,13 +46,16 @@ class Reading:
         """Read what is new; returns whether there was anything."""
         record = await self._store.load(self._id, since=self._next)
         before = self.head
-        self.head, self._letters = record.head, record.letters
+        self.head = record.head
+        self._letters = record.letters
         fresh = [delivery for delivery in record.deliveries if delivery.n >= self._next]
         if not fresh:
             return before is None or before.revision != record.head.revision
         if self._next and any(_needs_more(delivery, self.told.graph) for delivery in fresh):
             record = await self._store.load(self._id)
-            self.told, self.steps, fresh = Conversation(), [-1], record.deliveries
+            self.told = Conversation()
+            self.steps = [-1]
+            fresh = record.deliveries
         for expected in tape(fresh):
             self.told.fold(expected.given, expected.reply)
             if expected.reply.notes is not None and expected.reply.notes.settled is not None:
@@ -114,7 +119,9 @@ class Reading:
 
 
 def _needs_more(delivery: Delivery, graph: Graph) -> bool:
-    """Whether a delivery cannot be read without those before it: it retries one, or names a node not in memory."""
+    """Whether a delivery cannot be read without those before it: it retries one, or names a node
+    not in memory.
+    """
     notes = delivery.notes
     if notes is None:
         return False

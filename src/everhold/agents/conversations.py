@@ -33,15 +33,21 @@ View = Callable[[], Awaitable[JSON]]
 class Agents(Archive):
     """The part of `Runtime` that holds conversations."""
 
-    async def session(self, agent: Agent, id: str, *, residency: str = "all", again: bool = False) -> AgentSession:
+    async def session(
+        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
+    ) -> AgentSession:
         """The conversation of this id with an agent; one that was not begun yet begins.
 
-        The id of a deleted conversation is refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        The id of a deleted conversation is refused with `KeyDeleted`, unless `again` says that a
+        new one is meant.
 
-        `residency="path"` keeps only what leads to the leaf in memory; what was left is read when it is asked for.
+        `residency="path"` keeps only what leads to the leaf in memory; what was left is read when
+        it is asked for.
         """
         if not isinstance(agent, Agent):
-            raise BadArguments("session", f"{agent!r} is not an Agent; programs are begun with start()")
+            raise BadArguments(
+                "session", f"{agent!r} is not an Agent; programs are begun with start()"
+            )
         runtime = cast("Runtime", self)
         known = await _known(runtime, agent, id)
         if known is None:
@@ -77,14 +83,18 @@ class Agents(Archive):
                 for query in _finishing_later(record.deliveries):
                     if (query.options or {}).get("key") == key:
                         if error is not None:
-                            return await runtime.answer(session_id, query_id=query.id, error=error, by=by)
+                            return await runtime.answer(
+                                session_id, query_id=query.id, error=error, by=by
+                            )
                         return await runtime.answer(session_id, value, query_id=query.id, by=by)
                 if not record.effects:
                     raise UnknownQuery(session_id, key)
                 await asyncio.wait([changed], timeout=1.0)
 
     async def explain(self, session_id: str) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays without effects."""
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
+        without effects.
+        """
         runtime = cast("Runtime", self)
         record = await runtime.store.load(session_id)
         workers = {worker.id: worker for worker in await runtime.store.workers()}
@@ -93,12 +103,16 @@ class Agents(Archive):
         talks = _is_agent(runtime, record.birth)
         now = runtime.clock.now()
         idle = runtime._dispatch.idle(record)
-        return await explain(record, runtime.host, workers, set(living), now, waits, talks=talks, idle=idle)
+        return await explain(
+            record, runtime.host, workers, set(living), now, waits, talks=talks, idle=idle
+        )
 
     async def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
-        """Forget what has ended in the intake of a session, or of all, and is so many seconds old; returns how much.
+        """Forget what has ended in the intake of a session, or of all, and is so many seconds old;
+        returns how much.
 
-        A key that is forgotten there is still known to the journal, if what came under it has entered.
+        A key that is forgotten there is still known to the journal, if what came under it has
+        entered.
         """
         return await swept(cast("Runtime", self), session_id, older_than)
 
@@ -120,7 +134,9 @@ class Agents(Archive):
 
     def _watch(self: Any, session_id: str, view: View) -> Watch:
         """One who watches a conversation; live words are kept from now on."""
-        return Watch(self.store, session_id, self._rings.of(session_id), self._sessions.watched, view)
+        return Watch(
+            self.store, session_id, self._rings.of(session_id), self._sessions.watched, view
+        )
 
 
 def _is_agent(runtime: Runtime, birth: Birth) -> bool:
@@ -144,7 +160,9 @@ async def _known(runtime: Runtime, agent: Agent, id: str) -> str | None:
     except UnknownSession:
         return None
     if record.birth.program != agent.ref:
-        raise BadArguments("session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}")
+        raise BadArguments(
+            "session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}"
+        )
     runtime._programs[agent.ref] = agent
     runtime._dispatch.ask(record.birth)
     return record.birth.id

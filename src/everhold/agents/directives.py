@@ -1,10 +1,13 @@
 """How the directives of several plugins become one decision, which is what the journal keeps.
 
 Rules
-  1. Plugins are asked in their order. Each sees what the plugins before it made of the input, result or options.
-  2. A plugin that saw another input than the tool will get is asked again, and its new directives replace its old ones;
-     a denial stands. Inputs that do not settle are refused (`UnsettledInput`).
-  3. Abort stands over everything, then Deny or Finish, then Confirm (each one is asked), then Reply.
+  1. Plugins are asked in their order. Each sees what the plugins before it made of the input,
+     result or options.
+  2. A plugin that saw another input than the tool will get is asked again, and its new directives
+     replace its old ones; a denial stands. Inputs that do not settle are refused
+     (`UnsettledInput`).
+  3. Abort stands over everything, then Deny or Finish, then Confirm (each one is asked), then
+     Reply.
   4. What plugins are given is a copy: only a directive changes something.
 """
 
@@ -54,7 +57,8 @@ Decision = tuple[str, str, Any]
 class Fold:
     """Asks plugins about one hook, and folds what they say.
 
-    Where plugins have asked a model, `earlier` is what was decided before, and `said` has the answers by plugin.
+    Where plugins have asked a model, `earlier` is what was decided before, and `said` has the
+    answers by plugin.
     """
 
     def __init__(
@@ -65,10 +69,14 @@ class Fold:
         earlier: Sequence[Decision] = (),
         said: dict[str, tuple[JSON, ...]] | None = None,
     ) -> None:
-        self._hook, self._plugins, self._moment = hook, plugins, moment
-        self._earlier, self._said = earlier, said or {}
+        self._hook = hook
+        self._plugins = plugins
+        self._moment = moment
+        self._earlier = earlier
+        self._said = said or {}
         self._asking = {plugin for plugin, _, one in earlier if isinstance(one, Ask)}
-        self._writes: dict[tuple[str, str], list[Write]] = {}  # by plugin and call: those of its last directives
+        # by plugin and call: those of its last directives
+        self._writes: dict[tuple[str, str], list[Write]] = {}
 
     @property
     def writes(self) -> list[Write]:
@@ -77,7 +85,11 @@ class Fold:
 
     async def about(self, given: Iterable[tuple[str, tuple[Any, ...]]]) -> list[Decision]:
         """The decision about each of what is given."""
-        folds = {"before_tool_call": self._call, "before_result": self._result, "before_compact": self._compact}
+        folds = {
+            "before_tool_call": self._call,
+            "before_result": self._result,
+            "before_compact": self._compact,
+        }
         fold: Any = folds.get(self._hook, self._moved)
         return [one for about, arguments in given for one in await fold(about, *arguments)]
 
@@ -85,7 +97,8 @@ class Fold:
         """Each plugin has seen the input that the tool gets, or has denied the call."""
         words: dict[str, list[Any]] = {}
         known: dict[str, JSON] = {}  # the input that each plugin saw last, or replaced it with
-        now, replaced_by = call.input, ""
+        now = call.input
+        replaced_by = ""
         for _ in range(ROUNDS + len(self._plugins)):
             settled = True
             for plugin in self._plugins:
@@ -93,38 +106,50 @@ class Fold:
                 if name in known and (same(known[name], now) or _has(words[name], Deny)):
                     continue
                 settled = False
-                words[name] = await self._ask(plugin, about, ToolUse(call.id, call.name, plain(now)))
+                words[name] = await self._ask(
+                    plugin, about, ToolUse(call.id, call.name, plain(now))
+                )
                 for one in words[name]:
                     if isinstance(one, ReplaceInput) and not same(one.input, now):
-                        now, replaced_by = one.input, name
+                        now = one.input
+                        replaced_by = name
                 known[name] = now
             if settled or any(_has(said, Abort) for said in words.values()):
                 break
         else:
-            raise UnsettledInput(call.name, [name for name, said in words.items() if _has(said, ReplaceInput)])
+            raise UnsettledInput(
+                call.name, [name for name, said in words.items() if _has(said, ReplaceInput)]
+            )
         said = [(name, about, one) for name in words for one in words[name]]
         for kind in (Abort, Deny):
             if ended := [one for one in said if isinstance(one[2], kind)]:
                 return ended[:1]
         changed = [] if same(now, call.input) else [(replaced_by, about, ReplaceInput(now))]
-        confirms, replies = ([one for one in said if isinstance(one[2], kind)] for kind in (Confirm, Reply))
+        confirms, replies = (
+            [one for one in said if isinstance(one[2], kind)] for kind in (Confirm, Reply)
+        )
         return [*changed, *confirms, *replies[:1]]
 
     async def _result(self, about: str, call: ToolUse, content: JSON) -> list[Decision]:
-        """A result passes through all plugins, each of which sees what the one before it made of it."""
+        """A result passes through all plugins, each of which sees what the one before it made of
+        it.
+        """
         found: list[Decision] = []
         aborts: list[Decision] = []
         for plugin in self._plugins:
             use = ToolUse(call.id, call.name, plain(call.input))
             for one in await self._ask(plugin, about, use, plain(content)):
                 if isinstance(one, ReplaceResult):
-                    content, found = one.content, [(plugin.name, about, one)]
+                    content = one.content
+                    found = [(plugin.name, about, one)]
                 else:
                     aborts.append((plugin.name, about, one))
         return aborts[:1] or found
 
     async def _compact(self, about: str) -> list[Decision]:
-        """The first plugin that has a new beginning is heard; one that asked a model is asked again first."""
+        """The first plugin that has a new beginning is heard; one that asked a model is asked again
+        first.
+        """
         names = [plugin.name for plugin in self._plugins]
         first = min((names.index(name) for name in self._asking if name in names), default=0)
         for plugin in self._plugins[first:]:
@@ -162,7 +187,8 @@ def _has(said: Iterable[Any], kind: type) -> bool:
 
 
 def _ended(said: list[Decision]) -> list[Decision]:
-    """What is done of all that was said: what ends the turn or the call, with the messages; else everything.
+    """What is done of all that was said: what ends the turn or the call, with the messages; else
+    everything.
 
     Something to ask a model comes before anything but an abort.
     """
@@ -186,7 +212,11 @@ async def asked(plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any,
     found = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     for one in found:
         if type(one) not in ALLOWED[hook]:
-            shown = type(one).__name__ if isinstance(one, Directive | Deny | Confirm) else repr(one)[:100]
+            shown = (
+                type(one).__name__
+                if isinstance(one, Directive | Deny | Confirm)
+                else repr(one)[:100]
+            )
             raise BadDirective(plugin.name, hook, shown, [kind.__name__ for kind in ALLOWED[hook]])
     return found
 
@@ -207,7 +237,9 @@ def read(data: dict[str, JSON]) -> Any:
     """A directive as the journal has it, read back."""
     tag = str(data["do"])
     if tag in _VERDICTS:
-        return msgspec.convert({name: value for name, value in data.items() if name != "do"}, _VERDICTS[tag])
+        return msgspec.convert(
+            {name: value for name, value in data.items() if name != "do"}, _VERDICTS[tag]
+        )
     return msgspec.convert(data, _TAGS[tag])
 
 
@@ -218,10 +250,16 @@ def decisions(answer: JSON) -> list[Decision]:
 
 
 def _unfolded(said: list[Decision]) -> list[Decision]:
-    """What stood before directives were folded: the first denial or reply, and no confirmation beside it."""
+    """What stood before directives were folded: the first denial or reply, and no confirmation
+    beside it.
+    """
     ends: dict[str, Any] = {}
     for _, about, one in said:
         if isinstance(one, Deny | Reply):
             ends.setdefault(about, one)
     verdicts = (Deny, Reply, Confirm)
-    return [one for one in said if not isinstance(one[2], verdicts) or ends.get(one[1], one[2]) is one[2]]
+    return [
+        one
+        for one in said
+        if not isinstance(one[2], verdicts) or ends.get(one[1], one[2]) is one[2]
+    ]

@@ -1,4 +1,6 @@
-"""Watching a conversation: what is in the journal, and what is being said, in one stream that can be taken up again."""
+"""Watching a conversation: what is in the journal, and what is being said, in one stream that can
+be taken up again.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,18 @@ class Watch:
     """One who watches. `view` gives the conversation as it stands, after live words were lost."""
 
     def __init__(
-        self, store: Store, session_id: str, ring: Ring, watched: Watched, view: Callable[[], Awaitable[JSON]]
+        self,
+        store: Store,
+        session_id: str,
+        ring: Ring,
+        watched: Watched,
+        view: Callable[[], Awaitable[JSON]],
     ) -> None:
-        self._store, self._id, self._ring = store, session_id, ring
-        self._watched, self._view = watched, view
+        self._store = store
+        self._id = session_id
+        self._ring = ring
+        self._watched = watched
+        self._view = view
         self._facts = Facts(session_id)
         self._at = Cursor(session_id, 0, 0)  # the last fact that was told
         self._k = ring.count  # the last live words that were taken from the ring
@@ -77,7 +87,9 @@ class Watch:
                 yield event
 
     async def here(self) -> None:
-        """Stand at the end of what has happened. Between turns, what is open is all that has to be known."""
+        """Stand at the end of what has happened. Between turns, what is open is all that has to be
+        known.
+        """
         record = await self._store.load(self._id, since=-1)
         opened = [entry.query for entry in open_queries(record.deliveries).values()]
         if all(query.kind is Kind.SIGNAL for query in opened):
@@ -125,7 +137,8 @@ class Watch:
             if delivery.n < at.n:
                 for event in self._facts.of(delivery):
                     self._tell(event)
-        self._at, self._next = at, at.n
+        self._at = at
+        self._next = at.n
 
     def _live_after(self, cursor: Cursor) -> str:
         """Go on after the cursor's live words; returns why that cannot be done."""
@@ -139,7 +152,9 @@ class Watch:
         return ""
 
     def _merged(self, facts: list[Event]) -> Iterator[Event]:
-        """Facts and live words: the words of an answer come after its question and before the answer is a fact."""
+        """Facts and live words: the words of an answer come after its question and before the
+        answer is a fact.
+        """
         self._heard += self._fresh()
         for fact in facts:
             if fact.kind is EventKind.MODEL_ANSWERED:

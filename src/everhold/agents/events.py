@@ -1,11 +1,15 @@
-"""What happens in a conversation, for whoever watches: facts from the journal, and words while they are being said.
+"""What happens in a conversation, for whoever watches: facts from the journal, and words while they
+are being said.
 
 Rules
-  1. A fact is an event that is in the journal. Its cursor is the same for everybody, for ever: delivery, place in it.
-  2. Words that are being said are live: they are kept for a while in the process that hears them, and nowhere else.
-     They are provisional; only a fact settles them. They come after their question, and never after its answer.
-  3. A cursor names the last event that was seen. After a fact nothing is ever missed. After live words, what can no
-     longer be told again is announced: a `gap`, then a fresh `view`, then what happens next.
+  1. A fact is an event that is in the journal. Its cursor is the same for everybody, for ever:
+     delivery, place in it.
+  2. Words that are being said are live: they are kept for a while in the process that hears them,
+     and nowhere else. They are provisional; only a fact settles them. They come after their
+     question, and never after its answer.
+  3. A cursor names the last event that was seen. After a fact nothing is ever missed. After live
+     words, what can no longer be told again is announced: a `gap`, then a fresh `view`, then what
+     happens next.
   4. A cursor of another conversation, or one that makes no sense, is refused.
 """
 
@@ -42,7 +46,7 @@ class EventKind(StrEnum):
     MESSAGE = "message"  # `node` was added to the conversation
     FRAME = "frame"  # `node` opened a new context
     MODEL_ASKED = "model_asked"  # a model was asked: `query`
-    MODEL_ANSWERED = "model_answered"  # a model answered `query`, or could not: `error`; `usage` is what it cost
+    MODEL_ANSWERED = "model_answered"  # a model answered `query` for `usage`, or failed: `error`
     TOOL_STARTED = "tool_started"  # tool `name` was called with `value`, for the model's `call`
     TOOL_FINISHED = "tool_finished"  # it came to `value`, or failed: `error`
     ASKED = "asked"  # `query` waits for somebody: `name` is its kind, `text` its words
@@ -53,7 +57,7 @@ class EventKind(StrEnum):
     # live
     TEXT = "text"  # words of the answer to `query`
     THINKING = "thinking"  # words the model says to itself
-    TOOL_CALL = "tool_call"  # a piece of a tool call: `call` and `name` with the first, JSON text in `text`
+    TOOL_CALL = "tool_call"  # a piece of JSON in `text`; `call` and `name` come with the first
     PROGRESS = "progress"  # how far tool `name` is, in `text`, for the model's `call`
     RESET = "reset"  # forget the words said to `query` so far: it is asked again
     # where the stream was interrupted
@@ -90,7 +94,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The place of an event: after `i` facts of delivery `n`; with live words, also how many of which ring."""
+    """The place of an event: after `i` facts of delivery `n`; with live words, also how many of
+    which ring.
+    """
 
     session_id: str
     n: int
@@ -104,7 +110,9 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 def cursor_of(given: str, session_id: str) -> Cursor:
-    """The cursor that somebody gives back; raises `BadArguments` for what is none of this session."""
+    """The cursor that somebody gives back; raises `BadArguments` for what is none of this
+    session.
+    """
     parts = given.split(".") if isinstance(given, str) else []
     try:
         if parts[0] != "e1" or len(parts) not in (4, 6):
@@ -112,9 +120,13 @@ def cursor_of(given: str, session_id: str) -> Cursor:
         fact = parts[1], int(parts[2]), int(parts[3])
         found = Cursor(*fact) if len(parts) == 4 else Cursor(*fact, parts[4], int(parts[5]))
     except (IndexError, ValueError):
-        raise BadArguments("events", f"{given!r} is no cursor; give back the cursor of an event") from None
+        raise BadArguments(
+            "events", f"{given!r} is no cursor; give back the cursor of an event"
+        ) from None
     if found.session_id != session_id:
-        raise BadArguments("events", f"the cursor is one of session {found.session_id!r}, not of {session_id!r}")
+        raise BadArguments(
+            "events", f"the cursor is one of session {found.session_id!r}, not of {session_id!r}"
+        )
     return found
 
 
@@ -140,14 +152,18 @@ class Facts:
         """The events of one delivery, in the order of their cursors."""
         found = [*self._answers(delivery), *self._notes(delivery), *self._questions(delivery)]
         return [
-            msgspec.structs.replace(event, cursor=str(Cursor(self._id, delivery.n, i + 1)), at=delivery.at)
+            msgspec.structs.replace(
+                event, cursor=str(Cursor(self._id, delivery.n, i + 1)), at=delivery.at
+            )
             for i, event in enumerate(found)
         ]
 
     def _answers(self, given: Delivery) -> Iterator[Event]:
         for answer in given.answers:
             query = self._asked.pop(answer.q, None)
-            self._said[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
+            self._said[answer.q] = (
+                answer.value if answer.error is None else answer.error.get("message", "")
+            )
             if query is not None:
                 yield from self._answer(query, answer)
 
@@ -157,7 +173,12 @@ class Facts:
             case Kind.LLM, _:
                 self.answered.add(query.id)
                 yield Event(
-                    EventKind.MODEL_ANSWERED, "", turn=self.turn, query=query.id, error=error, usage=answer.usage
+                    EventKind.MODEL_ANSWERED,
+                    "",
+                    turn=self.turn,
+                    query=query.id,
+                    error=error,
+                    usage=answer.usage,
                 )
             case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
                 yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
@@ -166,7 +187,9 @@ class Facts:
                 for input_id, content in inputs_of(answer.value):
                     yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
             case ((Kind.APPROVAL | Kind.INPUT | Kind.TOOL), value):
-                yield Event(EventKind.REPLIED, "", turn=self.turn, query=query.id, value=value, error=error)
+                yield Event(
+                    EventKind.REPLIED, "", turn=self.turn, query=query.id, value=value, error=error
+                )
 
     def _notes(self, reply: Delivery) -> Iterator[Event]:
         notes = reply.notes
@@ -198,13 +221,28 @@ class Facts:
             elif query.kind in (Kind.APPROVAL, Kind.INPUT, Kind.TOOL):
                 words = query.prompt or query.name
                 yield Event(
-                    EventKind.ASKED, "", turn=self.turn, query=query.id, name=query.kind, text=words, value=query.args
+                    EventKind.ASKED,
+                    "",
+                    turn=self.turn,
+                    query=query.id,
+                    name=query.kind,
+                    text=words,
+                    value=query.args,
                 )
 
     def _tool(self, kind: EventKind, query: Query, value: JSON, error: str) -> Event:
         options: Any = query.options or {}
         call = str(options.get("call", ""))
-        return Event(kind, "", turn=self.turn, query=query.id, call=call, name=query.name, value=value, error=error)
+        return Event(
+            kind,
+            "",
+            turn=self.turn,
+            query=query.id,
+            call=call,
+            name=query.name,
+            value=value,
+            error=error,
+        )
 
 
 def _is_tool(query: Query) -> bool:
@@ -213,7 +251,9 @@ def _is_tool(query: Query) -> bool:
 
 
 def _goes_on(answer: Answer) -> bool:
-    """Whether a call has not come to its end: a person is asked first, it finishes later, or it was handed on."""
+    """Whether a call has not come to its end: a person is asked first, it finishes later, or it was
+    handed on.
+    """
     return answer.error is not None and answer.error.get("code") in (UNSURE, LATER, HANDED)
 
 

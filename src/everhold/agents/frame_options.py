@@ -24,25 +24,35 @@ class Framing:
     """The part of a conversation's handle that begins anew, and sets options."""
 
     async def compact(self: Any, instructions: str = "", *, id: str | None = None) -> bool:
-        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay readable."""
+        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay
+        readable.
+        """
         turn = await _done(self, {"do": "compact", "instructions": instructions}, id)
         return isinstance(turn.outcome, Framed) and turn.outcome.frame is not None
 
     async def reset(self: Any, *, id: str | None = None) -> Turn:
-        """Begin anew with nothing said. History, usage and options stay; what plugins know is forgotten."""
+        """Begin anew with nothing said. History, usage and options stay; what plugins know is
+        forgotten.
+        """
         return await _done(self, {"do": "reset"}, id)
 
-    async def continue_as(self: Any, frame: str, messages: Sequence[JSON] = (), *, id: str | None = None) -> Turn:
-        """Go on in a new frame of this name that begins with these messages; the current one's is left as it is."""
+    async def continue_as(
+        self: Any, frame: str, messages: Sequence[JSON] = (), *, id: str | None = None
+    ) -> Turn:
+        """Go on in a new frame of this name that begins with these messages; the current one's is
+        left as it is.
+        """
         seed = [message(each) for each in plain(list(messages), "messages")]
         return await _done(self, {"do": "continue_as", "frame": frame, "messages": seed}, id)
 
     async def configure(
         self: Any, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
     ) -> dict[str, JSON]:
-        """Set options of the current frame, or of all frames, name by name (None takes one away); returns all.
+        """Set options of the current frame, or of all frames, name by name (None takes one away);
+        returns all.
 
-        `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to whoever answers for the model.
+        `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to whoever answers
+        for the model.
         """
         wanted = checked(options)
         said: dict[str, JSON] = {"do": "configure", "options": wanted}
@@ -50,7 +60,9 @@ class Framing:
         return dict(getattr(turn.outcome, "options", {}))
 
     async def options(self: Any, frame: str | None = None) -> dict[str, JSON]:
-        """The options that hold in the current frame, or in another one, over those of the agent."""
+        """The options that hold in the current frame, or in another one, over those of the
+        agent.
+        """
         conversation = await self._told()
         graph = conversation.graph
         return over(
@@ -90,6 +102,8 @@ async def _done(session: AgentSession, said: dict[str, JSON], given_id: str | No
 
 
 def _refuse_while_waiting(queries: Sequence[OpenQuery]) -> None:
-    """A command waits for the turn under way; where that waits for somebody outside, it would wait for ever."""
+    """A command waits for the turn under way; where that waits for somebody outside, it would wait
+    for ever.
+    """
     if queries:
         raise TurnWaiting(queries[0].session_id, queries[0].id, queries[0].kind)

@@ -2,7 +2,8 @@
 
 Rules
   1. A frame is a node, so its id says where it was opened: the turn and the ordinal. Never dice.
-  2. It inherits the options of the frame before, and nothing else: what the model sees is what it begins with.
+  2. It inherits the options of the frame before, and nothing else: what the model sees is what it
+     begins with.
   3. A frame of no name, or of the name of the current one, is not opened.
   4. Compaction asks plugins for a new beginning; where none has one, nothing changes.
 """
@@ -45,7 +46,9 @@ def add(life: Life, messages: list[JSON]) -> None:
 
 
 def open_frame(life: Life, name: str, reason: str, messages: list[JSON]) -> str | None:
-    """Open a frame that begins with these messages; returns its id, or None if it is not a new one."""
+    """Open a frame that begins with these messages; returns its id, or None if it is not a new
+    one.
+    """
     current = life.graph.frame
     if not name.strip() or name in (current.id, _name(life, current)):
         return None
@@ -95,7 +98,11 @@ async def command(life: Life, given: dict[str, JSON]) -> TurnOutcome:
         seed = [message(each) for each in given.get("messages") or []]
     except BadArguments as error:
         return TurnFailed(str(error), error.code)
-    name = str(given.get("frame") or "") if reason == "continue_as" else f"reset-{life.turn}.{life.ordinal}"
+    name = (
+        str(given.get("frame") or "")
+        if reason == "continue_as"
+        else f"reset-{life.turn}.{life.ordinal}"
+    )
     opened = open_frame(life, name, reason, seed)
     if reason == "reset":
         life.plugged.reset()
@@ -106,7 +113,9 @@ def nth(graph: Graph, count: int) -> str:
     """The node of the n-th message of the current frame."""
     found = 0
     path = graph.path(graph.tip)
-    begins = max((index for index, node in enumerate(path) if node.kind is NodeKind.FRAME), default=-1)
+    begins = max(
+        (index for index, node in enumerate(path) if node.kind is NodeKind.FRAME), default=-1
+    )
     for node in path[begins + 1 :]:
         found += node.kind is NodeKind.MESSAGE
         if found == count:

@@ -1,7 +1,8 @@
-"""What waits to enter a conversation: put there, looked at, taken back; and what to do while a turn is under way.
+"""What waits to enter a conversation: put there, looked at, taken back; and what to do while a turn
+is under way.
 
-An input has one id, whichever way it came in. A caller's key is its id: what was said once under it is not said again,
-neither directly nor through the intake.
+An input has one id, whichever way it came in. A caller's key is its id: what was said once under it
+is not said again, neither directly nor through the intake.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from everhold.agents.frame_options import checked
 from everhold.archive.retention import vacuum, vacuumed
 from everhold.core.codec import JSON, plain, same
 from everhold.core.graph import blocks, brief
-from everhold.core.intake import Boundary, Cancelled, Intake, Item, ItemKind, ItemState, Receipt, Slot, When
+from everhold.core.intake import (
+    Boundary,
+    Cancelled,
+    Intake,
+    Item,
+    ItemKind,
+    ItemState,
+    Receipt,
+    Slot,
+    When,
+)
 from everhold.core.turn import Settled
 from everhold.engine.arguments import short_key
 from everhold.engine.intake_messages import CANCEL_TURN, COMMANDS
@@ -52,7 +63,9 @@ class Stage(StrEnum):
 
 
 class Input(msgspec.Struct, frozen=True):
-    """Where an input stands: the turn that it is in or was settled by, and what the intake knows of it."""
+    """Where an input stands: the turn that it is in or was settled by, and what the intake knows of
+    it.
+    """
 
     id: str
     stage: Stage
@@ -75,15 +88,19 @@ class Waiting:
         options: Mapping[str, JSON] | None = None,
         available_at: float = 0.0,
     ) -> Receipt:
-        """Let something wait for the next turn, or for a checkpoint of the one under way; returns when it is kept.
+        """Let something wait for the next turn, or for a checkpoint of the one under way; returns
+        when it is kept.
 
-        `at` is "next", "after_work" (the next checkpoint) or "before_completion" (the last one); what misses its turn
-        is heard in the next. What waits together is one turn, unless it is to be `alone`. The same key with the same
-        content is the first receipt; other content is a conflict.
+        `at` is "next", "after_work" (the next checkpoint) or "before_completion" (the last one);
+        what misses its turn is heard in the next. What waits together is one turn, unless it is to
+        be `alone`. The same key with the same content is the first receipt; other content is a
+        conflict.
         """
         session: AgentSession = self
         said = brief(session._kept(content))
-        body: dict[str, JSON] = {"content": said} if not options else {"content": said, "options": checked(options)}
+        body: dict[str, JSON] = (
+            {"content": said} if not options else {"content": said, "options": checked(options)}
+        )
         input_id = key_of(key) or f"i-{secrets.token_hex(8)}"
         boundary = _boundary(at)
         if key is not None or boundary is not None:
@@ -91,27 +108,45 @@ class Waiting:
         heard = None if key is None else session._reading.input(input_id)
         if heard is not None:
             same_input(session.id, input_id, heard, said)
-            return Receipt(Item(input_id, ItemKind.INPUT, body, key, state=ItemState.COMPLETED), False)
+            return Receipt(
+                Item(input_id, ItemKind.INPUT, body, key, state=ItemState.COMPLETED), False
+            )
         more: dict[str, Any] = {}
         if boundary is not None:
             more = {"turn": session._reading.under_way, "boundary": boundary}
         slot = Slot.ALONE if alone else Slot.JOIN
-        item = Item(input_id, ItemKind.INPUT, body, key, slot=slot, available_at=_moment(available_at), **more)
+        item = Item(
+            input_id,
+            ItemKind.INPUT,
+            body,
+            key,
+            slot=slot,
+            available_at=_moment(available_at),
+            **more,
+        )
         return await put(session._runtime, session.id, item)
 
     async def command(self: Any, do: str, *, key: str, reason: str = "") -> Receipt:
-        """Have something done to the conversation when no turn is under way: refresh_tools, reset or compact.
+        """Have something done to the conversation when no turn is under way: refresh_tools, reset
+        or compact.
 
-        `cancel_turn` is done at once, to the turn that is under way now. The same key is the same command.
+        `cancel_turn` is done at once, to the turn that is under way now. The same key is the same
+        command.
         """
-        return await command(self._runtime, self.id, do, key=key, reason=reason, reading=self._reading)
+        return await command(
+            self._runtime, self.id, do, key=key, reason=reason, reading=self._reading
+        )
 
     async def intake(self: Any, *, all: bool = False) -> list[Item]:
-        """What waits to enter the conversation, in order, without what somebody is letting in; or all that is known."""
+        """What waits to enter the conversation, in order, without what somebody is letting in; or
+        all that is known.
+        """
         return await listed(self._runtime, self.id, all=all)
 
     async def cancel(self: Any, *names: str, reason: str = "") -> list[Cancelled]:
-        """Take back what waits, by id or key: the outcomes in the order asked for. What has entered stays."""
+        """Take back what waits, by id or key: the outcomes in the order asked for. What has entered
+        stays.
+        """
         return await cancel(self._runtime, self.id, names, reason)
 
     async def cancel_from(self: Any, anchor: str, *, reason: str = "") -> list[Cancelled]:
@@ -132,13 +167,22 @@ async def put(runtime: Runtime, session_id: str, item: Item) -> Receipt:
 
 
 async def command(
-    runtime: Runtime, session_id: str, do: str, *, key: str, reason: str = "", reading: Reading | None = None
+    runtime: Runtime,
+    session_id: str,
+    do: str,
+    *,
+    key: str,
+    reason: str = "",
+    reading: Reading | None = None,
 ) -> Receipt:
     """Let a command wait; see `Waiting.command`."""
     if do not in COMMANDS:
         raise BadArguments("command", f"{do!r} is none of {', '.join(COMMANDS)}")
     if not isinstance(key, str) or not key.strip():
-        raise BadArguments("command", "it needs a key that is not blank, so that the same again is the same command")
+        raise BadArguments(
+            "command",
+            "it needs a key that is not blank, so that the same again is the same command",
+        )
     reading = reading or Reading(runtime.store, session_id)
     await reading.refresh()
     name = short_key(f"command:{do}:{plain(key, 'the key')}")
@@ -166,7 +210,9 @@ async def listed(runtime: Runtime, session_id: str, *, all: bool = False) -> lis
     return await runtime.store.intake(session_id, act, whole=all)
 
 
-async def cancel(runtime: Runtime, session_id: str, names: Sequence[str], reason: str = "") -> list[Cancelled]:
+async def cancel(
+    runtime: Runtime, session_id: str, names: Sequence[str], reason: str = ""
+) -> list[Cancelled]:
     if not names:
         raise BadArguments("cancel", "say what, by id or key")
 
@@ -180,9 +226,13 @@ async def cancel(runtime: Runtime, session_id: str, names: Sequence[str], reason
     return await runtime._engine.shielded.run(cancelled())
 
 
-async def cancel_from(runtime: Runtime, session_id: str, anchor: str, reason: str = "") -> list[Cancelled]:
+async def cancel_from(
+    runtime: Runtime, session_id: str, anchor: str, reason: str = ""
+) -> list[Cancelled]:
     async def cancelled() -> list[Cancelled]:
-        found = await runtime.store.intake(session_id, lambda intake: intake.cancel_from(anchor, reason), whole=True)
+        found = await runtime.store.intake(
+            session_id, lambda intake: intake.cancel_from(anchor, reason), whole=True
+        )
         if found is None:
             raise UnknownInput(session_id, anchor)
         runtime._sessions.changed(session_id)
@@ -193,7 +243,11 @@ async def cancel_from(runtime: Runtime, session_id: str, anchor: str, reason: st
 
 async def swept(runtime: Runtime, session_id: str | None, older_than: float) -> int:
     """Forget what has ended; see `Runtime.vacuum`."""
-    if isinstance(older_than, bool) or not isinstance(older_than, int | float) or not older_than >= 0:
+    if (
+        isinstance(older_than, bool)
+        or not isinstance(older_than, int | float)
+        or not older_than >= 0
+    ):
         raise BadArguments("vacuum", f"older_than={older_than!r} should be seconds, 0 or more")
 
     if session_id is None:
@@ -202,10 +256,13 @@ async def swept(runtime: Runtime, session_id: str | None, older_than: float) -> 
     return await vacuumed(runtime.store, [session_id], older_than)
 
 
-async def standing(runtime: Runtime, session_id: str, id: str, reading: Reading | None = None) -> Input:
+async def standing(
+    runtime: Runtime, session_id: str, id: str, reading: Reading | None = None
+) -> Input:
     """Where an input stands; see `Waiting.input`."""
     reading = reading or Reading(runtime.store, session_id)
-    item = await waiting_item(runtime, session_id, id)  # before the journal: what leaves one is in the other
+    # before the journal: what leaves one is in the other
+    item = await waiting_item(runtime, session_id, id)
     await reading.refresh()
     name = id if item is None else item.id
     settled = reading.settled(name)
@@ -213,10 +270,15 @@ async def standing(runtime: Runtime, session_id: str, id: str, reading: Reading 
         return Input(name, Stage.SETTLED, settled.turn, settled, item)
     if reading.input(name) is not None:
         if reading.head is not None and reading.head.ended:
-            return Input(name, Stage.FAILED, item=item, reason=f"the session is {reading.head.state}")
+            return Input(
+                name, Stage.FAILED, item=item, reason=f"the session is {reading.head.state}"
+            )
         entered = reading.told.entered(name)
         return Input(
-            name, Stage.IN_TURN if entered else Stage.WAITING, reading.under_way if entered else None, item=item
+            name,
+            Stage.IN_TURN if entered else Stage.WAITING,
+            reading.under_way if entered else None,
+            item=item,
         )
     if item is None:
         raise UnknownInput(session_id, id)
@@ -247,11 +309,15 @@ async def still_waits(runtime: Runtime, session_id: str, input_id: str) -> None:
     item = await waiting_item(runtime, session_id, input_id)
     if item is not None and item.state in (ItemState.CANCELLED, ItemState.FAILED):
         why: Any = item.end if isinstance(item.end, dict) else {}
-        raise InputEnded(session_id, input_id, item.state, str(why.get("reason") or why.get("message") or ""))
+        raise InputEnded(
+            session_id, input_id, item.state, str(why.get("reason") or why.get("message") or "")
+        )
 
 
 async def known(runtime: Runtime, session_id: str, input_id: str, said: JSON) -> bool:
-    """Whether the intake has an input of this id; raises `InputConflict` if it says something else."""
+    """Whether the intake has an input of this id; raises `InputConflict` if it says something
+    else.
+    """
     item = await waiting_item(runtime, session_id, input_id)
     if item is None:
         return False
@@ -287,7 +353,9 @@ def _boundary(at: str) -> Boundary | None:
     try:
         return Boundary(at)
     except ValueError:
-        raise BadArguments("enqueue", f"at={at!r} is none of {', '.join((NEXT, *Boundary))}") from None
+        raise BadArguments(
+            "enqueue", f"at={at!r} is none of {', '.join((NEXT, *Boundary))}"
+        ) from None
 
 
 def _moment(at: float) -> float:

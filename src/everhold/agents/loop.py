@@ -1,11 +1,16 @@
-"""The agent loop: inputs and commands arrive, and each becomes one turn (`agents/turn.py`) that settles.
+"""The agent loop: inputs and commands arrive, and each becomes one turn (`agents/turn.py`) that
+settles.
 
 Rules
-  1. Everything the loop knows came through `ctx`, so that a replay finds the same words in the same order. What the
-     agent's author may change (limits, plugins, instructions) is noted where it begins to hold.
-  2. The journal keeps each answer at once; the conversation takes a turn over as a whole, with its outcome.
-  3. Whatever happens in a turn, it settles: the model's failure, a plugin's and a cancel are outcomes, not exceptions.
-  4. Every tool that the model called has a result in the conversation, also when the turn was stopped.
+  1. Everything the loop knows came through `ctx`, so that a replay finds the same words in the same
+     order. What the agent's author may change (limits, plugins, instructions) is noted where it
+     begins to hold.
+  2. The journal keeps each answer at once; the conversation takes a turn over as a whole, with its
+     outcome.
+  3. Whatever happens in a turn, it settles: the model's failure, a plugin's and a cancel are
+     outcomes, not exceptions.
+  4. Every tool that the model called has a result in the conversation, also when the turn was
+     stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +39,15 @@ from everhold.core.ledger import Ledger
 from everhold.core.message import Role
 from everhold.core.options import Options, over
 from everhold.core.query import FOR_PEOPLE, Kind, Query
-from everhold.core.turn import Answered, Configured, Refreshed, Settled, TurnCancelled, TurnFailed, TurnOutcome
+from everhold.core.turn import (
+    Answered,
+    Configured,
+    Refreshed,
+    Settled,
+    TurnCancelled,
+    TurnFailed,
+    TurnOutcome,
+)
 from everhold.errors import EverholdError, TurnStopped
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
 from everhold.ports.agent import Stage
@@ -46,7 +59,9 @@ if TYPE_CHECKING:
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 
 #: What may be done to a conversation beside saying something.
-COMMANDS: Final = frozenset({"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"})
+COMMANDS: Final = frozenset(
+    {"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"}
+)
 
 #: What holds for an agent where nothing was noted.
 UNSAID: Final = {"hooks": [], "max_turns": 12}
@@ -59,11 +74,13 @@ class Life:
     """One conversation, as its program sees it."""
 
     def __init__(self, ctx: Stage, agent: Agent) -> None:
-        self.ctx, self.agent = ctx, agent
+        self.ctx = ctx
+        self.agent = agent
         self.graph = Graph()
         self.plugged = Plugged(agent.plugins)
         self.hooks: list[str] = []  # those that are called in this turn
-        self.inner_results = False  # whether results of calls that programs make pass through plugins, too
+        # whether results of calls that programs make pass through plugins, too
+        self.inner_results = False
         if "before_store" in self.plugged.hooks:
             ctx.keep_with(functools.partial(stored, self.plugged.plugins))
         guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
@@ -82,7 +99,10 @@ class Life:
         self.toolbox.history = self._history
         self.toolbox.moment = self.moment
         self.options = Options()
-        self.turn, self.rounds, self.started, self.began = 0, 0, 0.0, 0.0
+        self.turn = 0
+        self.rounds = 0
+        self.started = 0.0
+        self.began = 0.0
         self.most = agent.max_turns  # rounds of a turn
         self.turn_options: dict[str, JSON] = {}
         self.contributions: list[Contribute] = []
@@ -112,7 +132,8 @@ class Life:
                     self._inputs.put_nowait(late)
                 self.waiting = []
                 if not self._inputs.empty():
-                    await self.ctx.state("everhold").get("next")  # a step of its own: each has room for one receipt
+                    # a step of its own: each has room for one receipt
+                    await self.ctx.state("everhold").get("next")
         finally:
             listening.cancel()
 
@@ -121,12 +142,18 @@ class Life:
         await self._begin()
         outcome = await self._take("task", None, {"content": task})
         if isinstance(outcome, Answered):
-            return self.words if self.agent.returns is None and outcome.value is None else outcome.value
+            return (
+                self.words
+                if self.agent.returns is None and outcome.value is None
+                else outcome.value
+            )
         why = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
         raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
 
     async def _begin(self) -> None:
-        """The session begins. Where a plugin fails, there is no turn yet that could say so: the first one does."""
+        """The session begins. Where a plugin fails, there is no turn yet that could say so: the
+        first one does.
+        """
         self.began = self.ctx.now().timestamp()
         self._agree()
         try:
@@ -161,7 +188,9 @@ class Life:
                         self._branch(to)
                 case {"do": "steer", "id": str(input_id), "content": _}:
                     if self._is_new(input_id):
-                        (self._inputs.put_nowait if self._running is None else self.waiting.append)((q, said))
+                        (self._inputs.put_nowait if self._running is None else self.waiting.append)(
+                            (q, said)
+                        )
                 case {"do": str(do), "id": str(input_id)} if do in COMMANDS:
                     if self._is_new(input_id):
                         self._inputs.put_nowait((q, said))
@@ -182,11 +211,18 @@ class Life:
     def _fresh(self, said: dict[str, JSON]) -> dict[str, JSON] | None:
         """What of an input was not heard before; None if all of it was."""
         given = inputs_of(said)
-        fresh = [(input_id, blocks(content)) for input_id, content in given if self._is_new(input_id)]
+        fresh = [
+            (input_id, blocks(content)) for input_id, content in given if self._is_new(input_id)
+        ]
         if len(fresh) in (0, len(given)):
             return said if fresh else None
         parts = [[input_id, len(part)] for input_id, part in fresh]
-        return {**said, "id": parts[0][0], "content": [one for _, part in fresh for one in part], "parts": parts}
+        return {
+            **said,
+            "id": parts[0][0],
+            "content": [one for _, part in fresh for one in part],
+            "parts": parts,
+        }
 
     def _branch(self, to: str | None) -> None:
         self.graph.move(to)
@@ -202,9 +238,15 @@ class Life:
 
     async def _take(self, input_id: str, q: int | None, given: dict[str, JSON]) -> TurnOutcome:
         """Do what an input or a command says, and settle it."""
-        self.turn, self.ordinal, self.rounds, self._cancelled = self.turn + 1, 0, 0, None
-        self.taken, self.turn_options, self.contributions = [], {}, []
-        self.switched, self.instructions = 0, ""
+        self.turn = self.turn + 1
+        self.ordinal = 0
+        self.rounds = 0
+        self._cancelled = None
+        self.taken = []
+        self.turn_options = {}
+        self.contributions = []
+        self.switched = 0
+        self.instructions = ""
         self.toolbox.turn = self.turn
         self.models.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
         self._agree()
@@ -253,7 +295,9 @@ class Life:
         return [{"role": str(node.role), "text": text(node.content)} for node in said]
 
     async def refresh(self) -> list[str]:
-        """Ask whoever offers tools what is offered in this turn; the model is told who cannot be reached."""
+        """Ask whoever offers tools what is offered in this turn; the model is told who cannot be
+        reached.
+        """
         unreached = await self.sources.refresh()
         for words in unreached:
             self.contributions.append(Contribute("environment", words))
@@ -262,7 +306,9 @@ class Life:
         return unreached
 
     async def _refreshed(self) -> TurnOutcome:
-        """Ask for tools outside of a turn, and put together anew what is offered; the journal knows what it was."""
+        """Ask for tools outside of a turn, and put together anew what is offered; the journal knows
+        what it was.
+        """
         unreached = await self.refresh()
         recorded = self.ctx.recorded()
         if recorded is not None and recorded.settled is not None:
@@ -277,7 +323,8 @@ class Life:
         if "before_result" in self.plugged.hooks and self.agent.executors:
             given["inner_results"] = True
         held: Any = self.ctx.fact("agent", given, UNSAID)
-        self.hooks, self.most = held["hooks"], held["max_turns"]
+        self.hooks = held["hooks"]
+        self.most = held["max_turns"]
         self.inner_results = "inner_results" in held
         if self.ctx.recorded() is not None:
             self._replayed = True
@@ -287,13 +334,16 @@ class Life:
 
     async def _configure(self, given: dict[str, JSON]) -> TurnOutcome:
         """Set options: mutators first, then what is set, then whoever wants to know."""
-        frame, everywhere = self.graph.frame.id, bool(given.get("everywhere"))
+        frame = self.graph.frame.id
+        everywhere = bool(given.get("everywhere"))
         before = self.options.of(frame)
         wanted = over(before, given.get("options"))
         if "before_config" in self.hooks:
             moment = self.moment(decides=True)
             _, answer = await self.ctx.put(
-                Kind.CALL, functools.partial(self.plugged.mutate, moment, wanted), name="hook:before_config"
+                Kind.CALL,
+                functools.partial(self.plugged.mutate, moment, wanted),
+                name="hook:before_config",
             )
             await self._adopt(answer)
             wanted = answer["options"]
@@ -305,8 +355,11 @@ class Life:
         return Configured(wanted, frame, everywhere)
 
     async def _apply(self, said: dict[str, JSON]) -> TurnOutcome:
-        """Stand where another conversation stands: what follows the node that both have is added on a branch."""
-        to, nodes = said.get("to"), applicable(said.get("nodes"))
+        """Stand where another conversation stands: what follows the node that both have is added on
+        a branch.
+        """
+        to = said.get("to")
+        nodes = applicable(said.get("nodes"))
         self.graph.move(to)
         if not nodes:
             self.ctx.note(leaf=to)
@@ -317,7 +370,9 @@ class Life:
 
     # ---- plugins
 
-    def moment(self, *, completing: bool = False, in_program: bool = False, decides: bool = False) -> Moment:
+    def moment(
+        self, *, completing: bool = False, in_program: bool = False, decides: bool = False
+    ) -> Moment:
         """Where the conversation stands now, for plugins and tools."""
         return Moment(
             session_id=self.ctx.session_id,
@@ -342,7 +397,9 @@ class Life:
     async def decide(
         self, hook: str, given: Sequence[tuple[str, tuple[Any, ...]]] = (("", ()),), **where: bool
     ) -> list[Decision]:
-        """Ask the plugins; a plugin that wants a model to be asked is asked again, with what was answered to it."""
+        """Ask the plugins; a plugin that wants a model to be asked is asked again, with what was
+        answered to it.
+        """
         if hook not in self.hooks:
             return []
         said: dict[str, tuple[JSON, ...]] = {}
@@ -372,7 +429,11 @@ class Life:
     def _asking(self, kind: Kind, about: dict[str, Any]) -> None:
         """A tool asks something: who should know is told that it waits."""
         if kind in FOR_PEOPLE or kind is Kind.TOOL:
-            known = {name: about[name] for name in ("prompt", "name", "args", "options") if about.get(name)}
+            known = {
+                name: about[name]
+                for name in ("prompt", "name", "args", "options")
+                if about.get(name)
+            }
             self.tell("after_query", Query(0, "", kind=kind, **known))
 
     def _keep_plugins(self) -> None:
@@ -397,7 +458,9 @@ class Life:
 
     def add(self, node: Node, answers: dict[int, JSON] | None = None) -> Node:
         """Add a node at the tip, under the next id."""
-        node = self._recorded(msgspec.structs.replace(node, id=f"{self.turn}.{self.ordinal}", parent=self.graph.tip))
+        node = self._recorded(
+            msgspec.structs.replace(node, id=f"{self.turn}.{self.ordinal}", parent=self.graph.tip)
+        )
         self.ordinal += 1
         frame = self.graph.frame
         whole = self.graph.add(node, answers or {})
@@ -407,10 +470,17 @@ class Life:
         return whole
 
     def _recorded(self, node: Node) -> Node:
-        """On replay, the node as it was kept: its words may have been others under an earlier version of the agent."""
+        """On replay, the node as it was kept: its words may have been others under an earlier
+        version of the agent.
+        """
         recorded = self.ctx.recorded()
         for known in recorded.nodes if recorded is not None else ():
-            if known.id == node.id and known.kind is node.kind and known.q is None and not _names(known.content):
+            if (
+                known.id == node.id
+                and known.kind is node.kind
+                and known.q is None
+                and not _names(known.content)
+            ):
                 return msgspec.structs.replace(known, parent=node.parent)
         return node
 
@@ -421,16 +491,22 @@ class Life:
         self.toolbox.answers.clear()
 
     def give_up(self, why: str) -> None:
-        """Give every tool that was called a result: what it came to, if that is known, or that the turn was stopped.
+        """Give every tool that was called a result: what it came to, if that is known, or that the
+        turn was stopped.
 
-        Where plugins have a say in what the model is shown, it is shown nothing that they may not have seen.
+        Where plugins have a say in what the model is shown, it is shown nothing that they may not
+        have seen.
         """
         last = self.graph.nodes[self.tip] if self.graph.tip is not None else None
         if last is not None and last.role is Role.ASSISTANT:
             calls = understood(last.content, "").calls
             if calls:
                 shown = "before_result" not in self.hooks
-                self.say(Role.TOOL, None, [self.toolbox.given_up(call, why, shown=shown) for call in calls])
+                self.say(
+                    Role.TOOL,
+                    None,
+                    [self.toolbox.given_up(call, why, shown=shown) for call in calls],
+                )
 
     @property
     def tip(self) -> str:
@@ -446,4 +522,6 @@ class Life:
 
 def _names(content: JSON) -> bool:
     """Whether what was said names answers of the journal."""
-    return isinstance(content, list) and any(isinstance(block, dict) and "q" in block for block in content)
+    return isinstance(content, list) and any(
+        isinstance(block, dict) and "q" in block for block in content
+    )

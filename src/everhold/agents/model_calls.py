@@ -1,4 +1,6 @@
-"""What a model is asked, and what it is told: by reference in the journal, in full to whoever answers."""
+"""What a model is asked, and what it is told: by reference in the journal, in full to whoever
+answers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ OWN: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
 
 class Models:
-    """The models of one conversation: how they are asked, what they are told, and what they have cost."""
+    """The models of one conversation: how they are asked, what they are told, and what they have
+    cost.
+    """
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -42,7 +46,9 @@ class Models:
         """Ask a model, by reference; returns the query with what was said."""
         marks = self._marks(options, source)
         effect = functools.partial(self._in_full, view, {**options, **marks}, system)
-        return await self._put(effect, source, args=msgspec.to_builtins(view), options=marks or None)
+        return await self._put(
+            effect, source, args=msgspec.to_builtins(view), options=marks or None
+        )
 
     async def completed(self, ask: Ask) -> JSON:
         """A model's words for a plugin; None if it has none."""
@@ -57,11 +63,14 @@ class Models:
         options = {**self._life.effective, "max_tokens": ask.max_tokens}
         if ask.shown is None:
             marks = self._marks(options, ask.source)
-            whole = Query(0, "", ask.prompt, system=ask.system, max_tokens=ask.max_tokens, options=marks)
+            whole = Query(
+                0, "", ask.prompt, system=ask.system, max_tokens=ask.max_tokens, options=marks
+            )
             _, said = await self._put(lambda: whole, ask.source, prompt=ask.prompt, options=marks)
             return understood(said, "").text
         known = self._life.graph.last(NodeKind.PROMPT)
-        leaf, prompt = frames.nth(self._life.graph, ask.shown), None if known is None else known.id
+        leaf = frames.nth(self._life.graph, ask.shown)
+        prompt = None if known is None else known.id
         view = View(leaf, prompt, extra=[frames.message(ask.prompt)])
         _, said = await self.ask(view, options, ask.source, ask.system)
         return understood(said, "").text
@@ -92,19 +101,27 @@ class Models:
     def _in_full(self, view: View, options: dict[str, JSON], system: str | None) -> Query:
         """A question to the model with everything it is shown; the journal has the view only."""
         told, messages, tools = self._life.graph.shown(view)
-        more = {**self._life.agent.options, **{name: value for name, value in options.items() if name not in OWN}}
+        more = {
+            **self._life.agent.options,
+            **{name: value for name, value in options.items() if name not in OWN},
+        }
         if tools:
             more["tools"] = tools
         most = options.get("max_tokens", self._life.agent.max_tokens)
-        return Query(0, "", messages=messages, system=system or told, max_tokens=most, options=more or None)
+        return Query(
+            0, "", messages=messages, system=system or told, max_tokens=most, options=more or None
+        )
 
     def told(self) -> str | None:
-        """The node that has what the model is told beside the messages; a new one where that has changed.
+        """The node that has what the model is told beside the messages; a new one where that has
+        changed.
 
         What is no prompt is refused on replay, too: there the turn has failed because of it.
         """
         layers = self._layers()
-        self._life.toolbox.offer.access(self._life.effective.get("tools"), self._life.plugged.fingerprint)
+        self._life.toolbox.offer.access(
+            self._life.effective.get("tools"), self._life.plugged.fingerprint
+        )
         known = self._life.graph.last(NodeKind.PROMPT)
         recorded = self._life.ctx.recorded()
         if recorded is not None:
@@ -121,7 +138,9 @@ class Models:
         return self._life.add(Node("", None, NodeKind.PROMPT, content=now)).id
 
     def _layers(self) -> list[Layer | None]:
-        """The layers that lie over the instructions; raises `BadArguments` for what is none, or is for no slot."""
+        """The layers that lie over the instructions; raises `BadArguments` for what is none, or is
+        for no slot.
+        """
         for one in self._life.contributions:
             known_slot(one.slot)
         held = self._life.options.of(self._life.graph.frame.id)
@@ -135,7 +154,11 @@ class Models:
         return {**told, "tools": specs} if specs else told
 
     def _contributed(self) -> list[Contribute]:
-        found = [Contribute("intro", self._life.agent.instructions)] if self._life.agent.instructions else []
+        found = (
+            [Contribute("intro", self._life.agent.instructions)]
+            if self._life.agent.instructions
+            else []
+        )
         if self._life.agent.returns is not None:
             found.append(Contribute("execution", Rounds.wanted(self._life.agent.returns)))
         return [*found, *self._life.contributions]

@@ -1,8 +1,9 @@
-"""What a model said, in whichever form it came: words, blocks, or the simple form that people and hosts write.
+"""What a model said, in whichever form it came: words, blocks, or the simple form that people and
+hosts write.
 
-"Paris."                                                          words: the end of the turn
-{"content": [{"type": "text", …}, {"type": "tool_use", …}]}       blocks, as a provider says it
-{"text": "…", "tool_calls": [{"name": "search", "input": {…}}]}   the simple form; `content` may stand for `text`
+"Paris." words: the end of the turn {"content": [{"type": "text", …}, {"type": "tool_use", …}]}
+blocks, as a provider says it {"text": "…", "tool_calls": [{"name": "search", "input": {…}}]} the
+simple form; `content` may stand for `text`
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What was said: its words, and the tools it calls. `blocks` is set if what was said is not kept as it came."""
+    """What was said: its words, and the tools it calls. `blocks` is set if what was said is not
+    kept as it came.
+    """
 
     text: str
     calls: list[ToolCall]
@@ -42,24 +45,34 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def understood(said: JSON, where: str) -> Reply:
-    """What a model said; raises `AnswerFailed` for what is none of the forms. `where` names calls without id."""
+    """What a model said; raises `AnswerFailed` for what is none of the forms. `where` names calls
+    without id.
+    """
     if isinstance(said, str):
         simple = _written(said)
         if simple is None:
             return Reply(said, [])
         said = simple
-    if isinstance(said, dict) and ("tool_calls" in said or ("text" in said and "content" not in said)):
+    if isinstance(said, dict) and (
+        "tool_calls" in said or ("text" in said and "content" not in said)
+    ):
         return _simple(said, where)
     found = blocks(said)
     if not found or not all(isinstance(block, dict) for block in found):
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
     parts = _told_apart(found, where)
-    calls = [ToolCall(one["id"], one["name"], one.get("input", {})) for one in parts if one.get("type") == "tool_use"]
+    calls = [
+        ToolCall(one["id"], one["name"], one.get("input", {}))
+        for one in parts
+        if one.get("type") == "tool_use"
+    ]
     return Reply(text(said), calls, None if parts == found else parts)
 
 
 def _told_apart(parts: list[Any], where: str) -> list[Any]:
-    """Blocks in which each call has an id of its own: results are known by it. Those that have one keep it."""
+    """Blocks in which each call has an id of its own: results are known by it. Those that have one
+    keep it.
+    """
     kept: list[Any] = []
     known: set[str] = set()
     for block in parts:
@@ -94,9 +107,18 @@ def _simple(said: dict[str, JSON], where: str) -> Reply:
     for one in wanted if isinstance(wanted, list) else [None]:
         if not isinstance(one, dict):
             raise AnswerFailed("a tool call needs a name and an input", "bad_tool_call")
-        kept.append({"type": "tool_use", "id": one.get("id"), "name": one.get("name"), "input": one.get("input", {})})
+        kept.append(
+            {
+                "type": "tool_use",
+                "id": one.get("id"),
+                "name": one.get("name"),
+                "input": one.get("input", {}),
+            }
+        )
     if not kept:
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
     kept = _told_apart(kept, where)
-    calls = [ToolCall(one["id"], one["name"], one["input"]) for one in kept if one["type"] == "tool_use"]
+    calls = [
+        ToolCall(one["id"], one["name"], one["input"]) for one in kept if one["type"] == "tool_use"
+    ]
     return Reply(words, calls, kept)

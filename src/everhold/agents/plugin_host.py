@@ -1,8 +1,11 @@
-"""The plugins of one conversation: copies of the agent's, asked and told in their order, with what they keep.
+"""The plugins of one conversation: copies of the agent's, asked and told in their order, with what
+they keep.
 
 Rules
-  1. What a plugin keeps is written down with what it decided, and with the turn, but only if its revision has changed.
-  2. A snapshot that could not be taken changes nothing: the old one stays, and so does the old fingerprint.
+  1. What a plugin keeps is written down with what it decided, and with the turn, but only if its
+     revision has changed.
+  2. A snapshot that could not be taken changes nothing: the old one stays, and so does the old
+     fingerprint.
   3. A plugin of which a snapshot knows nothing begins anew.
 """
 
@@ -22,7 +25,17 @@ from everhold.agents.directives import Decision, Fold, asked, written
 from everhold.core.codec import JSON, plain
 from everhold.core.query import Kind
 from everhold.errors import EverholdError
-from everhold.hooks import BY_PRIORITY, HOOKS, Finish, Moment, Plugin, ReplaceResult, Reply, overrides, stored
+from everhold.hooks import (
+    BY_PRIORITY,
+    HOOKS,
+    Finish,
+    Moment,
+    Plugin,
+    ReplaceResult,
+    Reply,
+    overrides,
+    stored,
+)
 from everhold.ports.agent import Stage
 
 log = logging.getLogger("everhold")
@@ -35,7 +48,9 @@ class Plugged:
         self.plugins = tuple(copy.copy(plugin) for plugin in plugins)
         for plugin in self.plugins:
             plugin.restore(None)
-        self.hooks = [hook for hook in HOOKS if any(overrides(plugin, hook) for plugin in self.plugins)]
+        self.hooks = [
+            hook for hook in HOOKS if any(overrides(plugin, hook) for plugin in self.plugins)
+        ]
         self.fingerprint = self._noted = fingerprint(self.plugins)
         self.kept: dict[str, JSON] = {}
 
@@ -53,33 +68,50 @@ class Plugged:
         earlier: Sequence[Decision] = (),
         said: dict[str, tuple[JSON, ...]] | None = None,
     ) -> JSON:
-        """Ask all plugins, for each of what is given, and return what they decided with what they keep, as data."""
+        """Ask all plugins, for each of what is given, and return what they decided with what they
+        keep, as data.
+        """
         fold = Fold(hook, self.those(hook), moment, earlier, said)
-        decided = [[plugin, about, written(self._stored(one))] for plugin, about, one in await fold.about(given)]
+        decided = [
+            [plugin, about, written(self._stored(one))]
+            for plugin, about, one in await fold.about(given)
+        ]
         found: dict[str, JSON] = {"writes": fold.writes} if fold.writes else {}
         if decided:
-            found["said"], found["folded"] = decided, True
+            found["said"] = decided
+            found["folded"] = True
         state = self.capture()
         if state is not None:
             found["state"] = state
         return found
 
     def _stored(self, directive: Any) -> Any:
-        """A directive that has a result, a model's words or the value of a turn is written down as those are."""
-        if "before_store" not in self.hooks or not isinstance(directive, Reply | ReplaceResult | Finish):
+        """A directive that has a result, a model's words or the value of a turn is written down as
+        those are.
+        """
+        if "before_store" not in self.hooks or not isinstance(
+            directive, Reply | ReplaceResult | Finish
+        ):
             return directive
         (content,) = msgspec.structs.astuple(directive)
         return type(directive)(stored(self.plugins, content))
 
     async def mutate(self, moment: Moment, options: dict[str, JSON]) -> JSON:
-        """Let each plugin change the options that are about to be set; one that fails is skipped."""
+        """Let each plugin change the options that are about to be set; one that fails is
+        skipped.
+        """
         for plugin in self.those("before_config"):
             try:
-                for one in await asked(plugin, "before_config", moment, (plain(options, "options"),)):
+                for one in await asked(
+                    plugin, "before_config", moment, (plain(options, "options"),)
+                ):
                     options = plain(one.options, "options")
             except EverholdError as error:
                 log.warning("%s; the options stay as they were", error)
-        found: dict[str, JSON] = {"options": options, **({"writes": moment.writes} if moment.writes else {})}
+        found: dict[str, JSON] = {
+            "options": options,
+            **({"writes": moment.writes} if moment.writes else {}),
+        }
         state = self.capture()
         return found if state is None else {**found, "state": state}
 
@@ -110,16 +142,25 @@ class Plugged:
         except Exception:
             log.exception("what the plugins keep could not be captured; the last one stands")
             return None
-        self.fingerprint, self.kept = now, kept
+        self.fingerprint = now
+        self.kept = kept
         return {"fingerprint": now, "plugins": kept}
 
     def _kept(self, plugin: Plugin) -> JSON:
-        return {"version": plugin.version, "revision": plugin.revision, "state": plain(plugin.snapshot(), plugin.name)}
+        return {
+            "version": plugin.version,
+            "revision": plugin.revision,
+            "state": plain(plugin.snapshot(), plugin.name),
+        }
 
     def unkept(self) -> JSON:
         """What the plugins keep, if it is not what the conversation has of them; else None."""
         self.capture()
-        return None if self.fingerprint == self._noted else {"fingerprint": self.fingerprint, "plugins": self.kept}
+        return (
+            None
+            if self.fingerprint == self._noted
+            else {"fingerprint": self.fingerprint, "plugins": self.kept}
+        )
 
     def noted(self, state: JSON) -> None:
         """The conversation has this of them."""
@@ -137,7 +178,9 @@ class Plugged:
             self.adopt(answer["state"])
 
     def adopt(self, state: JSON, *, whole: bool = False) -> None:
-        """Know what was kept; without `whole`, a plugin that already knows more is left as it is."""
+        """Know what was kept; without `whole`, a plugin that already knows more is left as it
+        is.
+        """
         entries: dict[str, Any] = {} if state is None else state["plugins"]
         for plugin in self.plugins:
             entry = entries.get(plugin.name)
@@ -150,36 +193,52 @@ class Plugged:
         if whole or state is None:
             self.kept, self.fingerprint = dict(entries), fingerprint(self.plugins)
         elif not any(_is_later(old, entries.get(name)) for name, old in self.kept.items()):
-            self.kept, self.fingerprint = dict(entries), str(state["fingerprint"])  # of what is kept, not of what is
+            # of what is kept, not of what is
+            self.kept, self.fingerprint = dict(entries), str(state["fingerprint"])
         if whole:
             self._noted = self.fingerprint
 
 
 def _is_later(one: Any, other: Any) -> bool:
-    """Whether what was kept of a plugin is of a later revision: decisions beside each other may come in any order."""
+    """Whether what was kept of a plugin is of a later revision: decisions beside each other may
+    come in any order.
+    """
     return other is not None and bool(one["revision"] > other["revision"])
 
 
 def fingerprint(plugins: Sequence[Plugin]) -> str:
-    """It changes if and only if the name, version or revision of a plugin does, or their order: 64 bits, as text."""
+    """It changes if and only if the name, version or revision of a plugin does, or their order: 64
+    bits, as text.
+    """
     told = b"".join(
-        plugin.name.encode() + b"\0" + plugin.version.encode() + b"\0" + plugin.revision.to_bytes(8, "little") + b"\xff"
+        plugin.name.encode()
+        + b"\0"
+        + plugin.version.encode()
+        + b"\0"
+        + plugin.revision.to_bytes(8, "little")
+        + b"\xff"
         for plugin in plugins
     )
     return f"{int.from_bytes(sha256(told).digest()[:8], 'little'):016x}"
 
 
 class Guarded:
-    """`ctx` for the tools of an agent with plugins: what comes of a call is written down as the plugins want it."""
+    """`ctx` for the tools of an agent with plugins: what comes of a call is written down as the
+    plugins want it.
+    """
 
     def __init__(self, ctx: Stage, plugged: Plugged, asking: Callable[..., None]) -> None:
-        self._ctx, self._plugged, self._asking = ctx, plugged, asking
+        self._ctx = ctx
+        self._plugged = plugged
+        self._asking = asking
         self._keeps = "before_store" in plugged.hooks
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ctx, name)
 
-    async def put(self, kind: Kind, effect: Callable[[], Any] | None = None, **more: Any) -> tuple[int, Any]:
+    async def put(
+        self, kind: Kind, effect: Callable[[], Any] | None = None, **more: Any
+    ) -> tuple[int, Any]:
         if effect is not None and kind is Kind.CALL and self._keeps:
             effect = functools.partial(effect)
             effect.keep = functools.partial(stored, self._plugged.plugins)  # type: ignore[attr-defined]

@@ -1,11 +1,13 @@
 """What a model is told beside the messages: contributions in slots, and layers that change them.
 
 Rules
-  1. The core's layer is the agent's instructions; over it lies that of the session, then that of the turn. A layer
-     may add to a slot, replace it or clear it, or put other slots in another order (`template`).
-  2. Contributions that say the same in the same slot with the same priority are said once. Slots come in the order of
-     the template, and in a slot lower priorities come first.
-  3. One prompt is remembered: the same inputs are not put together twice, and anything else is put together anew.
+  1. The core's layer is the agent's instructions; over it lies that of the session, then that of
+     the turn. A layer may add to a slot, replace it or clear it, or put other slots in another
+     order (`template`).
+  2. Contributions that say the same in the same slot with the same priority are said once. Slots
+     come in the order of the template, and in a slot lower priorities come first.
+  3. One prompt is remembered: the same inputs are not put together twice, and anything else is put
+     together anew.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def layer_of(given: JSON) -> Layer | None:
     if given is None:
         return None
     try:
-        found = msgspec.convert({"add": {"guidance": given}} if isinstance(given, str) else given, Layer)
+        found = msgspec.convert(
+            {"add": {"guidance": given}} if isinstance(given, str) else given, Layer
+        )
     except msgspec.ValidationError as error:
         raise BadArguments("prompt", str(error)) from None
     for slot in (*found.add, *found.replace, *found.clear, *(found.template or ())):
@@ -58,9 +62,16 @@ class Prompt:
         self.built = 0  # how often one was put together
 
     def text(
-        self, layers: Sequence[Layer | None], contributions: Sequence[Contribute], tools: Collection[str] = ()
+        self,
+        layers: Sequence[Layer | None],
+        contributions: Sequence[Contribute],
+        tools: Collection[str] = (),
     ) -> str:
-        key = (tuple(map(msgspec.json.encode, layers)), msgspec.json.encode(contributions), tuple(tools))
+        key = (
+            tuple(map(msgspec.json.encode, layers)),
+            msgspec.json.encode(contributions),
+            tuple(tools),
+        )
         if key != self._key:
             self._text = _written(layers, contributions, tools)
             self._key = key
@@ -72,7 +83,9 @@ class Prompt:
         self._key = None
 
 
-def _written(layers: Sequence[Layer | None], contributions: Sequence[Contribute], tools: Collection[str]) -> str:
+def _written(
+    layers: Sequence[Layer | None], contributions: Sequence[Contribute], tools: Collection[str]
+) -> str:
     slots: dict[str, list[Contribute]] = {slot: [] for slot in SLOTS}
     for one in contributions:
         if not one.tools or any(tool in tools for tool in one.tools):

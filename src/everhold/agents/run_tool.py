@@ -1,7 +1,7 @@
 """Running one tool for one call: inside its effect, where the journal has only what comes of it.
 
-What comes of it is a result, or an error with a code that says what else it came to: denied, in need of a person's yes,
-to be finished later, handed on to a program, or an input that does not fit.
+What comes of it is a result, or an error with a code that says what else it came to: denied, in
+need of a person's yes, to be finished later, handed on to a program, or an input that does not fit.
 """
 
 from __future__ import annotations
@@ -62,8 +62,12 @@ async def act(
     if isinstance(value, Later):
         raise AnswerFailed(recorded(value), LATER)
     if isinstance(value, Call):
-        raise AnswerFailed(recorded(Handed(value.program.ref, value.program.version, value.args)), HANDED)
-    return beside(await shown(tool.result(value), tool.output), Beside(context.said, context.writes))
+        raise AnswerFailed(
+            recorded(Handed(value.program.ref, value.program.version, value.args)), HANDED
+        )
+    return beside(
+        await shown(tool.result(value), tool.output), Beside(context.said, context.writes)
+    )
 
 
 def misfit(error: AnswerRefused) -> str:
@@ -74,7 +78,9 @@ def misfit(error: AnswerRefused) -> str:
 async def _allowed(
     wanted: Wanted, policies: Sequence[Policy], confirms: Sequence[Confirm], approved: str | None
 ) -> None:
-    """Raise unless everybody allows the call: the policies, and the people who are asked for them and for plugins."""
+    """Raise unless everybody allows the call: the policies, and the people who are asked for them
+    and for plugins.
+    """
     verdict = await decided(policies, wanted)
     if isinstance(verdict, Deny):
         raise AnswerFailed(verdict.reason, DENIED)
@@ -129,4 +135,6 @@ def too_long(result: JSON, window: Window | None) -> bool:
 
 
 def _has_pictures(result: JSON) -> bool:
-    return isinstance(result, list) and any(isinstance(one, dict) and one.get("type") == "image" for one in result)
+    return isinstance(result, list) and any(
+        isinstance(one, dict) and one.get("type") == "image" for one in result
+    )

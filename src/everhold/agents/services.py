@@ -21,7 +21,9 @@ class SessionWork:
     """The work that is done for one query of a session."""
 
     def __init__(self, runtime: Runtime, session_id: str, query: Query) -> None:
-        self._runtime, self._id, self._query = runtime, session_id, query.id
+        self._runtime = runtime
+        self._id = session_id
+        self._query = query.id
 
     async def value(self, namespace: str, key: str) -> list[JSON] | None:
         return (await self._runtime.store.value(namespace, key))[0]
@@ -31,7 +33,9 @@ class SessionWork:
 
     async def begin(self, call: Call[Any], name: str, title: str) -> str:
         key = f"{self._id}/{self._query}/{name}"
-        status = await self._runtime.start(call, key=key, title=title, labels={BEGUN_BY: self._id}, wait=0)
+        status = await self._runtime.start(
+            call, key=key, title=title, labels={BEGUN_BY: self._id}, wait=0
+        )
         return status.session_id
 
     async def status(self, session_id: str) -> Status:
@@ -43,11 +47,14 @@ class SessionWork:
         return await self._runtime.cancel(session_id, reason)
 
     async def begun(self) -> list[str]:
-        return [str(row.session_id) for row in await self._runtime.sessions(labels={BEGUN_BY: self._id})]
+        return [
+            str(row.session_id) for row in await self._runtime.sessions(labels={BEGUN_BY: self._id})
+        ]
 
     async def _own(self, session_id: str) -> None:
         birth = (await self._runtime.store.load(session_id, since=-1)).birth
         if birth.labels.get(BEGUN_BY) != self._id and birth.parent != self._id:
             raise NotAllowed(
-                f"session {session_id!r} was not begun by {self._id!r}", "Look at it from outside, with a runtime."
+                f"session {session_id!r} was not begun by {self._id!r}",
+                "Look at it from outside, with a runtime.",
             )

@@ -4,7 +4,8 @@
     turn = await session.send("Refund order 7")
     print(turn.text)
 
-A handle is a window: it holds nothing that the store does not have, and any number of them may be open.
+A handle is a window: it holds nothing that the store does not have, and any number of them may be
+open.
 """
 
 from __future__ import annotations
@@ -80,8 +81,12 @@ class Turn(msgspec.Struct, frozen=True):
 class AgentSession(Framing, Waiting):
     """One conversation."""
 
-    def __init__(self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL) -> None:
-        self._runtime, self.agent, self.id = runtime, agent, session_id
+    def __init__(
+        self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL
+    ) -> None:
+        self._runtime = runtime
+        self.agent = agent
+        self.id = session_id
         self._reading = Reading(runtime.store, session_id, residency)
         self._tail = Tail(runtime.store, session_id)
 
@@ -98,24 +103,32 @@ class AgentSession(Framing, Waiting):
     ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer.
 
-        With an `id`, the same input again is the same turn, also from another process; other words under it are a
-        conflict. `options` are laid over those of the session, for this turn only. `busy` says what to do while a turn
-        is under way: "queue" waits for the next turn (and raises `TurnWaiting` while a person is asked something),
-        "reject" raises `SessionBusy`, "steer" lets that turn hear it, "fork" says it to a fork made at the last turn
-        that has settled: the result then names the fork.
+        With an `id`, the same input again is the same turn, also from another process; other words
+        under it are a conflict. `options` are laid over those of the session, for this turn only.
+        `busy` says what to do while a turn is under way: "queue" waits for the next turn (and
+        raises `TurnWaiting` while a person is asked something), "reject" raises `SessionBusy`,
+        "steer" lets that turn hear it, "fork" says it to a fork made at the last turn that has
+        settled: the result then names the fork.
         """
         seconds_of("wait", wait)
-        said, policy = self._kept(content), busy_of(busy)
+        said = self._kept(content)
+        policy = busy_of(busy)
         if id is not None and await self._was_said(id, said):
             return await self.turn(id, wait=wait)
         input_id = id or _new()
-        if policy is Busy.FORK and id is not None and (fork := await self._fork_of(input_id)) is not None:
+        if (
+            policy is Busy.FORK
+            and id is not None
+            and (fork := await self._fork_of(input_id)) is not None
+        ):
             return await fork.send(said, id=input_id, wait=wait, options=options)
         read = self._tail if id is None and not self._reading.begun else self._reading
         if await self._say(input_id, said, options, read):
             turn = await self._ended(input_id, read, wait, said=True)
         elif policy is Busy.FORK:
-            fork = await self._runtime._engine.shielded.run(self._say_to_fork(input_id, said, options))
+            fork = await self._runtime._engine.shielded.run(
+                self._say_to_fork(input_id, said, options)
+            )
             return await fork.send(said, id=input_id, wait=wait, options=options)
         else:
             await self._say_meanwhile(policy, input_id, said, options)
@@ -124,7 +137,9 @@ class AgentSession(Framing, Waiting):
         return turn
 
     async def stream(self, content: Words, *, id: str | None = None) -> AsyncGenerator[Event, None]:
-        """Say something, and give what happens, as it happens: until the turn settles or somebody has to answer."""
+        """Say something, and give what happens, as it happens: until the turn settles or somebody
+        has to answer.
+        """
         said = self._kept(content)
         watch = self._runtime._watch(self.id, self._viewed)
         await watch.here()
@@ -145,12 +160,16 @@ class AgentSession(Framing, Waiting):
                 yield event
 
     async def follow(self, input_id: str, cursor: str | None = None) -> AsyncGenerator[Event, None]:
-        """What happens in the turn of an input, after a cursor: until it settles or somebody has to answer."""
+        """What happens in the turn of an input, after a cursor: until it settles or somebody has to
+        answer.
+        """
         async with aclosing(self._until(input_id, self.events(cursor))) as events:
             async for event in events:
                 yield event
 
-    async def _until(self, input_id: str, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    async def _until(
+        self, input_id: str, events: AsyncGenerator[Event, None]
+    ) -> AsyncGenerator[Event, None]:
         async with aclosing(until_asked_below(self._runtime, self.id, events)) as open_events:
             async for event in open_events:
                 yield event
@@ -168,17 +187,25 @@ class AgentSession(Framing, Waiting):
         return await self._ended(input_id, self._reading, seconds_of("wait", wait))
 
     async def _ended(
-        self, input_id: str, read: Reading | Tail, wait: float | None, *, queued: bool = False, said: bool = False
+        self,
+        input_id: str,
+        read: Reading | Tail,
+        wait: float | None,
+        *,
+        queued: bool = False,
+        said: bool = False,
     ) -> Turn:
         """The turn of an input as soon as it has settled, or waits for somebody outside.
 
-        One that was `said` just now is not looked for while it is known that it goes on here. Raises `InputEnded` if
-        it never will settle, because it was taken back before it entered.
+        One that was `said` just now is not looked for while it is known that it goes on here.
+        Raises `InputEnded` if it never will settle, because it was taken back before it entered.
         """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
         if said and in_hand(self._runtime, self.id):
-            await self._runtime._sessions.next_change(self.id, LOOK if wait is None else min(wait, LOOK))
+            await self._runtime._sessions.next_change(
+                self.id, LOOK if wait is None else min(wait, LOOK)
+            )
         while True:
             with Changes(self._runtime) as changes:
                 changes.watch(self.id)
@@ -190,12 +217,16 @@ class AgentSession(Framing, Waiting):
                 left = None if deadline is None else deadline - loop.time()
                 if open_now or (left is not None and left <= 0):
                     return Turn(self.id, input_id, None, open_now)
-                await changes.wait(left if look is None else look if left is None else min(look, left))
+                await changes.wait(
+                    left if look is None else look if left is None else min(look, left)
+                )
 
     async def _asked(
         self, input_id: str, read: Reading | Tail, queued: bool, said: bool, changes: Changes
     ) -> tuple[tuple[OpenQuery, ...], float | None]:
-        """What somebody outside has to answer before a turn goes on, and when to look again though nothing is told."""
+        """What somebody outside has to answer before a turn goes on, and when to look again though
+        nothing is told.
+        """
         if said and in_hand(self._runtime, self.id, read.revision):
             return (), LOOK
         status = await self._runtime.status(self.id)
@@ -206,16 +237,23 @@ class AgentSession(Framing, Waiting):
         open_now = asked(status)
         if open_now or not isinstance(status, Paused):
             return open_now, None
-        return await asked_below(self._runtime, self.id, changes.watch), LOOK  # for a session below, or a moment
+        # for a session below, or a moment
+        return await asked_below(self._runtime, self.id, changes.watch), LOOK
 
     async def steer(self, content: Words, *, id: str | None = None) -> str:
-        """Say something to the turn under way: the model hears it in its next round. Returns the id of the input."""
+        """Say something to the turn under way: the model hears it in its next round. Returns the id
+        of the input.
+        """
         input_id = id or _new()
-        await self._runtime._say(self.id, {"do": "steer", "id": input_id, "content": brief(self._kept(content))})
+        await self._runtime._say(
+            self.id, {"do": "steer", "id": input_id, "content": brief(self._kept(content))}
+        )
         return input_id
 
     async def cancel_turn(self, reason: str = "") -> Turn | None:
-        """Stop the turn under way, if there is one. What was said stays, and the conversation goes on."""
+        """Stop the turn under way, if there is one. What was said stays, and the conversation goes
+        on.
+        """
         told = await self._told()
         number = len(told.turns) + 1
         if told.graph.tip == told.graph.leaf:
@@ -226,14 +264,18 @@ class AgentSession(Framing, Waiting):
                 turns = (await self._told()).turns
                 if len(turns) >= number:
                     settled = turns[number - 1]
-                    return Turn(self.id, settled.input, settled, text=self._reading.words(settled.input))
+                    return Turn(
+                        self.id, settled.input, settled, text=self._reading.words(settled.input)
+                    )
                 head = self._reading.head
                 if head is not None and head.ended:
                     raise SessionEnded(self.id, head.state, "held a conversation with")
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:
-        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during a turn."""
+        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during a
+        turn.
+        """
         graph = (await self._told()).graph
         if to is not None:
             await self._reading.node(to)
@@ -242,19 +284,28 @@ class AgentSession(Framing, Waiting):
             await self._runtime._say(self.id, {"do": "branch", "to": to})
             graph = (await self._told()).graph
         if graph.tip != graph.leaf:
-            raise BadArguments("branch", "a turn is under way; wait until it has settled, or cancel it")
+            raise BadArguments(
+                "branch", "a turn is under way; wait until it has settled, or cancel it"
+            )
 
-    async def fork(self, at: int | None = None, *, key: str | None = None, again: bool = False) -> AgentSession:
+    async def fork(
+        self, at: int | None = None, *, key: str | None = None, again: bool = False
+    ) -> AgentSession:
         """A new conversation that shares this one up to turn `at` (its last one, by default).
 
-        The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that a new
+        one is meant.
         """
         await self._reading.refresh()
         count = len(self._reading.told.turns)
         if at is not None and (type(at) is not int or not 0 <= at <= count):
             raise BadArguments("fork", f"there is no turn {at}; {count} have settled")
         graph = self._reading.told.graph
-        step = None if at is None and graph.tip == graph.leaf else self._reading.steps[count if at is None else at]
+        step = (
+            None
+            if at is None and graph.tip == graph.leaf
+            else self._reading.steps[count if at is None else at]
+        )
         share = step if step is None else max(step, 0)
         status = await self._runtime.fork(self.id, at=share, key=key, wait=0, again=again)
         return AgentSession(self._runtime, self.agent, status.session_id, self._reading.residency)
@@ -284,11 +335,15 @@ class AgentSession(Framing, Waiting):
         return await self._told()
 
     async def refresh(self) -> bool:
-        """Read what other handles and processes have done since; returns whether there was anything."""
+        """Read what other handles and processes have done since; returns whether there was
+        anything.
+        """
         return await self._reading.refresh()
 
     def events(self, cursor: str | None = None) -> AsyncGenerator[Event, None]:
-        """What happens in the conversation, from the beginning or after the event with that cursor, until it ends."""
+        """What happens in the conversation, from the beginning or after the event with that cursor,
+        until it ends.
+        """
         return self._runtime._watch(self.id, self._viewed).events(cursor)
 
     # ---- as values
@@ -304,16 +359,23 @@ class AgentSession(Framing, Waiting):
         return snapshot(self.id, self.agent, self._reading)
 
     async def stored(self, *, fresh: bool = False) -> Stored:
-        """The conversation whole, to be applied to another session; `fresh` reads all of it anew from the store."""
+        """The conversation whole, to be applied to another session; `fresh` reads all of it anew
+        from the store.
+        """
         await self._reading.refresh()
-        whole = await self._reading.whole() if fresh or self._reading.residency != ALL else self._reading.told
+        whole = (
+            await self._reading.whole()
+            if fresh or self._reading.residency != ALL
+            else self._reading.told
+        )
         return stored(self.id, self.agent, whole)
 
     async def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
-        """Stand where a stored conversation stands. What both share stays; the rest is added on a branch of its own.
+        """Stand where a stored conversation stands. What both share stays; the rest is added on a
+        branch of its own.
 
-        Nothing is deleted, and what was spent stays spent. Returns the receipt, or None if it stood there already. With
-        an `id`, the same call again is the same turn, also beside the first.
+        Nothing is deleted, and what was spent stays spent. Returns the receipt, or None if it stood
+        there already. With an `id`, the same call again is the same turn, also beside the first.
         """
         graph = (await self._told()).graph
         to, nodes = adopted(graph.path(graph.leaf), state)
@@ -339,7 +401,9 @@ class AgentSession(Framing, Waiting):
         return list(kept(self.agent.plugins, _said(content)))
 
     async def _was_said(self, input_id: str, said: list[JSON]) -> bool:
-        """Whether an input of this id came before, directly or into the intake; raises if it was another one."""
+        """Whether an input of this id came before, directly or into the intake; raises if it was
+        another one.
+        """
         if not input_id:
             raise BadArguments("send", "an id is text, and not empty")
         await self._reading.refresh()
@@ -355,11 +419,15 @@ class AgentSession(Framing, Waiting):
         options: Mapping[str, JSON] | None,
         read: Reading | Tail | None = None,
     ) -> bool:
-        """Say an input at once; returns whether it was: not while a turn is under way, or something waits before it."""
+        """Say an input at once; returns whether it was: not while a turn is under way, or something
+        waits before it.
+        """
         more = {} if not options else {"options": checked(options)}
         if isinstance(read, Tail):
             await read.expect(input_id)
-        return await self._runtime._engine.hand(self.id, {"id": input_id, "content": brief(said), **more})
+        return await self._runtime._engine.hand(
+            self.id, {"id": input_id, "content": brief(said), **more}
+        )
 
     async def _say_meanwhile(
         self, busy: Busy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
@@ -374,18 +442,26 @@ class AgentSession(Framing, Waiting):
             await self._refuse_while_asked()
             await put(self._runtime, self.id, Item(input_id, ItemKind.INPUT, body, input_id))
 
-    async def _say_to_fork(self, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None) -> AgentSession:
+    async def _say_to_fork(
+        self, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
+    ) -> AgentSession:
         """Fork the conversation for an input, and say it there, unless that was done before."""
         try:
             fork = await self.fork(key=self._fork_key(input_id))
         except KeyConflict as conflict:  # the same input came twice at the same time
-            fork = AgentSession(self._runtime, self.agent, conflict.session_id, self._reading.residency)
-        if not await fork._was_said(input_id, said) and not await fork._say(input_id, said, options):
+            fork = AgentSession(
+                self._runtime, self.agent, conflict.session_id, self._reading.residency
+            )
+        if not await fork._was_said(input_id, said) and not await fork._say(
+            input_id, said, options
+        ):
             await fork._say_meanwhile(Busy.QUEUE, input_id, said, options)
         return fork
 
     async def _entered(self, input_id: str) -> None:
-        """Wait until an input has left the intake, or somebody outside has to answer before it can."""
+        """Wait until an input has left the intake, or somebody outside has to answer before it
+        can.
+        """
         while True:
             with self._runtime._watched(self.id) as change:
                 await self._reading.refresh()
@@ -400,7 +476,11 @@ class AgentSession(Framing, Waiting):
     async def _fork_of(self, input_id: str) -> AgentSession | None:
         """The fork that was made for an input."""
         found = await self._runtime.store.find(self._fork_key(input_id))
-        return None if found is None else AgentSession(self._runtime, self.agent, found, self._reading.residency)
+        return (
+            None
+            if found is None
+            else AgentSession(self._runtime, self.agent, found, self._reading.residency)
+        )
 
     def _same(self, input_id: str, said: list[JSON]) -> None:
         """Raise `KeyConflict` if the input of this id was another one."""
@@ -428,7 +508,9 @@ def _said(content: Words) -> list[JSON]:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     found: list[JSON] = plain(parts, "the input")
     if not all(map(_is_part, found)):
-        raise BadArguments("send", "each part is an object with a type, such as {'type': 'text', 'text': …}")
+        raise BadArguments(
+            "send", "each part is an object with a type, such as {'type': 'text', 'text': …}"
+        )
     if not found or (len(found) == 1 and not text(found) and found[0].get("type") == "text"):
         raise BadArguments("send", "it needs words, or other content")
     return found

@@ -1,4 +1,5 @@
-"""Skills: folders with a `SKILL.md`, which a model is told of in a line each and reads when it needs one.
+"""Skills: folders with a `SKILL.md`, which a model is told of in a line each and reads when it
+needs one.
 
     ---
     name: refunds
@@ -8,8 +9,10 @@
 
 Rules
   1. What is no skill is refused when the agent is made, not when a model asks for it.
-  2. The model is told names and descriptions; it reads the rest with the tool `skill`, a file at a time.
-  3. Nothing outside the folder can be read: no absolute paths, no `..`, no links, only plain files of text.
+  2. The model is told names and descriptions; it reads the rest with the tool `skill`, a file at a
+     time.
+  3. Nothing outside the folder can be read: no absolute paths, no `..`, no links, only plain files
+     of text.
 """
 
 from __future__ import annotations
@@ -60,7 +63,10 @@ def told(instructions: str, skills: Sequence[Skill]) -> str:
     if not skills:
         return instructions
     lines = [f"- {skill.name}: {skill.description}" for skill in skills]
-    listed = "Skills you can read with the tool `skill`, before you do what they are about:\n" + "\n".join(lines)
+    listed = (
+        "Skills you can read with the tool `skill`, before you do what they are about:\n"
+        + "\n".join(lines)
+    )
     return f"{instructions}\n\n{listed}".strip()
 
 
@@ -76,7 +82,9 @@ def skill_tool(skills: Sequence[Skill]) -> Tool:
             file: a path inside the skill's folder
         """
         if name not in known:
-            raise AnswerFailed(f"there is no skill {name!r}; the skills are: {', '.join(known)}", "unknown_skill")
+            raise AnswerFailed(
+                f"there is no skill {name!r}; the skills are: {', '.join(known)}", "unknown_skill"
+            )
         return read(known[name], file)
 
     return Tool(skill, read_only=True, output=_SHOWN)
@@ -87,7 +95,9 @@ def read(skill: Skill, file: str) -> str:
     try:
         text = _text(skill.folder, file)
     except (OSError, ValueError) as error:
-        raise AnswerFailed(f"{file!r} of the skill {skill.name!r} cannot be read: {_why(error)}", "bad_file") from None
+        raise AnswerFailed(
+            f"{file!r} of the skill {skill.name!r} cannot be read: {_why(error)}", "bad_file"
+        ) from None
     if PurePosixPath(file) != PurePosixPath(MAIN):
         return text
     others = _others(skill.folder)
@@ -115,13 +125,18 @@ def _skill(folder: Path) -> Skill:
         front = _parts(_text(home, MAIN))[0]
     except (OSError, ValueError) as error:
         raise BadSkill(str(folder), _why(error)) from None
-    name, description = front.get("name", ""), " ".join(front.get("description", "").split())
+    name = front.get("name", "")
+    description = " ".join(front.get("description", "").split())
     if not _NAME.fullmatch(name) or len(name) > 64:
-        raise BadSkill(str(folder), f"name should be 1 to 64 of a-z, 0-9 and single hyphens, got {name!r}")
+        raise BadSkill(
+            str(folder), f"name should be 1 to 64 of a-z, 0-9 and single hyphens, got {name!r}"
+        )
     if name != home.name:
         raise BadSkill(str(folder), f"its name is {name!r}, its folder's is {home.name!r}")
     if not 0 < len(description) <= 1024:
-        raise BadSkill(str(folder), f"description should have 1 to 1024 characters, has {len(description)}")
+        raise BadSkill(
+            str(folder), f"description should have 1 to 1024 characters, has {len(description)}"
+        )
     return Skill(name, description, home)
 
 
@@ -139,11 +154,17 @@ def _parts(text: str) -> tuple[dict[str, str], str]:
         named = _KEY.fullmatch(line.rstrip())
         if named is not None:
             key = named[1].lower()
-            found[key] = [] if (named[2] or "").strip() in ("|", ">", "|-", ">-", "") else [_bare(named[2].strip())]
+            found[key] = (
+                []
+                if (named[2] or "").strip() in ("|", ">", "|-", ">-", "")
+                else [_bare(named[2].strip())]
+            )
         elif key and line.startswith((" ", "\t")):
             found[key].append(line.strip())
         elif line.strip() and not line.startswith("#"):
-            raise ValueError(f"{line.strip()!r} in its front matter is neither a key nor a part of one")
+            raise ValueError(
+                f"{line.strip()!r} in its front matter is neither a key nor a part of one"
+            )
     return {key: "\n".join(rows) for key, rows in found.items()}, "\n".join(lines[end + 1 :])
 
 

@@ -1,4 +1,5 @@
-"""A conversation as a value. There are three shapes, and a fourth which is the third read anew; they are not mixed up.
+"""A conversation as a value. There are three shapes, and a fourth which is the third read anew;
+they are not mixed up.
 
 | shape | for | has | has not |
 |---|---|---|---|
@@ -6,7 +7,7 @@
 | `Snapshot` | inspection | every node by reference, frames, receipts, the ledger | words, the revision |
 | `Stored` | keeping, applying elsewhere | all that was read, tools and plugins too | the revision: it is the store's |
 | `Stored`, fresh | the same, to be sure | everything, read anew from the store; damage is an error | |
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -80,8 +81,12 @@ class Stored(msgspec.Struct, frozen=True):
     plugins: JSON = None  # what the plugins keep there: their fingerprint, and the state of each
 
     def path(self) -> list[Node]:
-        """The nodes from the root to the leaf; raises `DamagedGraph` if one is missing, doubled or its own ancestor."""
-        known, found, at = dict[str, Node](), dict[str, Node](), self.leaf
+        """The nodes from the root to the leaf; raises `DamagedGraph` if one is missing, doubled or
+        its own ancestor.
+        """
+        known = dict[str, Node]()
+        found = dict[str, Node]()
+        at = self.leaf
         for node in self.nodes:
             if known.setdefault(node.id, node) is not node:
                 raise DamagedGraph(node.id, "it is in the stored conversation twice")
@@ -107,7 +112,9 @@ def read_view(session_id: str, agent: Agent, reading: Reading) -> ReadView:
     graph = told.graph
     settled = [node for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
     known = {node.id for node in settled}
-    under_way = [n for n in graph.path(graph.tip) if n.kind is NodeKind.MESSAGE and n.id not in known]
+    under_way = [
+        n for n in graph.path(graph.tip) if n.kind is NodeKind.MESSAGE and n.id not in known
+    ]
     return ReadView(
         **_told(session_id, agent),
         messages=[_message(node) for node in settled],
@@ -124,7 +131,10 @@ def snapshot(session_id: str, agent: Agent, reading: Reading) -> Snapshot:
     told = reading.told
     return Snapshot(
         **_told(session_id, agent),
-        nodes=[Ref(node.id, node.parent, node.kind, node.role, node.q) for node in told.graph.nodes.values()],
+        nodes=[
+            Ref(node.id, node.parent, node.kind, node.role, node.q)
+            for node in told.graph.nodes.values()
+        ],
         leaf=told.graph.leaf,
         frames=[msgspec.to_builtins(frame) for frame in told.graph.frames],
         turns=list(told.turns),
@@ -133,13 +143,19 @@ def snapshot(session_id: str, agent: Agent, reading: Reading) -> Snapshot:
 
 
 def stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
-    """Nodes of settled turns; what a turn under way has said so far is not part of the conversation yet."""
+    """Nodes of settled turns; what a turn under way has said so far is not part of the conversation
+    yet.
+    """
     path = told.graph.path(told.graph.leaf)
     pending = {node.id for node in told.graph.path(told.graph.tip)} - {node.id for node in path}
     kept = [node.content for node in path if node.kind is NodeKind.PLUGIN]
     return Stored(
         **_told(session_id, agent),
-        nodes=[msgspec.structs.replace(node, q=None) for node in told.graph.nodes.values() if node.id not in pending],
+        nodes=[
+            msgspec.structs.replace(node, q=None)
+            for node in told.graph.nodes.values()
+            if node.id not in pending
+        ],
         leaf=told.graph.leaf,
         turns=list(told.turns),
         ledger=told.spent.report()["rows"],
@@ -149,7 +165,9 @@ def stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
 
 
 def _offered(path: Sequence[Node]) -> ToolState:
-    """The tools that the model was told of: a generation for each change, and those that are gone as orphans."""
+    """The tools that the model was told of: a generation for each change, and those that are gone
+    as orphans.
+    """
     known = Registry()
     for node in path:
         if node.kind is NodeKind.PROMPT:
@@ -159,13 +177,19 @@ def _offered(path: Sequence[Node]) -> ToolState:
 
 
 def _manifest(told: Any) -> Manifest:
-    return Manifest(told["name"], told["name"], told.get("description", ""), told.get("input_schema", {}))
+    return Manifest(
+        told["name"], told["name"], told.get("description", ""), told.get("input_schema", {})
+    )
 
 
 def adopted(path: Sequence[Node], state: Stored) -> tuple[str | None, list[Node]]:
-    """Where a conversation has to go back to, and what is said from there, to stand where `state` stands."""
-    wanted, shared = state.path(), 0
-    for mine, theirs in zip(path, wanted, strict=False):  # ids are of their sessions: what was said counts
+    """Where a conversation has to go back to, and what is said from there, to stand where `state`
+    stands.
+    """
+    wanted = state.path()
+    shared = 0
+    # ids are of their sessions: what was said counts
+    for mine, theirs in zip(path, wanted, strict=False):
         if (mine.kind, mine.role, mine.content) != (theirs.kind, theirs.role, theirs.content):
             break
         shared += 1
@@ -173,7 +197,12 @@ def adopted(path: Sequence[Node], state: Stored) -> tuple[str | None, list[Node]
 
 
 def _told(session_id: str, agent: Agent) -> dict[str, Any]:
-    return {"session_id": session_id, "agent": agent.ref, "model": agent.model, "options": dict(agent.options)}
+    return {
+        "session_id": session_id,
+        "agent": agent.ref,
+        "model": agent.model,
+        "options": dict(agent.options),
+    }
 
 
 def _message(node: Node) -> JSON:

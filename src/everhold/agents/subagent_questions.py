@@ -1,4 +1,6 @@
-"""What the subagents of a conversation wait for: their questions are the questions of the turn that waits for them."""
+"""What the subagents of a conversation wait for: their questions are the questions of the turn that
+waits for them.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds after which sessions below are looked at though nobody told of a change: another process may have moved them.
+#: Seconds after which sessions below are looked at though nobody told of a change: another process
+#: may have moved them.
 LOOK: Final = 5.0
 
 
 class Changes:
-    """Waits until one of the sessions that it watches may have changed. Watch first, then look: nothing is missed."""
+    """Waits until one of the sessions that it watches may have changed. Watch first, then look:
+    nothing is missed.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime, self._stack = runtime, ExitStack()
@@ -51,11 +56,13 @@ def asked(status: Status) -> tuple[OpenQuery, ...]:
 
 
 def in_hand(runtime: Runtime, session_id: str, revision: int | None = None) -> bool:
-    """Whether this process works on all that a session waits for; being told something is not waited for.
+    """Whether this process works on all that a session waits for; being told something is not
+    waited for.
 
     With a revision: and whether the session stands there, as far as it is known here.
     """
-    live, jobs = runtime._sessions.cached(session_id), runtime._sessions.jobs.get(session_id)
+    live = runtime._sessions.cached(session_id)
+    jobs = runtime._sessions.jobs.get(session_id)
     if live is None or not jobs or (revision is not None and live.head.revision != revision):
         return False
     return all(q in jobs or entry.query.kind is Kind.SIGNAL for q, entry in live.opened.items())
@@ -64,10 +71,13 @@ def in_hand(runtime: Runtime, session_id: str, revision: int | None = None) -> b
 async def asked_below(
     runtime: Runtime, session_id: str, watch: Callable[[str], Any] = lambda child: None
 ) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer before the sessions below this one go on; each of them is watched."""
+    """What somebody outside has to answer before the sessions below this one go on; each of them is
+    watched.
+    """
     found: list[OpenQuery] = []
     wanted = Filter(parent=SessionId(session_id), state=(State.RUNNING, State.PAUSED))
-    for child in [row.birth for row in await runtime.store.list(wanted) if not row.birth.wakes]:  # who is waited for
+    # who is waited for
+    for child in [row.birth for row in await runtime.store.list(wanted) if not row.birth.wakes]:
         watch(child.id)
         status = await runtime.status(child.id)
         found += asked(status) or await asked_below(runtime, child.id, watch)
@@ -77,7 +87,8 @@ async def asked_below(
 async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer, this session or one below it, before it goes on."""
     record = await session._runtime.store.load(session.id, since=-1)
-    taken = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}  # and not handed over yet
+    # and not handed over yet
+    taken = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
     opened = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in taken}
     working = {effect.q: effect.worker for effect in record.effects}
     found = [OpenQuery(record.birth.id, one.query, one.at) for one in answerable(opened, working)]
@@ -90,7 +101,9 @@ async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
 async def until_asked_below(
     runtime: Runtime, session_id: str, events: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:
-    """Events, until a session below waits for somebody outside: then nothing more happens before they answer."""
+    """Events, until a session below waits for somebody outside: then nothing more happens before
+    they answer.
+    """
     below: asyncio.Future[Any] = asyncio.ensure_future(_waits_below(runtime, session_id))
     working = [below]
     try:

@@ -3,12 +3,15 @@
     agent = Agent("…", subagents=[subagent(finder, name="finder", description="Finds papers.")])
 
 Rules
-  1. A child is a session of the agent at the top, which names the way down to it: whoever finds the top agent can go
-     on with every child, and an agent that is only a subagent needs no name of its own in its module.
-  2. Model, policies and plugins flow down; instructions, tools (also those of plugins), skills and subagents do not.
-     A plugin of the name of one above takes its place; policies only become more.
-  3. In one turn of the top agent at most `DELEGATIONS` children are begun in the whole tree, at most `DEPTH` deep.
-  4. A child that fails is an error that the model sees. A child ends when the turn that waits for it is cancelled.
+  1. A child is a session of the agent at the top, which names the way down to it: whoever finds the
+     top agent can go on with every child, and an agent that is only a subagent needs no name of its
+     own in its module.
+  2. Model, policies and plugins flow down; instructions, tools (also those of plugins), skills and
+     subagents do not. A plugin of the name of one above takes its place; policies only become more.
+  3. In one turn of the top agent at most `DELEGATIONS` children are begun in the whole tree, at
+     most `DEPTH` deep.
+  4. A child that fails is an error that the model sees. A child ends when the turn that waits for
+     it is cancelled.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ _SCHEMA: Final[dict[str, JSON]] = {
     "type": "object",
     "properties": {
         "agent": {"type": "string", "description": "which agent"},
-        "prompt": {"type": "string", "description": "the task, with everything that the agent has to know"},
+        "prompt": {
+            "type": "string",
+            "description": "the task, with everything that the agent has to know",
+        },
     },
     "required": ["agent", "prompt"],
     "additionalProperties": False,
@@ -56,7 +62,9 @@ class Subagent(msgspec.Struct, frozen=True):
 
 
 def subagent(agent: Agent, *, name: str, description: str = "") -> Subagent:
-    """An agent that another may give tasks to, under a name and with a description that the model is told."""
+    """An agent that another may give tasks to, under a name and with a description that the model
+    is told.
+    """
     if not hasattr(agent, "instructions"):
         raise BadArguments("subagent", f"{agent!r} is not an Agent")
     if not name or not name.isprintable() or len(name) > 64:
@@ -87,7 +95,9 @@ class Within(msgspec.Struct, frozen=True):
 
 
 def descendant(top: Agent, path: Sequence[str]) -> Agent:
-    """The agent at the end of the way down, with everything that flows down; `AnswerFailed` if it is gone."""
+    """The agent at the end of the way down, with everything that flows down; `AnswerFailed` if it
+    is gone.
+    """
     found = top
     for name in path:
         known = found.subagents.get(name)
@@ -97,13 +107,18 @@ def descendant(top: Agent, path: Sequence[str]) -> Agent:
         below.model = below.model or found.model
         below.policy = inherited(below.policy, found.policy)
         own = {plugin.name for plugin in below.plugins}
-        below.plugins = (*(plugin for plugin in found.plugins if plugin.name not in own), *below.plugins)
+        below.plugins = (
+            *(plugin for plugin in found.plugins if plugin.name not in own),
+            *below.plugins,
+        )
         found = below
     return found
 
 
 def settled(top: Agent, within: dict[str, JSON] | None) -> Agent:
-    """The agent of one session: the top one or one below it, with the tool that reaches those below."""
+    """The agent of one session: the top one or one below it, with the tool that reaches those
+    below.
+    """
     place = None if within is None else msgspec.convert(within, Within)
     agent = top if place is None else descendant(top, place.path)
     if not agent.subagents:
@@ -118,12 +133,17 @@ class Task(Inner):
 
     def __init__(self, top: Agent, agent: Agent, within: Within | None) -> None:
         super().__init__(TASK, _described(agent.subagents), _SCHEMA)
-        self._top, self._known, self._within = top, agent.subagents, within
+        self._top = top
+        self._known = agent.subagents
+        self._within = within
         self._counted: str | None = None  # where the last delegation was counted
 
     async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
-        """Row 31: the child is born with the way down to it, and its effects have keys of its own."""
-        name, prompt = str(wanted.input["agent"]), str(wanted.input["prompt"])
+        """Row 31: the child is born with the way down to it, and its effects have keys of its
+        own.
+        """
+        name = str(wanted.input["agent"])
+        prompt = str(wanted.input["prompt"])
         if name not in self._known:
             raise AnswerFailed(_undeclared(name, self._known), "unknown_subagent")
         within = await self._below(box, name)
@@ -134,13 +154,17 @@ class Task(Inner):
                 source=f"subagent:{name}",
             )
         except ChildFailed as error:
-            raise AnswerFailed(f"subagent {name!r} {error.state}: {error.error}", error.code) from None
+            raise AnswerFailed(
+                f"subagent {name!r} {error.state}: {error.error}", error.code
+            ) from None
         finally:
             box.spend(f"subagent:{name}", box.ctx.cost)
         return (None, SILENT) if said in ("", None) else (q, said)
 
     async def _below(self, box: Box, name: str) -> Within:
-        """Where the child will stand, if it may be begun: first the count, then the depth, which gives it back."""
+        """Where the child will stand, if it may be begun: first the count, then the depth, which
+        gives it back.
+        """
         above = self._within or Within([], f"{box.ctx.session_id}/{box.turn}")
         depth, most = _agreed(box)
         kept = box.ctx.state(_COUNTED)
@@ -149,7 +173,9 @@ class Task(Inner):
         self._counted = above.tree
         if await kept.incr(above.tree) > most:
             await kept.incr(above.tree, -1)
-            raise AnswerFailed(f"delegation budget exhausted ({most} delegations)", "delegation_budget")
+            raise AnswerFailed(
+                f"delegation budget exhausted ({most} delegations)", "delegation_budget"
+            )
         if above.depth >= depth:
             await kept.incr(above.tree, -1)
             words = f"delegation depth exceeded (depth {above.depth} >= max_depth {depth})"
@@ -166,7 +192,10 @@ def _agreed(box: Box) -> list[int]:
 def _described(known: dict[str, Subagent]) -> str:
     lines = [f"- {one.name}: {one.description or '(no description)'}" for one in known.values()]
     listed = "\n".join(lines) or "(none)"
-    return f"Give a task to another agent, and receive what it came to. It knows only what you tell it.\n{listed}"
+    return (
+        "Give a task to another agent, and receive what it came to. It knows only what you"
+        f" tell it.\n{listed}"
+    )
 
 
 def _undeclared(name: str, known: dict[str, Subagent]) -> str:
@@ -176,5 +205,7 @@ def _undeclared(name: str, known: dict[str, Subagent]) -> str:
 def _own_name(one: Any) -> str:
     name = getattr(one, "_name", None)
     if name is None:
-        raise BadArguments("subagents", "an agent without a name needs one: subagent(agent, name=…)")
+        raise BadArguments(
+            "subagents", "an agent without a name needs one: subagent(agent, name=…)"
+        )
     return str(name)

@@ -1,14 +1,18 @@
 """Calling tools: side by side, each checked before it runs, each with a result that the model sees.
 
 Rules
-  1. Whatever happens to a call, it has a result. The model is told what went wrong; the turn goes on.
-  2. Limits count what runs. Who waits for a person's yes, or for a result that comes later, takes up no place.
-  3. A call that people have to approve is asked about with its exact input, and that is what runs. Each confirmation
-     that a policy or a plugin wants is a question of its own.
-  4. What a tool wrote beside its result lands with it. A tool that returns a call of a program hands its own on: the
-     program is a child session, and what it returns is the result.
-  5. A call that was started and of which no outcome is known is never silently run again: see `rerun`.
-  6. Plugins are asked before every call and shown every result, also those of a program that the model wrote.
+  1. Whatever happens to a call, it has a result. The model is told what went wrong; the turn goes
+     on.
+  2. Limits count what runs. Who waits for a person's yes, or for a result that comes later, takes
+     up no place.
+  3. A call that people have to approve is asked about with its exact input, and that is what runs.
+     Each confirmation that a policy or a plugin wants is a question of its own.
+  4. What a tool wrote beside its result lands with it. A tool that returns a call of a program
+     hands its own on: the program is a child session, and what it returns is the result.
+  5. A call that was started and of which no outcome is known is never silently run again: see
+     `rerun`.
+  6. Plugins are asked before every call and shown every result, also those of a program that the
+     model wrote.
 """
 
 from __future__ import annotations
@@ -42,7 +46,14 @@ from everhold.core.tool import (
     later_of,
 )
 from everhold.core.turn import TurnFailed
-from everhold.errors import AnswerFailed, AnswerRefused, BadValue, ChildFailed, Expired, OutcomeUnknown
+from everhold.errors import (
+    AnswerFailed,
+    AnswerRefused,
+    BadValue,
+    ChildFailed,
+    Expired,
+    OutcomeUnknown,
+)
 from everhold.ports.agent import Stage
 from everhold.ports.program import Call
 from everhold.ports.tool import Tool
@@ -50,7 +61,8 @@ from everhold.ports.tool_services import land
 
 #: Characters of an error that a model is shown.
 ERROR: Final = 2_000
-#: Something that is done with calls, by their ids, and those that have results; and whether a program makes them.
+#: Something that is done with calls, by their ids, and those that have results; and whether a
+#: program makes them.
 Step = Callable[[dict[str, ToolCall], dict[str, JSON], bool], Awaitable[None]]
 #: Characters of an input that stand in the question to a person; all of it is beside the question.
 PROMPT: Final = 4_000
@@ -73,15 +85,21 @@ class Toolbox:
         self.offer = Offer(tools, extra, many)
         self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
-        self._places = {tool.name: asyncio.Semaphore(tool.concurrency) for tool in (*tools, *extra) if tool.concurrency}
+        self._places = {
+            tool.name: asyncio.Semaphore(tool.concurrency)
+            for tool in (*tools, *extra)
+            if tool.concurrency
+        }
         self._called = 0  # calls of this session so far
         self._begun: set[str] = set()  # ids of calls whose tool was run, in this round
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
         self.results: dict[str, JSON] = {}  # of the calls of this round that have one, by their ids
         self.before: Step = _as_it_is  # before calls are made
         self.after: Step = _as_it_is  # when they have results, before anybody is shown them
-        self.confirms: dict[str, list[Confirm]] = {}  # what a person is asked before a call is made, by its id
-        self.replies: dict[str, JSON] = {}  # what is shown in the place of a result, once a person has said yes
+        # what a person is asked before a call is made, by its id
+        self.confirms: dict[str, list[Confirm]] = {}
+        # what is shown in the place of a result, once a person has said yes
+        self.replies: dict[str, JSON] = {}
         self.failed: TurnFailed | None = None  # set by a call that takes its turn down
         self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
         self.said: list[str] = []  # by tools, beside their results; for the next checkpoint
@@ -101,8 +119,12 @@ class Toolbox:
         self.offer.also(tools)
 
     async def run(self, calls: Sequence[ToolCall]) -> dict[str, JSON]:
-        """Call them all, and return the results by the ids of the calls; `results` has each as soon as it comes."""
-        self.failed, self.finish, self.said = None, [], []
+        """Call them all, and return the results by the ids of the calls; `results` has each as soon
+        as it comes.
+        """
+        self.failed = None
+        self.finish = []
+        self.said = []
         await self._all(calls, self.results, inner=False)
         return dict(self.results)
 
@@ -111,24 +133,35 @@ class Toolbox:
         found: dict[str, Any] = {}
         await self._all(calls, found, inner=True)
         results = [found[call.id] for call in calls]
-        contents = [self.answers[block["q"]] if "q" in block else block["content"] for block in results]
-        return [(bool(block.get("is_error")), content) for block, content in zip(results, contents, strict=True)]
+        contents = [
+            self.answers[block["q"]] if "q" in block else block["content"] for block in results
+        ]
+        return [
+            (bool(block.get("is_error")), content)
+            for block, content in zip(results, contents, strict=True)
+        ]
 
     def begin_round(self) -> None:
         """The model has said something new: ids of calls before it mean nothing any more."""
         self.results, self._begun = {}, set()
-        self.confirms, self.replies = {}, {}
+        self.confirms = {}
+        self.replies = {}
 
     async def _all(self, calls: Sequence[ToolCall], done: dict[str, JSON], *, inner: bool) -> None:
-        """Call them side by side, unless `before` wants it otherwise. What stops the turn stops them all.
+        """Call them side by side, unless `before` wants it otherwise. What stops the turn stops
+        them all.
 
         `inner` calls are those of a program that the model wrote.
         """
         wanted = {call.id: call for call in calls}
         await self.before(wanted, done, inner)
         running = [call for call in wanted.values() if call.id not in done]
-        first, self._called = self._called, self._called + len(running)
-        tasks = [asyncio.ensure_future(self._into(done, call, first + index)) for index, call in enumerate(running)]
+        first = self._called
+        self._called = self._called + len(running)
+        tasks = [
+            asyncio.ensure_future(self._into(done, call, first + index))
+            for index, call in enumerate(running)
+        ]
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -142,7 +175,11 @@ class Toolbox:
         """The input that the tool of a call would get; as it is if it does not fit."""
         tool = self.offer.tool(call.name)
         try:
-            return call.input if tool is None else read({} if call.input is None else call.input, tool.schema)
+            return (
+                call.input
+                if tool is None
+                else read({} if call.input is None else call.input, tool.schema)
+            )
         except AnswerRefused:
             return call.input
 
@@ -150,10 +187,18 @@ class Toolbox:
         done[call.id] = await self._one(call, ordinal)
 
     def given_up(self, call: ToolCall, why: str, *, shown: bool) -> JSON:
-        """The result of a call whose turn was stopped: what it came to, if that is known and may be `shown`."""
+        """The result of a call whose turn was stopped: what it came to, if that is known and may be
+        `shown`.
+        """
         if call.id in self.results:
             known = self.results[call.id]
-            return known if shown else call.result(f"Error: {why}; it was run, and its result is not shown", error=True)
+            return (
+                known
+                if shown
+                else call.result(
+                    f"Error: {why}; it was run, and its result is not shown", error=True
+                )
+            )
         tool = self.offer.tool(call.name)
         if call.id in self._begun and tool is not None and not tool.read_only:
             why += "; it had begun, and may or may not have happened"
@@ -178,12 +223,14 @@ class Toolbox:
             read_only=tool.read_only,
         )
         if call.id in self.replies:
-            return await self._unapproved(tool, call, wanted, self.confirms[call.id]) or call.result(
-                self.replies[call.id]
-            )
+            return await self._unapproved(
+                tool, call, wanted, self.confirms[call.id]
+            ) or call.result(self.replies[call.id])
         return await self._do(tool, call, wanted)
 
-    async def _do(self, tool: Tool, call: ToolCall, wanted: Wanted, approved: str | None = None) -> JSON:
+    async def _do(
+        self, tool: Tool, call: ToolCall, wanted: Wanted, approved: str | None = None
+    ) -> JSON:
         """Run it, or find out what else it came to."""
         try:
             answered = await self._run(tool, wanted, approved)
@@ -195,7 +242,10 @@ class Toolbox:
                 return call.result(found)
             return call.result(found) if q is None else self._named(call, (q, found))
         except OutcomeUnknown:
-            words = f"The outcome of {tool.name} is unknown: it was started and may or may not have happened."
+            words = (
+                f"The outcome of {tool.name} is unknown: it was started and may or may not"
+                " have happened."
+            )
             return call.result(words, error=True)
         except BadValue as error:
             return _wrong(call, f"{tool.name} was run, but nothing was written: {error}")
@@ -216,7 +266,9 @@ class Toolbox:
         if tool.timeout is not None:
             options["timeout"] = tool.timeout
         confirms = self.confirms.get(wanted.call_id, ())
-        effect = functools.partial(act, tool, wanted, self._policies, confirms, approved, self.model, self.moment)
+        effect = functools.partial(
+            act, tool, wanted, self._policies, confirms, approved, self.model, self.moment
+        )
         async with AsyncExitStack() as places:
             if tool.name in self._places:
                 await places.enter_async_context(self._places[tool.name])
@@ -224,7 +276,12 @@ class Toolbox:
             self._begun.add(wanted.call_id)
             try:
                 return await self.ctx.put(
-                    Kind.CALL, effect, name=tool.name, args=wanted.input, rerun=tool.rerun, options=options
+                    Kind.CALL,
+                    effect,
+                    name=tool.name,
+                    args=wanted.input,
+                    rerun=tool.rerun,
+                    options=options,
                 )
             finally:
                 self.spend(f"tool:{tool.name}", self.ctx.cost)
@@ -242,15 +299,24 @@ class Toolbox:
         refused = await self._unapproved(tool, call, wanted, confirms_of(verdict))
         return refused or await self._do(tool, call, wanted, digest(wanted.tool, wanted.input))
 
-    async def _unapproved(self, tool: Tool, call: ToolCall, wanted: Wanted, confirms: Sequence[Confirm]) -> JSON:
-        """Ask for each confirmation, one after another; returns what the model is told of the first no, or None."""
+    async def _unapproved(
+        self, tool: Tool, call: ToolCall, wanted: Wanted, confirms: Sequence[Confirm]
+    ) -> JSON:
+        """Ask for each confirmation, one after another; returns what the model is told of the first
+        no, or None.
+        """
         bound = digest(wanted.tool, wanted.input)
         for why in confirms:
             try:
                 _, yes = await self.ctx.put(
                     Kind.APPROVAL,
                     name=tool.name,
-                    args={"tool": tool.name, "input": wanted.input, "call": wanted.call_id, "digest": bound},
+                    args={
+                        "tool": tool.name,
+                        "input": wanted.input,
+                        "call": wanted.call_id,
+                        "digest": bound,
+                    },
                     prompt=_question(wanted, why.reason),
                     schema={"type": "boolean", "$id": f"urn:everhold:call:{bound}"},
                     timeout=why.timeout,
@@ -288,12 +354,16 @@ class Toolbox:
             return _wrong(call, _told(error))
         return self._named(call, await self._in_part(tool, call, answered))
 
-    async def _in_part(self, tool: Tool, call: ToolCall, answered: tuple[int, JSON]) -> tuple[int, JSON]:
+    async def _in_part(
+        self, tool: Tool, call: ToolCall, answered: tuple[int, JSON]
+    ) -> tuple[int, JSON]:
         """What came from outside, or as much of it as the model is shown; all of it is kept."""
         if not too_long(answered[1], tool.output):
             return answered
         effect = functools.partial(shown, answered[1], tool.output)
-        return await self.ctx.put(Kind.CALL, effect, name=f"{tool.name}: keep", args={"call": call.id})
+        return await self.ctx.put(
+            Kind.CALL, effect, name=f"{tool.name}: keep", args={"call": call.id}
+        )
 
     # ---- what is handed on
 
@@ -302,7 +372,9 @@ class Toolbox:
         handed = handed_of(recorded)
         program: Any = _Elsewhere(handed.program, handed.version)
         try:
-            answered = await self.ctx.delegate(Call(program, handed.args), title=tool.name, source=f"tool:{tool.name}")
+            answered = await self.ctx.delegate(
+                Call(program, handed.args), title=tool.name, source=f"tool:{tool.name}"
+            )
         except ChildFailed as error:
             return _wrong(call, f"{tool.name} {error.state}: {error.error}")
         finally:
@@ -318,7 +390,8 @@ class _Elsewhere:
     """A program by its reference: whoever runs it finds it."""
 
     def __init__(self, ref: str, version: int) -> None:
-        self.ref, self.version = ref, version
+        self.ref = ref
+        self.version = version
         self.types: dict[str, Any] = {}
 
 

@@ -1,13 +1,15 @@
-"""Who decides about a call: functions that are asked before a tool runs, every time it is about to run.
+"""Who decides about a call: functions that are asked before a tool runs, every time it is about to
+run.
 
     def careful(wanted: Wanted) -> Verdict:
         return Allow() if wanted.read_only else Confirm("it changes something")
 
 Rules
-  1. A policy is asked inside the effect of the call, so that a replay does not ask again: the journal has
-     its verdict.
+  1. A policy is asked inside the effect of the call, so that a replay does not ask again: the
+     journal has its verdict.
   2. It fails closed. One that raises, or says what is no verdict, denies.
-  3. Several are asked in their order until one denies. Of those that want a confirmation each has its own.
+  3. Several are asked in their order until one denies. Of those that want a confirmation each has
+     its own.
 """
 
 from __future__ import annotations
@@ -60,5 +62,7 @@ async def _asked(policy: Policy, wanted: Wanted) -> Verdict:
         return Deny(f"the policy failed ({type(error).__name__})")
     if isinstance(said, Allow | Deny | Confirm):
         return said
-    log.error("the policy before %s said %r, which is no verdict; the call is denied", wanted.tool, said)
+    log.error(
+        "the policy before %s said %r, which is no verdict; the call is denied", wanted.tool, said
+    )
     return Deny("the policy gave no verdict")

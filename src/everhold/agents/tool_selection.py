@@ -1,6 +1,8 @@
-"""Which tools a model is offered: all of an agent's, without those that are hidden, with those that are added.
+"""Which tools a model is offered: all of an agent's, without those that are hidden, with those that
+are added.
 
-Where there are many, the model is told of a few and of a tool that finds the others. What it found stays offered.
+Where there are many, the model is told of a few and of a tool that finds the others. What it found
+stays offered.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ SEARCH: Final = "search_tools"
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The option `tools`: names that are hidden, and names of the agent's extra tools that are added.
+    """The option `tools`: names that are hidden, and names of the agent's extra tools that are
+    added.
 
     With `only_extra` nothing but the extra tools is offered.
     """
@@ -44,7 +47,10 @@ class Shelf:
     def put(self, tools: Sequence[Tool]) -> None:
         """Bring these, in the place of those before."""
         specs: list[Any] = [one.spec() for one in tools]
-        self._manifests = [Manifest(one["name"], one["name"], one["description"], one["input_schema"]) for one in specs]
+        self._manifests = [
+            Manifest(one["name"], one["name"], one["description"], one["input_schema"])
+            for one in specs
+        ]
 
     def manifests(self) -> Sequence[Manifest]:
         return self._manifests
@@ -69,7 +75,9 @@ class Offer:
         self._search = Search(self)
 
     def also(self, tools: Sequence[Tool]) -> None:
-        """Offer what sources bring, in the place of what they brought before; the agent's own names stay its own."""
+        """Offer what sources bring, in the place of what they brought before; the agent's own names
+        stay its own.
+        """
         brought = {one.name: one for one in tools if one.name not in self._own}
         self._tools = {**self._own, **brought}
         self._sources.put(list(brought.values()))
@@ -81,19 +89,24 @@ class Offer:
 
         Raises `BadArguments` for what is no such option, and changes nothing.
         """
-        if (given, plugins) == (self._given, self._plugins):  # as nearly always: nothing is put together again
+        # as nearly always: nothing is put together again
+        if (given, plugins) == (self._given, self._plugins):
             return
         wanted = access_of(given)
         unknown = [name for name in wanted.extra if name not in self._extra]
         if unknown:
             known = ", ".join(sorted(self._extra)) or "none"
-            raise BadArguments("tools", f"there is no extra tool {unknown[0]!r}; the extra tools are: {known}")
+            raise BadArguments(
+                "tools", f"there is no extra tool {unknown[0]!r}; the extra tools are: {known}"
+            )
         self._surface.lay_over(
             [self._extra[name][1] for name in wanted.extra],
             include_base=not wanted.only_extra,
             hidden=wanted.hidden,
         )
-        self._added, self._given, self._plugins = wanted.extra, given, plugins
+        self._added = wanted.extra
+        self._given = given
+        self._plugins = plugins
         self._now = self._surface.catalog(plugins)
 
     @property
@@ -111,7 +124,9 @@ class Offer:
         if not self.searched:
             return list(self.catalog.specs)
         names = self.catalog.names
-        told = [names[name] for name in dict.fromkeys([*self._pinned, *self._found]) if name in names]
+        told = [
+            names[name] for name in dict.fromkeys([*self._pinned, *self._found]) if name in names
+        ]
         return [self._search.spec(), *(one.spec() for one in told)]
 
     def tool(self, name: str) -> Tool | None:
@@ -126,7 +141,9 @@ class Offer:
         return sorted(str(spec["name"]) for spec in self.specs)
 
     def find(self, words: str) -> list[Manifest]:
-        """Look for tools; what is found is offered from now on, and of much that was found the latest."""
+        """Look for tools; what is found is offered from now on, and of much that was found the
+        latest.
+        """
         found = self.catalog.found(words)
         for one in found:
             self._found.pop(one.name, None)
@@ -147,7 +164,9 @@ class Search(Inner):
             "required": ["words"],
             "additionalProperties": False,
         }
-        super().__init__(SEARCH, "Find tools that are not listed here. Those found can be called next.", schema)
+        super().__init__(
+            SEARCH, "Find tools that are not listed here. Those found can be called next.", schema
+        )
         self._offer = offer
 
     async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:

@@ -38,7 +38,9 @@ class Sources:
         self._tools: dict[str, list[Tool]] = {}
 
     async def refresh(self) -> list[str]:
-        """Ask them all, side by side; returns what went wrong. Whoever cannot be reached keeps what he offered."""
+        """Ask them all, side by side; returns what went wrong. Whoever cannot be reached keeps what
+        he offered.
+        """
         names: list[str] = self._ctx.fact("sources", list(self._sources), [])
         if not names:
             return []

@@ -1,4 +1,5 @@
-"""One turn of an agent: the model, its tools, the model again, until it settles; plugins are asked in between.
+"""One turn of an agent: the model, its tools, the model again, until it settles; plugins are asked
+in between.
 
 | what happens | outcome |
 |---|---|
@@ -10,10 +11,10 @@
 | the model cannot be asked, says nothing, or never says what fits; a plugin fails; a budget is used up | `failed` |
 
 Rules
-  1. There is a checkpoint after the tools of a round, and one before the turn ends. What was said to the turn meanwhile
-     is heard there, once; what comes after the last one is the next turn's.
+  1. There is a checkpoint after the tools of a round, and one before the turn ends. What was said
+     to the turn meanwhile is heard there, once; what comes after the last one is the next turn's.
   2. Words that do not fit what the agent returns are sent back, at most twice.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 REPAIRS: Final = 2
 #: What is said with it is heard only before the turn ends.
 LAST_CHECKPOINT: Final = "before_completion"
-LAST: Final = "All rounds of this turn are used up. Answer now with what you know, and call no more tools."
+LAST: Final = (
+    "All rounds of this turn are used up. Answer now with what you know, and call no more tools."
+)
 
 
 class Stop(Exception):
@@ -94,7 +97,9 @@ class Rounds:
                 await self.checkpoint()
 
     async def _begin(self) -> None:
-        """It is asked which tools there are, and plugins have their say, before the model is asked."""
+        """It is asked which tools there are, and plugins have their say, before the model is
+        asked.
+        """
         life = self.life
         await life.open()
         await life.refresh()
@@ -108,13 +113,19 @@ class Rounds:
                     await self._act(plugin, one)
 
     async def checkpoint(self, *, completing: bool = False) -> bool:
-        """Hear what was said meanwhile, and what plugins want; returns whether the model should hear of it."""
-        life, heard = self.life, False
-        told, life.toolbox.said = life.toolbox.said, []
+        """Hear what was said meanwhile, and what plugins want; returns whether the model should
+        hear of it.
+        """
+        life = self.life
+        heard = False
+        told = life.toolbox.said
+        life.toolbox.said = []
         for words in told:
             life.say(Role.USER, None, words)
             heard = True
-        now = [one for one in life.waiting if completing or one[1].get("boundary") != LAST_CHECKPOINT]
+        now = [
+            one for one in life.waiting if completing or one[1].get("boundary") != LAST_CHECKPOINT
+        ]
         life.waiting = [one for one in life.waiting if one not in now]
         for q, said in now:
             life.taken.append(str(said["id"]))
@@ -146,7 +157,10 @@ class Rounds:
     async def _ask(self, grace: bool) -> Reply:
         """Ask the model, or whoever replies for it, and take what is said into the conversation."""
         life = self.life
-        prompt, skip, extra, more = life.models.told(), 0, [frames.message(LAST)] if grace else [], {}
+        prompt = life.models.told()
+        skip = 0
+        extra = [frames.message(LAST)] if grace else []
+        more = {}
         for plugin, _, one in await life.decide("before_model_call"):
             match one:
                 case Abort(reason=reason):
@@ -154,7 +168,8 @@ class Rounds:
                 case Replied(content=content):
                     return self._said(None, content)
                 case Show():
-                    skip, extra = max(skip, one.skip), [*extra, *(frames.message(each) for each in one.extra)]
+                    skip = max(skip, one.skip)
+                    extra = [*extra, *(frames.message(each) for each in one.extra)]
                 case SetOptions():
                     more.update(one.options)
         view = View(life.tip, prompt, min(skip, len(life.graph.messages())) if skip else 0, extra)
@@ -176,7 +191,8 @@ class Rounds:
         if recorded is None:
             outcome, words = self._judged(reply, grace)
         else:  # the journal knows, whatever the agent returns by now
-            outcome, words = None if recorded.settled is None else recorded.settled.outcome, ""
+            outcome = None if recorded.settled is None else recorded.settled.outcome
+            words = ""
         if outcome is None:
             self._repaired += 1
             self.life.say(Role.USER, None, words)
@@ -199,13 +215,19 @@ class Rounds:
         """A tool ended the turn, with a value in the place of the model's last words."""
         outcome = self._valued(value, "a tool")
         if isinstance(outcome, Answered):
-            self.life.say(Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value))
+            self.life.say(
+                Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value)
+            )
         return outcome
 
     def _valued(self, value: JSON, who: str) -> TurnOutcome:
-        """The outcome where somebody else than the model says what the turn came to: it has to fit, too."""
-        recorded, returns = self.life.ctx.recorded(), self.life.agent.returns
-        if recorded is not None and recorded.settled is not None:  # whatever the agent returns by now
+        """The outcome where somebody else than the model says what the turn came to: it has to fit,
+        too.
+        """
+        recorded = self.life.ctx.recorded()
+        returns = self.life.agent.returns
+        # whatever the agent returns by now
+        if recorded is not None and recorded.settled is not None:
             return recorded.settled.outcome
         try:
             return Answered(value if returns is None else read(value, schema_of(returns)))
@@ -215,30 +237,41 @@ class Rounds:
     @staticmethod
     def wanted(returns: Any) -> str:
         """What a model is told of the value that it should come to."""
-        return f"Answer with nothing but JSON that fits this JSON Schema: {dumps(schema_of(returns))}"
+        return (
+            f"Answer with nothing but JSON that fits this JSON Schema: {dumps(schema_of(returns))}"
+        )
 
     # ---- tools
 
     async def _work(self, calls: list[ToolCall]) -> None:
-        """Call the tools, unless plugins want it otherwise, and show the model what came of them."""
+        """Call the tools, unless plugins want it otherwise, and show the model what came of
+        them.
+        """
         life = self.life
-        life.toolbox.before, life.toolbox.after = self._before, self._shown
+        life.toolbox.before = self._before
+        life.toolbox.after = self._shown
         done = await life.toolbox.run(calls)
         life.say(Role.TOOL, None, [done[call.id] for call in calls])
 
-    async def _before(self, wanted: dict[str, ToolCall], done: dict[str, JSON], inner: bool) -> None:
+    async def _before(
+        self, wanted: dict[str, ToolCall], done: dict[str, JSON], inner: bool
+    ) -> None:
         """Let plugins decide about calls before they are made."""
         if "before_tool_call" not in self.life.hooks:
             return
         given = [(call.id, (self._use(call),)) for call in wanted.values()]
         box = self.life.toolbox
-        for plugin, about, one in await self.life.decide("before_tool_call", given, in_program=inner):
+        for plugin, about, one in await self.life.decide(
+            "before_tool_call", given, in_program=inner
+        ):
             call = wanted[about]
             match one:
                 case Abort(reason=reason):
                     raise Stop(TurnAborted(plugin, reason))
                 case Deny(reason=reason):
-                    done[about] = call.result(f"Error: denied by {plugin}: {reason}".strip(": "), error=True)
+                    done[about] = call.result(
+                        f"Error: denied by {plugin}: {reason}".strip(": "), error=True
+                    )
                 case ReplaceInput(input=changed):
                     wanted[about] = ToolCall(call.id, call.name, changed)
                 case Confirm():
@@ -249,19 +282,29 @@ class Rounds:
                     done[about] = call.result(content)
 
     async def _shown(self, wanted: dict[str, ToolCall], done: dict[str, JSON], inner: bool) -> None:
-        """Let plugins change what is shown of results, and tell them what came of the calls, as they were made."""
+        """Let plugins change what is shown of results, and tell them what came of the calls, as
+        they were made.
+        """
         life = self.life
         decides = "before_result" in life.hooks and (life.inner_results or not inner)
         if not decides and "after_tool_call" not in life.plugged.hooks:
             return
-        given = [(call.id, (self._use(call), self._content(done[call.id]))) for call in wanted.values()]
+        given = [
+            (call.id, (self._use(call), self._content(done[call.id]))) for call in wanted.values()
+        ]
         for _, (use, content) in given:
-            life.tell("after_tool_call", ToolUse(use.id, use.name, plain(use.input)), plain(content))
-        for plugin, about, one in await life.decide("before_result", given, in_program=inner) if decides else ():
+            life.tell(
+                "after_tool_call", ToolUse(use.id, use.name, plain(use.input)), plain(content)
+            )
+        for plugin, about, one in (
+            await life.decide("before_result", given, in_program=inner) if decides else ()
+        ):
             if isinstance(one, Abort):
                 raise Stop(TurnAborted(plugin, one.reason))
             if isinstance(one, ReplaceResult):
-                done[about] = wanted[about].result(one.content, error=bool(done[about].get("is_error")))
+                done[about] = wanted[about].result(
+                    one.content, error=bool(done[about].get("is_error"))
+                )
 
     def _use(self, call: ToolCall) -> ToolUse:
         """The call with the input that its tool would get."""

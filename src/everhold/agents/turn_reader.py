@@ -1,6 +1,7 @@
 """What happens to inputs that are said from now on: read without the conversation before them.
 
-Whoever opens a long conversation and says something need not read all of it a second time, after its program did.
+Whoever opens a long conversation and says something need not read all of it a second time, after
+its program did.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class Tail:
     """The end of a conversation: only what is said from now on, and expected, is found in it."""
 
     def __init__(self, store: Store, session_id: str) -> None:
-        self._store, self._id = store, session_id
+        self._store = store
+        self._id = session_id
         self.revision = -1  # of the session, when it was last read
         self._next = -1  # the first delivery that was not read yet; -1: it stands nowhere
         self._nodes: dict[str, Node] = {}  # of turns that have not settled
@@ -48,7 +50,9 @@ class Tail:
         return None if found is None else found[0]
 
     def words(self, input_id: str) -> str:
-        """The model's last words in the turn of an input. Who hears them knows all, and it is forgotten."""
+        """The model's last words in the turn of an input. Who hears them knows all, and it is
+        forgotten.
+        """
         return self._ended.pop(input_id)[1]
 
     def _take(self, delivery: Delivery) -> None:
@@ -63,11 +67,14 @@ class Tail:
         for input_id in self._expected.intersection((settled.input, *settled.taken)):
             self._expected.remove(input_id)
             self._ended[input_id] = (settled, self._words(settled))
-        self._nodes, self._answers = {}, {}
+        self._nodes = {}
+        self._answers = {}
 
     def _words(self, settled: Settled) -> str:
         node = last_said(self._nodes, settled)
-        return text(None if node is None else node.content if node.q is None else self._answers.get(node.q))
+        return text(
+            None if node is None else node.content if node.q is None else self._answers.get(node.q)
+        )
 
 
 def last_said(nodes: Mapping[str, Node], settled: Settled) -> Node | None:

@@ -1,7 +1,8 @@
-"""What one does with sessions beside running them: look into them, move them, check them, let them go.
+"""What one does with sessions beside running them: look into them, move them, check them, let them
+go.
 
-`Archive` is the part of `Runtime` that needs its store and its clock, and no program; `check` hands the work to a
-process of its own, `everhold.archive.check_process`.
+`Archive` is the part of `Runtime` that needs its store and its clock, and no program; `check` hands
+the work to a process of its own, `everhold.archive.check_process`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _LIVE = (State.RUNNING, State.PAUSED)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What `everhold.archive.check_process` is asked to look at; it reads one from its standard input."""
+    """What `everhold.archive.check_process` is asked to look at; it reads one from its standard
+    input.
+    """
 
     database: str = ""  # the path of an SQLite file
     file: str = ""  # an exported file
@@ -69,15 +72,28 @@ class Archive:
     # ---- look into
 
     async def find(self, name: str) -> SessionId:
-        """The session that is meant by its id, by the beginning of it, by its key, or by "@last", the newest."""
-        return await meant(self.store, name, self._settings.shown if self._settings is not None else self.store.where)
+        """The session that is meant by its id, by the beginning of it, by its key, or by "@last",
+        the newest.
+        """
+        return await meant(
+            self.store,
+            name,
+            self._settings.shown if self._settings is not None else self.store.where,
+        )
 
     async def steps(self, session_id: str) -> list[Step]:
-        """The journal of a session: each step with what was handed to the program and what it asked in return."""
-        return [session_view.step(delivery) for delivery in (await self.store.load(session_id)).deliveries]
+        """The journal of a session: each step with what was handed to the program and what it asked
+        in return.
+        """
+        return [
+            session_view.step(delivery)
+            for delivery in (await self.store.load(session_id)).deliveries
+        ]
 
     async def transcript(self, session_id: str) -> list[dict[str, JSON]]:
-        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where there is none)."""
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where
+        there is none).
+        """
         return session_view.transcript((await self.store.load(session_id)).deliveries)
 
     async def snapshot(
@@ -88,9 +104,11 @@ class Archive:
         include_history: bool = False,
         limit: int = 100,
     ) -> dict[str, JSON]:
-        """A session at this moment as plain JSON; without an id, those that live and then those that have ended.
+        """A session at this moment as plain JSON; without an id, those that live and then those
+        that have ended.
 
-        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says what of them.
+        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says
+        what of them.
         """
         pending = PendingFilter.read(pending_filter)
         now = self.clock.now()
@@ -99,9 +117,16 @@ class Archive:
             return snapshot(session_view.facts(record, now, history=include_history), pending)
         rows = await self.store.list(Filter(state=_LIVE, limit=limit))
         ended = tuple(state for state in State if state not in _LIVE)
-        rows += await self.store.list(Filter(state=ended, limit=limit - len(rows))) if len(rows) < limit else []
+        rows += (
+            await self.store.list(Filter(state=ended, limit=limit - len(rows)))
+            if len(rows) < limit
+            else []
+        )
         records = [await self.store.load(row.birth.id) for row in rows]
-        return snapshots([session_view.facts(record, now, history=include_history) for record in records], pending)
+        return snapshots(
+            [session_view.facts(record, now, history=include_history) for record in records],
+            pending,
+        )
 
     # ---- move
 
@@ -119,22 +144,27 @@ class Archive:
     ) -> Exported:
         """Write sessions and their children to a file: a path, or one opened in binary mode.
 
-        Without `sessions`, all that fit. `values` adds the durable values of namespaces they have used; `redact`
-        replaces texts by placeholders of the same length: such a file can be checked, and not imported. True: all
-        texts, arguments of programs included; to keep some, name the others ("prompts", "answers", "notes",
-        "arguments"). `progress` is told how much is done, and of how much.
+        Without `sessions`, all that fit. `values` adds the durable values of namespaces they have
+        used; `redact` replaces texts by placeholders of the same length: such a file can be
+        checked, and not imported. True: all texts, arguments of programs included; to keep some,
+        name the others ("prompts", "answers", "notes", "arguments"). `progress` is told how much is
+        done, and of how much.
         """
         ids, wanted = _chosen(sessions, state, program, labels)
         births = await transfer.chosen(self.store, ids, wanted)
         return await self._export(file, births, values, redaction.parts(redact), progress)
 
-    async def import_(self, file: File, *, existing: str = "refuse", progress: Progress | None = None) -> Imported:
+    async def import_(
+        self, file: File, *, existing: str = "refuse", progress: Progress | None = None
+    ) -> Imported:
         """Take in the sessions of an exported file; they go on here.
 
-        Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes; `existing="skip"` leaves those
-        that are here already as they are.
+        Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes;
+        `existing="skip"` leaves those that are here already as they are.
         """
-        return await self._taken_in(transfer.import_(self.store, file, existing=existing, progress=progress))
+        return await self._taken_in(
+            transfer.import_(self.store, file, existing=existing, progress=progress)
+        )
 
     async def _taken_in(self, importing: Coroutine[Any, Any, Imported]) -> Imported:
         """Import sessions, which may have something to do then."""
@@ -149,7 +179,9 @@ class Archive:
         progress: Progress | None = None,
     ) -> Exported:
         header = Header(version=version(), written_at=self.clock.now(), redacted=list(parts))
-        return await transfer.export(self.store, file, births, header=header, values=values, progress=progress)
+        return await transfer.export(
+            self.store, file, births, header=header, values=values, progress=progress
+        )
 
     # ---- check
 
@@ -163,7 +195,8 @@ class Archive:
         labels: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is changed.
+        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is
+        changed.
 
         Looks at all that run or wait, at those named, or at those of an exported `file`.
         """
@@ -180,7 +213,11 @@ class Archive:
             path=[str(Path(entry).resolve()) for entry in sys.path],
         )
         if file is not None:
-            return await _checked(msgspec.structs.replace(request, file=str(Path(file).resolve())), str(file), progress)
+            return await _checked(
+                msgspec.structs.replace(request, file=str(Path(file).resolve())),
+                str(file),
+                progress,
+            )
         path = found.path if found is not None else getattr(self.store, "path", None)
         if path is not None:
             source = found.shown if found is not None else self.store.where
@@ -196,7 +233,9 @@ class Archive:
         with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
             copy = Path(folder) / "sessions.jsonl"
             await self._export(copy, births)
-            request = msgspec.structs.replace(request, file=str(copy), sessions=[birth.id for birth in births])
+            request = msgspec.structs.replace(
+                request, file=str(copy), sessions=[birth.id for birth in births]
+            )
             return await _checked(request, self.store.where, progress)
 
     # ---- let go
@@ -216,10 +255,11 @@ class Archive:
     ) -> Swept:
         """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
 
-        Say how long ago they last moved, in seconds, for all or by state (`{"completed": 2592000, "failed": …}`), or
-        how many of them, the newest, shall stay (`per_program`: of each program), or both; without either, the
-        settings say it. `intake` forgets, after so many seconds, what has ended in the intakes of the others. Raises
-        `SweepFailed`, with the report so far, if the store fails in the middle.
+        Say how long ago they last moved, in seconds, for all or by state (`{"completed": 2592000,
+        "failed": …}`), or how many of them, the newest, shall stay (`per_program`: of each
+        program), or both; without either, the settings say it. `intake` forgets, after so many
+        seconds, what has ended in the intakes of the others. Raises `SweepFailed`, with the report
+        so far, if the store fails in the middle.
         """
         plan = self._plan(states, older_than, keep_last, per_program, program, labels, intake)
         return await sweep(self.store, plan, self.clock.now(), dry_run=dry_run, progress=progress)
@@ -241,11 +281,18 @@ class Archive:
         if older_than is None and keep_last is None:
             found = retention(self._settings)
             if found is None or names:
-                raise BadArguments("sweep", "say older_than or keep_last; nothing is deleted unasked")
+                raise BadArguments(
+                    "sweep", "say older_than or keep_last; nothing is deleted unasked"
+                )
             plan = found.plan
-            intake, per_program = plan.intake if intake is None else intake, per_program or plan.per_program
+            intake = plan.intake if intake is None else intake
+            per_program = per_program or plan.per_program
             return msgspec.structs.replace(
-                plan, program=program, labels=dict(labels or {}), intake=intake, per_program=per_program
+                plan,
+                program=program,
+                labels=dict(labels or {}),
+                intake=intake,
+                per_program=per_program,
             )
         return Plan(
             ages=plan_ages(names, older_than),
@@ -257,7 +304,9 @@ class Archive:
         )
 
     async def reclaim(self) -> Reclaimed:
-        """Remove what no session can read any more, such as bytes that a crash left behind; says what was removed."""
+        """Remove what no session can read any more, such as bytes that a crash left behind; says
+        what was removed.
+        """
         return await self.store.reclaim()
 
     def _sweep_by_itself(self: Any) -> None:
@@ -270,7 +319,8 @@ class Archive:
     async def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well.
 
-        One with `warning` is not damage: something may be missing, as in a file copied without its write-ahead log.
+        One with `warning` is not damage: something may be missing, as in a file copied without its
+        write-ahead log.
         """
         return await self.store.verify(progress)
 
@@ -285,7 +335,9 @@ def _chosen(
     for name in states:
         if name not in set(State):
             raise BadSetting("state", f"{name!r} is none of {', '.join(State)}")
-    wanted = Filter(state=tuple(State(name) for name in states), program=program, labels=dict(labels or {}))
+    wanted = Filter(
+        state=tuple(State(name) for name in states), program=program, labels=dict(labels or {})
+    )
     if sessions is None:
         return None, wanted
     if states or program is not None or labels:
@@ -315,14 +367,18 @@ async def _checked(request: Wanted, source: str, progress: Progress | None) -> R
         await process.wait()
         raise
     if process.returncode != 0:
-        raise _told(said) or StoreUnavailable(source, _last_line(complaint) or f"it ended with {process.returncode}")
+        raise _told(said) or StoreUnavailable(
+            source, _last_line(complaint) or f"it ended with {process.returncode}"
+        )
     return _report(said, source, seed)
 
 
 async def _conversed(
     process: asyncio.subprocess.Process, request: bytes, progress: Progress | None
 ) -> tuple[list[bytes], bytes]:
-    """Hand over the request; returns the lines of the reply, and the complaint. Lines about progress are passed on."""
+    """Hand over the request; returns the lines of the reply, and the complaint. Lines about
+    progress are passed on.
+    """
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     process.stdin.write(request)
     process.stdin.close()
@@ -341,7 +397,9 @@ async def _conversed(
 
 
 def _told(said: list[bytes]) -> EverholdError | None:
-    """The error that the process met, if it is one of ours: its last line has the code and the facts of it."""
+    """The error that the process met, if it is one of ours: its last line has the code and the
+    facts of it.
+    """
     try:
         told = msgspec.json.decode(said[-1], type=dict[str, Any])
         leaf = next(leaf for leaf in leaves() if leaf.code == told["error"])
@@ -352,7 +410,9 @@ def _told(said: list[bytes]) -> EverholdError | None:
 
 
 def _report(said: list[bytes], source: str, seed: int) -> Report:
-    """What `everhold.archive.check_process` wrote: a line for each session, after one for the file."""
+    """What `everhold.archive.check_process` wrote: a line for each session, after one for the
+    file.
+    """
     first, *lines = said
     redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
     checked = [msgspec.json.decode(line, type=Checked) for line in lines]
@@ -381,4 +441,15 @@ def version() -> str:
     return _found_version
 
 
-__all__ = ["Archive", "Checked", "Exported", "File", "Imported", "Report", "Step", "Swept", "Wanted", "version"]
+__all__ = [
+    "Archive",
+    "Checked",
+    "Exported",
+    "File",
+    "Imported",
+    "Report",
+    "Step",
+    "Swept",
+    "Wanted",
+    "version",
+]

@@ -1,7 +1,8 @@
-"""Sweeping by itself: every so often, by one of the processes that keep a database open. Off unless it was asked for.
+"""Sweeping by itself: every so often, by one of the processes that keep a database open. Off unless
+it was asked for.
 
-One duty says when the next sweep is. Whoever moves it on sweeps; one that dies in the middle leaves the rest to the
-next. No session waits for it.
+One duty says when the next sweep is. Whoever moves it on sweeps; one that dies in the middle leaves
+the rest to the next. No session waits for it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ _ID: Final = "retention"
 
 
 class Keeper:
-    def __init__(self, store: Store, clock: Clock, plan: Plan, every: float, tasks: set[asyncio.Task[None]]) -> None:
-        self._store, self._clock, self._plan, self._every = store, clock, plan, every
+    def __init__(
+        self, store: Store, clock: Clock, plan: Plan, every: float, tasks: set[asyncio.Task[None]]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._plan = plan
+        self._every = every
         self._tasks = tasks  # those that closing waits for, and then stops
         self._next = 0.0
         self._busy = False
@@ -38,7 +44,9 @@ class Keeper:
             return False
         self._next = now + self._every
         try:
-            await self._store.undertake([Duty(KIND, _ID, {"began_at": now}, self._next, duty.version)])
+            await self._store.undertake(
+                [Duty(KIND, _ID, {"began_at": now}, self._next, duty.version)]
+            )
         except Overtaken:
             return False
         self._busy = True

@@ -1,4 +1,5 @@
-"""Whether stored sessions can go on under the code as it is now: each is replayed, and nothing is changed.
+"""Whether stored sessions can go on under the code as it is now: each is replayed, and nothing is
+changed.
 
     ok         the program asks exactly what it asked
     reworded   it asks the same in other words: the session goes on, and the recorded answers stand
@@ -6,7 +7,8 @@
     missing    the program, or the version of it that the session needs, is not here
     error      the program could not be loaded, or does not take its arguments any more
 
-This file judges one session. `everhold.archive.check_process` does it for many, in a process of its own.
+This file judges one session. `everhold.archive.check_process` does it for many, in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What came of all of them. `redacted` names what the file did not hold: a program that decides by such texts
-    may seem to diverge, and wording is compared by its length."""
+    """What came of all of them. `redacted` names what the file did not hold: a program that decides
+    by such texts may seem to diverge, and wording is compared by its length."""
 
     source: str
     checked: list[Checked]
@@ -96,7 +98,9 @@ def examine(record: Record, host: Host, *, redacted: Iterable[str] = ()) -> Chec
     steps = 0
 
     def verdict(found: Verdict, **more: Any) -> Checked:
-        return Checked(birth.id, birth.program, birth.version, record.head.state, found, steps, changed, **more)
+        return Checked(
+            birth.id, birth.program, birth.version, record.head.state, found, steps, changed, **more
+        )
 
     try:
         strict = _strict(record, host)
@@ -104,7 +108,9 @@ def examine(record: Record, host: Host, *, redacted: Iterable[str] = ()) -> Chec
             pairs = [pair for pair in played.reworded if not redacted or _differ(*pair)]
             if pairs and strict:
                 old, new = pairs[0]
-                raise Diverged(played.given.n, describe(old), describe(new) + " in other words (strict)")
+                raise Diverged(
+                    played.given.n, describe(old), describe(new) + " in other words (strict)"
+                )
             changed += [_reworded(played.given.n, old, new) for old, new in pairs]
             steps += 1
     except Diverged as error:

@@ -1,9 +1,10 @@
 """The process that checks sessions: it reads a request and writes what came of each session.
 
-`Runtime.check` starts it fresh as `python -m everhold.archive.check_process`, with another hash seed than its own. The
-request is one JSON object on standard input (`Wanted` in `archive/archive.py`); the reply is JSON Lines on standard
-output: an object for each session, and before it an array that says how much is done, and of how much. What programs
-print while they are loaded or replayed goes to standard error.
+`Runtime.check` starts it fresh as `python -m everhold.archive.check_process`, with another hash
+seed than its own. The request is one JSON object on standard input (`Wanted` in
+`archive/archive.py`); the reply is JSON Lines on standard output: an object for each session, and
+before it an array that says how much is done, and of how much. What programs print while they are
+loaded or replayed goes to standard error.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
     """Check what is wanted; writes what is known of the source, then one line for each session."""
     root = Path(wanted.root) if wanted.root else None
     folders = Folders.read(wanted.packages)
-    host = Hosts(lambda ref, version: find(ref, version, programs=wanted.programs, root=root, folders=folders))
+    host = Hosts(
+        lambda ref, version: find(
+            ref, version, programs=wanted.programs, root=root, folders=folders
+        )
+    )
     if wanted.file:
         with reading(wanted.file) as (source, name):
             reader = Reader(source, name)
@@ -97,7 +102,8 @@ def _means(name: str, item: Carried) -> bool:
 
 
 def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:
-    birth, line = item.birth, item.head
+    birth = item.birth
+    line = item.head
     deliveries = item.deliveries
     if birth.origin is not None:
         if birth.origin not in known:
@@ -109,7 +115,8 @@ def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:
 
 
 def _fits(item: Carried, wanted: Wanted) -> bool:
-    birth, program = item.birth, wanted.program
+    birth = item.birth
+    program = wanted.program
     return (
         (not wanted.state or item.head.state in wanted.state)
         and (program is None or f":{birth.program}".endswith(f":{program}"))
@@ -131,7 +138,9 @@ def main() -> int:
                 out,
                 {
                     "error": error.code,
-                    "facts": {k: v for k, v in vars(error).items() if isinstance(v, str | int | float)},
+                    "facts": {
+                        k: v for k, v in vars(error).items() if isinstance(v, str | int | float)
+                    },
                 },
             )
             sys.stderr.write(f"{error}\n")

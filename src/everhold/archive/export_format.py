@@ -1,4 +1,5 @@
-"""Exported sessions as text: JSON Lines, one line for each thing, read and written one session at a time.
+"""Exported sessions as text: JSON Lines, one line for each thing, read and written one session at a
+time.
 
     {"everhold": "export", "format": 1, …}                  first, and its format before its shape
     {"line": "session", …} delivery … letter … effect … attachment … item … head end    once for each session
@@ -6,11 +7,12 @@
     {"line": "close", …}                                    last
 
 Rules
-  1. `end` has the number of its session's lines and their SHA-256, `close` the number of sessions and values: what
-     was cut off or changed is found before any of it is used.
+  1. `end` has the number of its session's lines and their SHA-256, `close` the number of sessions
+     and values: what was cut off or changed is found before any of it is used.
   2. Whatever is wrong with a file is a `BadExport` with the line and the reason.
-  3. A fork whose origin comes earlier in the file holds only its own deliveries, and the SHA-256 of those it shares.
-"""
+  3. A fork whose origin comes earlier in the file holds only its own deliveries, and the SHA-256 of
+     those it shares.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from everhold.core.session import ENDED, Birth, SessionId, State
 from everhold.errors import BadExport, BadValue
 from everhold.ports.store import Letter
 
-#: The format of exported files. Raised with every change that an older reader would misread, never reused.
+#: The format of exported files. Raised with every change that an older reader would misread, never
+#: reused.
 FORMAT: Final = 1
 
 
@@ -47,11 +50,14 @@ class SessionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="li
     birth: Birth
     forked: bool = False  # later sessions of the file share its deliveries
     shares: str = ""  # of a fork: digest of the deliveries it shares with its origin
-    forked_from: SessionId | None = None  # of a fork that carries what it shared: where that came from
+    # of a fork that carries what it shared: where that came from
+    forked_from: SessionId | None = None
     forked_at: int | None = None
 
 
-class DeliveryLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="line", tag="delivery"):
+class DeliveryLine(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="line", tag="delivery"
+):
     n: int
     at: float
     answers: list[Answer] = []
@@ -81,7 +87,9 @@ class AttachmentLine(msgspec.Struct, frozen=True, tag_field="line", tag="attachm
 
 
 class ItemLine(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
-    """What waits in the session's intake, or waited: its key is known wherever this is read. Claims stay behind."""
+    """What waits in the session's intake, or waited: its key is known wherever this is read. Claims
+    stay behind.
+    """
 
     item: Item
 
@@ -113,7 +121,16 @@ class CloseLine(msgspec.Struct, frozen=True, tag_field="line", tag="close"):
     values: int
 
 
-OfSession = SessionLine | DeliveryLine | LetterLine | EffectLine | AttachmentLine | ItemLine | HeadLine | EndLine
+OfSession = (
+    SessionLine
+    | DeliveryLine
+    | LetterLine
+    | EffectLine
+    | AttachmentLine
+    | ItemLine
+    | HeadLine
+    | EndLine
+)
 Line = OfSession | ValueLine | CloseLine
 
 _encode = msgspec.json.Encoder().encode
@@ -141,7 +158,9 @@ def digest(deliveries: Iterable[Delivery]) -> str:
     """A fingerprint of deliveries, the same whatever store they are read from."""
     found = sha256()
     for one in deliveries:
-        found.update(_encode(DeliveryLine(one.n, float(one.at), one.answers, one.asked, one.notes)) + b"\n")
+        found.update(
+            _encode(DeliveryLine(one.n, float(one.at), one.answers, one.asked, one.notes)) + b"\n"
+        )
     return found.hexdigest()
 
 
@@ -163,8 +182,14 @@ class Writer:
         attachments: Iterable[AttachmentLine] = (),
         items: Iterable[Item] = (),
     ) -> None:
-        lines, found = 0, sha256()
-        for line in (*_lines(opening, deliveries, letters, effects), *attachments, *map(_item_line, items), head):
+        lines = 0
+        found = sha256()
+        for line in (
+            *_lines(opening, deliveries, letters, effects),
+            *attachments,
+            *map(_item_line, items),
+            head,
+        ):
             text = _encode(line) + b"\n"
             found.update(text)
             lines += 1
@@ -199,10 +224,13 @@ def _item_line(item: Item) -> ItemLine:
 
 
 class Reader:
-    """Reads a file: its header at once, then session by session. Raises `BadExport` for whatever is wrong with it."""
+    """Reads a file: its header at once, then session by session. Raises `BadExport` for whatever is
+    wrong with it.
+    """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file, self._name = file, name
+        self._file = file
+        self._name = name
         self._line = 0
         self.bytes = 0  # that were read so far
         self.header = self._header()
@@ -227,7 +255,9 @@ class Reader:
                     yield line
                 case CloseLine():
                     if (line.sessions, line.values) != (sessions, values):
-                        raise self.bad(f"it should hold {line.sessions} sessions and {line.values} values")
+                        raise self.bad(
+                            f"it should hold {line.sessions} sessions and {line.values} values"
+                        )
                     if self._raw():
                         raise self.bad("something follows its close")
                     return
@@ -280,7 +310,9 @@ class Reader:
             raise self.bad(str(error)) from None
 
     def _session(self, opening: SessionLine, raw: bytes) -> Carried:
-        where, lines, found = self._where, 1, sha256(raw + b"\n")
+        where = self._where
+        lines = 1
+        found = sha256(raw + b"\n")
         carried = Carried(where, opening, None, [], [], [])  # type: ignore[arg-type]
         while True:
             line, raw = self._next()
@@ -290,7 +322,9 @@ class Reader:
             found.update(raw + b"\n")
             self._take(carried, line)
         if line.session != opening.birth.id or line.lines != lines:
-            raise self.bad(f"it should end {line.lines} lines of session {line.session}, and ends {lines}")
+            raise self.bad(
+                f"it should end {line.lines} lines of session {line.session}, and ends {lines}"
+            )
         if line.sha256 != found.hexdigest():
             raise self.bad("the lines of its session do not match their checksum")
         flaw = _flaw(carried)
@@ -303,7 +337,9 @@ class Reader:
             raise self.bad("after a head comes an end")
         match line:
             case DeliveryLine():
-                carried.deliveries.append(Delivery(line.n, line.at, line.answers, line.asked, line.notes))
+                carried.deliveries.append(
+                    Delivery(line.n, line.at, line.answers, line.asked, line.notes)
+                )
             case LetterLine():
                 carried.letters.append(Letter(line.kind, line.body, line.at))
             case EffectLine():
@@ -320,12 +356,15 @@ class Reader:
 
 def _flaw(carried: Carried) -> str:
     """What is wrong with a session whose lines can be read and are all there."""
-    birth, head = carried.birth, carried.head
+    birth = carried.birth
+    head = carried.head
     if head is None:
         return "the session has no head"
     if head.revision < 1 or not birth.seeds:
         return "the session has no revision, or no seed"
-    if (birth.origin is None) != (birth.origin_n < 0) or (birth.origin is None) != (not carried.opening.shares):
+    if (birth.origin is None) != (birth.origin_n < 0) or (birth.origin is None) != (
+        not carried.opening.shares
+    ):
         return "it does not say what it shares with its origin"
     numbers = [delivery.n for delivery in carried.deliveries]
     if numbers != list(range(birth.origin_n + 1, head.n + 1)):
@@ -335,7 +374,9 @@ def _flaw(carried: Carried) -> str:
         return f"it is {head.state}, and its journal says otherwise"
     if any(sha256(one.data).hexdigest() != one.id for one in carried.attachments):
         return "an attachment is not what its name says"
-    if head.state in ENDED and (carried.effects or (carried.letters and head.state is not State.FAILED)):
+    if head.state in ENDED and (
+        carried.effects or (carried.letters and head.state is not State.FAILED)
+    ):
         return "it has ended, and something waits for it"
     return _unkept(carried.items) or next(
         (f"its letters: {error}" for error in map(_misread, carried.letters) if error), ""
@@ -344,8 +385,13 @@ def _flaw(carried: Carried) -> str:
 
 def _unkept(items: list[Item]) -> str:
     """Why an intake cannot be kept."""
-    ids, keys = [item.id for item in items], [item.key for item in items if item.key is not None]
-    if len({*ids}) < len(ids) or len({*keys}) < len(keys) or not all(name.strip() for name in (*ids, *keys)):
+    ids = [item.id for item in items]
+    keys = [item.key for item in items if item.key is not None]
+    if (
+        len({*ids}) < len(ids)
+        or len({*keys}) < len(keys)
+        or not all(name.strip() for name in (*ids, *keys))
+    ):
         return "what waits for it has no name of its own"
     try:
         for item in items:
@@ -357,7 +403,9 @@ def _unkept(items: list[Item]) -> str:
 
 def _misread(letter: Letter) -> str:
     """Why a letter cannot be handed over."""
-    shape = {"answer": Answer, "signal": _Signal, "cancel": str, "start": None, "wake": _Wake}.get(letter.kind, Answer)
+    shape = {"answer": Answer, "signal": _Signal, "cancel": str, "start": None, "wake": _Wake}.get(
+        letter.kind, Answer
+    )
     try:
         msgspec.convert(letter.body, shape)
     except msgspec.ValidationError as error:

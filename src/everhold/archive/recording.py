@@ -1,7 +1,9 @@
-"""A session as a test: what it was handed and what it asked, in a JSON file, and its program played against it.
+"""A session as a test: what it was handed and what it asked, in a JSON file, and its program played
+against it.
 
-The file is for people too, in a review. Nothing is called and nobody is asked when it is played. A program that asks
-otherwise is shown the difference; `updated` accepts it, with the recorded answers wherever they still fit.
+The file is for people too, in a review. Nothing is called and nobody is asked when it is played. A
+program that asks otherwise is shown the difference; `updated` accepts it, with the recorded answers
+wherever they still fit.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class Tape(msgspec.Struct):
         return Record(self.birth, head, self.deliveries, [], [])
 
     def difference(self, host: Host) -> str:
-        """What the program asks and returns otherwise now, as a diff; nothing if all is the same."""
+        """What the program asks and returns otherwise now, as a diff; nothing if all is the
+        same.
+        """
         replies, parted = _replies(self.record(), host)
         was: list[str] = []
         now: list[str] = []
@@ -98,12 +102,16 @@ class Tape(msgspec.Struct):
         return "\n".join([*([parted] if parted else []), *lines])
 
     def updated(self, host: Host) -> Tape:
-        """The session as it would be now: each answer goes to the question that it was given to, if that is asked."""
+        """The session as it would be now: each answer goes to the question that it was given to, if
+        that is asked.
+        """
         return Tape(self.birth, _Retold(self, host).deliveries())
 
 
 def _told(delivery: Delivery) -> Delivery:
-    """A delivery without logs, progress and the frames of a traceback, which change with every edit."""
+    """A delivery without logs, progress and the frames of a traceback, which change with every
+    edit.
+    """
     answers = [msgspec.structs.replace(answer, by=None) for answer in delivery.answers]
     notes = delivery.notes
     if notes is not None:
@@ -111,7 +119,9 @@ def _told(delivery: Delivery) -> Delivery:
         if isinstance(outcome, Raised):
             outcome = msgspec.structs.replace(outcome, traceback="")
         notes = msgspec.structs.replace(notes, log=[], progress=None, record={}, outcome=outcome)
-    return Delivery(delivery.n, delivery.at, answers, delivery.asked, None if notes == Notes() else notes)
+    return Delivery(
+        delivery.n, delivery.at, answers, delivery.asked, None if notes == Notes() else notes
+    )
 
 
 def _relative(ref: str, file: Path) -> str:
@@ -123,7 +133,11 @@ def _relative(ref: str, file: Path) -> str:
 
 def _seen_from(ref: str, file: Path) -> str:
     place, colon, name = ref.rpartition(":")
-    return f"{(file.resolve().parent / place).resolve()}{colon}{name}" if place.endswith(".py") else ref
+    return (
+        f"{(file.resolve().parent / place).resolve()}{colon}{name}"
+        if place.endswith(".py")
+        else ref
+    )
 
 
 # ---- what differs
@@ -140,7 +154,8 @@ class Overhearing:
         return self._overheard(self._host.begin(birth, meter))
 
     def _overheard(self, execution: Any) -> Any:
-        advance, again = execution.advance, getattr(execution, "again", None)
+        advance = execution.advance
+        again = getattr(execution, "again", None)
 
         def overheard(*args: Any) -> Reply:
             self.replies.append(self.hear(advance, args))
@@ -162,14 +177,21 @@ def _replies(record: Record, host: Host) -> tuple[list[Reply], str]:
         for _ in replay(record, overhearing):
             pass
     except Diverged as error:
-        return overhearing.replies, f"step {error.step}: it asked {error.recorded}, and now asks {error.asked}"
+        return (
+            overhearing.replies,
+            f"step {error.step}: it asked {error.recorded}, and now asks {error.asked}",
+        )
     return overhearing.replies, ""
 
 
 def _given(delivery: Delivery) -> Iterator[str]:
     yield f"step {delivery.n}"
     for answer in delivery.answers:
-        said = _text(answer.value) if answer.error is None else f"error: {answer.error.get('message', '')}"
+        said = (
+            _text(answer.value)
+            if answer.error is None
+            else f"error: {answer.error.get('message', '')}"
+        )
         yield from _folded(f"  {answer.id} ← ", said)
     notes = delivery.notes
     if notes is not None and notes.fired:
@@ -200,7 +222,18 @@ def _said(asked: Iterable[Query], outcome: Outcome | None, notes: Notes | None) 
 
 
 _USUAL: Final = dict(zip(Query.__struct_fields__[2:], Query.__struct_defaults__, strict=True))
-_WORDS: Final = ("prompt", "name", "args", "messages", "system", "options", "schema", "max_tokens", "to", "default")
+_WORDS: Final = (
+    "prompt",
+    "name",
+    "args",
+    "messages",
+    "system",
+    "options",
+    "schema",
+    "max_tokens",
+    "to",
+    "default",
+)
 
 
 def _folded(label: str, value: JSON) -> Iterator[str]:
@@ -244,10 +277,12 @@ class _Retold:
     def _hand(self, at: float, notes: Notes) -> bool:
         """Hand over what fits now; returns whether there was anything."""
         answers = self._fitting()
-        fired, cancel = notes.fired, notes.cancel
+        fired = notes.fired
+        cancel = notes.cancel
         if self._ended or not (self._unbegun or answers or fired or cancel is not None):
             return False
-        n, self._unbegun = len(self._done), False
+        n = len(self._done)
+        self._unbegun = False
         with self._execution.entered():
             reply: Reply = self._execution.advance(n, at, answers, fired, cancel)
         noted = reply.notes or Notes()
@@ -259,7 +294,9 @@ class _Retold:
             outcome=reply.outcome,
             restart=noted.restart,
         )
-        delivery = _told(Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said))
+        delivery = _told(
+            Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said)
+        )
         fold(self._opened, delivery)
         self._done.append(delivery)
         self._ended = reply.outcome is not None
@@ -285,8 +322,18 @@ class _Retold:
         return fitting
 
     def _match(self, old: Query, taken: set[int]) -> Query | None:
-        """The open question that is meant: the one with the same words, else the one at the same place."""
-        alike = [one.query for q, one in self._opened.items() if q not in taken and one.query.kind is old.kind]
-        worded = [new for new in alike if (new.prompt, new.name, new.messages) == (old.prompt, old.name, old.messages)]
+        """The open question that is meant: the one with the same words, else the one at the same
+        place.
+        """
+        alike = [
+            one.query
+            for q, one in self._opened.items()
+            if q not in taken and one.query.kind is old.kind
+        ]
+        worded = [
+            new
+            for new in alike
+            if (new.prompt, new.name, new.messages) == (old.prompt, old.name, old.messages)
+        ]
         placed = [new for new in alike if new.key == old.key]
         return next(iter(worded + placed), None)

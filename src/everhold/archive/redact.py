@@ -1,12 +1,15 @@
-"""Exported sessions without their texts: every letter becomes `x` and every digit `1`; spaces and signs stay.
+"""Exported sessions without their texts: every letter becomes `x` and every digit `1`; spaces and
+signs stay.
 
-A redacted file is for `check` alone. It cannot be imported: what a program would go on with is not there.
+A redacted file is for `check` alone. It cannot be imported: what a program would go on with is not
+there.
 
 Rules
-  1. A text keeps its length, in characters and in bytes, so that estimates, budgets and line counts stay the same.
+  1. A text keeps its length, in characters and in bytes, so that estimates, budgets and line counts
+     stay the same.
   2. Redacting twice is redacting once: `check` redacts what a program asks now, and compares.
-  3. Of an answer with a schema only free text is replaced; what an enum, a pattern or a union decides by stays. An
-     answer without a schema is free text throughout.
+  3. Of an answer with a schema only free text is replaced; what an enum, a pattern or a union
+     decides by stays. An answer without a schema is free text throughout.
   4. Keys, kinds, names of programs and functions, labels, schemas, times and numbers stay.
 """
 
@@ -30,14 +33,16 @@ from everhold.core.turn import Settled, TurnOutcome
 from everhold.errors import AnswerRefused, BadSetting
 from everhold.ports.store import Letter
 
-#: What can be redacted, and what `redact=True` means: prompts, system texts and arguments of calls; answers; logs,
-#: errors, results, titles and metadata; the arguments sessions were started with.
+#: What can be redacted, and what `redact=True` means: prompts, system texts and arguments of calls;
+#: answers; logs, errors, results, titles and metadata; the arguments sessions were started with.
 PARTS: Final = ("prompts", "answers", "notes", "arguments")
 
 _ASCII: Final = str.maketrans(dict.fromkeys(ascii_letters, "x") | dict.fromkeys(digits, "1"))
 _BY_BYTES: Final = {2: "¤", 3: "•", 4: "𝕩"}
 #: Keywords beside which a string is still free text.
-_LOOSE: Final = frozenset({"type", "title", "description", "minLength", "maxLength", "default", "examples"})
+_LOOSE: Final = frozenset(
+    {"type", "title", "description", "minLength", "maxLength", "default", "examples"}
+)
 
 replace = msgspec.structs.replace
 
@@ -99,21 +104,33 @@ def _free(value: JSON, schema: JSON, root: dict[str, JSON]) -> JSON:
         return value
     branches = schema.get("anyOf") or schema.get("oneOf")
     if branches:
-        fit = [branch for branch in (_resolved(each, root) for each in branches) if _is_for(branch, value)]
+        fit = [
+            branch
+            for branch in (_resolved(each, root) for each in branches)
+            if _is_for(branch, value)
+        ]
         return _free(value, fit[0], root) if len(fit) == 1 else value
     if isinstance(value, str):
         return text(value) if schema.get("type") == "string" and schema.keys() <= _LOOSE else value
     if isinstance(value, list) and "prefixItems" not in schema:
         return [_free(item, schema.get("items", True), root) for item in value]
     if isinstance(value, dict):
-        known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        known = schema.get("properties", {})
+        others = schema.get("additionalProperties", True)
         return {key: _free(item, known.get(key, others), root) for key, item in value.items()}
     return value
 
 
 def _is_for(schema: JSON, value: JSON) -> bool:
     """Whether a branch of a union could be the one that a value took."""
-    names = {str: "string", list: "array", dict: "object", bool: "boolean", int: "integer", float: "number"}
+    names = {
+        str: "string",
+        list: "array",
+        dict: "object",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+    }
     if not isinstance(schema, dict) or "type" not in schema:
         return True
     return bool(schema["type"] == names.get(type(value), "null"))
@@ -134,10 +151,15 @@ def _resolved(schema: JSON, root: dict[str, JSON]) -> JSON:
 
 
 def query(asked: Query) -> Query:
-    """A query without its words. What tells whose child a session is, and what a state query does, stays."""
-    args, options = blank(asked.args), blank(asked.options)
+    """A query without its words. What tells whose child a session is, and what a state query does,
+    stays.
+    """
+    args = blank(asked.args)
+    options = blank(asked.options)
     if asked.kind is Kind.SESSION and asked.options is not None:
-        options = asked.options | ({"title": text(asked.options["title"])} if "title" in asked.options else {})
+        options = asked.options | (
+            {"title": text(asked.options["title"])} if "title" in asked.options else {}
+        )
     if asked.kind is Kind.STATE:
         args = args | {"in": asked.args["in"], "do": asked.args["do"]}
     return replace(
@@ -148,7 +170,9 @@ def query(asked: Query) -> Query:
         options=options,
         args=args,
         to=None if asked.to is None else text(asked.to),
-        default=asked.default if asked.default is msgspec.UNSET else fitting(asked.default, asked.schema),
+        default=asked.default
+        if asked.default is msgspec.UNSET
+        else fitting(asked.default, asked.schema),
     )
 
 
@@ -166,19 +190,27 @@ def answer(given: Answer, asked: Query | None) -> Answer:
 # ---- conversations of agents
 
 #: What a loop goes by: sorts of blocks, ids, names of tools, directives.
-_FORM: Final = frozenset({"type", "id", "tool_use_id", "do", "role", "to", "frame", "slot", "fingerprint", "version"})
+_FORM: Final = frozenset(
+    {"type", "id", "tool_use_id", "do", "role", "to", "frame", "slot", "fingerprint", "version"}
+)
 #: What is somebody's own below there, whatever it is called.
 _OWN: Final = frozenset({"input", "options", "value", "state", "metadata"})
 
 
 def said(value: JSON) -> JSON:
-    """What was said in a conversation, or decided about it, without its words; what tells its form stays."""
+    """What was said in a conversation, or decided about it, without its words; what tells its form
+    stays.
+    """
     if isinstance(value, list):
         return [said(item) for item in value]
     if not isinstance(value, dict):
         return blank(value)
     kept = {key: _said(key, item, value) for key, item in value.items()}
-    return kept if "said" not in value else {**kept, "said": [[*who, said(data)] for *who, data in value["said"]]}
+    return (
+        kept
+        if "said" not in value
+        else {**kept, "said": [[*who, said(data)] for *who, data in value["said"]]}
+    )
 
 
 def _loop(asked: Query, value: JSON) -> JSON:
@@ -190,13 +222,21 @@ def _loop(asked: Query, value: JSON) -> JSON:
     if asked.name.startswith("tools:"):  # what a source offers is nobody's words
         return value
     if asked.name.startswith("code:"):
-        wishes = [{"tool": wish["tool"], "input": blank(wish["input"])} for wish in value.get("wishes", [])]
+        wishes = [
+            {"tool": wish["tool"], "input": blank(wish["input"])}
+            for wish in value.get("wishes", [])
+        ]
         return {**blank(value), "type": value["type"], **({"wishes": wishes} if wishes else {})}
     return None
 
 
 def _said(key: str, value: JSON, whole: dict[str, JSON]) -> JSON:
-    if key == "input" and whole.get("name") == "task" and isinstance(value, dict) and "agent" in value:
+    if (
+        key == "input"
+        and whole.get("name") == "task"
+        and isinstance(value, dict)
+        and "agent" in value
+    ):
         return {**blank(value), "agent": value["agent"]}  # whose task it is
     if key in _OWN:
         return blank(value)
@@ -206,7 +246,9 @@ def _said(key: str, value: JSON, whole: dict[str, JSON]) -> JSON:
 
 
 def _is_talk(asked: Query) -> bool:
-    """Whether a query is one of an agent's loop: its inputs, its model by reference, its plugins."""
+    """Whether a query is one of an agent's loop: its inputs, its model by reference, its
+    plugins.
+    """
     match asked.kind:
         case Kind.SIGNAL:
             return asked.name == "input"
@@ -227,15 +269,23 @@ def _settled(settled: Settled | None) -> Settled | None:
 
 
 def delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str]) -> Delivery:
-    """A delivery without the parts that are wanted gone; `asked` has the queries as they were asked."""
-    answers, queries, notes = one.answers, one.asked, one.notes
+    """A delivery without the parts that are wanted gone; `asked` has the queries as they were
+    asked.
+    """
+    answers = one.answers
+    queries = one.asked
+    notes = one.notes
     if "answers" in wanted:
         answers = [answer(each, asked.get(each.q)) for each in answers]
     if "prompts" in wanted:
         queries = [query(each) for each in queries]
     if "notes" in wanted and notes is not None:
         notes = _notes(notes)
-    if notes is not None and notes.restart is not None and ("answers" in wanted or "arguments" in wanted):
+    if (
+        notes is not None
+        and notes.restart is not None
+        and ("answers" in wanted or "arguments" in wanted)
+    ):
         # unlike those of a start, they are made from answers
         notes = replace(notes, restart=replace(notes.restart, args=blank(notes.restart.args)))
     return Delivery(one.n, one.at, answers, queries, notes)
@@ -248,7 +298,10 @@ def _notes(notes: Notes) -> Notes:
     return replace(
         notes,
         cancel=None if notes.cancel is None else text(notes.cancel),
-        log=[LogEntry(entry.ts, entry.level, entry.source, text(entry.message)) for entry in notes.log],
+        log=[
+            LogEntry(entry.ts, entry.level, entry.source, text(entry.message))
+            for entry in notes.log
+        ],
         progress=progress,
         record=blank(notes.record),
         outcome=_outcome(notes.outcome),
@@ -295,7 +348,8 @@ def item(one: Item, wanted: Collection[str]) -> Item:
 def birth(one: Birth, wanted: Collection[str]) -> Birth:
     if "notes" in wanted:
         one = replace(one, title=text(one.title), metadata=blank(one.metadata))
-    if one.parent is not None and "within" in one.args:  # a subagent: its task is a model's words, its place is none
+    # a subagent: its task is a model's words, its place is none
+    if one.parent is not None and "within" in one.args:
         one = replace(one, args={**blank(one.args), "within": one.args["within"]})
     elif "arguments" in wanted:
         one = replace(one, args=blank(one.args))

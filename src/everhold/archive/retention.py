@@ -1,13 +1,14 @@
 """Letting go of sessions that have ended: only when asked, and never of what anybody still needs.
 
 Rules
-  1. Only sessions that have ended are deleted. A failed one can be retried, so it goes only if it is named.
+  1. Only sessions that have ended are deleted. A failed one can be retried, so it goes only if it
+     is named.
   2. What a fork shares is kept by the store, hidden, as long as the fork is there.
-  3. A child stays while its parent may still ask for its end: as long as that runs, waits, or can be retried. A parent
-     stays while one of its children lives.
+  3. A child stays while its parent may still ask for its end: as long as that runs, waits, or can
+     be retried. A parent stays while one of its children lives.
   4. A session stays while something waits to enter it, and while a schedule or a trigger feeds it.
-  5. A report says what this call did, and nothing else. If the store fails in the middle, that is raised, and the
-     report so far with it: a sweep that did not end never looks like one that did.
+  5. A report says what this call did, and nothing else. If the store fails in the middle, that is
+     raised, and the report so far with it: a sweep that did not end never looks like one that did.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ import msgspec
 from everhold.archive.transfer import PAGE, heard, pages
 from everhold.core.intake import Intake
 from everhold.core.session import ENDED, Birth, SessionId, State
-from everhold.errors import BadSetting, Overtaken, StillNeeded, StoreError, SweepFailed, UnknownSession
+from everhold.errors import (
+    BadSetting,
+    Overtaken,
+    StillNeeded,
+    StoreError,
+    SweepFailed,
+    UnknownSession,
+)
 from everhold.notify import outbox
 from everhold.ports.store import Filter, Progress, Reclaimed, Store, Summary
 from everhold.schedules.action import Feed, deed_of
@@ -59,7 +67,8 @@ class Swept(msgspec.Struct, frozen=True):
     dry_run: bool
     result: Result = Result.NOTHING
     counts: dict[str, int] = {}  # of the deleted, by the state they had ended in
-    bytes: int = 0  # of steps and attachments, at least; what the last of some forks frees comes on top
+    # of steps and attachments, at least; what the last of some forks frees comes on top
+    bytes: int = 0
     reclaimed: Reclaimed = Reclaimed()  # what no session could read
     vacuumed: int = 0  # ended inputs and commands of sessions that stay
     forgotten: int = 0  # entries of the outbox whose question is not open any more
@@ -73,7 +82,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     per_program: bool = False  # `keep_last` counts for each program by itself
     program: str | None = None
     labels: dict[str, str] = {}
-    intake: float | None = None  # seconds after which what has ended in the intake of a session that stays is forgotten
+    # seconds after which what has ended in the intake of a session that stays is forgotten
+    intake: float | None = None
 
 
 def swept_states(given: Iterable[str]) -> tuple[State, ...]:
@@ -81,7 +91,9 @@ def swept_states(given: Iterable[str]) -> tuple[State, ...]:
     names = [given] if isinstance(given, str) else list(given)
     for name in names:
         if name not in set(ENDED):
-            raise BadSetting("states", f"{name!r} is no end; sweep takes {', '.join(sorted(ENDED))}")
+            raise BadSetting(
+                "states", f"{name!r} is no end; sweep takes {', '.join(sorted(ENDED))}"
+            )
     return tuple(State(name) for name in names) or USUAL
 
 
@@ -101,7 +113,10 @@ class _Sweep:
     """One sweep under way."""
 
     def __init__(self, store: Store, plan: Plan, now: float, dry_run: bool) -> None:
-        self._store, self._plan, self._now, self._dry_run = store, plan, now, dry_run
+        self._store = store
+        self._plan = plan
+        self._now = now
+        self._dry_run = dry_run
         self.deleted: dict[SessionId, int] = {}
         self._kept: dict[SessionId, str] = {}
         self._counts: Counter[str] = Counter()
@@ -110,7 +125,9 @@ class _Sweep:
         self._fed: set[str] = set()
 
     def report(self) -> Swept:
-        result = Result.INCOMPLETE if self._kept else Result.SWEPT if self.deleted else Result.NOTHING
+        result = (
+            Result.INCOMPLETE if self._kept else Result.SWEPT if self.deleted else Result.NOTHING
+        )
         return Swept(
             list(self.deleted),
             dict(self._kept),
@@ -159,7 +176,8 @@ class _Sweep:
         return found
 
     async def _one(self, row: Summary) -> None:
-        birth, head = row.birth, row.head
+        birth = row.birth
+        head = row.head
         try:
             reason = await self._needed(birth)
             size = 0 if reason else await self._store.size(birth.id)
@@ -196,10 +214,13 @@ class _Sweep:
 
 async def vacuum(store: Store, age: float) -> int:
     """Forget what has ended, and is so old, in the intakes of all sessions; returns how much."""
-    gone, last = 0, None
+    gone = 0
+    last = None
     while page := await store.list(Filter(limit=PAGE, after=last)):
         came = await store.standing([row.birth.id for row in page])
-        gone += await vacuumed(store, [session_id for session_id, stands in came.items() if stands.came], age)
+        gone += await vacuumed(
+            store, [session_id for session_id, stands in came.items() if stands.came], age
+        )
         last = page[-1].birth.id
     return gone
 
@@ -207,8 +228,8 @@ async def vacuum(store: Store, age: float) -> int:
 async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
     """Forget what has ended, and is so old, in the intakes of these sessions; returns how much.
 
-    What a schedule or an event has fed stays until that is noted: its key is all that tells that it was fed. It is
-    looked for after the keys were seen, so that none of them can be fed meanwhile.
+    What a schedule or an event has fed stays until that is noted: its key is all that tells that it
+    was fed. It is looked for after the keys were seen, so that none of them can be fed meanwhile.
     """
     ended: dict[str, list[str]] = {}
     for session_id in sessions:
@@ -217,20 +238,27 @@ async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
             ended[session_id] = await store.intake(
                 session_id, lambda intake: intake.ended(intake.now - age), whole=True
             )
-    kept = await under_way(store) if any(map(_is_fed, chain.from_iterable(ended.values()))) else set()
+    kept = (
+        await under_way(store) if any(map(_is_fed, chain.from_iterable(ended.values()))) else set()
+    )
     gone = 0
     for session_id, names in ended.items():
         among = {*names} - kept
         if among:
             await asyncio.sleep(0)
             with suppress(UnknownSession):
-                gone += await store.intake(session_id, partial(Intake.vacuum, among=among), whole=True)
+                gone += await store.intake(
+                    session_id, partial(Intake.vacuum, among=among), whole=True
+                )
     return gone
 
 
 async def under_way(store: Store) -> set[str]:
     """The keys of what schedules and events do now: it may be done, and not noted yet."""
-    begun, due = await store.duties(SCHEDULE, due=inf, limit=ALL), await store.duties(HANDOVER, due=inf, limit=ALL)
+    begun, due = (
+        await store.duties(SCHEDULE, due=inf, limit=ALL),
+        await store.duties(HANDOVER, due=inf, limit=ALL),
+    )
     return {key for duty in begun if (key := key_begun(duty)) is not None} | {*map(key_of, due)}
 
 
@@ -250,7 +278,9 @@ async def _state(store: Store, session_id: str) -> State | None:
 
 
 async def fed(store: Store) -> set[str]:
-    """The sessions, by id or key, that a schedule or a trigger feeds, or that an event is on its way to."""
+    """The sessions, by id or key, that a schedule or a trigger feeds, or that an event is on its
+    way to.
+    """
     names: set[str] = set()
     for kind in (SCHEDULE, TRIGGER, HANDOVER):
         after = ""
@@ -261,14 +291,18 @@ async def fed(store: Store) -> set[str]:
     return names
 
 
-def plan_ages(states: Iterable[str], older_than: float | Mapping[str, float] | None) -> dict[State, float]:
+def plan_ages(
+    states: Iterable[str], older_than: float | Mapping[str, float] | None
+) -> dict[State, float]:
     """How old sessions of which states shall be to go; raises `BadSetting`."""
     if isinstance(older_than, Mapping):
         if list(states):
             raise BadSetting("states", "older_than names the states already")
         if not older_than:
             raise BadSetting("older_than", "it names no state")
-        ages: Mapping[State, Any] = {state: older_than[state.value] for state in swept_states(older_than)}
+        ages: Mapping[State, Any] = {
+            state: older_than[state.value] for state in swept_states(older_than)
+        }
     else:
         ages = dict.fromkeys(swept_states(states), 0.0 if older_than is None else older_than)
     for age in ages.values():

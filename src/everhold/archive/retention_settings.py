@@ -1,4 +1,6 @@
-"""How long sessions are kept that have ended, as the table `[retention]` of the settings says it."""
+"""How long sessions are kept that have ended, as the table `[retention]` of the settings says
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ KEYS: Final = ("completed", "failed", "cancelled", "keep_last", "per_program", "
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """What goes, and how often whoever keeps the database open sees to it; None: only when asked."""
+    """What goes, and how often whoever keeps the database open sees to it; None: only when
+    asked.
+    """
 
     plan: Plan
     every: float | None = None
@@ -32,10 +36,16 @@ def retention(found: Settings | None) -> Retention | None:
         if key not in KEYS:
             raise BadSetting(where, f"there is no {key!r}; there are {', '.join(KEYS)}")
     keep_last = _of(table, "keep_last", int, 0, where)
-    ages = {state: seconds(table[state.value], f"{state} of {where}") for state in sorted(ENDED) if state in table}
+    ages = {
+        state: seconds(table[state.value], f"{state} of {where}")
+        for state in sorted(ENDED)
+        if state in table
+    }
     if not ages:
         if "keep_last" not in table:
-            raise BadSetting(where, "say how long completed, failed or cancelled sessions are kept, or keep_last")
+            raise BadSetting(
+                where, "say how long completed, failed or cancelled sessions are kept, or keep_last"
+            )
         ages = dict.fromkeys(USUAL, 0.0)
     if keep_last < 0:
         raise BadSetting(where, f"keep_last cannot be {keep_last}")

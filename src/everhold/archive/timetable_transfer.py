@@ -26,7 +26,9 @@ async def kept(store: Store) -> list[Duty]:
 
 
 async def carry(store: Store, duties: list[Duty]) -> dict[str, int]:
-    """Keep here what was kept elsewhere, all at once; what has the same name here stays. Returns how many of each."""
+    """Keep here what was kept elsewhere, all at once; what has the same name here stays. Returns
+    how many of each.
+    """
     fresh = [duty for duty in duties if await store.duty(duty.kind, duty.id) is None]
     await store.undertake([msgspec.structs.replace(duty, version=0) for duty in fresh])
     count = Counter(duty.kind for duty in fresh)

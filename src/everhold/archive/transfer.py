@@ -1,11 +1,14 @@
-"""Moving sessions between databases: `export` writes them to a file, `import_` takes them in and they go on there.
+"""Moving sessions between databases: `export` writes them to a file, `import_` takes them in and
+they go on there.
 
 Rules
   1. A file is read to its end before any of it is taken in; what is wrong with it changes nothing.
-  2. A session arrives whole or not at all, under its own id. One that is there already is never touched.
-  3. Work that was under way when a session was written has an unknown outcome where it arrives: `rerun` decides.
-  4. A parent comes before its children and an origin before its forks. A fork whose origin is not in the file
-     carries what it shares, and is a session of its own where it arrives.
+  2. A session arrives whole or not at all, under its own id. One that is there already is never
+     touched.
+  3. Work that was under way when a session was written has an unknown outcome where it arrives:
+     `rerun` decides.
+  4. A parent comes before its children and an origin before its forks. A fork whose origin is not
+     in the file carries what it shares, and is a session of its own where it arrives.
 """
 
 from __future__ import annotations
@@ -54,7 +57,18 @@ from everhold.errors import (
     UnknownSession,
 )
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Progress, Record, Store, Summary, Write
+from everhold.ports.store import (
+    Change,
+    Effect,
+    Filter,
+    Letter,
+    Notice,
+    Progress,
+    Record,
+    Store,
+    Summary,
+    Write,
+)
 
 #: The revision of a session of which only the attachments are here.
 PREPARED: Final = 1
@@ -109,8 +123,13 @@ async def pages(store: Store, wanted: Filter) -> AsyncIterator[Summary]:
 class Exporter:
     """Writes sessions of one store to one file, each with its children."""
 
-    def __init__(self, store: Store, writer: Writer, parts: Collection[str], progress: Progress) -> None:
-        self._store, self._writer, self._parts, self._progress = store, writer, parts, progress
+    def __init__(
+        self, store: Store, writer: Writer, parts: Collection[str], progress: Progress
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._parts = parts
+        self._progress = progress
         self.written: dict[SessionId, int] = {}  # the last delivery that was written
         self._wanted: dict[SessionId, Birth] = {}
         self._origins: set[SessionId | None] = set()
@@ -150,19 +169,29 @@ class Exporter:
         return None
 
     async def _read(self, session_id: SessionId) -> tuple[Record, list[Item]]:
-        """A session and its intake, of one moment: what a step hands over is in its journal or waits, never both."""
+        """A session and its intake, of one moment: what a step hands over is in its journal or
+        waits, never both.
+        """
         record = await self._store.load(session_id)
         while True:
-            items = await self._store.intake(session_id, lambda intake: [*intake.items.values()], whole=True)
+            items = await self._store.intake(
+                session_id, lambda intake: [*intake.items.values()], whole=True
+            )
             since = await self._store.load(session_id, record.head.n + 1)
             if since.head.revision == record.head.revision:
                 return record, items
-            known = [one for one in record.deliveries if one.n <= since.head.n - len(since.deliveries)]
+            known = [
+                one for one in record.deliveries if one.n <= since.head.n - len(since.deliveries)
+            ]
             record = msgspec.structs.replace(since, deliveries=known + since.deliveries)
 
     async def _children(self, record: Record) -> AsyncIterator[SessionId]:
-        """The children that this record knows of; one born later would be born again where the parent arrives."""
-        asked = {one.q for each in record.deliveries for one in each.asked if one.kind is Kind.SESSION}
+        """The children that this record knows of; one born later would be born again where the
+        parent arrives.
+        """
+        asked = {
+            one.q for each in record.deliveries for one in each.asked if one.kind is Kind.SESSION
+        }
         if asked:
             async for row in pages(self._store, Filter(parent=record.birth.id)):
                 if row.birth.parent_query in asked:
@@ -177,30 +206,50 @@ class Exporter:
         return found
 
     def _one(self, record: Record, attached: list[AttachmentLine], items: list[Item]) -> None:
-        birth, head, deliveries = record.birth, record.head, record.deliveries
+        birth = record.birth
+        head = record.head
+        deliveries = record.deliveries
         asked = {query.q: query for each in deliveries for query in each.asked}
-        self._namespaces |= {query.args["in"] for query in asked.values() if query.kind is Kind.STATE}
-        letters = record.letters if head.state is State.FAILED or not head.ended else []  # a retry delivers them
-        effects = [] if head.ended else [EffectLine(effect.q, effect.since) for effect in record.effects]
+        self._namespaces |= {
+            query.args["in"] for query in asked.values() if query.kind is Kind.STATE
+        }
+        # a retry delivers them
+        letters = record.letters if head.state is State.FAILED or not head.ended else []
+        effects = (
+            [] if head.ended else [EffectLine(effect.q, effect.since) for effect in record.effects]
+        )
         opening = SessionLine(birth)
         if birth.origin is not None:
             opening, deliveries = self._fork(birth, deliveries)
         if birth.id in self._origins:
             opening = msgspec.structs.replace(opening, forked=True)
         if self._parts:
-            opening = msgspec.structs.replace(opening, birth=redact.birth(opening.birth, self._parts))
+            opening = msgspec.structs.replace(
+                opening, birth=redact.birth(opening.birth, self._parts)
+            )
             deliveries = [redact.delivery(each, asked, self._parts) for each in deliveries]
             letters = [redact.letter(each, asked, self._parts) for each in letters]
             items = [redact.item(each, self._parts) for each in items]
-        line = HeadLine(head.revision, head.state, head.n, head.due_at, head.updated_at, head.metrics, head.attempts)
+        line = HeadLine(
+            head.revision,
+            head.state,
+            head.n,
+            head.due_at,
+            head.updated_at,
+            head.metrics,
+            head.attempts,
+        )
         self._writer.session(opening, deliveries, letters, effects, line, attached, items)
         self.written[birth.id] = head.n
 
     def _fork(self, birth: Birth, deliveries: list[Delivery]) -> tuple[SessionLine, list[Delivery]]:
-        """A fork names its origin if that is in the file with all that is shared; else it carries everything."""
+        """A fork names its origin if that is in the file with all that is shared; else it carries
+        everything.
+        """
         assert birth.origin is not None
         if self.written.get(birth.origin, -1) >= birth.origin_n:
-            shared, own = deliveries[: birth.origin_n + 1], deliveries[birth.origin_n + 1 :]
+            shared = deliveries[: birth.origin_n + 1]
+            own = deliveries[birth.origin_n + 1 :]
             return SessionLine(birth, shares=digest(shared)), own
         alone = msgspec.structs.replace(birth, origin=None, origin_n=-1)
         return SessionLine(alone, forked_from=birth.origin, forked_at=birth.origin_n), deliveries
@@ -227,7 +276,9 @@ async def export(
     values: bool,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write these sessions, and their children, to a file. A path gets a new file, whole or not at all."""
+    """Write these sessions, and their children, to a file. A path gets a new file, whole or not at
+    all.
+    """
     with _writing(file) as target:
         writer = Writer(target, header)
         exporter = Exporter(store, writer, header.redacted, heard(progress))
@@ -247,18 +298,25 @@ async def chosen(store: Store, ids: Iterable[str] | None, wanted: Filter) -> lis
 # ---- import
 
 
-async def import_(store: Store, file: File, *, existing: str, progress: Progress | None = None) -> Imported:
-    """Take the sessions of a file in; raises `BadExport`, `SessionExists` or `KeyConflict` before anything changes."""
+async def import_(
+    store: Store, file: File, *, existing: str, progress: Progress | None = None
+) -> Imported:
+    """Take the sessions of a file in; raises `BadExport`, `SessionExists` or `KeyConflict` before
+    anything changes.
+    """
     if existing not in ("refuse", "skip"):
         raise BadSetting("existing", f"{existing!r} is neither 'refuse' nor 'skip'")
     with reading(file) as (source, name):
         start = source.tell()
-        size, told = source.seek(0, os.SEEK_END) - start, heard(progress)
+        size = source.seek(0, os.SEEK_END) - start
+        told = heard(progress)
         source.seek(start)
         seen, skipped, values = await _looked_through(
             store, Reader(source, name), existing, lambda read: told(read, 2 * size)
         )
-        last = next((session_id for session_id in reversed(seen) if session_id not in skipped), None)
+        last = next(
+            (session_id for session_id in reversed(seen) if session_id not in skipped), None
+        )
         source.seek(start)
         taken: list[SessionId] = []
         written = 0
@@ -266,9 +324,12 @@ async def import_(store: Store, file: File, *, existing: str, progress: Progress
         for item in reader:
             told(size + reader.bytes, 2 * size)
             if isinstance(item, Carried) and item.birth.id not in skipped:
-                durable = item.birth.id == last  # what reaches the disk with it is all that came before
+                # what reaches the disk with it is all that came before
+                durable = item.birth.id == last
                 try:
-                    written += await _take_in(store, item, values if not taken else [], durable=durable)
+                    written += await _take_in(
+                        store, item, values if not taken else [], durable=durable
+                    )
                     taken.append(item.birth.id)
                 except SessionExists:  # it has arrived since the file was looked through
                     if existing == "refuse":
@@ -281,7 +342,9 @@ async def import_(store: Store, file: File, *, existing: str, progress: Progress
 async def _looked_through(
     store: Store, reader: Reader, existing: str, told: Callable[[int], object]
 ) -> tuple[list[SessionId], dict[SessionId, None], list[ValueLine]]:
-    """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever speaks against it."""
+    """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever
+    speaks against it.
+    """
     if reader.header.redacted:
         raise reader.bad("its texts were redacted; it is for check alone")
     seen: dict[SessionId, None] = {}
@@ -322,14 +385,18 @@ async def _found(store: Store, session_id: str) -> Record | None:
 
 
 def _is_prepared(record: Record) -> bool:
-    """Whether only the attachments of a session are here. Any other that runs has mail, a timer, or something open."""
+    """Whether only the attachments of a session are here. Any other that runs has mail, a timer, or
+    something open.
+    """
     head = record.head
     waits = head.mail or head.due_at is not None or head.open_from <= head.n
     return head.state is State.RUNNING and head.n == record.birth.origin_n and not waits
 
 
 async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) -> None:
-    """A fork's origin must come before it in the file, or be here with the very steps that the fork shares."""
+    """A fork's origin must come before it in the file, or be here with the very steps that the fork
+    shares.
+    """
     birth = carried.birth
     assert birth.origin is not None
     try:
@@ -337,17 +404,26 @@ async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) ->
     except UnknownSession:
         if birth.origin in seen:
             return
-        raise BadExport(carried.where, f"it is a fork of {birth.origin}, which is not before it") from None
+        raise BadExport(
+            carried.where, f"it is a fork of {birth.origin}, which is not before it"
+        ) from None
     if digest(here) != carried.opening.shares:
-        raise BadExport(carried.where, f"it shares steps with {birth.origin}, which has other steps here")
+        raise BadExport(
+            carried.where, f"it shares steps with {birth.origin}, which has other steps here"
+        )
 
 
-async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, durable: bool) -> int:
-    """Land one session; returns how many values came with it. Values that are here already stay as they are.
+async def _take_in(
+    store: Store, carried: Carried, values: list[ValueLine], *, durable: bool
+) -> int:
+    """Land one session; returns how many values came with it. Values that are here already stay as
+    they are.
 
-    Its attachments land before its steps, so that it never lacks what it refers to, whatever dies in between.
+    Its attachments land before its steps, so that it never lacks what it refers to, whatever dies
+    in between.
     """
-    birth, shared = carried.birth, []
+    birth = carried.birth
+    shared = []
     ref = await _prepared(store, carried)
     if birth.origin is not None:
         shared = (await store.load(birth.origin)).deliveries[: birth.origin_n + 1]
@@ -355,7 +431,8 @@ async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, d
         change = _change(carried, shared)
         change.durable = durable
         if ref is not None:
-            change.birth, change.head.ref = None, ref
+            change.birth = None
+            change.head.ref = ref
         change.writes = [
             Write(line.namespace, line.key, line.value, 0)
             for line in values
@@ -374,24 +451,31 @@ async def _take_in(store: Store, carried: Carried, values: list[ValueLine], *, d
 
 
 async def _prepared(store: Store, carried: Carried) -> int | None:
-    """Have a session of no steps that keeps the attachments; returns its number, or None where it needs none.
+    """Have a session of no steps that keeps the attachments; returns its number, or None where it
+    needs none.
 
     Nothing moves it. One that an import left which died is taken up.
     """
-    birth, at = carried.birth, carried.head.updated_at
+    birth = carried.birth
+    at = carried.head.updated_at
     known = await _found(store, birth.id)
     if known is None and not carried.attachments:
         return None
     if known is None:
-        head = Head(0, PREPARED, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics())
+        head = Head(
+            0, PREPARED, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics()
+        )
         await store.commit(Change(birth.id, head, birth=birth), 0)
     for one in carried.attachments:
-        await store.attach(birth.id, Attachment(one.id, len(one.data), one.media_type), one.data, at)
+        await store.attach(
+            birth.id, Attachment(one.id, len(one.data), one.media_type), one.data, at
+        )
     return (await store.load(birth.id, since=-1)).head.ref
 
 
 def _change(carried: Carried, shared: list[Delivery]) -> Change:
-    birth, line = carried.birth, carried.head
+    birth = carried.birth
+    line = carried.head
     opened = open_queries([*shared, *carried.deliveries])
     working = {effect.q for effect in carried.effects}
     if not working <= opened.keys():
@@ -434,7 +518,9 @@ def _notices(opened: dict[int, Opened], working: set[int]) -> Iterator[Notice]:
 
 
 async def _tell_parent(store: Store, child: Birth) -> None:
-    """Tell a parent that arrived before its child had ended; it was written while it still waited."""
+    """Tell a parent that arrived before its child had ended; it was written while it still
+    waited.
+    """
     assert child.parent is not None
     whole = await store.load(child.id)
     ended = child_end(child, finished(whole).outcome, spent(whole.deliveries))
@@ -445,11 +531,19 @@ async def _tell_parent(store: Store, child: Birth) -> None:
             return
         head = record.head
         told = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
-        if head.ended or child.parent_query in told or child.parent_query not in open_queries(record.deliveries):
+        if (
+            head.ended
+            or child.parent_query in told
+            or child.parent_query not in open_queries(record.deliveries)
+        ):
             return
-        change = Change(child.parent, head, letters=[Letter("answer", ended, head.updated_at)], durable=True)
+        change = Change(
+            child.parent, head, letters=[Letter("answer", ended, head.updated_at)], durable=True
+        )
         fence = head.revision
-        head.revision, head.mail, head.state = fence + 1, head.mail + 1, State.RUNNING
+        head.revision = fence + 1
+        head.mail = head.mail + 1
+        head.state = State.RUNNING
         try:
             return await store.commit(change, fence)
         except Overtaken:
@@ -465,12 +559,15 @@ def _writing(file: File) -> Iterator[BinaryIO]:
         yield _binary(file, "writable")
         return
     path = Path(file)
-    if path.exists() and not path.is_file():  # a device or a pipe is written to, and stays what it is
+    # a device or a pipe is written to, and stays what it is
+    if path.exists() and not path.is_file():
         try:
             with open(path, "wb") as target:
                 yield target
         except OSError as error:
-            raise StoreUnavailable(str(path), error.strerror or str(error), "Name a file.") from None
+            raise StoreUnavailable(
+                str(path), error.strerror or str(error), "Name a file."
+            ) from None
         return
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
@@ -493,7 +590,9 @@ def _writing(file: File) -> Iterator[BinaryIO]:
 
 @contextmanager
 def reading(file: File) -> Iterator[tuple[BinaryIO, str]]:
-    """A file that can be read more than once, and its name; a pipe is kept in a file of our own meanwhile."""
+    """A file that can be read more than once, and its name; a pipe is kept in a file of our own
+    meanwhile.
+    """
     with ExitStack() as stack:
         if isinstance(file, str | os.PathLike):
             try:
@@ -502,7 +601,8 @@ def reading(file: File) -> Iterator[tuple[BinaryIO, str]]:
                 raise BadExport(str(file), error.strerror or str(error)) from None
             name = str(file)
         else:
-            found, name = _binary(file, "readable"), str(getattr(file, "name", "the file"))
+            found = _binary(file, "readable")
+            name = str(getattr(file, "name", "the file"))
         if not found.seekable():
             kept = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=1 << 20))
             shutil.copyfileobj(found, kept)
@@ -513,6 +613,8 @@ def reading(file: File) -> Iterator[tuple[BinaryIO, str]]:
 
 def _binary(file: Any, able: str) -> BinaryIO:
     if isinstance(file, io.TextIOBase) or not getattr(file, able, lambda: False)():
-        raise BadSetting("file", f"it is a path, or a {able} file opened in binary mode, not {file!r}")
+        raise BadSetting(
+            "file", f"it is a path, or a {able} file opened in binary mode, not {file!r}"
+        )
     found: BinaryIO = file
     return found

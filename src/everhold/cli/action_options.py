@@ -1,4 +1,6 @@
-"""What commands start or feed: a program with arguments as they are typed, or a session that is sent something."""
+"""What commands start or feed: a program with arguments as they are typed, or a session that is
+sent something.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,21 @@ class Deed(NamedTuple):
 _OPTIONS: Final = (
     click.argument("program", required=False),
     click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]..."),
-    click.option("--feed", metavar="SESSION", help="Instead of a program: send something to this session."),
-    click.option("--signal", metavar="NAME", help="What it receives; without it, a conversation is told."),
-    click.option("--value", metavar="JSON", help="What is sent; without it, the moment or the event's payload."),
+    click.option(
+        "--feed", metavar="SESSION", help="Instead of a program: send something to this session."
+    ),
+    click.option(
+        "--signal", metavar="NAME", help="What it receives; without it, a conversation is told."
+    ),
+    click.option(
+        "--value",
+        metavar="JSON",
+        help="What is sent; without it, the moment or the event's payload.",
+    ),
     click.option("--title", default="", help="What people call the sessions."),
-    click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="To find them again."),
+    click.option(
+        "--label", "labels", multiple=True, metavar="NAME=VALUE", help="To find them again."
+    ),
 )
 
 
@@ -92,7 +104,9 @@ def saying_what_it_takes(program: Program[Any, Any], given: Mapping[str, Any]) -
         yield
     except (BadArguments, BadSetting) as error:
         strange = [repr(name) for name in given if name not in program.signature.parameters]
-        error.hint = f"It takes {_parameters(program)}{', not ' if strange else ''}{', '.join(strange)}."
+        error.hint = (
+            f"It takes {_parameters(program)}{', not ' if strange else ''}{', '.join(strange)}."
+        )
         raise
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def take_over(house: House, home: str, *, dry_run: bool, as_json: bool, where: str) -> None:
-    """Take values and cards over that are not here yet, all at once or none, and say what was done."""
+    """Take values and cards over that are not here yet, all at once or none, and say what was
+    done.
+    """
     from everhold.packages.lua.legacy_import import past
     from everhold.packages.lua.lua_settings import lua_options
     from everhold.packages.lua.paths import Home
@@ -38,7 +40,9 @@ def take_over(house: House, home: str, *, dry_run: bool, as_json: bool, where: s
     footer(where)
 
 
-async def _taken(runtime: Runtime, root: Path, parts: list[Part], dry_run: bool) -> tuple[list[Part], str | None]:
+async def _taken(
+    runtime: Runtime, root: Path, parts: list[Part], dry_run: bool
+) -> tuple[list[Part], str | None]:
     while True:
         fresh = [part for part in parts if (await runtime.store.value(*part.values[0][:2]))[1] == 0]
         if dry_run or not fresh:
@@ -52,7 +56,9 @@ async def _taken(runtime: Runtime, root: Path, parts: list[Part], dry_run: bool)
 
 
 async def _change(store: Store, root: Path, fresh: list[Part], now: float) -> Change:
-    """A session that has ended, with everything it brought: values come into a database with a session only."""
+    """A session that has ended, with everything it brought: values come into a database with a
+    session only.
+    """
     from everhold.archive.archive import version
     from everhold.core.journal import Delivery, Notes
     from everhold.core.metrics import Metrics
@@ -78,7 +84,12 @@ async def _change(store: Store, root: Path, fresh: list[Part], now: float) -> Ch
     notes = Notes(outcome=Returned({"values": len(writes)}))
     head = Head(0, 1, State.COMPLETED, 0, 0, None, now, Metrics())
     return Change(
-        id=birth.id, head=head, deliveries=[Delivery(0, now, notes=notes)], birth=birth, writes=writes, durable=True
+        id=birth.id,
+        head=head,
+        deliveries=[Delivery(0, now, notes=notes)],
+        birth=birth,
+        writes=writes,
+        durable=True,
     )
 
 
@@ -87,17 +98,28 @@ def _told(found: Past, fresh: list[Part]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for kind, name in (("value", "values"), ("card", "cards"), ("alias", "aliases")):
         new = [part.name for part in fresh if part.kind == kind]
-        told[name] = {"taken": new, "skipped": sum(part.kind == kind for part in found.parts) - len(new)}
+        told[name] = {
+            "taken": new,
+            "skipped": sum(part.kind == kind for part in found.parts) - len(new),
+        }
     return {**told, "logs": found.logs, "problems": found.problems}
 
 
 def _say(told: dict[str, Any], did: str) -> None:
-    parts = (plural(len(told["values"]["taken"]), "value"), plural(len(told["cards"]["taken"]), "card"))
+    parts = (
+        plural(len(told["values"]["taken"]), "value"),
+        plural(len(told["cards"]["taken"]), "card"),
+    )
     aliases = len(told["aliases"]["taken"])
     named = f" and {aliases} alias{'' if aliases == 1 else 'es'} of cards" if aliases else ""
     skipped = sum(told[name]["skipped"] for name in ("values", "cards", "aliases"))
-    click.echo(f"{did} {', '.join(parts)}{named}" + (f"; here already: {skipped}" if skipped else ""))
+    click.echo(
+        f"{did} {', '.join(parts)}{named}" + (f"; here already: {skipped}" if skipped else "")
+    )
     if told["logs"]:
-        click.echo(f"{plural(told['logs'], 'log')} can be read in place: `everhold mcp --profile algocline`")
+        click.echo(
+            f"{plural(told['logs'], 'log')} can be read in place: `everhold mcp --profile"
+            " algocline`"
+        )
     for problem in told["problems"]:
         click.secho(f"passed over: {problem}", fg="yellow", err=True)

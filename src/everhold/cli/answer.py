@@ -1,7 +1,7 @@
 """Commands that tell sessions something: answer, signal, cancel.
 
-A question for a person is answered by one: at a terminal, or under a name (`--as NAME`, and `--yes` or `--no` for an
-approval). A model that can only run commands has neither.
+A question for a person is answered by one: at a terminal, or under a name (`--as NAME`, and `--yes`
+or `--no` for an approval). A model that can only run commands has neither.
 """
 
 from __future__ import annotations
@@ -35,13 +35,26 @@ from everhold.errors import NotAllowed
 @click.command("answer")
 @session_argument
 @click.argument("value", required=False)
-@click.option("-q", "--query", "query_id", metavar="ID", help="Which question, if several are open.")
-@click.option("-f", "--file", metavar="FILE", help="Take the answer from a file; - is standard input.")
+@click.option(
+    "-q", "--query", "query_id", metavar="ID", help="Which question, if several are open."
+)
+@click.option(
+    "-f", "--file", metavar="FILE", help="Take the answer from a file; - is standard input."
+)
 @click.option("--error", metavar="TEXT", help="Answer with an error instead of a value.")
 @click.option("--yes/--no", "verdict", default=None, help="Answer an approval.")
-@click.option("--as", "name", metavar="NAME", help="Who answers; needed for people's questions without a terminal.")
-@click.option("--tokens", nargs=2, type=int, metavar="PROMPT ANSWER", help="What the answer cost, in tokens.")
-@click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes.")
+@click.option(
+    "--as",
+    "name",
+    metavar="NAME",
+    help="Who answers; needed for people's questions without a terminal.",
+)
+@click.option(
+    "--tokens", nargs=2, type=int, metavar="PROMPT ANSWER", help="What the answer cost, in tokens."
+)
+@click.option(
+    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
+)
 @answering
 @common
 def answer_(
@@ -72,13 +85,25 @@ def answer_(
             query = _meant(house, session_id, query_id)
             if query is not None:
                 _refuse_nobody(query, name, verdict)
-            counted = None if tokens is None else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+            counted = (
+                None
+                if tokens is None
+                else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+            )
             said = UNSET if error is not None else _value(query, value, file, verdict)
             with kept(house, lambda: house.name(session_id)):
                 status = house.runtime.answer(
-                    session_id, said, query_id=query_id, error=error, usage=counted, by=me(name), wait=wait
+                    session_id,
+                    said,
+                    query_id=query_id,
+                    error=error,
+                    usage=counted,
+                    by=me(name),
+                    wait=wait,
                 )
-        return carry(house, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given)
+        return carry(
+            house, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given
+        )
 
 
 def _meant(house: House, session_id: str, query_id: str | None) -> OpenQuery | None:
@@ -101,7 +126,9 @@ def _refuse_nobody(query: OpenQuery, name: str | None, verdict: bool | None) -> 
         )
 
 
-def _value(query: OpenQuery | None, value: str | None, file: str | None, verdict: bool | None) -> Any:
+def _value(
+    query: OpenQuery | None, value: str | None, file: str | None, verdict: bool | None
+) -> Any:
     if verdict is not None:
         return verdict
     if file is not None or value == "-":
@@ -121,7 +148,9 @@ def signal_(session: str, name: str, value: str | None, database: str | None, as
     with moving(database) as house:
         said = None if value is None else json_or_text(value)
         status = house.runtime.signal(house.session(session), name, said)
-        return report(status, house.name(status.session_id), as_json=as_json, terminal=at_terminal())
+        return report(
+            status, house.name(status.session_id), as_json=as_json, terminal=at_terminal()
+        )
 
 
 @click.command("cancel")

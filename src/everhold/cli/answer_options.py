@@ -1,4 +1,6 @@
-"""Commands in which sessions go on: who answers `llm` questions meanwhile, and the runtime they go on in."""
+"""Commands in which sessions go on: who answers `llm` questions meanwhile, and the runtime they go
+on in.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Answering(NamedTuple):
             raise BadSetting("--answers", "give it or --answer-with, not both")
         if self.model is not None:
             if self.answers is not None or self.answer_with is not None:
-                raise BadSetting("--model", "give it alone: --answers and --answer-with say who answers, too")
+                raise BadSetting(
+                    "--model", "give it alone: --answers and --answer-with say who answers, too"
+                )
             return _model(self.model)
         if self.answers is not None:
             return Script.read(self.answers)
@@ -66,11 +70,30 @@ _OPTIONS: Final = (
         metavar="NAME",
         help="Answer llm questions with this model, provider:name; it goes before an agent's own.",
     ),
-    click.option("--answers", metavar="FILE", help="Answer llm questions from a JSON file: a list, or patterns."),
-    click.option("--answer-with", metavar="CMD", help="Answer llm questions with a command, such as 'claude -p'."),
-    click.option("--at-once", default=4, show_default=True, metavar="N", help="How many commands run at a time."),
     click.option(
-        "--timeout", type=Duration(), default=600.0, show_default=True, metavar="S", help="Seconds for one command."
+        "--answers",
+        metavar="FILE",
+        help="Answer llm questions from a JSON file: a list, or patterns.",
+    ),
+    click.option(
+        "--answer-with",
+        metavar="CMD",
+        help="Answer llm questions with a command, such as 'claude -p'.",
+    ),
+    click.option(
+        "--at-once",
+        default=4,
+        show_default=True,
+        metavar="N",
+        help="How many commands run at a time.",
+    ),
+    click.option(
+        "--timeout",
+        type=Duration(),
+        default=600.0,
+        show_default=True,
+        metavar="S",
+        help="Seconds for one command.",
     ),
 )
 
@@ -81,7 +104,9 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def moving(database: str | None, who: Answering | None = None, *, makes: bool = False) -> Iterator[House]:
+def moving(
+    database: str | None, who: Answering | None = None, *, makes: bool = False
+) -> Iterator[House]:
     """A runtime in which sessions go on while a command works; `makes` may make the database."""
     with opened(database, llm=(who or Answering()).llm(database), moves=True, makes=makes) as house:
         yield house

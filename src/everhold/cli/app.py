@@ -1,7 +1,8 @@
 """The command `everhold`: its commands in four groups, how mistakes are told, and how it exits.
 
 Rules
-  1. A mistake of the user is one line, `error: … [code]`, and a line `hint: …` if there is one; never a traceback.
+  1. A mistake of the user is one line, `error: … [code]`, and a line `hint: …` if there is one;
+     never a traceback.
   2. With `--json` there is one JSON document on standard output, also for an error.
   3. Exit codes come from `wire.py`.
 """
@@ -18,7 +19,8 @@ from typing import Any, Final
 
 import click
 
-#: The sections of the help, and for each command the module that holds it, as an attribute of its name and `_`.
+#: The sections of the help, and for each command the module that holds it, as an attribute of its
+#: name and `_`.
 GROUPS: Final = {
     "Run": {
         "demo": "run",
@@ -148,12 +150,17 @@ class Commands(click.Group):
 
 
 class Verbs(click.Group):
-    """The commands of a noun, each listed with its whole first sentence, however narrow the terminal is."""
+    """The commands of a noun, each listed with its whole first sentence, however narrow the
+    terminal is.
+    """
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, one.get_short_help_str(limit=300)) for name, one in sorted(self.commands.items())]
+                [
+                    (name, one.get_short_help_str(limit=300))
+                    for name, one in sorted(self.commands.items())
+                ]
             )
 
 
@@ -187,7 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _streams() -> None:
-    """Empty standard streams instead of closed ones, whose places the next files to be opened would take.
+    """Empty standard streams instead of closed ones, whose places the next files to be opened would
+    take.
 
     A letter that the terminal's encoding does not have is spelled out.
     """
@@ -201,13 +209,18 @@ def _streams() -> None:
 
 
 def _color() -> bool | None:
-    """No colours, bold or dim letters where they are not wanted or not known; else, the terminal decides."""
+    """No colours, bold or dim letters where they are not wanted or not known; else, the terminal
+    decides.
+    """
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _run(words: list[str], *, as_json: bool) -> int:
     try:
-        return int(everhold.main(args=words, prog_name="everhold", standalone_mode=False, color=_color()) or 0)
+        return int(
+            everhold.main(args=words, prog_name="everhold", standalone_mode=False, color=_color())
+            or 0
+        )
     except ReaderGone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
@@ -239,7 +252,9 @@ def _full(error: OSError) -> int:
     from everhold.wire import Exit
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    click.secho(f"error: it cannot be written: {error.strerror} [usage]", err=True, fg="red", color=_color())
+    click.secho(
+        f"error: it cannot be written: {error.strerror} [usage]", err=True, fg="red", color=_color()
+    )
     return Exit.USAGE
 
 
@@ -269,29 +284,40 @@ def _path(words: Sequence[str]) -> str:
 
 
 def _meant(error: click.NoSuchOption, path: str) -> str:
-    """What somebody may have meant who typed an option that belongs elsewhere; empty if nobody knows."""
+    """What somebody may have meant who typed an option that belongs elsewhere; empty if nobody
+    knows.
+    """
     name = error.option_name.lstrip("-")
     if path == "everhold" and error.option_name in ("-d", "--database", "--json"):
         return f"Options stand after the command: everhold COMMAND {error.option_name}"
     if path == "everhold run" and error.option_name.startswith("--") and name.isidentifier():
-        return f"Arguments of a program are given without strokes: {name}=VALUE. For the options: {path} --help"
+        return (
+            f"Arguments of a program are given without strokes: {name}=VALUE. For the"
+            f" options: {path} --help"
+        )
     return ""
 
 
-def told(error: Exception, *, as_json: bool, database: str | None = None, path: str = "everhold") -> int:
-    """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised again."""
+def told(
+    error: Exception, *, as_json: bool, database: str | None = None, path: str = "everhold"
+) -> int:
+    """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised
+    again.
+    """
     from everhold.cli.context import place_of
     from everhold.errors import EverholdError
     from everhold.wire import Exit, aimed, error_json, exit_code
 
     if isinstance(error, EverholdError):
-        code, facts = exit_code(error), error_json(error)
+        code = exit_code(error)
+        facts = error_json(error)
         hint = HINTS.get(error.code, facts.get("hint"))
         facts |= {"hint": aimed(hint, place_of(database))} if hint else {}
     elif isinstance(error, click.ClickException):
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else path
         message = " ".join(error.format_message().split()).rstrip(".")
-        code, facts = Exit.USAGE, {"error": message, "code": "usage", "hint": f"{path} --help"}
+        code = Exit.USAGE
+        facts = {"error": message, "code": "usage", "hint": f"{path} --help"}
         if isinstance(error, click.NoSuchOption) and (meant := _meant(error, path)):
             facts["hint"] = meant
     else:
@@ -301,7 +327,9 @@ def told(error: Exception, *, as_json: bool, database: str | None = None, path: 
 
         json_out(facts)
     else:
-        click.secho(f"error: {facts['error']} [{facts['code']}]", err=True, fg="red", color=_color())
+        click.secho(
+            f"error: {facts['error']} [{facts['code']}]", err=True, fg="red", color=_color()
+        )
         if facts.get("hint"):
             click.echo(f"hint: {facts['hint']}", err=True)
     return int(code)

@@ -1,7 +1,8 @@
 """The command that holds a conversation: chat.
 
-At a terminal, words appear as they are said, what a person has to decide is asked in place, and Ctrl-C stops the turn.
-Without one, each line of standard input is said, and each answer is a line of standard output.
+At a terminal, words appear as they are said, what a person has to decide is asked in place, and
+Ctrl-C stops the turn. Without one, each line of standard input is said, and each answer is a line
+of standard output.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ _HELP: Final = "/usage what it cost   /quit leave; the conversation is kept   Ct
 
 @click.command("chat")
 @click.argument("agent")
-@click.option("--session", "name", metavar="ID", help="Which conversation; one that is kept goes on.")
-@click.option("--again", is_flag=True, help="Begin a new conversation if the one of this id was deleted.")
+@click.option(
+    "--session", "name", metavar="ID", help="Which conversation; one that is kept goes on."
+)
+@click.option(
+    "--again", is_flag=True, help="Begin a new conversation if the one of this id was deleted."
+)
 @answering
 @common
 def chat_(
@@ -49,15 +54,18 @@ def chat_(
 ) -> int:
     """Hold a conversation with an agent, or go on with one.
 
-    AGENT is a name (`everhold programs` lists them), module:variable or path/file.py:variable. Without a terminal, each
-    line of standard input is said; where a person is asked something, it stops with exit code 10.
+    AGENT is a name (`everhold programs` lists them), module:variable or path/file.py:variable.
+    Without a terminal, each line of standard input is said; where a person is asked something, it
+    stops with exit code 10.
     """
     found = _agent(database, agent)
     name = name or f"chat-{secrets.token_hex(4)}"
     with moving(database, who, makes=True) as house:
         session = house.runtime.session(found, name, again=again)
         if at_terminal() and not as_json:
-            next_time = f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{house.place}"
+            next_time = (
+                f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{house.place}"
+            )
             return Terminal(house, session, name, f"{next_time}{_with(who)}").hold(agent)
         return _piped(house, session, name, as_json=as_json)
 
@@ -65,7 +73,9 @@ def chat_(
 def _with(who: Answering) -> str:
     """The options that say who answers, as they were typed."""
     given = {"--model": who.model, "--answer-with": who.answer_with}
-    return "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
+    return "".join(
+        f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None
+    )
 
 
 def _agent(database: str | None, name: str) -> Agent:
@@ -73,7 +83,9 @@ def _agent(database: str | None, name: str) -> Agent:
 
     found = program_of(database, name)
     if not isinstance(found, Agent):
-        needed = [one.name for one in found.signature.parameters.values() if one.default is one.empty]
+        needed = [
+            one.name for one in found.signature.parameters.values() if one.default is one.empty
+        ]
         words = [shlex.quote(name), *(f"{one}=…" for one in needed)]
         raise NotAnAgent(name, f"Run it: everhold run {' '.join(words)}")
     return found
@@ -94,7 +106,14 @@ def _piped(house: House, session: BlockingSession, name: str, *, as_json: bool) 
             waiting = turn.queries
             break
     if as_json:
-        json_out({"session": name, "session_id": session.id, "turns": rows, "waiting": asked_json(waiting)})
+        json_out(
+            {
+                "session": name,
+                "session_id": session.id,
+                "turns": rows,
+                "waiting": asked_json(waiting),
+            }
+        )
     else:
         tell_waiting(house, name, waiting)
     return Exit.WAITING if waiting else Exit.OK
@@ -121,7 +140,10 @@ class Terminal:
     """One conversation with the person at the keyboard."""
 
     def __init__(self, house: House, session: BlockingSession, name: str, again: str) -> None:
-        self._house, self._session, self._name, self._again = house, session, name, again
+        self._house = house
+        self._session = session
+        self._name = name
+        self._again = again
         self._since = 0  # the first turn that is shown
         self._streamed: set[str] = set()  # questions whose answers appeared word by word
         self._called: set[str] = set()  # calls of tools that were shown
@@ -193,7 +215,9 @@ class Terminal:
                 spoken = ask(query, self._name)
             except Quit:
                 raise EOFError from None
-            given: dict[str, Any] = {"error": spoken.error} if spoken.error is not None else {"value": spoken.value}
+            given: dict[str, Any] = (
+                {"error": spoken.error} if spoken.error is not None else {"value": spoken.value}
+            )
             by = me() if query.kind is not Kind.LLM else None
             self._house.runtime.answer(query, by=by, wait=0, **given)
 

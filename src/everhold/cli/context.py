@@ -1,4 +1,6 @@
-"""What commands share: their options, the open runtime, which session is meant, and who is at the keyboard."""
+"""What commands share: their options, the open runtime, which session is meant, and who is at the
+keyboard.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,19 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 # ---- options
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, for other programs."
+)
 
 
 def common(command: F) -> F:
     """`--database` and `--json`, which every command that reads a database has."""
     command = json_option(command)
     return click.option(
-        "-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which."
+        "-d",
+        "--database",
+        metavar="ADDRESS",
+        help="Which database; without it, the settings say which.",
     )(command)
 
 
@@ -55,7 +62,9 @@ session_argument = click.argument("session", metavar="SESSION")
 def gathered(
     command: Callable[..., Any], name: str, kind: Any, options: Sequence[Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """A command that has these options, and is given them as one argument: a named tuple of this kind."""
+    """A command that has these options, and is given them as one argument: a named tuple of this
+    kind.
+    """
 
     @wraps(command)
     def given(**words: Any) -> Any:
@@ -73,7 +82,9 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         if isinstance(value, float):
             return value
         number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS else (value, "s")
@@ -100,12 +111,15 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
 
 
 def alone(usual: click.Command, **given: Any) -> None:
-    """A group without a subcommand does the `usual`, with the options it was `given`; else they belong after it."""
+    """A group without a subcommand does the `usual`, with the options it was `given`; else they
+    belong after it.
+    """
     context = click.get_current_context()
     if context.invoked_subcommand is None:
         context.invoke(usual, **given)
     elif any(given.values()):
-        group, verb = context.info_name, context.invoked_subcommand
+        group = context.info_name
+        verb = context.invoked_subcommand
         raise misused(f"say it after {verb}: everhold {group} {verb} …")
 
 
@@ -231,16 +245,21 @@ def called(session_id: str, key: str | None) -> str:
 
 
 @contextmanager
-def opened(database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False) -> Iterator[House]:
-    """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the database."""
+def opened(
+    database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False
+) -> Iterator[House]:
+    """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the
+    database.
+    """
     from everhold.blocking import open_blocking
     from everhold.engine.arguments import UNSET
 
     found = settings_of(database)
     if not makes:
         _refuse_absent(found)
-    # Who only looks needs no model: an empty script stands in for the one in the settings. Without a model, questions
-    # to models are left to workers: that is UNSET, where None would say that workers leave them alone.
+    # Who only looks needs no model: an empty script stands in for the one in the settings. Without
+    # a model, questions to models are left to workers: that is UNSET, where None would say that
+    # workers leave them alone.
     answers = [] if not moves else UNSET if llm is None else llm
     with open_blocking(database, llm=answers, recover=moves) as runtime:
         yield House(runtime, database)
@@ -256,7 +275,9 @@ def program_of(database: str | None, name: str) -> Program[Any, Any]:
         if ":" not in name:
             from everhold.cli.suggest import beside
 
-            own = " One of your own is named by its file: FILE.py:NAME" if name.isidentifier() else ""
+            own = (
+                " One of your own is named by its file: FILE.py:NAME" if name.isidentifier() else ""
+            )
             error.hint = beside(name, Path.cwd()) or error.hint + own
         raise
 
@@ -271,7 +292,11 @@ def _refuse_absent(found: Settings) -> None:
     """A database that was named must be there: a slip of the finger makes no file."""
     from everhold.packages.settings import DEFAULT
 
-    if found.path is not None and not found.path.exists() and found.source.get("database") != DEFAULT:
+    if (
+        found.path is not None
+        and not found.path.exists()
+        and found.source.get("database") != DEFAULT
+    ):
         where = found.source.get("database")
         raise StoreUnavailable(
             str(found.path),

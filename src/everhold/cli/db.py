@@ -59,7 +59,9 @@ def path_(database: str | None = None, as_json: bool = False) -> None:
     found = settings_of(database)
     where = str(found.path) if found.path is not None else found.shown
     if as_json:
-        return json_out({"database": found.shown, "path": where, "source": found.source.get("database")})
+        return json_out(
+            {"database": found.shown, "path": where, "source": found.source.get("database")}
+        )
     click.echo(where)
 
 
@@ -113,12 +115,19 @@ class Age(Duration):
 @click.option("--keep-last", type=int, metavar="N", help="Those before the newest N.")
 @click.option("--per-program", is_flag=True, help="The newest N of each program.")
 @click.option(
-    "--state", "states", multiple=True, help="completed and cancelled, unless you say which; may be repeated."
+    "--state",
+    "states",
+    multiple=True,
+    help="completed and cancelled, unless you say which; may be repeated.",
 )
 @click.option("--program", help="Only those of this program.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
+)
 @click.option("--intake", type=Duration(), help="Forget ended inputs of the others after so long.")
-@click.option("--left-over", is_flag=True, help="Delete no session, only what none can read any more.")
+@click.option(
+    "--left-over", is_flag=True, help="Delete no session, only what none can read any more."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @common
@@ -173,7 +182,8 @@ def gc_(
             try:
                 swept = sweep("deleting", only_look=False)
             except SweepFailed as error:
-                swept, failed = error.report, error
+                swept = error.report
+                failed = error
         if as_json:
             return _swept_json(house.database, swept, failed)
         _show_swept(swept)
@@ -251,7 +261,9 @@ def _reclaim(database: str | None, as_json: bool) -> int:
 @click.option("--older-than", type=Duration(), default=0.0, help="What came so long ago: 12h, 30d.")
 @common
 def vacuum_(session: str | None, older_than: float, database: str | None, as_json: bool) -> None:
-    """Forget inputs and commands that have ended, of one conversation or of all; what was said stays."""
+    """Forget inputs and commands that have ended, of one conversation or of all; what was said
+    stays.
+    """
     with opened(database) as house:
         session_id = None if session is None else house.session(session)
         removed = house.runtime.vacuum(session_id, older_than=older_than)
@@ -282,7 +294,9 @@ def migrate_(print_sql: bool, database: str | None, as_json: bool) -> None:
 @click.argument("target")
 @common
 def copy_(target: str, database: str | None, as_json: bool) -> None:
-    """Copy the database into a new file, whole, also while others write; or to the address of another database."""
+    """Copy the database into a new file, whole, also while others write; or to the address of
+    another database.
+    """
     from everhold.stores.sqlite.copy import copy
 
     found = settings_of(database)
@@ -293,6 +307,8 @@ def copy_(target: str, database: str | None, as_json: bool) -> None:
     with opened(database), progress("copying", quiet=as_json) as bar:
         size = copy(found.path, Path(target), bar)
     if as_json:
-        return json_out({"database": found.shown, "copy": str(Path(target).resolve()), "bytes": size})
+        return json_out(
+            {"database": found.shown, "copy": str(Path(target).resolve()), "bytes": size}
+        )
     click.echo(f"copied to {target} ({size} bytes)")
     footer(found.shown)

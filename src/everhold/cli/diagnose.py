@@ -59,7 +59,9 @@ def info_(database: str | None, as_json: bool) -> None:
         "settings": _file(found),
         "llm": found.llm,
         "answer_with": found.answer_with,
-        "programs": [{"name": one.name, "version": one.version, "ref": one.ref} for one in programs.programs],
+        "programs": [
+            {"name": one.name, "version": one.version, "ref": one.ref} for one in programs.programs
+        ],
         "problems": [str(problem) for problem in programs.problems],
     }
     if as_json:
@@ -98,11 +100,18 @@ def doctor_(database: str | None, as_json: bool) -> int:
     found = settings_of(database)
     results = [_checked(name, check) for name, check in _checks(found, database)]
     if as_json:
-        json_out({"database": found.shown, "checks": results, "well": all(one["well"] for one in results)})
+        json_out(
+            {
+                "database": found.shown,
+                "checks": results,
+                "well": all(one["well"] for one in results),
+            }
+        )
     else:
         for one in results:
             click.secho(
-                f"{'✓' if one['well'] else '✗'} {one['check']}: {one['detail']}", fg=None if one["well"] else "red"
+                f"{'✓' if one['well'] else '✗'} {one['check']}: {one['detail']}",
+                fg=None if one["well"] else "red",
             )
             if one["hint"]:
                 click.echo(f"  hint: {one['hint']}")
@@ -150,8 +159,13 @@ def _database(found: Settings, database: str | None) -> str:
         if problems:
             from everhold.errors import StoreDamaged
 
-            raise StoreDamaged(house.database, f"{problems[0].detail} (and {len(problems) - 1} more)")
-        return f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)} bytes{warned}"
+            raise StoreDamaged(
+                house.database, f"{problems[0].detail} (and {len(problems) - 1} more)"
+            )
+        return (
+            f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)}"
+            f" bytes{warned}"
+        )
 
 
 def _unmade(path: Path) -> str:

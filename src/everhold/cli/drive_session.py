@@ -1,4 +1,6 @@
-"""Letting one session go on as far as it can here: models answer, then the person at the terminal, then time."""
+"""Letting one session go on as far as it can here: models answer, then the person at the terminal,
+then time.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,16 @@ if TYPE_CHECKING:
 
 
 def carry(
-    house: House, status: Status, *, wait: float | None, as_json: bool, talks: bool = True, tried: bool = False
+    house: House,
+    status: Status,
+    *,
+    wait: float | None,
+    as_json: bool,
+    talks: bool = True,
+    tried: bool = False,
 ) -> int:
-    """Go on until the session has ended, or nobody here can answer; tell where it stands, and how to go on.
+    """Go on until the session has ended, or nobody here can answer; tell where it stands, and how
+    to go on.
 
     `tried` says that no model here could answer what is open.
     """
@@ -45,7 +54,9 @@ def carry(
 
 @contextmanager
 def kept(house: House, name: Callable[[], str | None]) -> Iterator[None]:
-    """After Ctrl-C, say that the session is kept and how to go on; `name` knows it, or that there is none yet."""
+    """After Ctrl-C, say that the session is kept and how to go on; `name` knows it, or that there
+    is none yet.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -56,7 +67,9 @@ def kept(house: House, name: Callable[[], str | None]) -> Iterator[None]:
         raise
 
 
-def _carried(house: House, status: Status, *, wait: float | None, talks: bool, name: str, tried: set[str]) -> Status:
+def _carried(
+    house: House, status: Status, *, wait: float | None, talks: bool, name: str, tried: set[str]
+) -> Status:
     while not isinstance(status, Finished):
         if isinstance(status, Accepted):
             if not status.remaining and wait == 0:
@@ -95,7 +108,9 @@ async def _by_model(runtime: Runtime, session_id: str) -> Status:
 
 
 async def _goes_on(runtime: Runtime, session_id: str) -> None:
-    """Raise why a session that nobody works on cannot go on here: to wait for it would take for ever."""
+    """Raise why a session that nobody works on cannot go on here: to wait for it would take for
+    ever.
+    """
     record = await runtime.store.load(session_id)
     if not record.head.ended and not record.effects:
         (await rebuild(record, runtime.host)).drop()
@@ -126,7 +141,11 @@ def _what_next(house: House, status: Status, name: str) -> None:
 
 def _how_to_go_on(house: House, name: str) -> None:
     again = f"the session is kept; go on with: everhold run -c {shlex.quote(name)}{house.place}"
-    click.secho("the session is not kept: its database was in memory" if _forgets(house) else again, dim=True, err=True)
+    click.secho(
+        "the session is not kept: its database was in memory" if _forgets(house) else again,
+        dim=True,
+        err=True,
+    )
 
 
 def _forgets(house: House) -> bool:

@@ -37,7 +37,10 @@ def write_test(record: Record, folder: str) -> list[str]:
     data = test.with_suffix(".json")
     for file in (test, data):
         if file.exists():
-            raise BadSetting("--as-test", f"{file} is there already; `pytest --everhold-update` brings it up to date")
+            raise BadSetting(
+                "--as-test",
+                f"{file} is there already; `pytest --everhold-update` brings it up to date",
+            )
     try:
         test.parent.mkdir(parents=True, exist_ok=True)
         Tape.of(record).write(data)

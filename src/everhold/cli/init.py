@@ -58,7 +58,7 @@ _SETTINGS: Final = """\
 database = "sqlite:///{name}.db"
 programs = ["{name}.py"]
 # answer_with = "claude -p"   # any command: the question on its standard input, the answer on its standard output
-"""
+"""  # noqa: E501
 
 _README: Final = """\
 # {name}

@@ -38,9 +38,23 @@ AT = ("next", "after_work", "before_completion")
 @session_argument
 @click.argument("words")
 @click.option("--key", metavar="KEY", help="The same words under the same key are said once.")
-@click.option("--busy", type=click.Choice(BUSY), default="queue", show_default=True, help="What to do during a turn.")
-@click.option("--no-wait", is_flag=True, help="Only keep it; whoever works on the session lets it in.")
-@click.option("--at", type=click.Choice(AT), default="next", show_default=True, help="Where it enters, with --no-wait.")
+@click.option(
+    "--busy",
+    type=click.Choice(BUSY),
+    default="queue",
+    show_default=True,
+    help="What to do during a turn.",
+)
+@click.option(
+    "--no-wait", is_flag=True, help="Only keep it; whoever works on the session lets it in."
+)
+@click.option(
+    "--at",
+    type=click.Choice(AT),
+    default="next",
+    show_default=True,
+    help="Where it enters, with --no-wait.",
+)
 @click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for the turn at most.")
 @answering
 @common
@@ -69,7 +83,9 @@ def send_(
         return _told(house, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
 
 
-def _keep(session: str, words: str, key: str | None, at: str, database: str | None, *, as_json: bool) -> int:
+def _keep(
+    session: str, words: str, key: str | None, at: str, database: str | None, *, as_json: bool
+) -> int:
     with opened(database) as house:
         session_id = house.session(session)
         handle = house.runtime.session(_agent(house, session_id), session_id)
@@ -77,7 +93,11 @@ def _keep(session: str, words: str, key: str | None, at: str, database: str | No
         if as_json:
             json_out({"session_id": session_id, "new": receipt.new, "item": _item(receipt.item)})
         else:
-            click.echo(f"kept as {receipt.item.id}" if receipt.new else f"it was kept before, as {receipt.item.id}")
+            click.echo(
+                f"kept as {receipt.item.id}"
+                if receipt.new
+                else f"it was kept before, as {receipt.item.id}"
+            )
     return Exit.OK
 
 
@@ -88,7 +108,9 @@ def _agent(house: House, session_id: str) -> Agent:
     found = house.runtime._runtime._find(birth.program, birth.version)
     if not isinstance(found, Agent):
         named = shlex.quote(house.name(session_id))
-        raise NotAnAgent(birth.program, f"Send it a signal: everhold signal {named} NAME{house.place}")
+        raise NotAnAgent(
+            birth.program, f"Send it a signal: everhold signal {named} NAME{house.place}"
+        )
     return found
 
 
@@ -96,7 +118,12 @@ def _told(house: House, turn: Turn, *, as_json: bool) -> int:
     """Say what became of what was said."""
     name = house.name(turn.session_id)
     if as_json:
-        facts = {"session_id": turn.session_id, "input": turn.input_id, "outcome": outcome(turn), "text": turn.text}
+        facts = {
+            "session_id": turn.session_id,
+            "input": turn.input_id,
+            "outcome": outcome(turn),
+            "text": turn.text,
+        }
         json_out({**facts, "waiting": asked_json(turn.queries)})
     elif not turn.waiting:
         click.echo(said(turn))
@@ -109,9 +136,22 @@ def _told(house: House, turn: Turn, *, as_json: bool) -> int:
 
 @click.command("intake")
 @session_argument
-@click.option("--all", "whole", is_flag=True, help="Also what somebody is letting in, and what has ended.")
-@click.option("--cancel", "names", multiple=True, metavar="NAME", help="Take this back, by id or key; may be repeated.")
-@click.option("--cancel-from", "anchor", metavar="NAME", help="Take this back, and all that came after it in its lane.")
+@click.option(
+    "--all", "whole", is_flag=True, help="Also what somebody is letting in, and what has ended."
+)
+@click.option(
+    "--cancel",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Take this back, by id or key; may be repeated.",
+)
+@click.option(
+    "--cancel-from",
+    "anchor",
+    metavar="NAME",
+    help="Take this back, and all that came after it in its lane.",
+)
 @click.option("--reason", default="", help="Why it is taken back.")
 @common
 def intake_(
@@ -125,7 +165,8 @@ def intake_(
 ) -> None:
     """List what waits to enter a conversation, or take it back.
 
-    A reset, a wake or an input waits until no turn is under way; `everhold explain` says what keeps it out.
+    A reset, a wake or an input waits until no turn is under way; `everhold explain` says what keeps
+    it out.
     """
     from everhold.agents.inputs import cancel, cancel_from, listed
 
@@ -134,7 +175,10 @@ def intake_(
     with opened(database) as house:
         session_id = house.session(session)
         if names:
-            return _outcomes(house.ask(lambda runtime: cancel(runtime, session_id, names, reason)), as_json=as_json)
+            return _outcomes(
+                house.ask(lambda runtime: cancel(runtime, session_id, names, reason)),
+                as_json=as_json,
+            )
         if anchor is not None:
             found = house.ask(lambda runtime: cancel_from(runtime, session_id, anchor, reason))
             return _outcomes(found, as_json=as_json)
@@ -184,7 +228,12 @@ def _outcomes(found: list[Cancelled], *, as_json: bool) -> None:
 @click.command("command")
 @session_argument
 @click.argument("do", type=click.Choice(("refresh_tools", "reset", "compact", "cancel_turn")))
-@click.option("--key", required=True, metavar="KEY", help="The same key is the same command, and is done once.")
+@click.option(
+    "--key",
+    required=True,
+    metavar="KEY",
+    help="The same key is the same command, and is done once.",
+)
 @click.option("--reason", default="", help="Kept with it; no model is told.")
 @answering
 @common
@@ -199,13 +248,16 @@ def command_(
 ) -> int:
     """Have a conversation reset, compacted, refreshed, or its turn stopped.
 
-    It is done when no turn is under way (cancel_turn at once), here if the agent is here, else where it is.
+    It is done when no turn is under way (cancel_turn at once), here if the agent is here, else
+    where it is.
     """
     from everhold.agents.inputs import command, standing
 
     with moving(database, who) as house:
         session_id = house.session(session)
-        receipt = house.ask(lambda runtime: command(runtime, session_id, do, key=key, reason=reason))
+        receipt = house.ask(
+            lambda runtime: command(runtime, session_id, do, key=key, reason=reason)
+        )
         house.ask(lambda runtime: runtime._mover.rest())
         stands = house.ask(lambda runtime: standing(runtime, session_id, receipt.item.id))
         return _done(session_id, do, stands, new=receipt.new, as_json=as_json)
@@ -214,7 +266,13 @@ def command_(
 def _done(session_id: str, do: str, stands: Input, *, new: bool, as_json: bool) -> int:
     settled = stands.stage == "settled"
     if as_json:
-        facts = {"session_id": session_id, "id": stands.id, "new": new, "stage": stands.stage, "turn": stands.turn}
+        facts = {
+            "session_id": session_id,
+            "id": stands.id,
+            "new": new,
+            "stage": stands.stage,
+            "turn": stands.turn,
+        }
         json_out({**facts, "reason": stands.reason})
     elif settled:
         ended: Any = stands.item.end if stands.item is not None else None
@@ -222,4 +280,10 @@ def _done(session_id: str, do: str, stands: Input, *, new: bool, as_json: bool) 
         click.echo(f"{do}: there was nothing to do" if nothing else f"{do}: done")
     else:
         click.echo(f"{do}: {stands.stage}{': ' + stands.reason if stands.reason else ''}")
-    return Exit.OK if settled else Exit.WAITING if stands.stage in ("waiting", "in_turn") else Exit.FAILED
+    return (
+        Exit.OK
+        if settled
+        else Exit.WAITING
+        if stands.stage in ("waiting", "in_turn")
+        else Exit.FAILED
+    )

@@ -16,7 +16,12 @@ from everhold.errors import BadSetting, MissingExtra
 
 
 @click.group("mcp", cls=Verbs, invoke_without_command=True)
-@click.option("-d", "--database", metavar="ADDRESS", help="Which database; without it, the settings say which.")
+@click.option(
+    "-d",
+    "--database",
+    metavar="ADDRESS",
+    help="Which database; without it, the settings say which.",
+)
 @click.option(
     "--http",
     "address",
@@ -28,12 +33,19 @@ from everhold.errors import BadSetting, MissingExtra
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="The token that HTTP clients send; made if missing. Else EVERHOLD_MCP_TOKEN, or a file in the data folder.",
+    help="The token that HTTP clients send; made if missing. Else EVERHOLD_MCP_TOKEN, or a file"
+    " in the data folder.",
 )
-@click.option("--no-token", is_flag=True, help="Serve loopback to every user and program of this machine.")
+@click.option(
+    "--no-token", is_flag=True, help="Serve loopback to every user and program of this machine."
+)
 @click.option("--token", hidden=True)
 @profile_
-@click.option("--inline", is_flag=True, help="Let the settings' llm or answer_with answer, instead of the host.")
+@click.option(
+    "--inline",
+    is_flag=True,
+    help="Let the settings' llm or answer_with answer, instead of the host.",
+)
 @answering
 @click.pass_context
 def mcp_(
@@ -59,7 +71,9 @@ def mcp_(
         guard()
     _refuse_shown(token)
     if address is None and (token_file is not None or no_token):
-        raise BadSetting("--token-file" if token_file is not None else "--no-token", "it is for --http only")
+        raise BadSetting(
+            "--token-file" if token_file is not None else "--no-token", "it is for --http only"
+        )
     if no_token and token_file is not None:
         raise BadSetting("--no-token", "--token-file names a token; give one of the two")
     _require()
@@ -85,14 +99,22 @@ def mcp_(
 def _refuse_shown(token: str | None) -> None:
     """Raise `BadSetting` for a token on the command line."""
     if token is not None:
-        error = BadSetting("--token", "every user of this machine can read the command line; no token is taken from it")
-        error.hint = "Put it into a file and say --token-file FILE, or set EVERHOLD_MCP_TOKEN. Choose another token."
+        error = BadSetting(
+            "--token",
+            "every user of this machine can read the command line; no token is taken from it",
+        )
+        error.hint = (
+            "Put it into a file and say --token-file FILE, or set EVERHOLD_MCP_TOKEN."
+            " Choose another token."
+        )
         raise error
 
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Load what stays: looking for garbage in it takes a fifth of the start, and later a part of every look."""
+    """Load what stays: looking for garbage in it takes a fifth of the start, and later a part of
+    every look.
+    """
     gc.disable()
     try:
         yield

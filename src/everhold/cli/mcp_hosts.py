@@ -25,12 +25,17 @@ _scope = click.option(
     type=click.Choice(["user", "project", "local"]),
     default="user",
     show_default=True,
-    help="For you everywhere, for everybody in this folder, or for you in this folder (Claude Code).",
+    help="For you everywhere, for everybody in this folder, or for you in this folder (Claude"
+    " Code).",
 )
-_name = click.option("--name", default="everhold", show_default=True, help="What the server is called in the host.")
+_name = click.option(
+    "--name", default="everhold", show_default=True, help="What the server is called in the host."
+)
 _file = click.option("--file", metavar="PATH", help="Another file than the host's usual one.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-_print = click.option("--print", "only_print", is_flag=True, help="Print what belongs in the file; change nothing.")
+_print = click.option(
+    "--print", "only_print", is_flag=True, help="Print what belongs in the file; change nothing."
+)
 profile_ = click.option(
     "--profile",
     type=click.Choice(["default", "algocline"]),
@@ -43,7 +48,12 @@ profile_ = click.option(
 @_host
 @_scope
 @_name
-@click.option("-d", "--database", metavar="ADDRESS", help="The database; without it, the settings say where it runs.")
+@click.option(
+    "-d",
+    "--database",
+    metavar="ADDRESS",
+    help="The database; without it, the settings say where it runs.",
+)
 @profile_
 @click.option(
     "--http",
@@ -51,7 +61,8 @@ profile_ = click.option(
     is_flag=False,
     flag_value=HTTP,
     metavar="[URL]",
-    help=f"Connect to a server that runs (everhold mcp --http) instead; {HTTP} if no URL or address is given.",
+    help=f"Connect to a server that runs (everhold mcp --http) instead; {HTTP} if no URL or"
+    " address is given.",
 )
 @_file
 @_print
@@ -67,7 +78,9 @@ def install_(
     only_print: bool,
     as_json: bool,
 ) -> None:
-    """Tell a host how to start `everhold mcp`, or where it runs; its other settings stay as they are."""
+    """Tell a host how to start `everhold mcp`, or where it runs; its other settings stay as they
+    are.
+    """
     from everhold.mcp import hosts
 
     _refuse_missing()
@@ -76,7 +89,9 @@ def install_(
         from everhold.mcp.http_address import url_of
 
         if database is not None or profile != "default":
-            raise BadSetting("--http", "which database and tools it has is said where the server is started")
+            raise BadSetting(
+                "--http", "which database and tools it has is said where the server is started"
+            )
         entry = meant.remote(url_of(address))
     else:
         words = hosts.command(None if database is None else settings_of(database).database)
@@ -93,7 +108,10 @@ def install_(
         return
     click.echo(f"{'wrote' if changed else 'nothing to do:'} {name} in {place.file}")
     if address is not None:
-        click.echo("The host reads the token from EVERHOLD_MCP_TOKEN: `everhold mcp --http` prints how to set it.")
+        click.echo(
+            "The host reads the token from EVERHOLD_MCP_TOKEN: `everhold mcp --http` prints how"
+            " to set it."
+        )
     click.echo(meant.look)
 
 
@@ -112,7 +130,11 @@ def uninstall_(host: str, scope: str, name: str, file: str | None, as_json: bool
     if as_json:
         json_out({"host": host, "file": str(place.file), "name": name, "changed": changed})
     else:
-        click.echo(f"took {name} out of {place.file}" if changed else f"nothing to do: no {name} in {place.file}")
+        click.echo(
+            f"took {name} out of {place.file}"
+            if changed
+            else f"nothing to do: no {name} in {place.file}"
+        )
 
 
 @click.command("agent")
@@ -137,10 +159,12 @@ def agent_(host: str, scope: str, name: str, only_print: bool, remove: bool) -> 
     if only_print:
         click.echo(subagent_prompt.definition(name), nl=False)
     elif remove:
-        click.echo(f"took away {file}" if subagent_prompt.uninstall(file) else f"nothing to do: no {file}")
+        click.echo(
+            f"took away {file}" if subagent_prompt.uninstall(file) else f"nothing to do: no {file}"
+        )
     else:
         click.echo(
-            f"{'wrote' if subagent_prompt.install(file, subagent_prompt.definition(name)) else 'nothing to do:'} {file}"
+            f"{'wrote' if subagent_prompt.install(file, subagent_prompt.definition(name)) else 'nothing to do:'} {file}"  # noqa: E501
         )
         click.echo("Ask Claude Code: use the everhold agent to …")
 
@@ -151,7 +175,9 @@ def _place(host: str, scope: str, file: str | None, name: str) -> tuple[Host, Pl
     _checked(name)
     meant = HOSTS[host]
     place = meant.place(World(), cast("Scope", scope))
-    return meant, place if file is None else Place(Path(file).expanduser().absolute(), place.servers)
+    return meant, place if file is None else Place(
+        Path(file).expanduser().absolute(), place.servers
+    )
 
 
 def _checked(name: str) -> None:

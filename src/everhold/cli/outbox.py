@@ -32,7 +32,12 @@ def outbox_(database: str | None, as_json: bool) -> None:
 def list_(session: str | None, teller: str | None, database: str | None, as_json: bool) -> None:
     """List what was told or is going to be, in the order asked."""
     with opened(database) as house:
-        _show(house, house.runtime.outbox(_meant(house, session), teller=teller), as_json, "nothing was told")
+        _show(
+            house,
+            house.runtime.outbox(_meant(house, session), teller=teller),
+            as_json,
+            "nothing was told",
+        )
 
 
 @outbox_.command("retry")
@@ -40,7 +45,9 @@ def list_(session: str | None, teller: str | None, database: str | None, as_json
 @_TELLER
 @_ALL
 @common
-def retry_(session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool) -> None:
+def retry_(
+    session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
+) -> None:
     """Have people told again; whoever keeps the database open sends it."""
     _refuse_unnamed(session, everything)
     with opened(database) as house:
@@ -53,7 +60,9 @@ def retry_(session: str | None, teller: str | None, everything: bool, database: 
 @_TELLER
 @_ALL
 @common
-def drop_(session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool) -> None:
+def drop_(
+    session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
+) -> None:
     """Have people not told any more; the questions stay open."""
     _refuse_unnamed(session, everything)
     with opened(database) as house:
@@ -72,7 +81,9 @@ def _meant(house: House, session: str | None) -> str:
 
 def _show(house: House, found: list[Entry], as_json: bool, none: str) -> None:
     if as_json:
-        rows = [milliseconds(entry, "asked_at", "since", "due_at") | {"id": entry.id} for entry in found]
+        rows = [
+            milliseconds(entry, "asked_at", "since", "due_at") | {"id": entry.id} for entry in found
+        ]
         return json_out({"database": house.database, "entries": rows})
     if found:
         columns = ("session", "question", "teller", "state", "tries", "asked", "next", "error")
@@ -89,7 +100,16 @@ def _row(house: House, entry: Entry) -> tuple[str, ...]:
     due = when(entry.due_at) if entry.state in open_ends and entry.due_at is not None else ""
     name = _name(house, entry.session_id)
     state = entry.state.value.replace("_", " ")
-    return name, entry.query_id, entry.teller, state, str(entry.tries), ago(entry.asked_at), due, entry.error
+    return (
+        name,
+        entry.query_id,
+        entry.teller,
+        state,
+        str(entry.tries),
+        ago(entry.asked_at),
+        due,
+        entry.error,
+    )
 
 
 def _name(house: House, session_id: str) -> str:

@@ -1,4 +1,6 @@
-"""The command line's output: words first, tables that fit the terminal, one JSON document where it was asked for."""
+"""The command line's output: words first, tables that fit the terminal, one JSON document where it
+was asked for.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ import click
 
 from everhold.core.codec import JSON
 from everhold.core.query import Kind, Query
-from everhold.core.status import LATEST, Accepted, Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
+from everhold.core.status import (
+    LATEST,
+    Accepted,
+    Finished,
+    OpenQuery,
+    Paused,
+    Raised,
+    Running,
+    Status,
+    Stopped,
+)
 
 if TYPE_CHECKING:
     from everhold.ports.store import Progress
@@ -56,7 +68,9 @@ class _Out:
 
 @contextmanager
 def json_alone() -> Iterator[None]:
-    """Standard output for JSON alone: what programs, and what they start, print there goes to standard error."""
+    """Standard output for JSON alone: what programs, and what they start, print there goes to
+    standard error.
+    """
     stream = sys.stdout
     stream.flush()
     if stream is sys.__stdout__:
@@ -95,7 +109,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
 
     console = Console(markup=False, highlight=False, emoji=False)
     cells = [[line(cell) for cell in row] for row in rows]
-    needed = [max(cell_len(text) for text in (name, *texts)) for name, *texts in zip(columns, *cells, strict=True)]
+    needed = [
+        max(cell_len(text) for text in (name, *texts))
+        for name, *texts in zip(columns, *cells, strict=True)
+    ]
     widths = _widths(dict(zip(columns, needed, strict=True)), wide, console.width)
     if widths is None:
         return _stacked(columns, cells, console.width)
@@ -111,7 +128,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
 
 
 def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str, int] | None:
-    """How wide each column is: those in `wide` share what is left, and none takes more than it needs.
+    """How wide each column is: those in `wide` share what is left, and none takes more than it
+    needs.
 
     None if they cannot have the least that each needs.
     """
@@ -126,7 +144,9 @@ def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str,
 
 
 def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None:
-    """Rows for a narrow terminal: the first cell, and below it the others that are not empty, each with its name."""
+    """Rows for a narrow terminal: the first cell, and below it the others that are not empty, each
+    with its name.
+    """
     label = max(map(len, columns)) + GAP
     for first, *rest in cells:
         click.echo(line(f"{columns[0]} {first}", width))
@@ -137,7 +157,9 @@ def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None
 
 @contextmanager
 def progress(words: str, *, quiet: bool = False) -> Iterator[Progress | None]:
-    """A bar on standard error while something takes long; nothing where nobody looks, or for a moment's work."""
+    """A bar on standard error while something takes long; nothing where nobody looks, or for a
+    moment's work.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -177,7 +199,12 @@ def ago(moment: float, now: float | None = None) -> str:
 
 def when(moment: float) -> str:
     """A moment on the clock of whoever reads it."""
-    return datetime.datetime.fromtimestamp(min(moment, LATEST)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+    return (
+        datetime.datetime.fromtimestamp(min(moment, LATEST))
+        .astimezone()
+        .strftime("%Y-%m-%d %H:%M:%S %Z")
+        .strip()
+    )
 
 
 def plural(count: int, noun: str) -> str:
@@ -198,8 +225,8 @@ def milliseconds(record: Any, *names: str) -> dict[str, JSON]:
 def report(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
     """Tell where a session stands; returns how to exit.
 
-    What the program returned goes to standard output, and so do open questions (as JSON where nobody is at a
-    terminal); the line about the session goes to standard error.
+    What the program returned goes to standard output, and so do open questions (as JSON where
+    nobody is at a terminal); the line about the session goes to standard error.
     """
     from everhold.wire import status_exit_code, status_json
 
@@ -244,7 +271,11 @@ def headline(status: Status, name: str) -> str:
             moment = f" · until {when(until)}" if until is not None else ""
             return f"waiting · {name} · for {', '.join(words) or 'time'}{moment}"
         case Accepted(remaining=remaining):
-            more = f"{plural(remaining, 'question')} still open" if remaining else "ready to go on where its program is"
+            more = (
+                f"{plural(remaining, 'question')} still open"
+                if remaining
+                else "ready to go on where its program is"
+            )
             return f"accepted · {name} · {more}"
         case Running(waiting_for=words):
             return f"running · {name}" + (f" · {', '.join(words)}" if words else "")
@@ -254,13 +285,17 @@ def headline(status: Status, name: str) -> str:
 def cost(metrics: dict[str, Any]) -> str:
     """What models were asked and what that cost; nothing if none was."""
     auto = metrics["auto"]
-    calls, tokens = auto["llm_calls"], auto["total_tokens"]["tokens"]
+    calls = auto["llm_calls"]
+    tokens = auto["total_tokens"]["tokens"]
     return f" · {plural(calls, 'model answer')} · {tokens} tokens" if calls else ""
 
 
 def question(query: OpenQuery, limit: int = 0) -> str:
     """An open question on one line."""
-    return f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}: {line(asked_words(query), limit)}"
+    return (
+        f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}:"
+        f" {line(asked_words(query), limit)}"
+    )
 
 
 def asked_words(query: OpenQuery | Query) -> str:

@@ -1,7 +1,7 @@
 """Commands for packages of programs: `pkg` and its verbs. They are those of `packages/lua/api.py`.
 
-Python packages are installed by pip, and only where somebody says `--python`: installing one runs what it is built
-with.
+Python packages are installed by pip, and only where somebody says `--python`: installing one runs
+what it is built with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import click
 from everhold.cli.app import Verbs
 from everhold.cli.context import at_terminal, confirm, json_option, misused, pairs, settings_of
 from everhold.cli.output import clean, json_out, plural, table
-from everhold.cli.pkg_project import doctor_, init_, migrate_, project_option, repair_, scaffold_, update_
+from everhold.cli.pkg_project import (
+    doctor_,
+    init_,
+    migrate_,
+    project_option,
+    repair_,
+    scaffold_,
+    update_,
+)
 from everhold.cli.trust import trust_, trusted_, untrust_
 
 python_option = click.option(
@@ -33,10 +41,26 @@ def pkg_(ctx: click.Context) -> None:
 @pkg_.command("list")
 @click.option("--limit", default=0, metavar="N", help="At most so many; 0 means all.")
 @click.option(
-    "--sort", default="-active,name", show_default=True, metavar="KEYS", help="Keys; - before one turns it round."
+    "--sort",
+    default="-active,name",
+    show_default=True,
+    metavar="KEYS",
+    help="Keys; - before one turns it round.",
 )
-@click.option("--filter", "filters", multiple=True, metavar="KEY=VALUE", help="Only those that say exactly this.")
-@click.option("--field", "fields", multiple=True, metavar="KEY", help="With --json: these keys of each, and no other.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only those that say exactly this.",
+)
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="KEY",
+    help="With --json: these keys of each, and no other.",
+)
 @click.option("--full", is_flag=True, help="With --json: all that is known of each.")
 @project_option
 @json_option
@@ -87,7 +111,8 @@ def _rows(told: dict[str, Any]) -> None:
         for row in told["packages"]
     ]
     rows += [
-        (row["name"], row["version"], "Python", _origin(row), ", ".join(row["programs"])) for row in told["python"]
+        (row["name"], row["version"], "Python", _origin(row), ", ".join(row["programs"]))
+        for row in told["python"]
     ]
     if rows:
         table(("name", "version", "for", "is", "what it does"), rows, wide=("what it does",))
@@ -109,9 +134,15 @@ def _origin(row: dict[str, Any]) -> str:
 @click.argument("source")
 @click.option("--name", help="Another name than that of the folder or the repository.")
 @click.option("--rev", metavar="REV", help="A tag, a branch or a commit of the repository.")
-@click.option("--force", is_flag=True, help="Replace a package of that name that came from elsewhere.")
-@click.option("--max-size", metavar="SIZE", help="Install up to this size without asking, such as 50MB.")
-@click.option("--trust/--no-trust", default=None, help="Whether they may run in everhold's own process.")
+@click.option(
+    "--force", is_flag=True, help="Replace a package of that name that came from elsewhere."
+)
+@click.option(
+    "--max-size", metavar="SIZE", help="Install up to this size without asking, such as 50MB."
+)
+@click.option(
+    "--trust/--no-trust", default=None, help="Whether they may run in everhold's own process."
+)
 @python_option
 @project_option
 @json_option
@@ -128,8 +159,9 @@ def install_(
 ) -> None:
     """Install packages from a folder or a git repository, or update them.
 
-    SOURCE is a folder, or the address of a repository: github.com/ana/debate, git@host:path, file:///path. If there is
-    an init.lua at its top it is one package, else each folder with an init.lua is one. Nothing of a package is run.
+    SOURCE is a folder, or the address of a repository: github.com/ana/debate, git@host:path,
+    file:///path. If there is an init.lua at its top it is one package, else each folder with an
+    init.lua is one. Nothing of a package is run.
     """
     if is_python:
         if name or force or max_size is not None or trust is not None:
@@ -140,7 +172,9 @@ def install_(
 
     limit = None if max_size is None else size(max_size, "--max-size")
     accept = None if as_json or not at_terminal() else _accepted
-    told = install(_place(source), name, rev=rev, force=force, project=project, limit=limit, accept=accept)
+    told = install(
+        _place(source), name, rev=rev, force=force, project=project, limit=limit, accept=accept
+    )
     here = [*told["installed"], *told.get("updated", [])]
     if not as_json:
         _say_installed(told)
@@ -148,7 +182,9 @@ def install_(
     if as_json:
         return json_out(told)
     if here and not told["trusted"]:
-        click.echo("What is not trusted runs in a process of its own; see: everhold pkg trust --help")
+        click.echo(
+            "What is not trusted runs in a process of its own; see: everhold pkg trust --help"
+        )
 
 
 def _accepted(size: int, limit: int) -> bool:
@@ -189,7 +225,9 @@ def _trusted(names: list[str], wanted: bool | None, *, may_ask: bool) -> list[st
     from everhold.packages.lua.trust import trust
 
     if wanted is None and names and may_ask and at_terminal():
-        wanted = click.confirm(f"Do you trust {_few(names)}? What is trusted runs in everhold's own process.")
+        wanted = click.confirm(
+            f"Do you trust {_few(names)}? What is trusted runs in everhold's own process."
+        )
     return [trust(home().packages / name).path for name in names] if wanted else []
 
 
@@ -204,7 +242,12 @@ def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> Non
     if as_json:
         return json_out(told)
     for name, programs in told["programs"].items():
-        click.echo(clean(f"{'installed' if name in told['installed'] else 'updated'}: {name} ({', '.join(programs)})"))
+        click.echo(
+            clean(
+                f"{'installed' if name in told['installed'] else 'updated'}: {name}"
+                f" ({', '.join(programs)})"
+            )
+        )
     if "note" in told:
         click.echo(told["note"])
     click.secho(f"in {told['environment']}", dim=True)
@@ -214,12 +257,20 @@ def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> Non
 @click.argument("folder")
 @click.option("--name", help="Another name than that of the folder.")
 @click.option("--force", is_flag=True, help="Replace an installed package of that name.")
-@click.option("--variant", is_flag=True, help="Only for this project, on this machine: in alc.local.toml.")
+@click.option(
+    "--variant", is_flag=True, help="Only for this project, on this machine: in alc.local.toml."
+)
 @python_option
 @project_option
 @json_option
 def link_(
-    folder: str, name: str | None, force: bool, variant: bool, is_python: bool, project: str | None, as_json: bool
+    folder: str,
+    name: str | None,
+    force: bool,
+    variant: bool,
+    is_python: bool,
+    project: str | None,
+    as_json: bool,
 ) -> None:
     """Use a folder as a package where it is; changes in it count at once."""
     if is_python:
@@ -228,7 +279,9 @@ def link_(
         return _python(folder, None, linked=True, as_json=as_json)
     from everhold.packages.lua.api import link
 
-    told = link(folder, name, force=force, scope="variant" if variant else "global", project=project)
+    told = link(
+        folder, name, force=force, scope="variant" if variant else "global", project=project
+    )
     if as_json:
         return json_out(told)
     for linked, target in told["targets"].items():
@@ -257,7 +310,9 @@ def unlink_(name: str, project: str | None, as_json: bool) -> None:
 @pkg_.command("remove")
 @click.argument("name")
 @click.option("--global", "from_home", is_flag=True, help="Delete what was installed for you.")
-@click.option("--all", "from_all", is_flag=True, help="From the project and from what was installed for you.")
+@click.option(
+    "--all", "from_all", is_flag=True, help="From the project and from what was installed for you."
+)
 @click.option("--version", metavar="V", help="This version alone.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @python_option
@@ -282,7 +337,11 @@ def remove_(
     if is_python or from_home or from_all:
         confirm(f"Delete {name}?", yes)
     scope = "all" if from_all else "global" if from_home else "project"
-    told = distributions.remove(name) if is_python else remove(name, project=project, version=version, scope=scope)
+    told = (
+        distributions.remove(name)
+        if is_python
+        else remove(name, project=project, version=version, scope=scope)
+    )
     if as_json:
         return json_out(told)
     click.echo(f"removed: {told['removed']}")

@@ -1,4 +1,6 @@
-"""Commands of `pkg` that look after packages and projects: doctor, repair, scaffold, init, update, migrate."""
+"""Commands of `pkg` that look after packages and projects: doctor, repair, scaffold, init, update,
+migrate.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,15 @@ import click
 from everhold.cli.context import json_option
 from everhold.cli.output import clean, json_out
 
-project_option = click.option("--project", metavar="DIR", help="The project; without it, the nearest with an alc.toml.")
+project_option = click.option(
+    "--project", metavar="DIR", help="The project; without it, the nearest with an alc.toml."
+)
 
 #: What to do about each finding, as one says it here.
 _ADVICE: Final = {
-    "installed_missing": "everhold pkg repair {name}, or remove it: everhold pkg remove {name} --global",
+    "installed_missing": (
+        "everhold pkg repair {name}, or remove it: everhold pkg remove {name} --global"
+    ),
     "incomplete_pkg": "everhold pkg repair {name}",
     "symlink_dangling": "everhold pkg unlink {name}, then link the new place",
     "path_missing": "put it back, or edit alc.toml (alc.local.toml)",
@@ -83,7 +89,9 @@ def repair_(name: str | None, project: str | None, as_json: bool) -> int:
 @click.option("--category", help="What kind of program it is.")
 @click.option("--description", help="What it is for, in one sentence.")
 @json_option
-def scaffold_(name: str, folder: str, category: str | None, description: str | None, as_json: bool) -> None:
+def scaffold_(
+    name: str, folder: str, category: str | None, description: str | None, as_json: bool
+) -> None:
     """Make a Lua package that runs, and a test for it that passes."""
     from everhold.packages.lua.api import scaffold
 
@@ -138,4 +146,6 @@ def migrate_(project: str | None, as_json: bool) -> None:
     if "reason" in told:
         click.echo(f"Nothing to do: {told['reason']}.")
     else:
-        click.echo(f"made {told['alc_toml']}; the old lock is {told['backup']}\nNow: everhold pkg update")
+        click.echo(
+            f"made {told['alc_toml']}; the old lock is {told['backup']}\nNow: everhold pkg update"
+        )

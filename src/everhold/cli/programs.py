@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @common
-def programs_(name: str | None, arguments: tuple[str, ...], database: str | None, as_json: bool) -> None:
+def programs_(
+    name: str | None, arguments: tuple[str, ...], database: str | None, as_json: bool
+) -> None:
     """List what `run` can start by name, or describe one of them.
 
     With arguments, the cost is that of a call with them: everhold programs rank n=8
@@ -37,8 +39,14 @@ def programs_(name: str | None, arguments: tuple[str, ...], database: str | None
 def _list(found: Catalog, as_json: bool) -> None:
     if as_json:
         rows: list[JSON] = [_plain(entry) for entry in found.entries]
-        return json_out({"programs": rows, "problems": [str(problem) for problem in found.problems]})
-    table(("name", "written in", "costs", "what it does"), map(_row, found.entries), wide=("what it does",))
+        return json_out(
+            {"programs": rows, "problems": [str(problem) for problem in found.problems]}
+        )
+    table(
+        ("name", "written in", "costs", "what it does"),
+        map(_row, found.entries),
+        wide=("what it does",),
+    )
     for entry in found.entries:
         if entry.hidden:
             click.echo(f"The name {entry.name} means another program; this one is {entry.ref}")
@@ -47,7 +55,9 @@ def _list(found: Catalog, as_json: bool) -> None:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    written = "everhold" if entry.kind == "strategy" else {"python": "Python", "lua": "Lua"}[entry.kind]
+    written = (
+        "everhold" if entry.kind == "strategy" else {"python": "Python", "lua": "Lua"}[entry.kind]
+    )
     return entry.name, written, str(entry.estimate or ""), entry.summary
 
 
@@ -59,7 +69,8 @@ def _plain(entry: Entry) -> dict[str, JSON]:
 def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: bool) -> None:
     from everhold.packages.catalog import entry, strategy_of
 
-    about, told = strategy_of(program), entry(program)
+    about = strategy_of(program)
+    told = entry(program)
     if about is None and arguments:
         raise misused(f"nobody knows what {told.name} costs: describe it without arguments")
     cost = None if about is None else _cost(about, arguments)
@@ -84,12 +95,19 @@ def _cost(about: Strategy, arguments: tuple[str, ...]) -> Estimate:
 
 
 def _strategy(about: Strategy, cost: Estimate) -> None:
-    click.echo(f"\nuse it when {about.use_when}\nnot when    {about.not_when}\ncosts       {cost}: {about.formula}")
+    click.echo(
+        f"\nuse it when {about.use_when}\nnot when    {about.not_when}\ncosts       {cost}:"
+        f" {about.formula}"
+    )
     for paper in about.papers:
         click.echo(f"paper       {paper}")
     click.echo("takes")
     for one in about.parameters:
-        usual = "" if one.required or one.default is None else f" (usually {msgspec.json.encode(one.default).decode()})"
+        usual = (
+            ""
+            if one.required or one.default is None
+            else f" (usually {msgspec.json.encode(one.default).decode()})"
+        )
         click.echo(f"  {one.name:<12}{one.description}{usual}")
 
 

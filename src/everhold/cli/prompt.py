@@ -44,13 +44,19 @@ def ask(query: OpenQuery, name: str) -> Spoken:
         try:
             spoken = _command(text) if text.startswith(":") else text
             if spoken is not None:
-                return spoken if isinstance(spoken, Spoken) else Spoken(understood(query.query, spoken))
+                return (
+                    spoken
+                    if isinstance(spoken, Spoken)
+                    else Spoken(understood(query.query, spoken))
+                )
         except AnswerRefused as refused:
             click.secho(str(refused), fg="red", err=True)
 
 
 def understood(query: Query, text: str) -> JSON:
-    """Words as the value that the question wants: yes and no for a boolean, JSON where there is a schema."""
+    """Words as the value that the question wants: yes and no for a boolean, JSON where there is a
+    schema.
+    """
     if query.schema is None or query.schema.get("type") == "string":
         return text
     if query.schema.get("type") == "boolean":
@@ -79,7 +85,10 @@ def _show(query: OpenQuery, name: str) -> None:
         from everhold.wire import dumps
 
         click.secho(f"it should fit {dumps(query.schema)}", dim=True)
-    click.secho(_HELP if query.kind is Kind.APPROVAL else f"an empty line ends the answer  {_HELP}", dim=True)
+    click.secho(
+        _HELP if query.kind is Kind.APPROVAL else f"an empty line ends the answer  {_HELP}",
+        dim=True,
+    )
 
 
 def _editable() -> None:
@@ -114,7 +123,9 @@ def _line(prompt: str) -> str:
 
 
 def _command(text: str) -> Spoken | str | None:
-    """Do what a line that begins with a colon says: an error, or the words of the answer. None asks again."""
+    """Do what a line that begins with a colon says: an error, or the words of the answer. None asks
+    again.
+    """
     word, _, rest = text.strip().partition(" ")
     match word:
         case ":quit" | ":q":

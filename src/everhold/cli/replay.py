@@ -1,4 +1,6 @@
-"""The journal is a tape: replay steps through a session without effects, diff shows where two of them part."""
+"""The journal is a tape: replay steps through a session without effects, diff shows where two of
+them part.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import House, at_terminal, called, common, misused, opened, session_argument, settings_of
+from everhold.cli.context import (
+    House,
+    at_terminal,
+    called,
+    common,
+    misused,
+    opened,
+    session_argument,
+    settings_of,
+)
 from everhold.cli.output import asked_words, clean, footer, json_out, line, plural, value_text
 from everhold.errors import BadStep
 
@@ -22,8 +33,12 @@ if TYPE_CHECKING:
 @click.command("replay")
 @session_argument
 @click.option("--at", type=int, metavar="N", help="Stop after this step; the newest by default.")
-@click.option("--pdb", "debug", is_flag=True, help="Stop in the debugger as the program is handed step N.")
-@click.option("--watch", is_flag=True, help="Replay again, in a fresh process, whenever its code is changed.")
+@click.option(
+    "--pdb", "debug", is_flag=True, help="Stop in the debugger as the program is handed step N."
+)
+@click.option(
+    "--watch", is_flag=True, help="Replay again, in a fresh process, whenever its code is changed."
+)
 @click.option("--files-to", metavar="FILE", hidden=True)
 @common
 def replay_(
@@ -59,13 +74,16 @@ def _replay(house: House, record: Record, last: int, as_json: bool, files_to: st
             _write_files(files_to)
         if not as_json:
             _tell(one)
-        steps, reworded = steps + 1, reworded + len(one.reworded)
+        steps = steps + 1
+        reworded = reworded + len(one.reworded)
     session_id = record.birth.id
     if as_json:
         counts = {"steps": steps, "calls_made": 0, "reworded": reworded}
         return json_out({"database": house.database, "session_id": session_id, **counts})
     name = called(session_id, record.birth.key)
-    click.secho(f"{name} asks what it asked, over {plural(steps, 'step')}; calls made: 0", bold=True)
+    click.secho(
+        f"{name} asks what it asked, over {plural(steps, 'step')}; calls made: 0", bold=True
+    )
     footer(house.database)
 
 
@@ -100,7 +118,10 @@ def _tell(one: Played) -> None:
     for old, _ in one.reworded:
         click.secho(f"      {old.id} was worded: {line(old.prompt or old.name, 100)}", fg="yellow")
     if one.reply.notes is not None and one.reply.notes.restart is not None:
-        click.echo(f"{one.given.n:>4}  begins again with {line(value_text(one.reply.notes.restart.args), 100)}")
+        click.echo(
+            f"{one.given.n:>4}  begins again with"
+            f" {line(value_text(one.reply.notes.restart.args), 100)}"
+        )
     if one.reply.outcome is not None:
         from everhold.core.journal import ended
 
@@ -108,7 +129,11 @@ def _tell(one: Played) -> None:
 
 
 def _said(answer: Answer) -> str:
-    return value_text(answer.value) if answer.error is None else f"error: {answer.error.get('message')}"
+    return (
+        value_text(answer.value)
+        if answer.error is None
+        else f"error: {answer.error.get('message')}"
+    )
 
 
 # ---- in the debugger
@@ -130,7 +155,9 @@ def _stop_at(house: House, record: Record, last: int) -> None:
     for _ in range(last if begun is None else last - begun.n - 1):
         next(steps, None)
     click.secho(
-        f"step {last} of {called(record.birth.id, record.birth.key)} · n next line, c end of step, q quit", fg="cyan"
+        f"step {last} of {called(record.birth.id, record.birth.key)} · n next line, c end of"
+        " step, q quit",
+        fg="cyan",
     )
     try:
         step_through(file, lambda: next(steps, None))
@@ -169,7 +196,9 @@ def diff_(one: str, other: str, database: str | None, as_json: bool) -> int:
         names = [called(record.birth.id, record.birth.key) for record in records]
         found = list(differences(*records))
         if as_json:
-            rows = [{"step": step, "what": what, "one": a, "other": b} for step, what, a, b in found]
+            rows = [
+                {"step": step, "what": what, "one": a, "other": b} for step, what, a, b in found
+            ]
             json_out({"database": house.database, "same": not found, "differences": rows})
         else:
             _tell_differences(names, found)
@@ -191,16 +220,25 @@ def _tell_differences(names: list[str], found: list[tuple[int, str, str, str]]) 
 def differences(one: Record, other: Record) -> Iterator[tuple[int, str, str, str]]:
     """What differs, step by step: the program, arguments, answers, questions, the end."""
     if one.birth.program != other.birth.program or one.birth.version != other.birth.version:
-        yield 0, "program", f"{one.birth.program} v{one.birth.version}", f"{other.birth.program} v{other.birth.version}"
+        yield (
+            0,
+            "program",
+            f"{one.birth.program} v{one.birth.version}",
+            f"{other.birth.program} v{other.birth.version}",
+        )
     for name in sorted({*one.birth.args, *other.birth.args}):
         a, b = (value_text(record.birth.args.get(name)) for record in (one, other))
         if a != b:
             yield 0, f"argument {name}", a, b
     for index in range(max(len(one.deliveries), len(other.deliveries))):
-        pair = [record.deliveries[index] if index < len(record.deliveries) else None for record in (one, other)]
+        pair = [
+            record.deliveries[index] if index < len(record.deliveries) else None
+            for record in (one, other)
+        ]
         first, second = (_lines(delivery) for delivery in pair)
         for what in dict.fromkeys([*first, *second]):
-            a, b = first.get(what, "nothing"), second.get(what, "nothing")
+            a = first.get(what, "nothing")
+            b = second.get(what, "nothing")
             if a != b:
                 yield index, what, a, b
 

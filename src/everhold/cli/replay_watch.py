@@ -1,7 +1,9 @@
-"""`everhold replay --watch`: a session is replayed in a fresh process whenever the code that it ran is changed.
+"""`everhold replay --watch`: a session is replayed in a fresh process whenever the code that it ran
+is changed.
 
-The process that replays tells which files it had loaded; this one looks at them, and begins anew when one of them is
-another. Nothing is kept between two replays, so that what is shown is what the code on disk does.
+The process that replays tells which files it had loaded; this one looks at them, and begins anew
+when one of them is another. Nothing is kept between two replays, so that what is shown is what the
+code on disk does.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def follow(words: list[str], program: Path) -> None:
         while True:
             before = look(files)  # a change while it is replayed counts
             found = _replayed(words)
-            files |= found if found is not None else {str(file) for file in program.parent.glob("*.py")}
+            files |= (
+                found if found is not None else {str(file) for file in program.parent.glob("*.py")}
+            )
             before = {**look(files), **before}
             click.secho(f"watching {_told(files)}; Ctrl-C ends it", dim=True)
             changed = _changed(before)
@@ -54,7 +58,9 @@ def file_of(ref: str, root: Path) -> Path:
 
 
 def _replayed(words: list[str]) -> set[str] | None:
-    """Replay in a fresh process; returns the files of the user's that it had loaded, None if it could not load them."""
+    """Replay in a fresh process; returns the files of the user's that it had loaded, None if it
+    could not load them.
+    """
     with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
         told = Path(folder) / "files"
         command = [sys.executable, "-m", "everhold", "replay", *words, "--files-to", str(told)]
@@ -85,7 +91,9 @@ def look(files: Iterable[str]) -> Look:
 
 
 def loaded() -> set[str]:
-    """The files of the modules in this process that are the user's own: neither Python's, nor installed, nor ours."""
+    """The files of the modules in this process that are the user's own: neither Python's, nor
+    installed, nor ours.
+    """
     paths = sysconfig.get_paths()
     others = [os.path.realpath(paths[name]) + os.sep for name in _OTHERS] + [_ours()]
     found = set()

@@ -29,15 +29,31 @@ from everhold.errors import UnknownProgram, UnknownSession
 @click.command("run")
 @click.argument("program", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--json-args", metavar="FILE", help="Arguments as a JSON object; - reads standard input.")
-@click.option("--key", help="Same key, same session: run it again and it goes on.")
-@click.option("--again", is_flag=True, help="Begin a new session if the one with this key was deleted.")
 @click.option(
-    "-c", "--continue", "goes_on", is_flag=True, help="Go on: PROGRAM may name a session; else its newest one."
+    "--json-args", metavar="FILE", help="Arguments as a JSON object; - reads standard input."
+)
+@click.option("--key", help="Same key, same session: run it again and it goes on.")
+@click.option(
+    "--again", is_flag=True, help="Begin a new session if the one with this key was deleted."
+)
+@click.option(
+    "-c",
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    help="Go on: PROGRAM may name a session; else its newest one.",
 )
 @click.option("--title", default="", help="What people call the session.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="To find it again; may be repeated.")
-@click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="To find it again; may be repeated.",
+)
+@click.option(
+    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
+)
 @answering
 @common
 def run_(
@@ -56,8 +72,9 @@ def run_(
 ) -> int:
     """Run a program, or go on with one that stopped.
 
-    PROGRAM is a name (`everhold programs` lists them), module:function, path/file.py:function, or a Lua file. At a
-    terminal you are asked what it asks; without one, its open questions are printed as JSON and the exit code is 10.
+    PROGRAM is a name (`everhold programs` lists them), module:function, path/file.py:function, or a
+    Lua file. At a terminal you are asked what it asks; without one, its open questions are printed
+    as JSON and the exit code is 10.
     """
     if not goes_on and program is None:
         raise misused("it needs a PROGRAM, or -c to go on with the last session")
@@ -70,13 +87,17 @@ def run_(
             told = pairs(labels, "--label")
             since = time.time()
             with kept(house, lambda: _begun(house, found.ref, since)):
-                status = house.runtime.start(call, key=key, title=title, labels=told, wait=wait, again=again)
+                status = house.runtime.start(
+                    call, key=key, title=title, labels=told, wait=wait, again=again
+                )
         return carry(house, status, wait=wait, as_json=as_json, tried=not goes_on)
 
 
 def _begun(house: House, program: str, since: float) -> str | None:
     """What people call the session of this program that moved last, if it did since a moment."""
-    for info in house.runtime.sessions(program=program, newer_than=time.time() - since + 1, limit=1):
+    for info in house.runtime.sessions(
+        program=program, newer_than=time.time() - since + 1, limit=1
+    ):
         return called(info.session_id, info.key)
     return None
 
@@ -102,7 +123,9 @@ def _stopped(house: House, database: str | None, name: str) -> str:
 
 @click.command("retry")
 @session_argument
-@click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes.")
+@click.option(
+    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
+)
 @answering
 @common
 def retry_(
@@ -124,11 +147,17 @@ def retry_(
 @session_argument
 @click.option("--at", type=int, metavar="N", help="The last step to share; the newest by default.")
 @click.option("--answer", "answer", metavar="VALUE", help="Replace the answer given at that step.")
-@click.option("--query", "query_id", metavar="ID", help="Which answer, where several were given at once.")
+@click.option(
+    "--query", "query_id", metavar="ID", help="Which answer, where several were given at once."
+)
 @click.option("--key", help="A key for the new session.")
-@click.option("--again", is_flag=True, help="Use the key also if a session that had it was deleted.")
+@click.option(
+    "--again", is_flag=True, help="Use the key also if a session that had it was deleted."
+)
 @click.option("--title", default="", help="What people call the new session.")
-@click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes.")
+@click.option(
+    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
+)
 @answering
 @common
 def fork_(
@@ -148,22 +177,37 @@ def fork_(
     with moving(database, who) as house:
         session_id = house.session(session)
         if answer is None:
-            status = house.runtime.fork(session_id, at=at, key=key, title=title, wait=wait, again=again)
+            status = house.runtime.fork(
+                session_id, at=at, key=key, title=title, wait=wait, again=again
+            )
         else:
             at, value = _replacement(house, session_id, at, query_id, answer)
             status = house.runtime.fork(
-                session_id, at=at, answer=value, query_id=query_id, key=key, title=title, wait=wait, again=again
+                session_id,
+                at=at,
+                answer=value,
+                query_id=query_id,
+                key=key,
+                title=title,
+                wait=wait,
+                again=again,
             )
         return carry(house, status, wait=wait, as_json=as_json)
 
 
-def _replacement(house: House, session_id: str, at: int | None, query_id: str | None, text: str) -> tuple[int, Any]:
-    """The step (the last that has an answer, by default) and the new answer as its question wants it."""
+def _replacement(
+    house: House, session_id: str, at: int | None, query_id: str | None, text: str
+) -> tuple[int, Any]:
+    """The step (the last that has an answer, by default) and the new answer as its question wants
+    it.
+    """
     from everhold.cli.prompt import understood
 
     deliveries = house.record(session_id).deliveries
     asked = {query.q: query for delivery in deliveries for query in delivery.asked}
-    answered = [delivery for delivery in deliveries if delivery.answers and at in (None, delivery.n)]
+    answered = [
+        delivery for delivery in deliveries if delivery.answers and at in (None, delivery.n)
+    ]
     if not answered:
         return at or 0, text
     replaced = [answer for answer in answered[-1].answers if query_id in (None, answer.id)]

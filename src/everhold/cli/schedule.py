@@ -34,21 +34,34 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
     with opened(database) as house:
         found = house.runtime.schedules()
         if as_json:
-            return json_out({"database": house.database, "schedules": [_json(one) for one in found]})
+            return json_out(
+                {"database": house.database, "schedules": [_json(one) for one in found]}
+            )
         rows = [(one.name, one.when, done(one.do), _stands(one), _last(one)) for one in found]
         if rows:
             table(("name", "when", "does", "next", "last"), rows, wide=("does", "last"))
         else:
-            click.echo("no schedules; make one: everhold schedule add NAME PROGRAM --cron '0 3 * * *'")
+            click.echo(
+                "no schedules; make one: everhold schedule add NAME PROGRAM --cron '0 3 * * *'"
+            )
         footer(house.database)
 
 
 @schedule_.command("add")
 @click.argument("name")
 @deeds
-@click.option("--cron", metavar="EXPR", help="Five fields: minute hour day month weekday, or @daily and the like.")
+@click.option(
+    "--cron",
+    metavar="EXPR",
+    help="Five fields: minute hour day month weekday, or @daily and the like.",
+)
 @click.option("--every", type=Duration(), help="Again and again after a pause: 90s, 15m, 12h.")
-@click.option("--at", "moment", metavar="TIME", help="Once: 2026-03-01T09:00, in --timezone unless it says its own.")
+@click.option(
+    "--at",
+    "moment",
+    metavar="TIME",
+    help="Once: 2026-03-01T09:00, in --timezone unless it says its own.",
+)
 @click.option("--timezone", default="UTC", show_default=True, help="Whose clock: Europe/Berlin.")
 @click.option(
     "--overlap",
@@ -64,7 +77,9 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
     show_default=True,
     help="Moments that nobody was there for: the last one, all, or none.",
 )
-@click.option("--give", default="", metavar="ARGUMENT", help="The argument that is given the moment.")
+@click.option(
+    "--give", default="", metavar="ARGUMENT", help="The argument that is given the moment."
+)
 @common
 def add_(
     name: str,
@@ -116,7 +131,9 @@ def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
 
 @schedule_.command("next")
 @click.argument("name")
-@click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many."
+)
 @common
 def next_(name: str, count: int, database: str | None, as_json: bool) -> None:
     """Say when a schedule comes round next."""

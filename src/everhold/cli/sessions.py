@@ -32,13 +32,26 @@ if TYPE_CHECKING:
 
 
 @click.command("sessions")
-@click.option("--state", multiple=True, help="running, paused, completed, failed, cancelled; may be repeated.")
+@click.option(
+    "--state", multiple=True, help="running, paused, completed, failed, cancelled; may be repeated."
+)
 @click.option("--program", help="Only those of this program.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
+)
 @click.option("--older-than", type=Duration(), help="Not moved for so long: 90s, 15m, 12h, 30d.")
 @click.option("--newer-than", type=Duration(), help="Moved since.")
-@click.option("--limit", type=click.IntRange(1), default=50, metavar="N", show_default=True, help="At most so many.")
-@click.option("--after", metavar="SESSION", help="The next page: the last session of the one before.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    metavar="N",
+    show_default=True,
+    help="At most so many.",
+)
+@click.option(
+    "--after", metavar="SESSION", help="The next page: the last session of the one before."
+)
 @common
 def sessions_(
     state: tuple[str, ...],
@@ -74,7 +87,8 @@ def sessions_(
 
 
 def _row(info: Any) -> tuple[str, ...]:
-    name, program = called(info.session_id, info.key), _brief(info.program)
+    name = called(info.session_id, info.key)
+    program = _brief(info.program)
     return name, info.state, program, str(info.steps), ago(info.updated_at), info.title
 
 
@@ -91,7 +105,8 @@ def show_(session: str, full: bool, database: str | None, as_json: bool) -> None
     """Show one session: what was asked, what was answered, how it ended."""
     with opened(database) as house:
         session_id = house.session(session)
-        record, status = house.record(session_id), house.runtime.status(session_id)
+        record = house.record(session_id)
+        status = house.runtime.status(session_id)
         if as_json:
             from everhold.wire import status_json
 
@@ -106,7 +121,8 @@ def show_(session: str, full: bool, database: str | None, as_json: bool) -> None
 
 
 def _facts(record: Record) -> dict[str, JSON]:
-    birth, head = record.birth, record.head
+    birth = record.birth
+    head = record.head
     facts: dict[str, JSON] = {
         "session_id": birth.id,
         "key": birth.key,
@@ -163,14 +179,22 @@ def _show_steps(record: Record, full: bool) -> None:
         return
     click.echo()
     if not full:
-        return table(("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer"))
+        return table(
+            ("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer")
+        )
     for step, query_id, kind, prompt, said in rows:
-        click.secho(" · ".join(part for part in (f"step {step}", query_id, kind) if part), fg="cyan")
+        click.secho(
+            " · ".join(part for part in (f"step {step}", query_id, kind) if part), fg="cyan"
+        )
         click.echo(clean(prompt) + (f"\n  → {clean(said)}" if said else ""))
 
 
 def _exchange(query: Query | None, answer: Answer) -> tuple[str, str, str, str]:
-    said = value_text(answer.value) if answer.error is None else f"error: {answer.error.get('message')}"
+    said = (
+        value_text(answer.value)
+        if answer.error is None
+        else f"error: {answer.error.get('message')}"
+    )
     if answer.expired:
         said = f"{said} (nobody answered in time)"
     who = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
@@ -185,7 +209,9 @@ def _noted(delivery: Delivery) -> list[str]:
     words = [f"{entry.level}: {entry.message}" for entry in notes.log]
     words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
     words += [] if notes.restart is None else [f"began again with {value_text(notes.restart.args)}"]
-    return words + ([f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else [])
+    return words + (
+        [f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else []
+    )
 
 
 def _show_rest(house: House, session_id: str, record: Record) -> None:
@@ -200,7 +226,8 @@ def _show_rest(house: House, session_id: str, record: Record) -> None:
         last = [query for delivery in record.deliveries for query in delivery.asked][-1:]
         if last:
             click.echo(
-                f"  at step {status.outcome.step}, after {last[0].id}: {line(last[0].prompt or last[0].name, 100)}"
+                f"  at step {status.outcome.step}, after {last[0].id}:"
+                f" {line(last[0].prompt or last[0].name, 100)}"
             )
         click.echo(clean(status.outcome.traceback.rstrip()))
     elif isinstance(status, Finished) and status.state == "completed":
@@ -210,9 +237,18 @@ def _show_rest(house: House, session_id: str, record: Record) -> None:
 @click.command("inbox")
 @click.option("--kind", help="llm, approval, input, signal, tool or call.")
 @click.option("--to", help="Only those addressed to somebody.")
-@click.option("--limit", type=click.IntRange(1), default=100, metavar="N", show_default=True, help="At most so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    metavar="N",
+    show_default=True,
+    help="At most so many.",
+)
 @common
-def inbox_(kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool) -> None:
+def inbox_(
+    kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool
+) -> None:
     """List the open questions of all sessions, oldest first.
 
     A conversation that waits to be told something asks nobody: --kind signal lists those.
@@ -222,13 +258,22 @@ def inbox_(kind: str | None, to: str | None, limit: int, database: str | None, a
         if as_json:
             from everhold.wire import query_json
 
-            rows = [{"session_id": one.session_id, "query_id": one.id, **query_json(one)} for one in queries]
+            rows = [
+                {"session_id": one.session_id, "query_id": one.id, **query_json(one)}
+                for one in queries
+            ]
             return json_out({"database": house.database, "queries": rows})
         if queries:
             names = {one.session_id: house.name(one.session_id) for one in queries}
             columns = ("session", "question", "kind", "asked", "words")
             rows_ = [
-                (names[one.session_id], one.id, str(one.kind), ago(one.asked_at), one.prompt or one.name)
+                (
+                    names[one.session_id],
+                    one.id,
+                    str(one.kind),
+                    ago(one.asked_at),
+                    one.prompt or one.name,
+                )
                 for one in queries
             ]
             table(columns, rows_, wide=("words",))
@@ -238,7 +283,9 @@ def inbox_(kind: str | None, to: str | None, limit: int, database: str | None, a
 
 
 @click.command("usage")
-@click.option("--by", type=click.Choice(["program", "session"]), default="program", show_default=True)
+@click.option(
+    "--by", type=click.Choice(["program", "session"]), default="program", show_default=True
+)
 @click.option("--newer-than", type=Duration(), help="Only sessions that moved since: 12h, 30d.")
 @common
 def usage_(by: str, newer_than: float | None, database: str | None, as_json: bool) -> None:
@@ -248,18 +295,34 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
         rows: dict[str, dict[str, int]] = {}
         for one in house.summaries(since):
             name = one.birth.program if by == "program" else called(one.birth.id, one.birth.key)
-            row = rows.setdefault(name, dict.fromkeys(("sessions", "llm_calls", "prompt_tokens", "response_tokens"), 0))
+            row = rows.setdefault(
+                name,
+                dict.fromkeys(("sessions", "llm_calls", "prompt_tokens", "response_tokens"), 0),
+            )
             metrics = one.head.metrics
             for column, more in zip(
-                row, (1, metrics.llm_calls, metrics.prompt.tokens, metrics.response.tokens), strict=True
+                row,
+                (1, metrics.llm_calls, metrics.prompt.tokens, metrics.response.tokens),
+                strict=True,
             ):
                 row[column] += more
         if as_json:
-            return json_out({"database": house.database, "usage": [{by: name, **row} for name, row in rows.items()]})
+            return json_out(
+                {
+                    "database": house.database,
+                    "usage": [{by: name, **row} for name, row in rows.items()],
+                }
+            )
         if rows:
             columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
-            table(columns, [(_brief(name), *map(str, row.values())) for name, row in rows.items()], wide=(by,))
-            click.echo(f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}")
+            table(
+                columns,
+                [(_brief(name), *map(str, row.values())) for name, row in rows.items()],
+                wide=(by,),
+            )
+            click.echo(
+                f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}"
+            )
         else:
             click.echo("no sessions")
         footer(house.database)
@@ -268,7 +331,12 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
 @click.command("watch")
 @session_argument
 @click.option(
-    "--every", type=Duration(), default=0.3, show_default=True, metavar="S", help="Seconds between two looks."
+    "--every",
+    type=Duration(),
+    default=0.3,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks.",
 )
 @common
 def watch_(session: str, every: float, database: str | None, as_json: bool) -> int:
@@ -278,7 +346,8 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
 
     with opened(database) as house:
         session_id = house.session(session)
-        name, seen = house.name(session_id), 0
+        name = house.name(session_id)
+        seen = 0
         told: JSON = None
         while True:
             record = house.record(session_id, since=seen)

@@ -1,4 +1,6 @@
-"""What to type, for somebody whose words name no program: what the files of a folder hold is read, not run."""
+"""What to type, for somebody whose words name no program: what the files of a folder hold is read,
+not run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ LARGE: Final = 200_000
 
 
 def beside(name: str, folder: Path) -> str:
-    """How what is meant is named, if `name` is a file of this folder, or something that one of them holds."""
+    """How what is meant is named, if `name` is a file of this folder, or something that one of them
+    holds.
+    """
     place = name.removesuffix(".py") + ".py"
     if (folder / place).is_file():
         found = [f"{place}:{one}" for one in _held(folder / place)]
@@ -38,14 +42,28 @@ def _held(file: Path) -> list[str]:
 
 def _named(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
-        if isinstance(node, ast.AsyncFunctionDef) and any(_last(one) == "program" for one in node.decorator_list):
+        if isinstance(node, ast.AsyncFunctionDef) and any(
+            _last(one) == "program" for one in node.decorator_list
+        ):
             yield node.name
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value) == "Agent":
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and _last(node.value) == "Agent"
+        ):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _last(node: ast.expr) -> str:
-    """The last name of what is called or stands there: `program` in `@everhold.program(version=2)`."""
+    """The last name of what is called or stands there: `program` in
+    `@everhold.program(version=2)`.
+    """
     while isinstance(node, ast.Call):
         node = node.func
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )

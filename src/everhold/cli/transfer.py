@@ -1,4 +1,6 @@
-"""Commands that take sessions elsewhere, and that ask whether they would go on: export, import, check."""
+"""Commands that take sessions elsewhere, and that ask whether they would go on: export, import,
+check.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,29 @@ _ARGUMENTS = "To write it with the arguments of programs: everhold export --reda
 @click.command("export")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
 @click.option("-o", "--out", "file", metavar="FILE", help="Where to write; - is standard output.")
-@click.option("--as-test", "folder", metavar="FOLDER", help="Write a test that replays the session, and its JSON.")
-@click.option("--state", multiple=True, help="All in this state, instead of naming sessions; may be repeated.")
+@click.option(
+    "--as-test",
+    "folder",
+    metavar="FOLDER",
+    help="Write a test that replays the session, and its JSON.",
+)
+@click.option(
+    "--state", multiple=True, help="All in this state, instead of naming sessions; may be repeated."
+)
 @click.option("--program", help="All of this program.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="All with this label.")
 @click.option("--values", is_flag=True, help="Also the durable values that they used.")
 @click.option("--redact", is_flag=True, help="Without texts: enough for `check`, not for `import`.")
-@click.option("--keep-arguments", is_flag=True, help="With --redact: the arguments of programs stay.")
-@click.option("--redact-part", "parts", multiple=True, type=click.Choice(_PARTS), help="Only these; may be repeated.")
+@click.option(
+    "--keep-arguments", is_flag=True, help="With --redact: the arguments of programs stay."
+)
+@click.option(
+    "--redact-part",
+    "parts",
+    multiple=True,
+    type=click.Choice(_PARTS),
+    help="Only these; may be repeated.",
+)
 @common
 def export_(
     sessions: tuple[str, ...],
@@ -47,13 +64,16 @@ def export_(
 ) -> None:
     """Write sessions and their children to a file.
 
-    `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no database.
+    `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no
+    database.
     """
     if (file is None) == (folder is None):
         raise misused("say where to: --out FILE, or --as-test FOLDER")
     _refuse_both(sessions, state, program, labels)
     if keep_arguments and (parts or not redact):
-        raise misused("--keep-arguments goes with --redact; --redact-part redacts what you name, and no more")
+        raise misused(
+            "--keep-arguments goes with --redact; --redact-part redacts what you name, and no more"
+        )
     with opened(database) as house:
         ids = [house.session(name) for name in sessions]
         if folder is not None:
@@ -67,7 +87,8 @@ def export_(
                 program=program,
                 labels=pairs(labels, "--label"),
                 values=values,
-                redact=list(parts) or ([one for one in _PARTS if one != "arguments"] if keep_arguments else redact),
+                redact=list(parts)
+                or ([one for one in _PARTS if one != "arguments"] if keep_arguments else redact),
                 progress=bar,
             )
         if file == "-":
@@ -100,11 +121,29 @@ def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
 
 @click.command("import")
 @click.argument("file", required=False)
-@click.option("--skip", is_flag=True, help="Leave sessions that are here already as they are, instead of refusing.")
-@click.option("--algocline", "home", metavar="HOME", help="Take over values and cards of algocline, instead of a file.")
-@click.option("--dry-run", is_flag=True, help="With --algocline: only say what would be taken over.")
+@click.option(
+    "--skip",
+    is_flag=True,
+    help="Leave sessions that are here already as they are, instead of refusing.",
+)
+@click.option(
+    "--algocline",
+    "home",
+    metavar="HOME",
+    help="Take over values and cards of algocline, instead of a file.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="With --algocline: only say what would be taken over."
+)
 @common
-def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, database: str | None, as_json: bool) -> None:
+def import_(
+    file: str | None,
+    skip: bool,
+    home: str | None,
+    dry_run: bool,
+    database: str | None,
+    as_json: bool,
+) -> None:
     """Take in the sessions of an exported file; they go on here. - is standard input."""
     if (file is None) == (home is None):
         raise misused("say what to take in: FILE, or --algocline HOME")
@@ -123,7 +162,9 @@ def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, datab
     with opened(database, makes=True) as house:
         skip_them = "It is left as it is. To skip those that are here already: --skip."
         with hinting(SessionExists, skip_them), progress("importing", quiet=as_json) as bar:
-            done = house.runtime.import_(source, existing="skip" if skip else "refuse", progress=bar)
+            done = house.runtime.import_(
+                source, existing="skip" if skip else "refuse", progress=bar
+            )
         if as_json:
             told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
             return json_out({"database": house.database, **told})
@@ -134,9 +175,13 @@ def import_(file: str | None, skip: bool, home: str | None, dry_run: bool, datab
 
 @click.command("check")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("--file", metavar="FILE", help="Sessions of an exported file, instead of the database.")
+@click.option(
+    "--file", metavar="FILE", help="Sessions of an exported file, instead of the database."
+)
 @click.option("--program", help="Only those of this program.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
+)
 @click.option("--all", "all_", is_flag=True, help="Also those that have ended.")
 @common
 def check_(
@@ -150,8 +195,8 @@ def check_(
 ) -> int:
     """Say which sessions would not go on with the code as it is now.
 
-    Run it before a deploy. Every session that runs or waits is replayed without effects, and nothing is changed.
-    Exits with 5 if one would not go on.
+    Run it before a deploy. Every session that runs or waits is replayed without effects, and
+    nothing is changed. Exits with 5 if one would not go on.
     """
     from everhold.wire import Exit
 
@@ -178,7 +223,12 @@ def _as_json(report: Report) -> None:
     import msgspec
 
     json_out(
-        {"database": report.source, "ok": report.ok, "counts": report.counts, **_rows(msgspec.to_builtins(report))}
+        {
+            "database": report.source,
+            "ok": report.ok,
+            "counts": report.counts,
+            **_rows(msgspec.to_builtins(report)),
+        }
     )
 
 
@@ -191,9 +241,14 @@ def _in_words(report: Report) -> None:
         if one.verdict != "ok":
             _tell(one)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
-    click.secho(f"{plural(len(report.checked), 'session')} checked: {counts or 'nothing to check'}", bold=True)
+    click.secho(
+        f"{plural(len(report.checked), 'session')} checked: {counts or 'nothing to check'}",
+        bold=True,
+    )
     if report.redacted and not report.ok:
-        click.echo(f"hint: {_HIDDEN}" + (f" {_ARGUMENTS}" if "arguments" in report.redacted else ""))
+        click.echo(
+            f"hint: {_HIDDEN}" + (f" {_ARGUMENTS}" if "arguments" in report.redacted else "")
+        )
     footer(report.source)
 
 
@@ -201,7 +256,10 @@ def _tell(one: Checked) -> None:
     color = None if one.goes_on else "red"
     click.secho(f"{one.verdict} · {one.session_id[:SHORT]} · {one.program}", fg=color)
     for word in one.reworded[:5]:
-        click.echo(f"  step {word.step}, {word.query_id}: {line(word.recorded, 60)!r} is now {line(word.asked, 60)!r}")
+        click.echo(
+            f"  step {word.step}, {word.query_id}: {line(word.recorded, 60)!r} is now"
+            f" {line(word.asked, 60)!r}"
+        )
     if one.reason:
         click.echo(f"  {one.reason}")
     if one.hint:

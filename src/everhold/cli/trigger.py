@@ -33,7 +33,10 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
         found = house.runtime.triggers()
         if as_json:
             return json_out({"database": house.database, "triggers": [_json(one) for one in found]})
-        rows = [(one.event, one.name, done(one.do), _where(one), "" if one.enabled else "disabled") for one in found]
+        rows = [
+            (one.event, one.name, done(one.do), _where(one), "" if one.enabled else "disabled")
+            for one in found
+        ]
         if rows:
             table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
         else:
@@ -52,7 +55,10 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
     help="What the payload must have: customer.tier=gold; JSON or text.",
 )
 @click.option(
-    "--give", default="*", metavar="ARGUMENT", help="The argument that is given the payload; by itself, its fields are."
+    "--give",
+    default="*",
+    metavar="ARGUMENT",
+    help="The argument that is given the payload; by itself, its fields are.",
 )
 @common
 def add_(
@@ -68,7 +74,9 @@ def add_(
     do, args = deed.read(database, whole=False)
     wanted = {field: json_or_text(text) for field, text in pairs(where, "--where").items()}
     with opened(database, makes=True) as house:
-        made = house.runtime.on(event, do, name=name, where=wanted, args=args, give=give, **deed.told())
+        made = house.runtime.on(
+            event, do, name=name, where=wanted, args=args, give=give, **deed.told()
+        )
         if as_json:
             return json_out({"database": house.database, **_json(made)})
         click.echo(f"{event} → {done(made.do)} ({made.name})")
@@ -117,7 +125,9 @@ def remove_(event: str, name: str, database: str | None, as_json: bool) -> None:
 @trigger_.command("log")
 @click.argument("event", required=False)
 @click.option(
-    "--state", type=click.Choice(["started", "already", "waiting", "failed"]), help="Only those that came to this."
+    "--state",
+    type=click.Choice(["started", "already", "waiting", "failed"]),
+    help="Only those that came to this.",
 )
 @common
 def log_(event: str | None, state: str | None, database: str | None, as_json: bool) -> None:
@@ -128,7 +138,11 @@ def log_(event: str | None, state: str | None, database: str | None, as_json: bo
             told = [milliseconds(one, "due_at") for one in found]
             return json_out({"database": house.database, "handovers": told})
         if found:
-            table(("handover", "state", "session", "error"), [_row(one) for one in found], wide=("handover", "error"))
+            table(
+                ("handover", "state", "session", "error"),
+                [_row(one) for one in found],
+                wide=("handover", "error"),
+            )
         else:
             click.echo("nothing was handed over")
         footer(house.database)
@@ -160,11 +174,19 @@ def drop_(handover: str, database: str | None, as_json: bool) -> None:
 @click.argument("payload", required=False, metavar="[JSON]")
 @click.option("--key", help="Same key, same event: emit it again and nothing happens twice.")
 @click.option(
-    "--wait", type=Duration(), metavar="S", help="Seconds to let what was started go on; as far as it can here."
+    "--wait",
+    type=Duration(),
+    metavar="S",
+    help="Seconds to let what was started go on; as far as it can here.",
 )
 @common
 def emit_(
-    event: str, payload: str | None, key: str | None, wait: float | None, database: str | None, as_json: bool
+    event: str,
+    payload: str | None,
+    key: str | None,
+    wait: float | None,
+    database: str | None,
+    as_json: bool,
 ) -> None:
     """Say that something happened; what it triggers is started once.
 
@@ -178,7 +200,9 @@ def emit_(
                 house.ask(lambda runtime, one=one: runtime._settled(one.session_id, wait))  # type: ignore[misc]
         if as_json:
             handovers = [milliseconds(one, "due_at") for one in found.handovers]
-            return json_out({**milliseconds(found, "at"), "handovers": handovers, "database": house.database})
+            return json_out(
+                {**milliseconds(found, "at"), "handovers": handovers, "database": house.database}
+            )
         again = "" if found.new else f" (it happened before, {when(found.at)})"
         click.echo(f"{event} {found.key}{again}")
         _tell(list(found.handovers), as_json)

@@ -17,8 +17,8 @@ from everhold.errors import NotAllowed, UnknownProgram
 def trust_(package: str, as_json: bool) -> None:
     """Let a Lua package run in everhold's own process, as it is now.
 
-    PACKAGE is the name of a package, its folder, or a .lua file. When one of its files changes it is not trusted any
-    more, and runs in a process of its own again, like every other.
+    PACKAGE is the name of a package, its folder, or a .lua file. When one of its files changes it
+    is not trusted any more, and runs in a process of its own again, like every other.
     """
     from everhold.packages.lua.trust import trust
 
@@ -63,7 +63,9 @@ def trusted_(as_json: bool) -> None:
 
 
 def _place(package: str) -> Path:
-    """The folder or file that is meant; a name means what it does for `run`, and a folder of that name if nothing."""
+    """The folder or file that is meant; a name means what it does for `run`, and a folder of that
+    name if nothing.
+    """
     from everhold.packages.catalog import named
     from everhold.packages.find import is_path
     from everhold.programs.lua.program import LuaProgram
@@ -77,5 +79,7 @@ def _place(package: str) -> Path:
             return Path(package)
         raise
     if not isinstance(program, LuaProgram) or program.main is None:
-        raise NotAllowed(f"{package} is Python, and always runs here", "Only Lua packages are trusted or not.")
+        raise NotAllowed(
+            f"{package} is Python, and always runs here", "Only Lua packages are trusted or not."
+        )
     return program.main.parent if program.is_package else program.main

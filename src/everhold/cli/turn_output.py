@@ -42,4 +42,7 @@ def tell_waiting(house: House, name: str, queries: Iterable[OpenQuery]) -> None:
         asked = f"{query.kind} {query.id}: {line(query.prompt or query.name, 200)}"
         words = NO_MODEL if query.kind is Kind.LLM else asked
         click.echo(f"waiting: {words}", err=True)
-        click.echo(f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}{house.place}", err=True)
+        click.echo(
+            f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}{house.place}",
+            err=True,
+        )

@@ -1,4 +1,6 @@
-"""`everhold worker`: a process that works for the sessions of a database until it is told to stop."""
+"""`everhold worker`: a process that works for the sessions of a database until it is told to
+stop.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +45,53 @@ GRACE: Final = 5.0
 
 @click.command("worker")
 @click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
-@click.option("--concurrency", type=int, metavar="N", help="How many sessions it drives at once; 16 by default.")
-@click.option("--once", is_flag=True, help="Do what is due, then leave; exit code 11 if work is left.")
 @click.option(
-    "--for", "within", type=Duration(), metavar="TIME", help="With --once: leave after this time at the latest."
+    "--concurrency",
+    type=int,
+    metavar="N",
+    help="How many sessions it drives at once; 16 by default.",
+)
+@click.option(
+    "--once", is_flag=True, help="Do what is due, then leave; exit code 11 if work is left."
+)
+@click.option(
+    "--for",
+    "within",
+    type=Duration(),
+    metavar="TIME",
+    help="With --once: leave after this time at the latest.",
 )
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     metavar="NAME=N",
-    help="At most N jobs at once: session=N, program.NAME=N, tool.NAME=N, tool.llm=N; may be repeated.",
+    help="At most N jobs at once: session=N, program.NAME=N, tool.NAME=N, tool.llm=N; may be"
+    " repeated.",
 )
-@click.option("--lease-ttl", type=Duration(), metavar="TIME", help="After how long others take over if it dies; 10s.")
-@click.option("--grace", type=Duration(), metavar="TIME", help="How long work under way may take when it stops; 10s.")
-@click.option("--poll", type=Duration(), metavar="TIME", help="Look this often at least, also if nothing is heard.")
+@click.option(
+    "--lease-ttl",
+    type=Duration(),
+    metavar="TIME",
+    help="After how long others take over if it dies; 10s.",
+)
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="TIME",
+    help="How long work under way may take when it stops; 10s.",
+)
+@click.option(
+    "--poll",
+    type=Duration(),
+    metavar="TIME",
+    help="Look this often at least, also if nothing is heard.",
+)
 @click.option(
     "--adopt-parked",
     is_flag=True,
-    help="Also answer open model questions of sessions made before everhold recorded who answers them.",
+    help="Also answer open model questions of sessions made before everhold recorded who answers"
+    " them.",
 )
 @answering
 @common
@@ -81,11 +111,12 @@ def worker_(
 ) -> int:
     """Drive the sessions that can go on; take over from the dead.
 
-    It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one database. SIGTERM
-    or Ctrl-C: it claims nothing more, lets running calls get to their commit, hands over, and exits with 0.
+    It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one
+    database. SIGTERM or Ctrl-C: it claims nothing more, lets running calls get to their commit,
+    hands over, and exits with 0.
 
-    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can go on or a person could be told
-    of a question. With --json each event is a line.
+    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can go on or a
+    person could be told of a question. With --json each event is a line.
     """
     if within is not None and not once:
         raise misused("--for says how long --once may take; it needs --once")
@@ -105,17 +136,29 @@ def worker_(
 
 
 async def _work(
-    database: str | None, llm: Any, wanted: dict[str, Any], voice: Voice, *, once: bool, within: float | None
+    database: str | None,
+    llm: Any,
+    wanted: dict[str, Any],
+    voice: Voice,
+    *,
+    once: bool,
+    within: float | None,
 ) -> int:
     import everhold
     from everhold.engine.arguments import UNSET
 
-    async with everhold.open(database, llm=UNSET if llm is None else llm, observers=[voice], recover=False) as runtime:
+    async with everhold.open(
+        database, llm=UNSET if llm is None else llm, observers=[voice], recover=False
+    ) as runtime:
         voice.runtime = runtime
         worker = runtime.worker(tell=voice.told, **wanted)
         with _hearing_signals(worker):
             voice.say("opened", f"working on {runtime.database}", database=runtime.database)
-            code = await _until_left(runtime, worker, voice, within) if once else await _until_stopped(worker)
+            code = (
+                await _until_left(runtime, worker, voice, within)
+                if once
+                else await _until_stopped(worker)
+            )
     if voice.gave_up:
         _leave_threads(code)
     return code
@@ -132,7 +175,9 @@ async def _until_left(runtime: Runtime, worker: Worker, voice: Voice, within: fl
     rest = GRACE if within is None else max(0.0, within - (time.monotonic() - began))
     untold = await runtime._untold(rest)
     due = await runtime.store.next_due()
-    voice.say("done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due)
+    voice.say(
+        "done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due
+    )
     return Exit.LEFT if left or untold else Exit.OK
 
 
@@ -143,7 +188,9 @@ def _left(sessions: int, untold: int) -> str:
 
 
 def _leave_threads(code: int) -> None:
-    """End the process now: a call that was given up may be in a thread, for which Python would wait."""
+    """End the process now: a call that was given up may be in a thread, for which Python would
+    wait.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -202,7 +249,9 @@ class Voice(Observer):
         self.gave_up = False  # whether calls did not end in time
         self.runtime: Runtime | None = None  # whose sessions these are
 
-    def say(self, event: str, text: str, session_id: str | None = None, name: str = "", **facts: Any) -> None:
+    def say(
+        self, event: str, text: str, session_id: str | None = None, name: str = "", **facts: Any
+    ) -> None:
         """Print it; where nobody reads any more, the work goes on in silence."""
         if self._heard:
             try:
@@ -210,10 +259,18 @@ class Voice(Observer):
             except OSError:
                 self._heard = False
 
-    def _print(self, event: str, text: str, session_id: str | None, name: str, facts: dict[str, Any]) -> None:
+    def _print(
+        self, event: str, text: str, session_id: str | None, name: str, facts: dict[str, Any]
+    ) -> None:
         if self._as_json:
-            named = {} if session_id is None else {"session_id": session_id, **({"name": name} if name else {})}
-            return json_out({"at": round(time.time(), 3), "event": event, "text": text, **named, **facts})
+            named = (
+                {}
+                if session_id is None
+                else {"session_id": session_id, **({"name": name} if name else {})}
+            )
+            return json_out(
+                {"at": round(time.time(), 3), "event": event, "text": text, **named, **facts}
+            )
         who = "" if session_id is None else f"{line(clean(name), NAME) or session_id[:SHORT]} "
         click.echo(f"{event:<9} {who}{line(clean(text))}".rstrip())
         return None
@@ -240,8 +297,11 @@ class Voice(Observer):
 
     @contextmanager
     def hearing_warnings(self) -> Iterator[None]:
-        """Tell what is logged as a warning, such as that a store has to be polled, as everything else."""
-        log, handler = logging.getLogger("everhold"), _Handler(self)
+        """Tell what is logged as a warning, such as that a store has to be polled, as everything
+        else.
+        """
+        log = logging.getLogger("everhold")
+        handler = _Handler(self)
         log.addHandler(handler)
         try:
             yield

@@ -1,6 +1,7 @@
 """Who may answer which question: approvals, for example, are answered by people only.
 
-A question for a person (`approval`, `input`) is never answered by a model, whatever stands between the two.
+A question for a person (`approval`, `input`) is never answered by a model, whatever stands between
+the two.
 """
 
 from __future__ import annotations

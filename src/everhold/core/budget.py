@@ -33,7 +33,9 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @classmethod
     def read(cls, given: object) -> Budget | None:
-        """The limits found in `given`: what is not valid is ignored, and without any there is no budget."""
+        """The limits found in `given`: what is not valid is ignored, and without any there is no
+        budget.
+        """
         if not isinstance(given, Mapping):
             return None
         found = {name: given[name] for name in _LIMITS if _valid(given.get(name))}

@@ -1,9 +1,10 @@
 """The one way between values and JSON text.
 
 Rules
-  1. What JSON would silently change is refused with its path: tuples, sets, NaN, infinities, keys that are not
-     strings, lone surrogates, integers outside 64 bits, objects.
-  2. `plain(value)` returns the value as it will be read back, so that a program sees the same live and on replay.
+  1. What JSON would silently change is refused with its path: tuples, sets, NaN, infinities, keys
+     that are not strings, lone surrogates, integers outside 64 bits, objects.
+  2. `plain(value)` returns the value as it will be read back, so that a program sees the same live
+     and on replay.
   3. Every stored record carries `FORMAT`; a reader meets the number before it meets the shape.
 """
 
@@ -42,7 +43,9 @@ def loads(text: str | bytes) -> JSON:
 
 
 def plain(value: object, path: str = "the value") -> JSON:
-    """Return `value` as replay will see it, or raise `BadValue` with the path of what JSON would change."""
+    """Return `value` as replay will see it, or raise `BadValue` with the path of what JSON would
+    change.
+    """
     kind = type(value)
     if kind is str:
         _text(value, path)  # type: ignore[arg-type]

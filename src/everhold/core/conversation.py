@@ -1,4 +1,5 @@
-"""A conversation read from the journal of its session: the graph, the turns that settled, and what they cost.
+"""A conversation read from the journal of its session: the graph, the turns that settled, and what
+they cost.
 
 Anybody who has the deliveries can read it: the program that held the conversation is not needed.
 """
@@ -18,7 +19,9 @@ from everhold.core.turn import Settled
 
 
 class Conversation:
-    """What was said, turn by turn. `spent` includes what a turn under way has cost; `ledger` does not."""
+    """What was said, turn by turn. `spent` includes what a turn under way has cost; `ledger` does
+    not.
+    """
 
     def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
         self.graph = Graph()
@@ -39,7 +42,9 @@ class Conversation:
         """Take one more delivery into account, with the reply that stands."""
         for answer in given.answers:
             query = self._asked.pop(answer.q, None)
-            self._answers[answer.q] = answer.value if answer.error is None else answer.error.get("message", "")
+            self._answers[answer.q] = (
+                answer.value if answer.error is None else answer.error.get("message", "")
+            )
             if query is not None:
                 self.spent.add(source(query), answer.usage)
             if query is not None and query.kind is Kind.SIGNAL:
@@ -68,7 +73,9 @@ class Conversation:
         return self._receipts.get(input_id)
 
     def entered(self, input_id: str) -> bool:
-        """Whether an input was said to the model, and does not wait for the turn under way to end."""
+        """Whether an input was said to the model, and does not wait for the turn under way to
+        end.
+        """
         return input_id in self._heard and self._heard[input_id] not in self._ahead
 
     def _hear(self, q: int, said: JSON) -> None:
@@ -78,12 +85,15 @@ class Conversation:
         for input_id, content in fresh:
             self.inputs[input_id] = content
             self._heard[input_id] = q
-        if fresh and len(fresh) == len(given):  # else no node names the answer: it was said in part before
+        # else no node names the answer: it was said in part before
+        if fresh and len(fresh) == len(given):
             self._ahead.add(q)
 
 
 def inputs_of(said: JSON) -> list[tuple[str, JSON]]:
-    """The inputs in what was said to a conversation, each with its id: one, or several that came together."""
+    """The inputs in what was said to a conversation, each with its id: one, or several that came
+    together.
+    """
     match said:
         case {"id": str(), "content": content, "parts": [*parts]} if all(map(_is_part, parts)):
             left = blocks(content)
@@ -110,4 +120,8 @@ def source(query: Query) -> str:
     named = (query.options or {}).get("source")
     if named is not None:
         return str(named)
-    return TURN if query.kind is Kind.LLM else f"{'tool' if query.kind is Kind.CALL else query.kind}:{query.name}"
+    return (
+        TURN
+        if query.kind is Kind.LLM
+        else f"{'tool' if query.kind is Kind.CALL else query.kind}:{query.name}"
+    )

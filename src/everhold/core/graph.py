@@ -1,11 +1,13 @@
 """The conversation of an agent: a tree of nodes that only grows, with a leaf that may move.
 
-Nodes are not kept in a table of their own. They are part of the journal, beside the deliveries in which they came up,
-and a node whose words are an answer names the query instead of repeating them: a conversation is stored once.
+Nodes are not kept in a table of their own. They are part of the journal, beside the deliveries in
+which they came up, and a node whose words are an answer names the query instead of repeating them:
+a conversation is stored once.
 
 Rules
   1. A node's id is the turn it came up in, a dot, and its ordinal there. Never dice.
-  2. Nodes of a turn that has not settled are pending: they count for the model, and for nobody else.
+  2. Nodes of a turn that has not settled are pending: they count for the model, and for nobody
+     else.
   3. What the model sees is a view: the messages from the last frame on. History is never rewritten.
   4. Moving the leaf hides what is not on its way to the root, and deletes nothing.
   5. A node whose parent is unknown, or a leaf that is no node, is damage, and an error.
@@ -39,8 +41,8 @@ class NodeKind(StrEnum):
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing in a conversation. Its content is the answer to query `q`, if that is set.
 
-    What is said is text, a list of blocks (see core.message), or an object that has one of them as its `content`.
-    A block of a tool's result may name a query too.
+    What is said is text, a list of blocks (see core.message), or an object that has one of them as
+    its `content`. A block of a tool's result may name a query too.
     """
 
     id: str
@@ -112,13 +114,19 @@ class Graph:
         self.leaf = to
 
     def trim(self) -> None:
-        """Forget the nodes that are not on the way to the tip; they can be read again where they are kept."""
+        """Forget the nodes that are not on the way to the tip; they can be read again where they
+        are kept.
+        """
         if len(self.nodes) != len(self._path):
             self.nodes = {node.id: node for node in self._path}
 
     def _go(self, to: str | None) -> None:
         self.tip = to
-        self._path, self._messages, self._frames, self._begins, self._last = [], [], [], 0, {}
+        self._path = []
+        self._messages = []
+        self._frames = []
+        self._begins = 0
+        self._last = {}
         for node in self.path(to):
             self._extend(node)
 
@@ -203,7 +211,9 @@ def common(one: Sequence[Node], other: Sequence[Node]) -> int:
 
 
 def applicable(given: JSON) -> list[Node]:
-    """Nodes that somebody handed in, to be added to another conversation; raises `DamagedGraph` if they are none."""
+    """Nodes that somebody handed in, to be added to another conversation; raises `DamagedGraph` if
+    they are none.
+    """
     try:
         nodes = msgspec.convert(given, list[Node])
     except msgspec.ValidationError as error:
@@ -212,9 +222,15 @@ def applicable(given: JSON) -> list[Node]:
         content = node.content
         if node.kind is NodeKind.MESSAGE:
             found = blocks(content)
-            sound = node.role is not None and bool(found) and all(isinstance(block, dict) for block in found)
+            sound = (
+                node.role is not None
+                and bool(found)
+                and all(isinstance(block, dict) for block in found)
+            )
         else:
-            sound = isinstance(content, dict) and (node.kind is not NodeKind.FRAME or "reason" in content)
+            sound = isinstance(content, dict) and (
+                node.kind is not NodeKind.FRAME or "reason" in content
+            )
             sound = sound and (node.kind is not NodeKind.PROMPT or _tells_of_tools(content))
         if not sound:
             raise DamagedGraph(node.id, f"it is no {node.kind} as it stands")
@@ -223,7 +239,9 @@ def applicable(given: JSON) -> list[Node]:
 
 def _tells_of_tools(content: dict[str, JSON]) -> bool:
     tools = content.get("tools", [])
-    return isinstance(tools, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in tools)
+    return isinstance(tools, list) and all(
+        isinstance(one, dict) and isinstance(one.get("name"), str) for one in tools
+    )
 
 
 def blocks(content: JSON) -> list[JSON]:
@@ -248,7 +266,11 @@ def brief(said: list[JSON]) -> JSON:
 
 def text(content: JSON) -> str:
     """The words among what was said."""
-    found = [block for block in blocks(content) if isinstance(block, dict) and block.get("type") == "text"]
+    found = [
+        block
+        for block in blocks(content)
+        if isinstance(block, dict) and block.get("type") == "text"
+    ]
     return "".join(str(block.get("text", "")) for block in found)
 
 
@@ -259,8 +281,14 @@ def whole(node: Node, answers: Mapping[int, JSON]) -> Node:
     """
     if node.q is not None and node.content is None:
         return msgspec.structs.replace(node, content=_named(node.id, node.q, answers))
-    if node.role is Role.TOOL and isinstance(node.content, list) and any("q" in block for block in node.content):
-        return msgspec.structs.replace(node, content=[_result(node.id, block, answers) for block in node.content])
+    if (
+        node.role is Role.TOOL
+        and isinstance(node.content, list)
+        and any("q" in block for block in node.content)
+    ):
+        return msgspec.structs.replace(
+            node, content=[_result(node.id, block, answers) for block in node.content]
+        )
     return node
 
 

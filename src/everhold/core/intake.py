@@ -1,12 +1,16 @@
-"""What waits to enter a session, in two lanes that never merge: user inputs, and queued work (commands, wakes, tasks).
+"""What waits to enter a session, in two lanes that never merge: user inputs, and queued work
+(commands, wakes, tasks).
 
-An `Intake` is one session's lanes and lease, read at one moment. Every verb here is a plain function of it: a store
-reads it, lets one verb act, and writes what changed, all in one transaction. So every store behaves the same.
+An `Intake` is one session's lanes and lease, read at one moment. Every verb here is a plain
+function of it: a store reads it, lets one verb act, and writes what changed, all in one
+transaction. So every store behaves the same.
 
 Rules
-  1. Lanes are first in, first out. A key names one item for ever: the same content again is the same item.
-  2. Items are claimed under a live lease. A claim pins the lease's generation: the same generation never takes an
-     item twice, a later one always may, and from then on the earlier one can complete nothing.
+  1. Lanes are first in, first out. A key names one item for ever: the same content again is the
+     same item.
+  2. Items are claimed under a live lease. A claim pins the lease's generation: the same generation
+     never takes an item twice, a later one always may, and from then on the earlier one can
+     complete nothing.
   3. What was claimed together and not finished is claimed together again.
   4. An item ends once: completed, cancelled or failed. It stays, as a tombstone, until a vacuum.
 """
@@ -162,9 +166,13 @@ class Intake:
         only: bool = False,
     ) -> None:
         self.state = state  # of the session
-        self._looked_for = None if named is None else frozenset(named)  # what has ended was read; None: all of it
+        # what has ended was read; None: all of it
+        self._looked_for = None if named is None else frozenset(named)
         self._only = only  # nothing but what is named was read
-        self.session_id, self.now, self.lease, self.seq = session_id, now, lease, seq
+        self.session_id = session_id
+        self.now = now
+        self.lease = lease
+        self.seq = seq
         self.items = {item.id: item for item in sorted(items, key=lambda item: item.seq)}
         self.written: dict[str, Item | None] = {}  # items to write; None: to forget
         self._before = (lease, seq)
@@ -177,7 +185,9 @@ class Intake:
     @property
     def lasting(self) -> bool:
         """Whether something came in or has ended: what nobody can be asked to say again."""
-        return self.seq != self._before[1] or any(item and not item.waits for item in self.written.values())
+        return self.seq != self._before[1] or any(
+            item and not item.waits for item in self.written.values()
+        )
 
     # ---- the lease
 
@@ -215,7 +225,8 @@ class Intake:
         return Receipt(self._add(item), True)
 
     def mark(self, item: Item, end: JSON = None) -> None:
-        """Let something in that is handed over in this very moment: what stays of it is its tombstone.
+        """Let something in that is handed over in this very moment: what stays of it is its
+        tombstone.
 
         Raises `ClaimLost` if it was let in before.
         """
@@ -225,7 +236,9 @@ class Intake:
         self._end(self._add(item), ItemState.COMPLETED, end)
 
     def restore(self, items: Sequence[Item]) -> None:
-        """Let in what came and ended elsewhere, in order: under new numbers, as it stands, claimed by nobody."""
+        """Let in what came and ended elsewhere, in order: under new numbers, as it stands, claimed
+        by nobody.
+        """
         for item in items:
             self.seq += 1
             self._put(msgspec.structs.replace(item, seq=self.seq, hold=None))
@@ -233,7 +246,11 @@ class Intake:
     def _first(self, item: Item) -> Item | None:
         """What came before under the same name."""
         self._check(item)
-        first = self.items.get(item.id) if item.key is None else self._keyed(item.key) or self.items.get(item.id)
+        first = (
+            self.items.get(item.id)
+            if item.key is None
+            else self._keyed(item.key) or self.items.get(item.id)
+        )
         if first is not None and not same(_content(first), _content(item)):
             raise InputConflict(item.key or item.id, self.session_id, first.id)
         return first
@@ -241,7 +258,14 @@ class Intake:
     def _add(self, item: Item) -> Item:
         self.seq += 1
         came = msgspec.structs.replace(
-            item, seq=self.seq, at=self.now, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None
+            item,
+            seq=self.seq,
+            at=self.now,
+            state=ItemState.WAITING,
+            deferred=False,
+            hold=None,
+            fence=0,
+            end=None,
         )
         self._put(came)
         return came
@@ -252,7 +276,10 @@ class Intake:
             raise BadArguments("enqueue", "an id or a key is text, and not blank")
         for name in (item.key, item.id if self._only else None):
             if name is not None and self._looked_for is not None and name not in self._looked_for:
-                raise BadArguments("enqueue", f"whether {name!r} has come before is not known: name it with the act")
+                raise BadArguments(
+                    "enqueue",
+                    f"whether {name!r} has come before is not known: name it with the act",
+                )
         plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
         plain(item.body, "the body")
 
@@ -265,12 +292,20 @@ class Intake:
     def _open(self, lane: Lane | None = None) -> list[Item]:
         if self._only:
             raise BadArguments("intake", "what waits was not read: only what is named with the act")
-        return [item for item in self.items.values() if item.waits and lane in (None, item.kind.lane)]
+        return [
+            item for item in self.items.values() if item.waits and lane in (None, item.kind.lane)
+        ]
 
     def _is_held(self, item: Item) -> bool:
         """Whether a claim on it is alive: its lease is, and is of the generation that it pins."""
-        hold, lease = item.hold, self.lease
-        return hold is not None and lease is not None and lease.live(self.now) and lease.generation == hold.generation
+        hold = item.hold
+        lease = self.lease
+        return (
+            hold is not None
+            and lease is not None
+            and lease.live(self.now)
+            and lease.generation == hold.generation
+        )
 
     def _named(self, name: str) -> Item | None:
         return self.items.get(name) or self._keyed(name)
@@ -289,7 +324,11 @@ class Intake:
         first = self._named(anchor)
         if first is None:
             return None
-        lane = [item for item in self.items.values() if item.kind.lane is first.kind.lane and item.seq >= first.seq]
+        lane = [
+            item
+            for item in self.items.values()
+            if item.kind.lane is first.kind.lane and item.seq >= first.seq
+        ]
         return [self._cancel(item.id, item, reason) for item in lane]
 
     def _cancel(self, name: str, item: Item | None, reason: str) -> Cancelled:
@@ -300,7 +339,9 @@ class Intake:
             return Cancelled(name, ended, item)
         if self._is_held(item):
             return Cancelled(name, Cancel.CLAIMED, item)
-        return Cancelled(name, Cancel.CANCELLED, self._end(item, ItemState.CANCELLED, {"reason": reason}))
+        return Cancelled(
+            name, Cancel.CANCELLED, self._end(item, ItemState.CANCELLED, {"reason": reason})
+        )
 
     # ---- claiming
 
@@ -312,7 +353,9 @@ class Intake:
         """The command that is first among the work."""
         return self._claim(fence, token, leading_command(self._free(fence, Lane.WORK)))
 
-    def claim_work(self, fence: Fence, token: str, boundary: Boundary | None = None, most: int = MOST) -> Claim | None:
+    def claim_work(
+        self, fence: Fence, token: str, boundary: Boundary | None = None, most: int = MOST
+    ) -> Claim | None:
         """Work for a turn: at a boundary of the running one, or (None) for the next."""
         return self._claim(fence, token, leading_work(self._free(fence, Lane.WORK), boundary, most))
 
@@ -321,18 +364,24 @@ class Intake:
     ) -> tuple[Claim | None, Claim | None]:
         """What may enter the running turn now: its inputs, and work."""
         inputs = inputs_for_turn(self._free(fence, Lane.INPUT), turn, boundary, most)
-        return self._claim(fence, f"{token}i", inputs), self.claim_work(fence, f"{token}w", boundary, most)
+        return self._claim(fence, f"{token}i", inputs), self.claim_work(
+            fence, f"{token}w", boundary, most
+        )
 
     def claim_named(
         self, fence: Fence, token: str, names: Sequence[str], boundary: Boundary | None = None
     ) -> tuple[Claim | None, list[str]]:
-        """Certain work, past whatever else waits; also the names of those that have ended or never were."""
+        """Certain work, past whatever else waits; also the names of those that have ended or never
+        were.
+        """
         wanted = [item for item in self._free(fence, Lane.WORK) if item.id in names]
         gone = [name for name in names if name not in self.items or not self.items[name].waits]
         for item in wanted:
             together = [other.id for other in self._with(item)]
             if not set(together) <= set(names):
-                raise BadArguments("claim", f"{item.id} was begun together with others: claim all of {together}")
+                raise BadArguments(
+                    "claim", f"{item.id} was begun together with others: claim all of {together}"
+                )
         return self._claim(fence, token, leading_work(wanted, boundary, MOST, commands=True)), gone
 
     def choose(self, fence: Fence, token: str, most: int = MOST) -> Claim | None:
@@ -343,7 +392,9 @@ class Intake:
         return self.claim_command(fence, token) or self.claim_work(fence, token, None, most)
 
     def complete(self, claim: Claim, end: JSON = None) -> None:
-        """End what was claimed; raises `ClaimLost`, and changes nothing, if somebody else has claimed it since."""
+        """End what was claimed; raises `ClaimLost`, and changes nothing, if somebody else has
+        claimed it since.
+        """
         for item in self._owned(claim):
             self._end(item, ItemState.COMPLETED, end)
 
@@ -358,8 +409,14 @@ class Intake:
             self._put(msgspec.structs.replace(item, hold=None))
 
     def defer(self, turn: int | None = None) -> int:
-        """A turn (or every one) is over: its inputs that nobody has claimed are for the next one."""
-        late = [item for item in self.waiting(Lane.INPUT) if item.running is not None and turn in (None, item.turn)]
+        """A turn (or every one) is over: its inputs that nobody has claimed are for the next
+        one.
+        """
+        late = [
+            item
+            for item in self.waiting(Lane.INPUT)
+            if item.running is not None and turn in (None, item.turn)
+        ]
         for item in late:
             self._put(msgspec.structs.replace(item, deferred=True, hold=None))
         return len(late)
@@ -377,7 +434,9 @@ class Intake:
         return [item.id for item in ended if before is None or item.at <= before]
 
     def vacuum(self, before: float | None = None, among: Collection[str] | None = None) -> int:
-        """Forget what has ended (and came before a moment, or at it; and is among these); returns how many."""
+        """Forget what has ended (and came before a moment, or at it; and is among these); returns
+        how many.
+        """
         gone = [id for id in self.ended(before) if among is None or id in among]
         for id in gone:
             del self.items[id]
@@ -392,7 +451,8 @@ class Intake:
         return [
             item
             for item in self._open(lane)
-            if item.available_at <= self.now and (item.hold is None or item.hold.generation != fence.generation)
+            if item.available_at <= self.now
+            and (item.hold is None or item.hold.generation != fence.generation)
         ]
 
     def _with(self, item: Item) -> list[Item]:
@@ -400,19 +460,28 @@ class Intake:
         hold = item.hold
         if hold is None:
             return [item]
-        return [other for other in self._open() if other.hold is not None and other.hold.claim == hold.claim]
+        return [
+            other
+            for other in self._open()
+            if other.hold is not None and other.hold.claim == hold.claim
+        ]
 
     def _claim(self, fence: Fence, token: str, chosen: Sequence[Item]) -> Claim | None:
         for first in self._open():
-            if first.hold is not None and first.hold == Hold(first.hold.claim, token, fence.generation):
-                return Claim(first.hold.claim, token, fence.generation, tuple(self._with(first)))  # the same try again
+            if first.hold is not None and first.hold == Hold(
+                first.hold.claim, token, fence.generation
+            ):
+                # the same try again
+                return Claim(first.hold.claim, token, fence.generation, tuple(self._with(first)))
         if not chosen:
             return None
         head = chosen[0]
         begun = head.hold is not None
         together = self._with(head) if begun else takewhile(lambda item: item.hold is None, chosen)
         hold = Hold(f"{head.kind.lane[0]}-{head.seq}-{head.fence + 1}", token, fence.generation)
-        taken = tuple(msgspec.structs.replace(item, hold=hold, fence=item.fence + 1) for item in together)
+        taken = tuple(
+            msgspec.structs.replace(item, hold=hold, fence=item.fence + 1) for item in together
+        )
         for item in taken:
             self._put(item)
         return Claim(hold.claim, token, fence.generation, taken)
@@ -445,7 +514,9 @@ def inputs_for_next(free: Sequence[Item], most: int) -> list[Item]:
 def inputs_for_turn(free: Sequence[Item], turn: int, boundary: Boundary, most: int) -> list[Item]:
     """Inputs that the running turn lets in at a boundary."""
     last = boundary is Boundary.BEFORE_COMPLETION
-    return [item for item in free if item.running == turn and (last or item.boundary is boundary)][:most]
+    return [item for item in free if item.running == turn and (last or item.boundary is boundary)][
+        :most
+    ]
 
 
 def leading_command(free: Sequence[Item]) -> list[Item]:
@@ -453,8 +524,12 @@ def leading_command(free: Sequence[Item]) -> list[Item]:
     return list(free[:1]) if free and free[0].kind is ItemKind.COMMAND else []
 
 
-def leading_work(free: Sequence[Item], boundary: Boundary | None, most: int, *, commands: bool = False) -> list[Item]:
-    """The first of the work, with the neighbours that join it; nothing if a command is first, or it may not enter."""
+def leading_work(
+    free: Sequence[Item], boundary: Boundary | None, most: int, *, commands: bool = False
+) -> list[Item]:
+    """The first of the work, with the neighbours that join it; nothing if a command is first, or it
+    may not enter.
+    """
     if not free or (free[0].kind is ItemKind.COMMAND and not commands):
         return []
     head = free[0]
@@ -464,19 +539,28 @@ def leading_work(free: Sequence[Item], boundary: Boundary | None, most: int, *, 
         return [head]
     joined = [head]
     for item in free[1:most]:
-        if (item.kind, item.slot, item.when, item.merge) != (head.kind, Slot.JOIN, head.when, head.merge):
+        if (item.kind, item.slot, item.when, item.merge) != (
+            head.kind,
+            Slot.JOIN,
+            head.when,
+            head.merge,
+        ):
             break
         joined.append(item)
     return joined
 
 
 def idle_order(inputs: Sequence[Item], work: Sequence[Item]) -> Lane:
-    """Which lane goes first: a command that is older than the oldest input, then inputs, then the rest of the work."""
+    """Which lane goes first: a command that is older than the oldest input, then inputs, then the
+    rest of the work.
+    """
     waiting = inputs_for_next(inputs, 1)
     older = [item for item in leading_command(work) if waiting and item.at < waiting[0].at]
     return Lane.WORK if older or not waiting else Lane.INPUT
 
 
 def _content(item: Item) -> JSON:
-    """What has to agree under one name. For which turn it came is no part of it: the same again may come later."""
+    """What has to agree under one name. For which turn it came is no part of it: the same again may
+    come later.
+    """
     return [item.key, item.kind, item.body, item.boundary]

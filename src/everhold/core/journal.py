@@ -1,13 +1,15 @@
 """The journal: what was handed to a program, delivery by delivery, and what it asked in return.
 
 Rules
-  1. A delivery is its number, the program's time, and everything handed over *together*: answers, then timer
-     firings, then a cancel. Replay hands over the same groups in the same order.
-  2. Replay compares what the program asks with what is recorded: the shape (key, kind, schema) must match, else
-     `Diverged`; a change of wording is noted, and the recorded answer stands.
+  1. A delivery is its number, the program's time, and everything handed over *together*: answers,
+     then timer firings, then a cancel. Replay hands over the same groups in the same order.
+  2. Replay compares what the program asks with what is recorded: the shape (key, kind, schema) must
+     match, else `Diverged`; a change of wording is noted, and the recorded answer stands.
   3. A `retry` delivery hands over nothing: its reply replaces the failure before it.
-  4. What was asked in the breath in which a program ended never reached anybody, and is not recorded.
-  5. At a `restart` the program begins again: replay begins after the last one, and needs nothing of before.
+  4. What was asked in the breath in which a program ended never reached anybody, and is not
+     recorded.
+  5. At a `restart` the program begins again: replay begins after the last one, and needs nothing of
+     before.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from everhold.errors import Diverged, Spinning
 
 
 class Restart(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
-    """The program begins again in its session: with what, and all that it has of the time before."""
+    """The program begins again in its session: with what, and all that it has of the time
+    before.
+    """
 
     args: dict[str, JSON]
     count: int  # how often it has begun again, this time included
@@ -105,12 +109,16 @@ def encode(delivery: Delivery) -> tuple[bytes, bytes, bytes | None]:
 
 
 def seal(n: int, at: float, answers: bytes, asked: bytes, notes: bytes | None) -> int:
-    """A checksum of a delivery as it is stored, so that a damaged one is never taken for an answer."""
+    """A checksum of a delivery as it is stored, so that a damaged one is never taken for an
+    answer.
+    """
     found = crc32(asked, crc32(answers, crc32(_numbers(n, at))))
     return found if notes is None else crc32(notes, found)
 
 
-def decode(n: int, at: float, answers: str | bytes, asked: str | bytes, notes: str | bytes | None) -> Delivery:
+def decode(
+    n: int, at: float, answers: str | bytes, asked: str | bytes, notes: str | bytes | None
+) -> Delivery:
     return Delivery(
         n,
         at,
@@ -121,7 +129,9 @@ def decode(n: int, at: float, answers: str | bytes, asked: str | bytes, notes: s
 
 
 def decode_all(rows: list[tuple[Any, ...]]) -> list[Delivery]:
-    """`decode` for the rows of a journal, which is cheaper at once; what follows the notes in a row is left alone."""
+    """`decode` for the rows of a journal, which is cheaper at once; what follows the notes in a row
+    is left alone.
+    """
     answers = _all_answers(b"[%b]" % b",".join([row[2] for row in rows]))
     asked = _all_asked(b"[%b]" % b",".join([row[3] for row in rows]))
     return [
@@ -165,7 +175,9 @@ def restart_of(delivery: Delivery) -> Restart | None:
 
 
 def lately(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]:
-    """The delivery at which the program began again last, if it ever did, and those that came after it."""
+    """The delivery at which the program began again last, if it ever did, and those that came after
+    it.
+    """
     for after, delivery in enumerate(reversed(deliveries)):
         notes = delivery.notes
         if notes is not None and notes.restart is not None:
@@ -181,7 +193,9 @@ class Expected(msgspec.Struct):
 
 
 def tape(deliveries: list[Delivery]) -> Iterator[Expected]:
-    """Pair each delivery with the reply that stands: its own, or that of the retry which followed it."""
+    """Pair each delivery with the reply that stands: its own, or that of the retry which followed
+    it.
+    """
     place = 0
     while place < len(deliveries):
         expected, place = paired(deliveries, place)
@@ -199,7 +213,9 @@ def paired(deliveries: list[Delivery], place: int) -> tuple[Expected, int]:
 
 
 def bare(deliveries: list[Delivery], place: int) -> int:
-    """The place of the first delivery, from this one on, that is more than answers and queries or has a retry."""
+    """The place of the first delivery, from this one on, that is more than answers and queries or
+    has a retry.
+    """
     for found in range(place, len(deliveries)):
         if deliveries[found].notes is not None:
             return found - 1 if found > place and _is_retry(deliveries[found]) else found
@@ -211,7 +227,8 @@ def _is_retry(delivery: Delivery) -> bool:
 
 
 def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[int]:
-    """Return the queries whose wording changed; raise `Diverged` if the program asks something else.
+    """Return the queries whose wording changed; raise `Diverged` if the program asks something
+    else.
 
     `known` is how many queries had been asked before: a retry lists those still open again.
     """
@@ -251,9 +268,15 @@ def _compare_ends(step: int, recorded: Delivery, outcome: Outcome | None, reply:
         raise Diverged(step, ended(outcome), ended(reply.outcome))
 
 
-def _compare_restarts(step: int, recorded: Delivery, outcome: Outcome | None, reply: Reply, again: bool) -> None:
-    """Raise unless the program begins again both times, whatever with; or did so without an end, which was its end."""
-    if again and (restart_of(recorded) is not None or getattr(outcome, "kind", "") == Spinning.code):
+def _compare_restarts(
+    step: int, recorded: Delivery, outcome: Outcome | None, reply: Reply, again: bool
+) -> None:
+    """Raise unless the program begins again both times, whatever with; or did so without an end,
+    which was its end.
+    """
+    if again and (
+        restart_of(recorded) is not None or getattr(outcome, "kind", "") == Spinning.code
+    ):
         return
     asked = _all(reply.asked) if reply.outcome is None else ended(reply.outcome)
     was = _all(recorded.asked) if outcome is None else ended(outcome)
@@ -300,7 +323,11 @@ def describe(query: Query) -> str:
     if not words and query.messages:
         words = f"{len(query.messages)} messages"
     shown = words if len(words) <= 60 else words[:57] + "…"
-    shape = f" returning {query.schema.get('title') or query.schema.get('type') or 'a value'}" if query.schema else ""
+    shape = (
+        f" returning {query.schema.get('title') or query.schema.get('type') or 'a value'}"
+        if query.schema
+        else ""
+    )
     return f"{query.kind} {shown!r} at {query.key}{shape}"
 
 
@@ -308,4 +335,6 @@ def ended(outcome: Any) -> str:
     """An end in a few words."""
     if isinstance(outcome, Raised):
         return f"the end, with an error: {outcome.error:.200}"
-    return {"Returned": "the end, with a value", "Stopped": "a cancel"}.get(type(outcome).__name__, "no end")
+    return {"Returned": "the end, with a value", "Stopped": "a cancel"}.get(
+        type(outcome).__name__, "no end"
+    )

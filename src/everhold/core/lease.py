@@ -1,9 +1,10 @@
 """Who spends work on a session, for a while.
 
-A lease says who should work; it never says who may commit: the head's revision and the ownership of a claim do. Its
+A lease says who should work; it never says who may commit: the head's revision and the ownership of
+a claim do. Its
 *generation* grows with every acquisition and outlives it, so that a claim made under an earlier one is known for what
 it is. Time is the store's.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -71,8 +72,13 @@ class Timings(msgspec.Struct, frozen=True):
     renew: float = 0.0  # 0: a third of `ttl`
 
     def __post_init__(self) -> None:
-        if not 0.003 <= self.ttl < inf or not (self.renew == 0 or 0.001 <= self.renew <= self.ttl / 3):
-            why = f"{self.ttl} s, renewed every {self.renew} s: it has to live three times as long, and 3 ms at least"
+        if not 0.003 <= self.ttl < inf or not (
+            self.renew == 0 or 0.001 <= self.renew <= self.ttl / 3
+        ):
+            why = (
+                f"{self.ttl} s, renewed every {self.renew} s: it has to live three times as"
+                " long, and 3 ms at least"
+            )
             raise BadSetting("lease", why)
 
     @property
@@ -82,11 +88,15 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 def take(held: Lease | None, owner: Owner, token: str, ttl: float, now: float) -> Taken | Busy:
-    """Acquire a lease that is free, or extend one's own; `token` is new for every try, so that one can be repeated."""
+    """Acquire a lease that is free, or extend one's own; `token` is new for every try, so that one
+    can be repeated.
+    """
     if held is not None and held.live(now):
         if held.owner != owner:
             return Busy(held)
-        same = msgspec.structs.replace(held, token=token, expires_at=max(held.expires_at, now + ttl))
+        same = msgspec.structs.replace(
+            held, token=token, expires_at=max(held.expires_at, now + ttl)
+        )
         return Taken(held if held.token == token else same)
     generation = 1 if held is None else held.generation + 1
     fresh = Lease(owner, token, generation, now, now + ttl)

@@ -39,7 +39,9 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.input + self.cache_read + self.cache_write
 
     def plus(self, other: Tokens) -> Tokens:
-        return Tokens(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+        return Tokens(
+            *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
+        )
 
     def minus(self, other: Tokens) -> Tokens:
         """What was added since `other`; raises `BadValue` if anything has become less."""
@@ -49,12 +51,16 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return Tokens(*left)
 
     def json(self) -> dict[str, JSON]:
-        return {**{name: getattr(self, name) for name in self.__struct_fields__}, "total": self.total}
+        return {
+            **{name: getattr(self, name) for name in self.__struct_fields__},
+            "total": self.total,
+        }
 
 
 def tokens(usage: Usage) -> Tokens:
     """What an answerer counted, sort by sort."""
-    read, written = max(usage.cache_read_tokens, 0), max(usage.cache_write_tokens, 0)
+    read = max(usage.cache_read_tokens, 0)
+    written = max(usage.cache_write_tokens, 0)
     return Tokens(
         input=max((usage.prompt_tokens or 0) - read - written, 0),
         output=max(usage.completion_tokens or 0, 0),
@@ -91,7 +97,9 @@ class Ledger:
         return found
 
     def since(self, before: Ledger) -> Ledger:
-        """What was added since `before`; raises `BadValue` if anything has become less or is gone."""
+        """What was added since `before`; raises `BadValue` if anything has become less or is
+        gone.
+        """
         found = Ledger()
         for key in before._entries.keys() - self._entries.keys():
             raise BadValue("usage", f"the entry of {key[0]} for {key[1] or 'no model'} is gone")
@@ -130,7 +138,9 @@ class Ledger:
             "total": self.total.json(),
             "by_source": self._by(0),
             "by_model": self._by(1),
-            "rows": [{"source": source, "model": model, **cost.json()} for source, model, cost in self],
+            "rows": [
+                {"source": source, "model": model, **cost.json()} for source, model, cost in self
+            ],
         }
 
     def _by(self, part: int) -> dict[str, JSON]:

@@ -1,9 +1,11 @@
-"""What is said in a conversation: a role, and blocks of text, pictures, tool calls and their results.
+"""What is said in a conversation: a role, and blocks of text, pictures, tool calls and their
+results.
 
-The JSON is that of fluers, to the letter, because sessions and envelopes hold it: `content` is left out when
-empty, a picture's bytes are padded base64, a tool call's fields stand beside its `type`.
+The JSON is that of fluers, to the letter, because sessions and envelopes hold it: `content` is left
+out when empty, a picture's bytes are padded base64, a tool call's fields stand beside its `type`.
 
-`encode` and `decode` go between messages and plain values; between plain values and text goes `codec`.
+`encode` and `decode` go between messages and plain values; between plain values and text goes
+`codec`.
 """
 
 from __future__ import annotations
@@ -83,12 +85,17 @@ def encode(message: Message, path: str = "message") -> dict[str, JSON]:
     """The message as a plain value, or `BadValue` with the path of what JSON would change."""
     plain: dict[str, JSON] = {"role": str(message.role)}
     if message.content:
-        plain["content"] = [_encoded(block, f"{path}.content[{index}]") for index, block in enumerate(message.content)]
+        plain["content"] = [
+            _encoded(block, f"{path}.content[{index}]")
+            for index, block in enumerate(message.content)
+        ]
     return plain
 
 
 def decode(value: JSON, path: str = "message") -> Message:
-    """The message in a plain value, or `BadValue` with the path of what is wrong. Other keys are ignored."""
+    """The message in a plain value, or `BadValue` with the path of what is wrong. Other keys are
+    ignored.
+    """
     try:
         message: Message = fit(value, Message, path)
     except AnswerRefused as error:

@@ -1,17 +1,19 @@
 """What a session has cost so far: counters that move with it and are stored in its row.
 
-`Metrics` speaks the vocabulary of `observe.Observer` without the session id, because it belongs to one
-session: `paused` when queries are asked, `answered` for every answer, `partly_answered` after it while others
-stay open, `resumed` when the program goes on. It is told first, and what its `answered` returns is the usage
-that the observers hear.
+`Metrics` speaks the vocabulary of `observe.Observer` without the session id, because it belongs to
+one session: `paused` when queries are asked, `answered` for every answer, `partly_answered` after
+it while others stay open, `resumed` when the program goes on. It is told first, and what its
+`answered` returns is the usage that the observers hear.
 
 Rules
-  1. Stored as an array: a new field goes last, with a default, so that old rows open and old readers skip it.
+  1. Stored as an array: a new field goes last, with a default, so that old rows open and old
+     readers skip it.
   2. Nothing here looks back: each event costs the same however long the session is.
-  3. Only `llm` queries count, and an answer that nobody gave (a default after expiry) costs nothing. A pause
-     that asks no `llm` query is not counted as a pause; every resume is a round, unless all it brings are durable
-     values, for which nobody waited.
-  4. An open prompt is estimated until its answer says what it really was, so that a budget sees it at once.
+  3. Only `llm` queries count, and an answer that nobody gave (a default after expiry) costs
+     nothing. A pause that asks no `llm` query is not counted as a pause; every resume is a round,
+     unless all it brings are durable values, for which nobody waited.
+  4. An open prompt is estimated until its answer says what it really was, so that a budget sees it
+     at once.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     response_tokens: int = 0
     response_source: Source = DEFINITE
     open_tokens: int = 0  # estimate of prompts without an answer: open, expired or withdrawn
-    begun: int = 0  # the delivery at which the program began again last, from where its journal is read
+    # the delivery at which the program began again last, from where its journal is read
+    begun: int = 0
 
     def paused(self, queries: Iterable[Query]) -> None:
         """The program asked these queries."""
@@ -109,10 +112,17 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         return msgspec.structs.replace(self)
 
     def stats(
-        self, elapsed_ms: int, custom: Mapping[str, JSON] | None = None, *, budget: Budget | None = None
+        self,
+        elapsed_ms: int,
+        custom: Mapping[str, JSON] | None = None,
+        *,
+        budget: Budget | None = None,
     ) -> dict[str, JSON]:
-        """The metrics as callers see them: `auto` is ours, `custom` is what the program recorded."""
-        prompt, response = self.prompt, self.response
+        """The metrics as callers see them: `auto` is ours, `custom` is what the program
+        recorded.
+        """
+        prompt = self.prompt
+        response = self.response
         auto: dict[str, JSON] = {
             "elapsed_ms": elapsed_ms,
             "llm_calls": self.llm_calls,

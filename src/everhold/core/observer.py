@@ -1,14 +1,16 @@
 """What one may hear of a session's life.
 
-Subclass `Observer` and override what you care about. The first user of this vocabulary is `metrics.Metrics`.
+Subclass `Observer` and override what you care about. The first user of this vocabulary is
+`metrics.Metrics`.
 
 Rules
   1. An observer hears what is committed. It cannot change or undo it.
-  2. What an observer raises is logged under "everhold"; the session goes on and the next observer is told.
+  2. What an observer raises is logged under "everhold"; the session goes on and the next observer
+     is told.
   3. Nothing is told during replay.
-  4. `answered` is told for every answer; `partly_answered` follows it while other queries stay open, and
-     `resumed` when the program goes on. One of `completed`, `failed` and `cancelled` is the last thing told;
-     only after `failed` may more follow, when somebody retries the session.
+  4. `answered` is told for every answer; `partly_answered` follows it while other queries stay
+     open, and `resumed` when the program goes on. One of `completed`, `failed` and `cancelled` is
+     the last thing told; only after `failed` may more follow, when somebody retries the session.
   5. Observers run on the path of every step: whoever has slow work to do hands it to somebody else.
 """
 
@@ -34,7 +36,9 @@ class Observer:
     def answered(self, session_id: str, query: Query, answer: Answer, usage: Spent | None) -> None:
         """One query has its answer. `usage` is what it cost, or None for what costs no tokens."""
 
-    def partly_answered(self, session_id: str, query: Query, answer: Answer, remaining: int) -> None:
+    def partly_answered(
+        self, session_id: str, query: Query, answer: Answer, remaining: int
+    ) -> None:
         """One query has its answer and `remaining` others are still open."""
 
     def resumed(self, session_id: str) -> None:
@@ -51,7 +55,9 @@ class Observer:
 
 
 class Observers(Observer):
-    """Several observers, told in order. False when there are none, so that the hot path can skip the call."""
+    """Several observers, told in order. False when there are none, so that the hot path can skip
+    the call.
+    """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
@@ -65,7 +71,9 @@ class Observers(Observer):
     def answered(self, session_id: str, query: Query, answer: Answer, usage: Spent | None) -> None:
         self._tell(lambda observer: observer.answered(session_id, query, answer, usage))
 
-    def partly_answered(self, session_id: str, query: Query, answer: Answer, remaining: int) -> None:
+    def partly_answered(
+        self, session_id: str, query: Query, answer: Answer, remaining: int
+    ) -> None:
         self._tell(lambda observer: observer.partly_answered(session_id, query, answer, remaining))
 
     def resumed(self, session_id: str) -> None:

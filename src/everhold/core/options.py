@@ -2,7 +2,8 @@
 
 Rules
   1. A frame has options of its own. A new one begins with those of the frame before it.
-  2. Setting them concerns the current frame, and every frame that comes after it; or all frames, earlier ones too.
+  2. Setting them concerns the current frame, and every frame that comes after it; or all frames,
+     earlier ones too.
   3. What is given for one turn is laid over them, name by name, and is gone with the turn.
   4. None takes a name away.
 """
@@ -43,8 +44,12 @@ class Options:
         self._frames[frame] = self.of(previous)
 
 
-def told(first: dict[str, JSON], turns: Sequence[Settled], frames: Iterable[Frame], frame: str) -> dict[str, JSON]:
-    """What holds in a frame, by what a conversation was given when it began, and by its receipts."""
+def told(
+    first: dict[str, JSON], turns: Sequence[Settled], frames: Iterable[Frame], frame: str
+) -> dict[str, JSON]:
+    """What holds in a frame, by what a conversation was given when it began, and by its
+    receipts.
+    """
     options = Options()
     options.set(INITIAL, first)
     opened = [(_turn(one.id), one) for one in frames if one.previous is not None]
@@ -53,7 +58,11 @@ def told(first: dict[str, JSON], turns: Sequence[Settled], frames: Iterable[Fram
             _, one = opened.pop(0)
             options.opened(one.id, one.previous or INITIAL)
         if isinstance(settled.outcome, Configured):
-            options.set(settled.outcome.frame, settled.outcome.options, everywhere=settled.outcome.everywhere)
+            options.set(
+                settled.outcome.frame,
+                settled.outcome.options,
+                everywhere=settled.outcome.everywhere,
+            )
     return options.of(frame)
 
 

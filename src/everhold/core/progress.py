@@ -1,4 +1,5 @@
-"""What a program says on the side: a short log and how far it has come. Neither is part of the journal.
+"""What a program says on the side: a short log and how far it has come. Neither is part of the
+journal.
 
 Rules
   1. A session keeps its newest `KEPT` log entries; older ones are gone.
@@ -16,7 +17,8 @@ import msgspec
 from everhold.core.codec import JSON
 
 KEPT: Final = 20
-#: Entries one delivery keeps in the journal, the newest: a program that logs without end does not fill the disk.
+#: Entries one delivery keeps in the journal, the newest: a program that logs without end does not
+#: fill the disk.
 LOGGED: Final = 1000
 
 
@@ -55,7 +57,9 @@ class LogRing:
         """Keep `entry`; the oldest one leaves a full ring."""
         self._entries.append(entry)
 
-    def write(self, now: float, message: str, *, level: str = "info", source: str = "ctx.log") -> LogEntry:
+    def write(
+        self, now: float, message: str, *, level: str = "info", source: str = "ctx.log"
+    ) -> LogEntry:
         """Keep and return an entry made at `now` (seconds)."""
         entry = LogEntry(int(now * 1000), level, source, message)
         self._entries.append(entry)

@@ -1,11 +1,13 @@
 """What a program asks, and what the world answers.
 
-A query is what a program cannot know by itself. It is a value: asked once, stored as it was asked, answered at
-most once. Its *shape* (key, kind, schema) must be the same on replay; its *wording* may change.
+A query is what a program cannot know by itself. It is a value: asked once, stored as it was asked,
+answered at most once. Its *shape* (key, kind, schema) must be the same on replay; its *wording* may
+change.
 
 Rules
   1. Query ids are `q-0`, `q-1`, … in the order asked, and never repeat within a session.
-  2. A key is the path of the task that asked, a colon, and the ordinal in that task. Never a line number.
+  2. A key is the path of the task that asked, a colon, and the ordinal in that task. Never a line
+     number.
   3. First answer wins. Whether another is the same or a conflict is decided by content.
 """
 
@@ -24,7 +26,8 @@ QueryId = NewType("QueryId", str)
 
 MAX_TOKENS: Final = 1024
 _ID: Final = re.compile(r"q-(0|[1-9][0-9]{0,17})")
-#: Begins every namespace of Lua programs. It holds a "/", so that no program can name such a namespace itself.
+#: Begins every namespace of Lua programs. It holds a "/", so that no program can name such a
+#: namespace itself.
 _LUA_SPACE: Final = "lua/"
 _OWN_SPACE: Final = re.compile(r"fork-s-[0-9a-f]{16}-[0-9a-f]{24}-(.+)", re.DOTALL)
 
@@ -59,14 +62,17 @@ class Rerun(StrEnum):
 
 #: Kinds that only a person may answer.
 FOR_PEOPLE: Final = frozenset({Kind.APPROVAL, Kind.INPUT})
-#: Kinds that somebody outside can answer; the rest are moved by the runtime, a clock or another session.
+#: Kinds that somebody outside can answer; the rest are moved by the runtime, a clock or another
+#: session.
 ANSWERABLE: Final = frozenset({Kind.LLM, Kind.TOOL, Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 #: Kinds with an effect outside: a mark is kept from before they start until their outcome is known.
 EFFECTS: Final = frozenset({Kind.CALL, Kind.TOOL})
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One question, as it is stored. Fields that a kind does not use stay at their defaults and are not written."""
+    """One question, as it is stored. Fields that a kind does not use stay at their defaults and are
+    not written.
+    """
 
     q: int
     key: str
@@ -92,7 +98,9 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as the answerer counted them. The cache's are among the prompt's, reasoning among the completion's."""
+    """Tokens as the answerer counted them. The cache's are among the prompt's, reasoning among the
+    completion's.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -100,7 +108,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     model: str = ""
-    parts: list[Usage] = []  # where several models were asked: each by itself, in the place of the counts above
+    # where several models were asked: each by itself, in the place of the counts above
+    parts: list[Usage] = []
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -125,7 +134,9 @@ def number(query_id: str) -> int | None:
 
 
 def lua_space(name: str, shares: Collection[str] = ()) -> str:
-    """The namespace of durable values that Lua programs see under this name: their own, or a shared one."""
+    """The namespace of durable values that Lua programs see under this name: their own, or a shared
+    one.
+    """
     return name if name in shares else _LUA_SPACE + name
 
 
@@ -135,7 +146,9 @@ def own_space(session_id: str, path: str) -> str:
 
 
 def inherited_space(namespace: str, session_id: str) -> str | None:
-    """What such a namespace of another session is called in this one; None if it is not such a one."""
+    """What such a namespace of another session is called in this one; None if it is not such a
+    one.
+    """
     found = _OWN_SPACE.fullmatch(namespace)
     return None if found is None else own_space(session_id, found[1])
 
@@ -161,7 +174,9 @@ def _wording(query: Query) -> tuple[Any, ...]:
 
 
 def _asked_for(query: Query) -> JSON:
-    """The arguments. Where a namespace is kept is not part of the question: forks and Lua have their own."""
+    """The arguments. Where a namespace is kept is not part of the question: forks and Lua have
+    their own.
+    """
     if query.kind is not Kind.STATE or not isinstance(query.args, dict):
         return query.args
     namespace = str(query.args.get("in")).removeprefix(_LUA_SPACE)

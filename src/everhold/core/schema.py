@@ -1,13 +1,16 @@
 """Types as JSON Schemas, and the door that answers pass.
 
-A program names the type of an answer; the query stores its schema, so that a process without the program can
-check what comes in. Checking itself is in `checker`; this file goes between types, schemas and plain values.
+A program names the type of an answer; the query stores its schema, so that a process without the
+program can check what comes in. Checking itself is in `checker`; this file goes between types,
+schemas and plain values.
 
 Rules
-  1. The schema of a type depends on the type alone: not on the process, the order of imports or the Python.
+  1. The schema of a type depends on the type alone: not on the process, the order of imports or the
+     Python.
   2. Pydantic is met by the names of its methods and never imported.
   3. What `unfit` makes of a value of a type, `fit` can read again.
-  4. Without a type, or with one that JSON has anyway, only plain JSON passes: nothing is changed unasked.
+  4. Without a type, or with one that JSON has anyway, only plain JSON passes: nothing is changed
+     unasked.
 """
 
 from __future__ import annotations
@@ -26,14 +29,20 @@ from everhold.errors import AnswerRefused, BadSchema, BadValue
 
 __all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
 
-_TYPED: Final = "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum, Literal or JSON's types."
+_TYPED: Final = (
+    "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum,"
+    " Literal or JSON's types."
+)
 _FENCE: Final = re.compile(r"```[\w+-]*\s*")  # its first line
 _EXPECTED: Final = re.compile(r"(?:Expected|Input should be) (.+)")
-_PLACE: Final = re.compile(r" - at `(?:key in )?\$")  # what follows, up to a last backtick, is where it is
+# what follows, up to a last backtick, is where it is
+_PLACE: Final = re.compile(r" - at `(?:key in )?\$")
 
 
 def schema_of(type_: Any) -> dict[str, JSON]:
-    """The JSON Schema of a type, to be read only; a dict is taken as one. `BadSchema` if there is none."""
+    """The JSON Schema of a type, to be read only; a dict is taken as one. `BadSchema` if there is
+    none.
+    """
     if isinstance(type_, dict):
         usable(type_)
         return codec.plain(type_, "the schema")  # type: ignore[no-any-return]
@@ -45,7 +54,9 @@ def schema_of(type_: Any) -> dict[str, JSON]:
 
 
 def read(answer: object, schema: dict[str, JSON] | None) -> JSON:
-    """The value to store for an answer, or `AnswerRefused`. Text is read as JSON where only JSON can fit."""
+    """The value to store for an answer, or `AnswerRefused`. Text is read as JSON where only JSON
+    can fit.
+    """
     value = codec.plain(answer, "answer")
     if schema is None:
         if not isinstance(value, str):
@@ -93,12 +104,16 @@ def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
     try:
         value = codec.loads(_unfenced(text.strip()))
     except BadValue:
-        raise AnswerRefused("answer", describe(schema, schema), f"text that is not JSON: {show(text)}") from None
+        raise AnswerRefused(
+            "answer", describe(schema, schema), f"text that is not JSON: {show(text)}"
+        ) from None
     return codec.plain(value, "answer")
 
 
 def _unfenced(text: str) -> str:
-    """What is between the fences, if it is all that was said. One pattern for it all could try for hours."""
+    """What is between the fences, if it is all that was said. One pattern for it all could try for
+    hours.
+    """
     first, _, rest = text.partition("\n")
     return rest[:-3].strip() if rest.endswith("```") and _FENCE.fullmatch(first) else text
 
@@ -214,7 +229,9 @@ def _decoded(type_: Any, value: JSON) -> Any:
 
 
 def _parted(message: str) -> tuple[str, str]:
-    """What does not fit, and where; a type's own words may stand in it, and the answer's in these."""
+    """What does not fit, and where; a type's own words may stand in it, and the answer's in
+    these.
+    """
     found = _PLACE.search(message)
     if found is None or not message.endswith("`"):
         return message, ""
@@ -235,7 +252,9 @@ def _built(value: object, type_: Any, path: str) -> Any:
     def encoded(inner: Any) -> Any:
         if _is_model(type(inner)):
             return inner.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-        raise BadValue(path, f"there is {_article(type(inner).__name__)} in it, which JSON has no form for")
+        raise BadValue(
+            path, f"there is {_article(type(inner).__name__)} in it, which JSON has no form for"
+        )
 
     return _lists(msgspec.to_builtins(value, str_keys=True, enc_hook=encoded))
 

@@ -1,13 +1,15 @@
 """The session: its states, the moves between them, and what is known of one without running it.
 
-Everything that decides whether a session may move, and where to, is in this file. It does no I/O, reads no clock
-and has never heard of stores or answerers.
+Everything that decides whether a session may move, and where to, is in this file. It does no I/O,
+reads no clock and has never heard of stores or answerers.
 
 Rules
-  1. `MOVES` is the whole truth. A pair that is not in it is refused with `IllegalMove`, and nothing changes.
+  1. `MOVES` is the whole truth. A pair that is not in it is refused with `IllegalMove`, and nothing
+     changes.
   2. `cancelled` and `completed` have no exits; `failed` has one, `retried`.
-  3. A session is `running` while somebody works for it (an effect, an inline answer, an accepted answer that its
-     program has not seen yet), and `paused` while it waits for the world outside or for a clock.
+  3. A session is `running` while somebody works for it (an effect, an inline answer, an accepted
+     answer that its program has not seen yet), and `paused` while it waits for the world outside or
+     for a clock.
 
 The diagram in docs/reference/states.md and the property tests are drawn from the table.
 """
@@ -27,7 +29,8 @@ from everhold.errors import IllegalMove
 
 SessionId = NewType("SessionId", str)
 
-#: Who answers a session's questions to models: workers that have a model, or somebody outside, such as an MCP host.
+#: Who answers a session's questions to models: workers that have a model, or somebody outside, such
+#: as an MCP host.
 WORKERS: Final = "workers"
 OUTSIDE: Final = "outside"
 
@@ -116,7 +119,9 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     wakes: str = ""  # how a process in the background wakes its parent: its "intake", or a "signal"
     origin: SessionId | None = None  # of a fork
     origin_n: int = -1  # the last delivery shared with it
-    llm: str = ""  # who answers questions to models: `WORKERS`, `OUTSIDE`, or nothing in sessions of older databases
+    # who answers questions to models: `WORKERS`, `OUTSIDE`, or nothing in sessions of older
+    # databases
+    llm: str = ""
     format: int = FORMAT
 
 
@@ -133,12 +138,15 @@ class Head(msgspec.Struct):
     metrics: Metrics
     mail: int = 0  # intake rows not yet handed over
     attempts: int = 0  # processes that took the session up since its last commit
-    parked: bool = False  # whether a question to a model is open that a worker may take; a hint for reconciliation
+    # whether a question to a model is open that a worker may take; a hint for reconciliation
+    parked: bool = False
 
     @property
     def ended(self) -> bool:
         return self.state in ENDED
 
     def first(self, wanted: int) -> int:
-        """The delivery from which on somebody reads who wants what is open (-1), or what is replayed (-2)."""
+        """The delivery from which on somebody reads who wants what is open (-1), or what is
+        replayed (-2).
+        """
         return self.open_from if wanted == -1 else self.metrics.begun

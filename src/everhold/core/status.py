@@ -1,9 +1,11 @@
 """Where a session stands, as values for whoever asked.
 
 Rules
-  1. `Accepted`, `Running`, `Paused` and `Finished` are all there is. Each knows its session and its state.
+  1. `Accepted`, `Running`, `Paused` and `Finished` are all there is. Each knows its session and its
+     state.
   2. An outcome is stored as tagged JSON; a new field goes last and has a default.
-  3. Times are seconds since the epoch, as they came in. What goes out in a snapshot is in milliseconds.
+  3. Times are seconds since the epoch, as they came in. What goes out in a snapshot is in
+     milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import ANSWERABLE, Kind, Query, QueryId
 from everhold.core.usage import asked
-from everhold.errors import AnswerFailed, BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
+from everhold.errors import (
+    AnswerFailed,
+    BadSetting,
+    Cancelled,
+    Failed,
+    ManyOpenQueries,
+    NoOpenQuery,
+)
 
 #: States in which a session is still alive.
 LIVE: Final = frozenset({"running", "paused"})
@@ -131,7 +140,9 @@ Outcome = Returned | Raised | Stopped
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The answer is kept; nothing new was asked. With nothing remaining, the session is ready to go on."""
+    """The answer is kept; nothing new was asked. With nothing remaining, the session is ready to go
+    on.
+    """
 
     session_id: str
     remaining: int
@@ -204,12 +215,16 @@ Q = TypeVar("Q", OpenQuery, Query)
 
 
 def sole(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
-    """The one open query that somebody outside can answer; raises `NoOpenQuery` or `ManyOpenQueries`.
+    """The one open query that somebody outside can answer; raises `NoOpenQuery` or
+    `ManyOpenQueries`.
 
-    A call is such a query if it is listed: nobody knows what came of it. Beside a question, a signal that is waited
-    for does not count: it is sent by its name. (An agent always waits for one.)
+    A call is such a query if it is listed: nobody knows what came of it. Beside a question, a
+    signal that is waited for does not count: it is sent by its name. (An agent always waits for
+    one.)
     """
-    pending = [query for query in open_queries if query.kind in ANSWERABLE or query.kind is Kind.CALL]
+    pending = [
+        query for query in open_queries if query.kind in ANSWERABLE or query.kind is Kind.CALL
+    ]
     asked = [query for query in pending if query.kind is not Kind.SIGNAL]
     if len(asked or pending) == 1:
         return (asked or pending)[0]
@@ -219,7 +234,9 @@ def sole(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
 
 
 def idle_expired(last_activity: float, now: float, ttl: float) -> bool:
-    """Whether a session was idle for `ttl` seconds or more. A clock that went backwards expires nothing."""
+    """Whether a session was idle for `ttl` seconds or more. A clock that went backwards expires
+    nothing.
+    """
     return now >= last_activity and now - last_activity >= ttl
 
 
@@ -265,15 +282,21 @@ class PendingFilter(msgspec.Struct, frozen=True):
     prompt: Off | Full | Preview = Off()
 
     @classmethod
-    def read(cls, given: object = msgspec.UNSET, *, preview_chars: int = PREVIEW_CHARS) -> PendingFilter | None:
-        """The filter a caller asked for: a preset's name or an object. Not given at all: only count."""
+    def read(
+        cls, given: object = msgspec.UNSET, *, preview_chars: int = PREVIEW_CHARS
+    ) -> PendingFilter | None:
+        """The filter a caller asked for: a preset's name or an object. Not given at all: only
+        count.
+        """
         if given is msgspec.UNSET:
             return None
         if isinstance(given, str):
             return cls._preset(given, preview_chars)
         if not isinstance(given, dict):
             found = next(name for kind, name in _JSON_NAMES if isinstance(given, kind))
-            raise _refused(f"pending_filter must be a preset name (string) or filter object, got {found}")
+            raise _refused(
+                f"pending_filter must be a preset name (string) or filter object, got {found}"
+            )
         try:
             return msgspec.convert(given, cls)
         except msgspec.ValidationError as error:
@@ -327,7 +350,9 @@ def snapshot(facts: Facts, pending: PendingFilter | None = None) -> dict[str, JS
 
 
 def snapshots(sessions: Iterable[Facts], pending: PendingFilter | None = None) -> dict[str, JSON]:
-    """Several sessions, as a status call lists them. The ended ones are shown and not counted as active."""
+    """Several sessions, as a status call lists them. The ended ones are shown and not counted as
+    active.
+    """
     listed = [snapshot(facts, pending) for facts in sessions]
     return {"active_sessions": sum(one["state"] in LIVE for one in listed), "sessions": listed}
 

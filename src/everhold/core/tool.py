@@ -1,11 +1,14 @@
-"""What is decided about the call of a tool, as data: whether it may run, what it came to, how much of it is shown.
+"""What is decided about the call of a tool, as data: whether it may run, what it came to, how much
+of it is shown.
 
 Rules
-  1. A call runs only if everybody who was asked allows it. One denial is enough, every confirmation is asked for, and
-     no verdict is a denial.
-  2. What a person approves is one tool with one input, named by its digest. Anything else needs another approval.
+  1. A call runs only if everybody who was asked allows it. One denial is enough, every confirmation
+     is asked for, and no verdict is a denial.
+  2. What a person approves is one tool with one input, named by its digest. Anything else needs
+     another approval.
   3. A call's key is the same however often it is run, and no other call of any session has it.
-  4. A result that is too long for the model is cut at a line; all of it is kept elsewhere, and the model is told where.
+  4. A result that is too long for the model is cut at a line; all of it is kept elsewhere, and the
+     model is told where.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments
 
-#: What the journal has in the place of a result, where the call came to something else: codes of answers.
+#: What the journal has in the place of a result, where the call came to something else: codes of
+#: answers.
 DENIED: Final = "tool_denied"
 UNSURE: Final = "tool_confirm"
 LATER: Final = "tool_later"
@@ -58,7 +62,9 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """It runs if a person says yes, who is `to` if that is set. Nobody's yes within `timeout` seconds is a no."""
+    """It runs if a person says yes, who is `to` if that is set. Nobody's yes within `timeout`
+    seconds is a no.
+    """
 
     reason: str = ""
     to: str | None = None
@@ -89,7 +95,9 @@ class Beside(msgspec.Struct, frozen=True):
 
 
 def beside(result: JSON, also: Beside) -> JSON:
-    """A result with what came beside it; a result alone is as it is, unless it could be taken for one with more."""
+    """A result with what came beside it; a result alone is as it is, unless it could be taken for
+    one with more.
+    """
     if also.writes:
         return {SAID: also.said, WRITES: also.writes, "result": result}
     if also.said or (isinstance(result, dict) and SAID in result):
@@ -108,7 +116,9 @@ def apart(kept: JSON) -> tuple[JSON, Beside | None]:
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """A program that a tool hands its call on to, which is what a tool does that returns one with its arguments."""
+    """A program that a tool hands its call on to, which is what a tool does that returns one with
+    its arguments.
+    """
 
     program: str
     version: int
@@ -126,8 +136,8 @@ def handed_of(text: str) -> Handed:
 class Later(Exception):
     """What a tool returns or raises when somebody else will give its result.
 
-    The call becomes a question that is answered from outside. After `timeout` seconds without an answer the model is
-    told so, or (`on_timeout="fail"`) the turn fails.
+    The call becomes a question that is answered from outside. After `timeout` seconds without an
+    answer the model is told so, or (`on_timeout="fail"`) the turn fails.
     """
 
     def __init__(
@@ -140,17 +150,27 @@ class Later(Exception):
     ) -> None:
         super().__init__(prompt)
         if on_timeout not in ("error", "fail"):
-            raise BadArguments("Later", f"on_timeout should be 'error' or 'fail', got {on_timeout!r}")
+            raise BadArguments(
+                "Later", f"on_timeout should be 'error' or 'fail', got {on_timeout!r}"
+            )
         if timeout is not None and not 0 < timeout < float("inf"):
             raise BadArguments("Later", f"timeout should be a number of seconds, got {timeout!r}")
-        self.prompt, self.timeout, self.on_timeout, self.to = prompt, timeout, on_timeout, to
+        self.prompt = prompt
+        self.timeout = timeout
+        self.on_timeout = on_timeout
+        self.to = to
 
 
 def recorded(what: Confirm | list[Confirm] | Later | Handed) -> str:
     """What the journal says of it, where a result would be."""
     if isinstance(what, Confirm | list | Handed):
         return msgspec.json.encode(what).decode()
-    facts = {"prompt": what.prompt, "timeout": what.timeout, "on_timeout": what.on_timeout, "to": what.to}
+    facts = {
+        "prompt": what.prompt,
+        "timeout": what.timeout,
+        "on_timeout": what.on_timeout,
+        "to": what.to,
+    }
     return msgspec.json.encode(facts).decode()
 
 
@@ -206,7 +226,8 @@ class Window(msgspec.Struct, frozen=True):
         side = "first" if self.keep == "head" else "last"
         return (
             f"[The {side} {len(shown.encode('utf-8', 'surrogatepass')):,} of "
-            f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes are shown, of {_rows(text):,} lines. "
+            f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes are shown, of {_rows(text):,}"
+            " lines. "
             f"All of it is kept as attachment {where}.]"
         )
 

@@ -1,12 +1,14 @@
 """What a model is offered: the tools of a registry, with others laid over them, put together once.
 
 Rules
-  1. What is laid over wins. The tools below are heard anew each time, also where the overlay is the same as before.
-  2. An overlay is another one if its providers are other objects, or in another order, or say something else.
+  1. What is laid over wins. The tools below are heard anew each time, also where the overlay is the
+     same as before.
+  2. An overlay is another one if its providers are other objects, or in another order, or say
+     something else.
   3. A composition that fails leaves everything as it was.
-  4. A catalog is built once for its key, of four parts: whether the tools below are included, the revision of the
-     overlay, the generation of the registry, and the fingerprint of the plugins. A few are remembered; a failed build
-     is not.
+  4. A catalog is built once for its key, of four parts: whether the tools below are included, the
+     revision of the overlay, the generation of the registry, and the fingerprint of the plugins. A
+     few are remembered; a failed build is not.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class Catalog:
         """The tools that words speak of, the best first; the same words always find the same."""
         wanted = _WORD.findall(words.lower())
         scored = [(-_score(tool, wanted), place, tool) for place, tool in enumerate(self.tools)]
-        return [tool for score, _, tool in sorted(scored, key=lambda one: one[:2]) if score < 0][:limit]
+        return [tool for score, _, tool in sorted(scored, key=lambda one: one[:2]) if score < 0][
+            :limit
+        ]
 
 
 class Catalogs:
@@ -126,7 +130,9 @@ class Surface:
         return len(self._catalogs)
 
     def refresh(self) -> bool:
-        """Hear what the sources have now. One that fails, or a clash, leaves everything as it was."""
+        """Hear what the sources have now. One that fails, or a clash, leaves everything as it
+        was.
+        """
         return self.base.refresh(self._heard())
 
     def _heard(self) -> dict[str, Sequence[Manifest]]:
@@ -140,8 +146,12 @@ class Surface:
         include_base: bool = True,
         hidden: Collection[str] = (),
     ) -> bool:
-        """Lay tools over those below, hide some by name, or do without those below; returns whether it is another."""
-        over, told, away = tuple(providers), tuple(contributions), frozenset(hidden)
+        """Lay tools over those below, hide some by name, or do without those below; returns whether
+        it is another.
+        """
+        over = tuple(providers)
+        told = tuple(contributions)
+        away = frozenset(hidden)
         base = self.base.fork()
         if include_base:
             base.refresh(self._heard())
@@ -150,7 +160,10 @@ class Surface:
         known = (self._contributions, self._include_base, self._hidden)
         if _same(over, self._over) and (told, include_base, away) == known:
             return False
-        self._over, self._contributions, self._include_base, self._hidden = over, told, include_base, away
+        self._over = over
+        self._contributions = told
+        self._include_base = include_base
+        self._hidden = away
         self.revision += 1
         self._catalogs.clear()
         return True
@@ -162,7 +175,8 @@ class Surface:
         else:
             members = self.base.members if self._include_base else []
         if members != self._members:
-            self._members, self.generation = members, self.generation + 1
+            self._members = members
+            self.generation = self.generation + 1
         key = CatalogKey(self._include_base, self.revision, self.generation, plugins)
         return self._catalogs.of(key, self._built)
 
@@ -177,9 +191,12 @@ def _composed(base: Registry, over: Sequence[Provider], include_base: bool) -> R
 
 
 def _same(one: Sequence[Provider], other: Sequence[Provider]) -> bool:
-    return len(one) == len(other) and all(left is right for left, right in zip(one, other, strict=True))
+    return len(one) == len(other) and all(
+        left is right for left, right in zip(one, other, strict=True)
+    )
 
 
 def _score(tool: Manifest, wanted: Sequence[str]) -> int:
-    name, told = set(_WORD.findall(tool.name.lower())), set(_WORD.findall(tool.description.lower()))
+    name = set(_WORD.findall(tool.name.lower()))
+    told = set(_WORD.findall(tool.description.lower()))
     return sum(3 * (word in name) + (word in told) for word in wanted)

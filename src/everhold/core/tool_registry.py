@@ -1,11 +1,14 @@
-"""The tools that an agent has: from which source each comes, whether it is offered, and what became of it.
+"""The tools that an agent has: from which source each comes, whether it is offered, and what became
+of it.
 
 Rules
-  1. The id of a tool is its identity. What its source says of it now stands; whether it is a member stays as it was.
-  2. A tool that a source newly brings is a member. One that its source no longer has is an orphan: it is kept, it is
-     not offered, and it is what it was when the source has it again.
+  1. The id of a tool is its identity. What its source says of it now stands; whether it is a member
+     stays as it was.
+  2. A tool that a source newly brings is a member. One that its source no longer has is an orphan:
+     it is kept, it is not offered, and it is what it was when the source has it again.
   3. Two sources that bring the same id or name are refused, and nothing changes.
-  4. The generation counts changes that matter. Whoever changes membership names the generation that it saw.
+  4. The generation counts changes that matter. Whoever changes membership names the generation that
+     it saw.
 """
 
 from __future__ import annotations
@@ -32,7 +35,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def spec(self) -> dict[str, JSON]:
         """What a model is told of it."""
-        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+        return {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.input_schema,
+        }
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,7 +70,11 @@ class Registry:
     @property
     def members(self) -> list[Manifest]:
         """What is offered."""
-        return [entry.manifest for entry in self._entries.values() if entry.member and entry.source is not None]
+        return [
+            entry.manifest
+            for entry in self._entries.values()
+            if entry.member and entry.source is not None
+        ]
 
     @property
     def orphans(self) -> list[str]:
@@ -88,8 +99,12 @@ class Registry:
     # ---- sources
 
     def refresh(self, sources: Mapping[str, Sequence[Manifest]]) -> bool:
-        """Hear what some sources have now; returns whether anything changed. Refused as a whole, or taken."""
-        return self._bind({**self._sources, **{name: tuple(found) for name, found in sources.items()}})
+        """Hear what some sources have now; returns whether anything changed. Refused as a whole, or
+        taken.
+        """
+        return self._bind(
+            {**self._sources, **{name: tuple(found) for name, found in sources.items()}}
+        )
 
     def remove(self, source: str) -> bool:
         """Do without a source: its tools become orphans."""
@@ -113,7 +128,9 @@ class Registry:
     # ---- membership
 
     def apply(self, members: Mapping[str, bool], generation: int) -> None:
-        """Say which tools are offered; raises `StaleTools` unless `generation` is the present one."""
+        """Say which tools are offered; raises `StaleTools` unless `generation` is the present
+        one.
+        """
         if generation != self.generation:
             raise StaleTools(generation, self.generation)
         entries = dict(self._entries)
@@ -124,8 +141,13 @@ class Registry:
         self._take(entries)
 
     def restore(self, state: ToolState) -> None:
-        """Be as a kept registry was, as far as the sources are the same; the generation is its, or the one after."""
-        kept = {entry.manifest.id: msgspec.structs.replace(entry, source=None) for entry in state.entries}
+        """Be as a kept registry was, as far as the sources are the same; the generation is its, or
+        the one after.
+        """
+        kept = {
+            entry.manifest.id: msgspec.structs.replace(entry, source=None)
+            for entry in state.entries
+        }
         if len(kept) != len(state.entries):
             raise BadArguments("tools", "the same tool is kept twice")
         found = _brought(self._sources)
@@ -145,16 +167,21 @@ class Registry:
     # ---- over another
 
     def over(self, overlay: Iterable[Manifest], source: str) -> Registry:
-        """This registry with tools laid over it: they take the place of what has their id or name."""
+        """This registry with tools laid over it: they take the place of what has their id or
+        name.
+        """
         laid = tuple(overlay)
-        ids, names = {one.id for one in laid}, {one.name for one in laid}
+        ids = {one.id for one in laid}
+        names = {one.name for one in laid}
         other = self.fork()
         other._sources = {
             name: tuple(one for one in found if one.id not in ids and one.name not in names)
             for name, found in self._sources.items()
         }
         other._entries = {
-            id: entry for id, entry in self._entries.items() if id not in ids and entry.manifest.name not in names
+            id: entry
+            for id, entry in self._entries.items()
+            if id not in ids and entry.manifest.name not in names
         }
         other.refresh({source: laid})
         return other

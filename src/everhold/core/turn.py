@@ -1,8 +1,9 @@
 """A turn: one round of an agent, from an input to the outcome that settles it.
 
 Rules
-  1. Every input that was accepted ends in exactly one outcome, and every outcome is recorded once, with the commit
-     that settles the turn. A turn that stopped is recorded like one that was answered: what was said stays.
+  1. Every input that was accepted ends in exactly one outcome, and every outcome is recorded once,
+     with the commit that settles the turn. A turn that stopped is recorded like one that was
+     answered: what was said stays.
   2. What is recorded is the receipt: asking again with the same input id gives the same one.
 """
 
@@ -14,7 +15,9 @@ from everhold.core.codec import JSON
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
-    """The model is done. Its words are those of the leaf; the value is there if the agent returns one."""
+    """The model is done. Its words are those of the leaf; the value is there if the agent returns
+    one.
+    """
 
     value: JSON = None
 
@@ -68,7 +71,9 @@ class Refreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"
     unreached: list[str] = []  # what went wrong with whom
 
 
-TurnOutcome = Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted | Framed | Configured | Refreshed
+TurnOutcome = (
+    Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted | Framed | Configured | Refreshed
+)
 
 
 class Settled(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,8 @@
 
 Rules
   1. What the answerer says is *provided*; where it says nothing, we estimate.
-  2. A sum is only as good as its weakest part: estimated < provided < definite. Nothing is 0, definite.
+  2. A sum is only as good as its weakest part: estimated < provided < definite. Nothing is 0,
+     definite.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class Spent(msgspec.Struct, frozen=True, gc=False):
 
 
 def measure(text: str) -> tuple[int, int]:
-    """Bytes of `text` in UTF-8, and its tokens: ASCII by four, two thirds of the rest, each rounded up."""
+    """Bytes of `text` in UTF-8, and its tokens: ASCII by four, two thirds of the rest, each rounded
+    up.
+    """
     length = len(text)
     if text.isascii():
         return length, (length + 3) // 4
@@ -75,7 +78,9 @@ def estimate(text: str) -> int:
 
 
 def asked(query: Query) -> tuple[int, int]:
-    """Bytes and estimated tokens of everything a model reads for this query, its system text included."""
+    """Bytes and estimated tokens of everything a model reads for this query, its system text
+    included.
+    """
     prompt = query.prompt
     if prompt.isascii():
         length = len(prompt)
@@ -103,12 +108,15 @@ def price(usage: Usage | None, prompt: int, response: int) -> Spent:
     """What an exchange cost: as provided, else these estimates of the prompt and the response."""
     if usage is None:
         return Spent(prompt, ESTIMATED, response, ESTIMATED)
-    told, said = usage.prompt_tokens, usage.completion_tokens
+    told = usage.prompt_tokens
+    said = usage.completion_tokens
     told_source = said_source = PROVIDED
     if told is None or told < 0:  # less than nothing is not a count
-        told, told_source = prompt, ESTIMATED
+        told = prompt
+        told_source = ESTIMATED
     if said is None or said < 0:
-        said, said_source = response, ESTIMATED
+        said = response
+        said_source = ESTIMATED
     return Spent(told, told_source, said, said_source)
 
 
@@ -126,7 +134,9 @@ def _texts(messages: list[JSON]) -> Iterator[str]:
 
 
 def usage_of(given: Usage | Mapping[str, int]) -> Usage:
-    """What an answer cost, as somebody outside says it; `BadArguments` if those are no numbers of tokens."""
+    """What an answer cost, as somebody outside says it; `BadArguments` if those are no numbers of
+    tokens.
+    """
     try:
         counts = msgspec.to_builtins(given) if isinstance(given, Usage) else dict(given)
         usage = msgspec.convert(counts, Usage)

@@ -1,11 +1,14 @@
 """Accepting: what comes from outside is recorded durably as what it is, and then acknowledged.
 
-It needs neither the program nor a worker. Where the session is in memory and its program is here, a verb of the engine
-makes acceptance and the step one commit instead; what it cannot hand over at once comes here.
+It needs neither the program nor a worker. Where the session is in memory and its program is here, a
+verb of the engine makes acceptance and the step one commit instead; what it cannot hand over at
+once comes here.
 
 Rules
-  1. An answer names its query: the first one wins, the same again changes nothing, another is a conflict.
-  2. A signal names nothing but itself. Each one that is acknowledged is one that is received, equal values included.
+  1. An answer names its query: the first one wins, the same again changes nothing, another is a
+     conflict.
+  2. A signal names nothing but itself. Each one that is acknowledged is one that is received, equal
+     values included.
   3. A signal or an input with a key is accepted once. Its tombstone lands in the same commit.
   4. Every acceptance ends with a request to move the session.
 """
@@ -57,25 +60,37 @@ class Acceptance:
     """Records what was accepted for sessions of one store."""
 
     def __init__(self, sessions: Sessions, clock: Clock) -> None:
-        self._sessions, self._clock = sessions, clock
+        self._sessions = sessions
+        self._clock = clock
         self._store = sessions.store
 
     async def start(self, birth: Birth) -> None:
-        """Record a session that has not begun; its program is not looked for. Raises `KeyConflict`."""
+        """Record a session that has not begun; its program is not looked for. Raises
+        `KeyConflict`.
+        """
         at = birth.created_at
         head = Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics(), mail=1)
-        change = Change(birth.id, head, birth=birth, letters=[Letter("start", None, at)], durable=True)
+        change = Change(
+            birth.id, head, birth=birth, letters=[Letter("start", None, at)], durable=True
+        )
         await self._store.commit(change, 0)
         self._moves(birth.id)
 
-    async def answers(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None) -> Status:
+    async def answers(
+        self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None
+    ) -> Status:
         """Record answers, all of them or none."""
         while True:
             record = await self._store.load(session_id)
-            head, opened = record.head, open_queries(record.deliveries)
+            head = record.head
+            opened = open_queries(record.deliveries)
             if head.ended:
                 raise SessionEnded(session_id, head.state, "answered")
-            kept = {letter.body["q"]: letter.body for letter in record.letters if letter.kind == "answer"}
+            kept = {
+                letter.body["q"]: letter.body
+                for letter in record.letters
+                if letter.kind == "answer"
+            }
             waiting = {q: entry for q, entry in opened.items() if q not in kept}
             working = {effect.q: effect.worker for effect in record.effects}
             answers, late = Door(session_id, head, waiting, working).check(given, by)
@@ -83,7 +98,12 @@ class Acceptance:
                 if answer.q in kept:
                     old = msgspec.convert(kept[answer.q], Answer)
                     if not same_answer(old, answer):
-                        settle(session_id, head, answer, [Delivery(0, 0, [old], [opened[answer.q].query])])
+                        settle(
+                            session_id,
+                            head,
+                            answer,
+                            [Delivery(0, 0, [old], [opened[answer.q].query])],
+                        )
                 else:
                     settle(session_id, head, answer, record.deliveries)
             remaining = len(answerable(waiting, working)) - len(answers)
@@ -93,7 +113,8 @@ class Acceptance:
     async def outcome(self, session_id: str, answer: Answer) -> bool:
         """Record what came of an effect that its program cannot take now, and drop its mark.
 
-        Returns whether it was recorded: not if the session has ended, or the query is not open any more.
+        Returns whether it was recorded: not if the session has ended, or the query is not open any
+        more.
         """
         while True:
             record = await self._store.load(session_id)
@@ -106,10 +127,14 @@ class Acceptance:
     async def _keep_answers(self, record: Record, answers: list[Answer]) -> bool:
         at = max(self._clock.now(), record.head.updated_at)
         letters = [Letter("answer", msgspec.to_builtins(answer), at) for answer in answers]
-        return await self._keep(record, letters, State.RUNNING, closed=[answer.q for answer in answers])
+        return await self._keep(
+            record, letters, State.RUNNING, closed=[answer.q for answer in answers]
+        )
 
     async def signal(self, session_id: str, signal: Signal) -> bool:
-        """Record a signal until the program receives it; returns False if it was sent before, under its key."""
+        """Record a signal until the program receives it; returns False if it was sent before, under
+        its key.
+        """
         plain(signal.value, "the signal")
         while True:
             record = await self._store.load(session_id, since=OPEN)
@@ -126,7 +151,9 @@ class Acceptance:
                 return True
 
     async def was_sent(self, session_id: str, signal: Signal) -> bool:
-        """Whether a signal with this key was sent before; raises `InputConflict` if it said something else."""
+        """Whether a signal with this key was sent before; raises `InputConflict` if it said
+        something else.
+        """
         item = signal.tombstone
         if item is None:
             return False
@@ -138,11 +165,15 @@ class Acceptance:
         return found is not None
 
     async def item(self, session_id: str, item: Item) -> Receipt:
-        """Record an input or a command for a conversation, once for each key; raises `InputConflict`."""
+        """Record an input or a command for a conversation, once for each key; raises
+        `InputConflict`.
+        """
         names = [item.id] if item.key is None else [item.id, item.key]
         return await self.act(session_id, lambda intake: intake.enqueue(item), names)
 
-    async def act(self, session_id: str, act: Callable[[Intake], Receipt], named: Sequence[str]) -> Receipt:
+    async def act(
+        self, session_id: str, act: Callable[[Intake], Receipt], named: Sequence[str]
+    ) -> Receipt:
         """Let something into an intake, by an act that says how."""
         receipt = await self._store.intake(session_id, act, named=named, only=True, writes=True)
         self._sessions.changed(session_id)
@@ -165,10 +196,14 @@ class Acceptance:
         intake: Callable[[Intake], object] | None = None,
     ) -> bool:
         """Land letters; False if another process was quicker."""
-        head, fence = record.head, record.head.revision
+        head = record.head
+        fence = record.head.revision
         head.revision, head.mail = fence + 1, head.mail + len(letters)
-        head.updated_at, head.state = letters[-1].at, state
-        change = Change(record.birth.id, head, letters=letters, closed=closed, durable=True, intake=intake)
+        head.updated_at = letters[-1].at
+        head.state = state
+        change = Change(
+            record.birth.id, head, letters=letters, closed=closed, durable=True, intake=intake
+        )
         try:
             await self._store.commit(change, fence)
         except Overtaken:
@@ -184,6 +219,8 @@ class Acceptance:
 
 
 def marking(signal: Signal) -> Callable[[Intake], object] | None:
-    """What a commit that hands a signal over does to the intake: a signal with a key leaves its tombstone there."""
+    """What a commit that hands a signal over does to the intake: a signal with a key leaves its
+    tombstone there.
+    """
     item = signal.tombstone
     return None if item is None else lambda intake: intake.mark(item)

@@ -1,10 +1,11 @@
-"""The door: who may answer what, and whether an answer fits. Nothing passes that would have to be undone.
+"""The door: who may answer what, and whether an answer fits. Nothing passes that would have to be
+undone.
 
 Rules
   1. First answer wins; the same again changes nothing; another is a conflict.
   2. Several answers in one call are all taken or none.
-  3. An answer is checked against the schema stored with its query, so that a process without the program can take
-     it too: it is then kept in the intake, and the session is ready.
+  3. An answer is checked against the schema stored with its query, so that a process without the
+     program can take it too: it is then kept in the intake, and the session is ready.
 """
 
 from __future__ import annotations
@@ -58,12 +59,20 @@ def answerable(opened: Mapping[int, Opened], working: Mapping[int, Any]) -> list
 class Door:
     """Checks answers against what is open in one session."""
 
-    def __init__(self, session_id: str, head: Head, opened: Mapping[int, Opened], working: Mapping[int, Any]) -> None:
-        self._id, self._head = session_id, head
-        self._opened, self._working = opened, working
+    def __init__(
+        self, session_id: str, head: Head, opened: Mapping[int, Opened], working: Mapping[int, Any]
+    ) -> None:
+        self._id = session_id
+        self._head = head
+        self._opened = opened
+        self._working = working
 
-    def check(self, given: Sequence[Given], by: dict[str, JSON] | None) -> tuple[list[Answer], list[Answer]]:
-        """The answers to take, and those to queries that are not open: `settle` decides about the latter."""
+    def check(
+        self, given: Sequence[Given], by: dict[str, JSON] | None
+    ) -> tuple[list[Answer], list[Answer]]:
+        """The answers to take, and those to queries that are not open: `settle` decides about the
+        latter.
+        """
         if not given:
             raise BadArguments("answer", "Empty responses array")
         taken: dict[int, Answer] = {}

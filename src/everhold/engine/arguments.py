@@ -24,14 +24,19 @@ from everhold.ports.answer import Said
 UNSET: Final[Any] = msgspec.UNSET
 #: Bytes of a key: stores look it up in an index, and that of PostgreSQL takes no more than 2,700.
 MOST_KEY: Final = 2_500
-#: Characters of a title, and of all labels and all metadata with their names: they are read with every session.
+#: Characters of a title, and of all labels and all metadata with their names: they are read with
+#: every session.
 MOST_TITLE: Final = 1_000
 MOST_LABELS: Final = 10_000
 MOST_METADATA: Final = 100_000
 
 
 def addressed(
-    question: OpenQuery | str, query_id: str | None, value: Any, error: str | None, usage: Usage | None
+    question: OpenQuery | str,
+    query_id: str | None,
+    value: Any,
+    error: str | None,
+    usage: Usage | None,
 ) -> tuple[str, Given]:
     """Whom an answer is for, and what it says."""
     if (value is UNSET) == (error is None):
@@ -51,7 +56,9 @@ def addressed(
 def given_to(query_id: str, value: Any) -> Given:
     """An answer as `answer_many` takes it."""
     if isinstance(value, Said):
-        return Given(query_id, value.value, None, None if value.usage is None else usage_of(value.usage))
+        return Given(
+            query_id, value.value, None, None if value.usage is None else usage_of(value.usage)
+        )
     if isinstance(value, BaseException):
         return Given(query_id, None, told(value)["message"])
     return Given(query_id, value)
@@ -116,7 +123,9 @@ def texts_of(name: str, given: Mapping[str, str] | None, most: int) -> dict[str,
 
 
 def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
-    """The kind of questions that is wanted, and the signal that is none unless signals are asked for by name."""
+    """The kind of questions that is wanted, and the signal that is none unless signals are asked
+    for by name.
+    """
     if name is None:
         return None, INPUT
     try:
@@ -126,8 +135,12 @@ def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
 
 
 def seconds_of(name: str, given: float | None) -> float | None:
-    """A time in seconds, from 0. It is checked before anything is done, because the wait comes last."""
-    if given is not None and (isinstance(given, bool) or not isinstance(given, Real) or not given >= 0):
+    """A time in seconds, from 0. It is checked before anything is done, because the wait comes
+    last.
+    """
+    if given is not None and (
+        isinstance(given, bool) or not isinstance(given, Real) or not given >= 0
+    ):
         raise BadSetting(name, f"it is a number of seconds from 0, not {given!r}")
     return given
 

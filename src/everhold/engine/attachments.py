@@ -9,7 +9,9 @@ from everhold.ports.store import Store
 
 class SessionShelf:
     def __init__(self, store: Store, clock: Clock, session_id: str) -> None:
-        self._store, self._clock, self._session_id = store, clock, session_id
+        self._store = store
+        self._clock = clock
+        self._session_id = session_id
 
     async def keep(self, made: Attachment, data: bytes) -> None:
         await self._store.attach(self._session_id, made, data, self._clock.now())

@@ -1,13 +1,16 @@
-"""Processes: child sessions in the background. Their parent goes on, and is woken by what they have to say.
+"""Processes: child sessions in the background. Their parent goes on, and is woken by what they have
+to say.
 
 Rules
-  1. What a session does about its processes (begin, signal, stop, look) is asked like a durable value: answered within
-     the step, and landed with it. So it is done once, and replayed from the journal.
-  2. A process tells its parent of its end, and of whatever else it wants to, in letters of the commits in which that
-     happens. A letter answers the question that waits for it; else it wakes an agent through its intake, and any other
-     program by the signal `HEARD`. Nothing is told twice, whoever dies.
-  3. A process lives on when its parent's turn is over, and when its parent has returned or failed. It is cancelled
-     with its parent, or by it.
+  1. What a session does about its processes (begin, signal, stop, look) is asked like a durable
+     value: answered within the step, and landed with it. So it is done once, and replayed from the
+     journal.
+  2. A process tells its parent of its end, and of whatever else it wants to, in letters of the
+     commits in which that happens. A letter answers the question that waits for it; else it wakes
+     an agent through its intake, and any other program by the signal `HEARD`. Nothing is told
+     twice, whoever dies.
+  3. A process lives on when its parent's turn is over, and when its parent has returned or failed.
+     It is cancelled with its parent, or by it.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class Deeds:
     """What a step does about processes."""
 
     def __init__(self, store: Store, live: Live, at: float) -> None:
-        self._store, self._live, self._at = store, live, at
+        self._store = store
+        self._live = live
+        self._at = at
         self.births: list[tuple[Birth, Head]] = []
         self.letters: list[Letter] = []
 
@@ -81,9 +86,13 @@ class Deeds:
         if state in ENDED:
             return Answer(query.q, False)
         if options["do"] == "signal":
-            letter = Letter("signal", {"name": query.name, "value": query.args}, self._at, to=birth.id)
+            letter = Letter(
+                "signal", {"name": query.name, "value": query.args}, self._at, to=birth.id
+            )
         else:
-            letter = Letter("cancel", str(query.args or f"{self._live.id} stopped it"), self._at, to=birth.id)
+            letter = Letter(
+                "cancel", str(query.args or f"{self._live.id} stopped it"), self._at, to=birth.id
+            )
         self.letters.append(letter)
         return Answer(query.q, True)
 
@@ -100,12 +109,16 @@ class Deeds:
         return {} if notes is None or notes.outcome is None else _end(notes.outcome)
 
 
-async def processes(store: Store, session_id: SessionId, states: tuple[State, ...] = ()) -> list[tuple[Birth, State]]:
+async def processes(
+    store: Store, session_id: SessionId, states: tuple[State, ...] = ()
+) -> list[tuple[Birth, State]]:
     """The processes that a session has begun, oldest first."""
     return [found for found in await _children(store, session_id, states) if found[0].wakes]
 
 
-async def _children(store: Store, session_id: SessionId, states: tuple[State, ...]) -> list[tuple[Birth, State]]:
+async def _children(
+    store: Store, session_id: SessionId, states: tuple[State, ...]
+) -> list[tuple[Birth, State]]:
     found: list[tuple[Birth, State]] = []
     last: SessionId | None = None
     while page := await store.list(Filter(parent=session_id, state=states, limit=500, after=last)):
@@ -115,9 +128,14 @@ async def _children(store: Store, session_id: SessionId, states: tuple[State, ..
 
 
 async def stopped(store: Store, session_id: SessionId, at: float) -> list[Letter]:
-    """What is told to the children of a session that is cancelled, also to those it waits for no more."""
+    """What is told to the children of a session that is cancelled, also to those it waits for no
+    more.
+    """
     alive = await _children(store, session_id, (State.RUNNING, State.PAUSED))
-    return [Letter("cancel", f"its parent {session_id} was cancelled", at, to=birth.id) for birth, _ in alive]
+    return [
+        Letter("cancel", f"its parent {session_id} was cancelled", at, to=birth.id)
+        for birth, _ in alive
+    ]
 
 
 def is_deed(query: Query) -> bool:
@@ -153,7 +171,12 @@ def _end(outcome: Outcome) -> dict[str, JSON]:
 
 
 def _shown(birth: Birth, state: State) -> dict[str, JSON]:
-    return {"process": birth.id, "title": birth.title or _name(birth), "program": birth.program, "state": state.value}
+    return {
+        "process": birth.id,
+        "title": birth.title or _name(birth),
+        "program": birth.program,
+        "state": state.value,
+    }
 
 
 def _name(birth: Birth) -> str:
@@ -174,18 +197,30 @@ def heard(letter: Letter, name: str) -> list[JSON]:
     if letter.kind == "signal" and body["name"] == name:
         return [body["value"]]
     news = (
-        body if letter.kind == "wake" else body["value"] if letter.kind == "signal" and body["name"] == HEARD else None
+        body
+        if letter.kind == "wake"
+        else body["value"]
+        if letter.kind == "signal" and body["name"] == HEARD
+        else None
     )
-    if isinstance(news, dict) and news.get("event") == "end" and name == awaiting(str(news.get("process"))):
+    if (
+        isinstance(news, dict)
+        and news.get("event") == "end"
+        and name == awaiting(str(news.get("process")))
+    ):
         return [news]
     return []
 
 
 def has_news(live: Live) -> bool:
-    """Whether a session has mail that concerns it now: anything but signals that it does not wait for yet."""
+    """Whether a session has mail that concerns it now: anything but signals that it does not wait
+    for yet.
+    """
     if live.head.state is State.RUNNING and not live.working:
         return True
-    return any(letter.kind != "signal" or _waiting(live, letter) is not None for letter in live.letters)
+    return any(
+        letter.kind != "signal" or _waiting(live, letter) is not None for letter in live.letters
+    )
 
 
 def _waiting(live: Live, letter: Letter) -> Answer | None:
@@ -196,7 +231,9 @@ def _waiting(live: Live, letter: Letter) -> Answer | None:
 
 
 async def hear(sessions: Any, live: Live, letter: Letter) -> None:
-    """Hand a signal, or what a process says, to whoever waits for it; an agent is woken by it when its time comes."""
+    """Hand a signal, or what a process says, to whoever waits for it; an agent is woken by it when
+    its time comes.
+    """
     if letter not in live.letters:
         return  # a step since then has received it
     answer = _waiting(live, letter)
@@ -219,7 +256,8 @@ async def rest(sessions: Any, live: Live) -> None:
 
 async def _land(store: Store, live: Live, read: list[int], intake: Any) -> None:
     """Commit what no program has to see."""
-    head, fence = live.head, live.head.revision
+    head = live.head
+    fence = live.head.revision
     live.letters = [letter for letter in live.letters if letter.id not in read]
     head.revision, head.mail = fence + 1, head.mail - len(read)
     busy = live.working or any(letter.kind != "signal" for letter in live.letters)
@@ -237,6 +275,10 @@ def woken(news: Any) -> Item:
     text = said if isinstance(said, str) else dumps(said)
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]} … (cut: it has {len(text)} characters)"
     verb = "says" if "said" in news else news["state"]
-    body: JSON = {"origin": f"process {news['process']}", "content": f"{news['title']} {verb}: {shown}", "news": news}
+    body: JSON = {
+        "origin": f"process {news['process']}",
+        "content": f"{news['title']} {verb}: {shown}",
+        "news": news,
+    }
     id = f"{HEARD}:{news['process']}:event:{news['event']}"
     return Item(id, ItemKind.WAKE, body, slot=Slot.JOIN, merge=HEARD)

@@ -1,4 +1,6 @@
-"""Sessions that other sessions start: their ids, their births, and their ends as their parents are told."""
+"""Sessions that other sessions start: their ids, their births, and their ends as their parents are
+told.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
     return born(parent, entry.query, child_id(parent, entry), at)
 
 
-def born(parent: Birth, query: Query, session_id: SessionId, at: float, wakes: str = "") -> tuple[Birth, Head]:
+def born(
+    parent: Birth, query: Query, session_id: SessionId, at: float, wakes: str = ""
+) -> tuple[Birth, Head]:
     """The birth of the child that a query asks for; the end of its id is its seed."""
     options = query.options or {}
     birth = Birth(
@@ -80,7 +84,9 @@ def child_end(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict
 
 
 async def end_of(store: Store, parent: Birth, entry: Opened) -> Answer | None:
-    """The answer to a `session` query, if its child has ended; one that was deleted since then has no value."""
+    """The answer to a `session` query, if its child has ended; one that was deleted since then has
+    no value.
+    """
     session_id = child_id(parent, entry)
     try:
         child = await store.load(session_id)
@@ -91,4 +97,6 @@ async def end_of(store: Store, parent: Birth, entry: Opened) -> Answer | None:
         return None
     notes = child.deliveries[-1].notes
     outcome = None if notes is None else notes.outcome
-    return msgspec.convert(child_end(child.birth, outcome or Stopped(""), spent(child.deliveries)), Answer)
+    return msgspec.convert(
+        child_end(child.birth, outcome or Stopped(""), spent(child.deliveries)), Answer
+    )

@@ -1,4 +1,6 @@
-"""Who answers direct completions: the same answerer that answers a session's questions to a model."""
+"""Who answers direct completions: the same answerer that answers a session's questions to a
+model.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,34 @@ from everhold.ports.program import Answerer
 class Completions:
     """Completions of one effect, and what they have cost."""
 
-    def __init__(self, session_id: str, answerer: Answerer | None, answered: Callable[[Query, object], Answer]) -> None:
-        self._session_id, self._answerer, self._answered = session_id, answerer, answered
+    def __init__(
+        self,
+        session_id: str,
+        answerer: Answerer | None,
+        answered: Callable[[Query, object], Answer],
+    ) -> None:
+        self._session_id = session_id
+        self._answerer = answerer
+        self._answered = answered
         self.spent = Ledger()
 
     async def complete(self, query: Query) -> JSON:
         if self._answerer is None:
-            raise AnswerFailed("no model is configured that could be asked", ProviderUnconfigured.code)
+            raise AnswerFailed(
+                "no model is configured that could be asked", ProviderUnconfigured.code
+            )
         try:
             answer = self._answered(query, await self._answerer.answer(query, self._session_id))
         except AnswerFailed:
             raise
-        except EverholdError as error:  # some mean that the query stays open, which a part of an effect cannot
+        # some mean that the query stays open, which a part of an effect cannot
+        except EverholdError as error:
             raise AnswerFailed(str(error), error.code) from None
         self.spent.add("", answer.usage)
         if answer.error is not None:
             raise AnswerFailed(answer.error["message"], answer.error["code"])
-        return answer.value if query.schema is not None or isinstance(answer.value, str) else text(answer.value)
+        return (
+            answer.value
+            if query.schema is not None or isinstance(answer.value, str)
+            else text(answer.value)
+        )

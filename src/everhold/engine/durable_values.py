@@ -1,7 +1,7 @@
 """Durable values as one step sees them: what it read, and what it wrote and nobody else has seen.
 
-What is read stays as it was read for the rest of the step. What was written lands with the step's commit, and only
-if nobody has written it meanwhile.
+What is read stays as it was read for the rest of the step. What was written lands with the step's
+commit, and only if nobody has written it meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Values:
         self._written: dict[tuple[str, str], list[JSON] | None] = {}
 
     async def answer(self, query: Query) -> JSON:
-        namespace, verb, given = query.args["in"], query.args["do"], query.args.get("value")
+        namespace = query.args["in"]
+        verb = query.args["do"]
+        given = query.args.get("value")
         place = (namespace, query.name)
         if verb == "keys":
             return await self._keys(namespace)
@@ -52,12 +54,18 @@ class Values:
                 return self._incr(place, found, *given)
 
     async def inherit(self, shared: Iterable[Delivery], session_id: str) -> None:
-        """Write for a fork what parts of the session it comes from had written for themselves by then."""
-        for query in (query for delivery in shared for query in delivery.asked if query.kind is Kind.STATE):
+        """Write for a fork what parts of the session it comes from had written for themselves by
+        then.
+        """
+        for query in (
+            query for delivery in shared for query in delivery.asked if query.kind is Kind.STATE
+        ):
             namespace = inherited_space(query.args["in"], session_id)
             if namespace is not None and query.args["do"] not in _READING:
                 with suppress(BadValue):  # it was refused then, too
-                    await self.answer(msgspec.structs.replace(query, args={**query.args, "in": namespace}))
+                    await self.answer(
+                        msgspec.structs.replace(query, args={**query.args, "in": namespace})
+                    )
 
     async def _found(self, place: tuple[str, str]) -> list[JSON] | None:
         if place not in self._seen:
@@ -70,7 +78,9 @@ class Values:
         pairs = [(key, await self._found((namespace, key))) for key in keys]
         return [[key, found[0]] for key, found in pairs if found is not None]
 
-    def _incr(self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float) -> float:
+    def _incr(
+        self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float
+    ) -> float:
         number = default if found is None else found[0]
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise BadValue(f"incr: value at '{place[1]}'", "is not a number")

@@ -1,8 +1,10 @@
 """Doing what programs ask of this process: calls, and questions to answerers that answer now.
 
 Rules
-  1. Work starts after the commit that marks it as started, and its mark goes with the commit of its outcome.
-  2. A mark whose worker is gone means that the outcome is unknown. What happens then was declared: `rerun`.
+  1. Work starts after the commit that marks it as started, and its mark goes with the commit of its
+     outcome.
+  2. A mark whose worker is gone means that the outcome is unknown. What happens then was declared:
+     `rerun`.
   3. An error is an answer: the program sees it. An answer that does not fit is an error too.
 """
 
@@ -76,7 +78,8 @@ PATIENCE: Final = 1.0
 MOST_REFUSED: Final = 10_000
 
 
-#: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That of a call is.)
+#: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That
+#: of a call is.)
 CANNOT: Final = (NotAllowed, BadSetting, MissingExtra, ProviderMismatch, ProviderUnconfigured)
 #: How a store says that it cannot be written now; it may be able to again in a while.
 AWAY: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStore)
@@ -104,22 +107,36 @@ class Dispatch:
         self._sessions = sessions
         self._clock = clock
         self.worker = worker
-        self.leases = Leases(sessions.store, owner(Worker(worker, here(), os.getpid())), clock, timings, self.introduce)
+        self.leases = Leases(
+            sessions.store,
+            owner(Worker(worker, here(), os.getpid())),
+            clock,
+            timings,
+            self.introduce,
+        )
         self._known = False
         self._beaten = 0.0  # when this process last said that it lives
         self._introducing = asyncio.Lock()
-        self.pulse = Pulse() if sessions.store.time is None else Pulse(lambda: 0.0)  # such a clock jumps on purpose
+        # such a clock jumps on purpose
+        self.pulse = Pulse() if sessions.store.time is None else Pulse(lambda: 0.0)
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.doing: set[asyncio.Task[Any] | None] = set()  # those of them that have not come to an outcome yet
-        self.reach: Callable[[str, Query], Work] | None = None  # what work may reach beside its own answer
+        # those of them that have not come to an outcome yet
+        self.doing: set[asyncio.Task[Any] | None] = set()
+        # what work may reach beside its own answer
+        self.reach: Callable[[str, Query], Work] | None = None
         self.instead: Instead | None = None  # what is called in the place of a function
         self.gate: Gate | None = None  # whether what was asked may begin now; None: at once
-        self.keep: Callable[[str, Answer], Awaitable[bool]] = _unkept  # records an outcome that its program cannot take
-        self._begun: set[tuple[str, int]] = set()  # work that has begun and whose outcome is not recorded
-        self._cannot: set[tuple[str, int]] = set()  # queries that turned out not to be answerable here
-        self._asked: set[str] = set()  # sessions this process was asked to move, of those that workers leave alone
+        # records an outcome that its program cannot take
+        self.keep: Callable[[str, Answer], Awaitable[bool]] = _unkept
+        # work that has begun and whose outcome is not recorded
+        self._begun: set[tuple[str, int]] = set()
+        # queries that turned out not to be answerable here
+        self._cannot: set[tuple[str, int]] = set()
+        # sessions this process was asked to move, of those that workers leave alone
+        self._asked: set[str] = set()
         self._llm = llm  # who answers questions to models of sessions that are started here
-        self.took_over: Callable[[Birth], None] = lambda birth: None  # told of each session of a process that died
+        # told of each session of a process that died
+        self.took_over: Callable[[Birth], None] = lambda birth: None
         self.adopts = False  # whether what is open already is taken up here: so does a worker
         self.adopts_older = False  # also in sessions that do not say who answers them
         self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
@@ -129,11 +146,13 @@ class Dispatch:
         self.answer_with(answerers)
 
     def answer_with(self, answerers: Mapping[Kind, Answerer], *, addressed: bool = False) -> None:
-        """Who answers from now on, by the kind of query; with `addressed`, also what is for somebody by name.
+        """Who answers from now on, by the kind of query; with `addressed`, also what is for
+        somebody by name.
 
         What is open already is taken up by `adopt`.
         """
-        self._answerers, self._addressed = answerers, addressed
+        self._answerers = answerers
+        self._addressed = addressed
         self._cannot.clear()
         self._sessions.stepper.answers(self.inline, self.may_answer)
 
@@ -161,10 +180,20 @@ class Dispatch:
             self._asked.add(birth.id)
 
     def may_answer(self, birth: Birth, query: Query) -> bool:
-        """Whether the session lets this process answer such a query: questions to models may be somebody else's."""
-        if query.kind is not Kind.LLM or birth.llm == WORKERS or (self._llm == OUTSIDE and not self.adopts):
+        """Whether the session lets this process answer such a query: questions to models may be
+        somebody else's.
+        """
+        if (
+            query.kind is not Kind.LLM
+            or birth.llm == WORKERS
+            or (self._llm == OUTSIDE and not self.adopts)
+        ):
             return True
-        return birth.id in self._asked or birth.parent in self._asked or (not birth.llm and self.adopts_older)
+        return (
+            birth.id in self._asked
+            or birth.parent in self._asked
+            or (not birth.llm and self.adopts_older)
+        )
 
     # ---- work
 
@@ -185,7 +214,8 @@ class Dispatch:
         self.tasks.discard(task)
         jobs = self._sessions.jobs
         session_id, q = what
-        if jobs.get(session_id, {}).get(q) is task:  # cancelled by something else than its session: nobody works on it
+        # cancelled by something else than its session: nobody works on it
+        if jobs.get(session_id, {}).get(q) is task:
             self._job_ended(session_id, q)
         elif task.cancelled():  # it was withdrawn
             self._begun.discard(what)
@@ -198,8 +228,12 @@ class Dispatch:
         self._sessions.changed(session_id)
 
     def later(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
-        """Do what was to be done after a commit: session by session in order, and nobody waits for it."""
-        task = asyncio.get_running_loop().create_task(self._after(self._tails.get(session_id), effects))
+        """Do what was to be done after a commit: session by session in order, and nobody waits for
+        it.
+        """
+        task = asyncio.get_running_loop().create_task(
+            self._after(self._tails.get(session_id), effects)
+        )
         self._tails[session_id] = task
         self.tasks.add(task)
         task.add_done_callback(functools.partial(self._tail_done, session_id))
@@ -209,7 +243,9 @@ class Dispatch:
         if self._tails.get(session_id) is task:
             del self._tails[session_id]
 
-    async def _after(self, before: asyncio.Task[Any] | None, effects: list[Callable[[], Any]]) -> None:
+    async def _after(
+        self, before: asyncio.Task[Any] | None, effects: list[Callable[[], Any]]
+    ) -> None:
         if before is not None:
             await asyncio.wait([before])
         for effect in effects:
@@ -219,30 +255,42 @@ class Dispatch:
                 log.exception("what was to be done after a commit failed")
 
     async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
-        session_id, task = job.session, asyncio.current_task()
+        session_id = job.session
+        task = asyncio.current_task()
         SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
         if self.reach is not None:
             WORK.set(self.reach(session_id, query))
         try:
             answer = await self._done(task, job, query, effect)
-        except GeneratorExit as error:  # of a future it is raised here, whoever would catch it below
+        # of a future it is raised here, whoever would catch it below
+        except GeneratorExit as error:
             if is_dropped(task):
                 raise
             await self.deliver(session_id, failed(Answer(query.q, error=told(error)), effect))
         except Closed:
             await self._unmark(session_id, query, self._hand_back)
         except CANNOT as error:
-            log.warning("q-%d of session %s cannot be answered here and stays open: %s", query.q, session_id, error)
+            log.warning(
+                "q-%d of session %s cannot be answered here and stays open: %s",
+                query.q,
+                session_id,
+                error,
+            )
             if len(self._cannot) >= MOST_REFUSED:
                 self._cannot.clear()
             self._cannot.add((session_id, query.q))
             await self._unmark(session_id, query, self._park)
         else:
-            del effect  # the program goes on as on replay, where nobody else holds what its call was given
+            # the program goes on as on replay, where nobody else holds what its call was given
+            del effect
             await self.deliver(session_id, answer)
 
     async def _done(
-        self, task: asyncio.Task[Any] | None, job: Job, query: Query, effect: Callable[[], Any] | None
+        self,
+        task: asyncio.Task[Any] | None,
+        job: Job,
+        query: Query,
+        effect: Callable[[], Any] | None,
     ) -> Answer:
         """Do it when its turn comes; until there is an outcome, it may be cancelled."""
         self.doing.add(task)
@@ -265,17 +313,22 @@ class Dispatch:
     def _hand_back(self, live: Live, query: Query, change: Change) -> None:
         """Leave what this process has not begun to whoever begins it."""
         live.working[query.q] = NOBODY
-        change.effects, change.durable = [Effect(query.q, NOBODY, self._clock.now())], True
+        change.effects = [Effect(query.q, NOBODY, self._clock.now())]
+        change.durable = True
 
-    async def _unmark(self, session_id: str, query: Query, how: Callable[[Live, Query, Change], None]) -> None:
+    async def _unmark(
+        self, session_id: str, query: Query, how: Callable[[Live, Query, Change], None]
+    ) -> None:
         """Work no longer on a query, which stays open."""
 
         async def act(live: Live) -> None:
             if live.working.get(query.q) != self.worker:
                 return
-            head, change = live.head, Change(live.id, live.head)
+            head = live.head
+            change = Change(live.id, live.head)
             how(live, query, change)
-            fence, head.revision = head.revision, head.revision + 1
+            fence = head.revision
+            head.revision = head.revision + 1
             head.state = State.RUNNING if live.working else State.PAUSED
             await self._commit(live, change, fence)
 
@@ -287,7 +340,8 @@ class Dispatch:
             self._job_ended(session_id, query.q)
 
     async def deliver(self, session_id: str, answer: Answer) -> None:
-        """Hand over what came of a query this process worked on; nobody else's answer is overwritten.
+        """Hand over what came of a query this process worked on; nobody else's answer is
+        overwritten.
 
         Nobody else knows it: where the store is away or full for now, it is tried again.
         """
@@ -298,7 +352,11 @@ class Dispatch:
             if live.working.get(answer.q, self.worker) == self.worker:
                 await self._sessions.step(live, [answer])
             else:
-                log.warning("q-%d of session %s was taken over: what came of it here is not kept", answer.q, session_id)
+                log.warning(
+                    "q-%d of session %s was taken over: what came of it here is not kept",
+                    answer.q,
+                    session_id,
+                )
 
         try:
             await self._insisting(session_id, answer.q, act)
@@ -312,21 +370,35 @@ class Dispatch:
             self._job_ended(session_id, answer.q)
 
     async def _keep_outcome(self, session_id: str, answer: Answer, why: Exception) -> None:
-        """Record an outcome that the program, as it is here, cannot take: it waits for one that can.
+        """Record an outcome that the program, as it is here, cannot take: it waits for one that
+        can.
 
         Where that fails, too, the outcome is unknown, as if the process had died.
         """
         try:
-            kept = await self._until_written(session_id, answer.q, lambda: self.keep(session_id, answer))
+            kept = await self._until_written(
+                session_id, answer.q, lambda: self.keep(session_id, answer)
+            )
         except Exception:
-            log.exception("the outcome of q-%d of session %s could not be recorded", answer.q, session_id)
+            log.exception(
+                "the outcome of q-%d of session %s could not be recorded", answer.q, session_id
+            )
             return
         self._begun.discard((session_id, answer.q))
         if kept:
-            log.warning("the outcome of q-%d of session %s is kept, but not delivered: %s", answer.q, session_id, why)
+            log.warning(
+                "the outcome of q-%d of session %s is kept, but not delivered: %s",
+                answer.q,
+                session_id,
+                why,
+            )
 
-    async def _insisting(self, session_id: str, q: int, act: Callable[[Live], Awaitable[None]]) -> None:
-        """Write down something about a query that only this process knows, however long that takes."""
+    async def _insisting(
+        self, session_id: str, q: int, act: Callable[[Live], Awaitable[None]]
+    ) -> None:
+        """Write down something about a query that only this process knows, however long that
+        takes.
+        """
         await self._until_written(session_id, q, lambda: self._sessions.on(session_id, act))
 
     async def _until_written(self, session_id: str, q: int, write: Callable[[], Awaitable[T]]) -> T:
@@ -334,10 +406,17 @@ class Dispatch:
             try:
                 return await write()
             except AWAY as error:
-                log.warning("what is known of q-%d of session %s waits to be written: %s", q, session_id, error)
+                log.warning(
+                    "what is known of q-%d of session %s waits to be written: %s",
+                    q,
+                    session_id,
+                    error,
+                )
             await self._clock.sleep(PATIENCE)
 
-    async def _outcome(self, session_id: str, query: Query, effect: Callable[[], Any] | None) -> Answer:
+    async def _outcome(
+        self, session_id: str, query: Query, effect: Callable[[], Any] | None
+    ) -> Answer:
         self._begun.add((session_id, query.q))
         asking = Completions(session_id, self._answerers.get(Kind.LLM), answered)
         COMPLETER.set(asking)
@@ -346,7 +425,9 @@ class Dispatch:
                 if effect is None:
                     raise AnswerFailed(f"{query.name} is not known to this process")
                 act = effect if self.instead is None else self.instead(session_id, query, effect)
-                return kept(Answer(query.q, await self._call(query, act), usage=asking.spent.usage), effect)
+                return kept(
+                    Answer(query.q, await self._call(query, act), usage=asking.spent.usage), effect
+                )
             asked = query if effect is None else in_full(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
             return kept(answered(query, said), effect)
@@ -364,12 +445,15 @@ class Dispatch:
 
     async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
         options = query.options or {}
-        tries, timeout = options.get("retries", 0) + 1, options.get("timeout")
+        tries = options.get("retries", 0) + 1
+        timeout = options.get("timeout")
         for left in range(tries - 1, -1, -1):
             try:
                 async with asyncio.timeout(timeout) as limit:
                     value = await run(effect)
-                return unfit(value, returned(getattr(effect, "func", effect)), f"the result of {query.name}")
+                return unfit(
+                    value, returned(getattr(effect, "func", effect)), f"the result of {query.name}"
+                )
             except TimeoutError:
                 if not left and limit.expired():
                     raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
@@ -392,33 +476,47 @@ class Dispatch:
     def idle(self, record: Record) -> list[str]:
         """This process, if the session has a mark of it on which no task works here."""
         jobs = self._sessions.jobs.get(record.birth.id, {})
-        return [self.worker] if any(one.worker == self.worker and one.q not in jobs for one in record.effects) else []
+        return (
+            [self.worker]
+            if any(one.worker == self.worker and one.q not in jobs for one in record.effects)
+            else []
+        )
 
     async def _workers(self) -> list[Worker]:
         return self.pulse.heard(await self._sessions.store.workers(), self.leases.timings)
 
     async def introduce(self) -> None:
-        """Be known to live before a mark is made in this process's name, and for as long as it works."""
+        """Be known to live before a mark is made in this process's name, and for as long as it
+        works.
+        """
         if self._is_known():
             return
         async with self._introducing:
             if not self._is_known():
                 now = self._clock.now()
-                await self._sessions.store.beat(Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl))
-                self._known, self._beaten = True, now
+                await self._sessions.store.beat(
+                    Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl)
+                )
+                self._known = True
+                self._beaten = now
 
     def _is_known(self) -> bool:
         return self._known and self._clock.now() < self._beaten + self.leases.timings.every
 
     def leave(self) -> None:
-        """Begin nothing any more: what is asked from now on, and what has not begun, is for others to begin."""
+        """Begin nothing any more: what is asked from now on, and what has not begun, is for others
+        to begin.
+        """
         self._sessions.stepper.leaving = True
         if self.gate is not None:
             self.gate.close()
 
     async def release(self) -> None:
-        """Hold nothing any more, and be gone. Where the store is away, time does it: nobody is kept from leaving."""
-        self._sessions.stepper.leaving, self.gate = False, None
+        """Hold nothing any more, and be gone. Where the store is away, time does it: nobody is kept
+        from leaving.
+        """
+        self._sessions.stepper.leaving = False
+        self.gate = None
         if not self._known:
             return
         self._known = False
@@ -428,12 +526,18 @@ class Dispatch:
                 await self._sessions.store.release(self.worker)
         except (EverholdError, TimeoutError) as error:
             words = str(error) or "the store is away"
-            log.warning("what this process holds is free when its time is over, for it could not be said: %s", words)
+            log.warning(
+                "what this process holds is free when its time is over, for it could not be"
+                " said: %s",
+                words,
+            )
 
     async def resolve(self, live: Live) -> None:
-        """Decide about marks on which no task works: their process died, or it is this one. The lock is held.
+        """Decide about marks on which no task works: their process died, or it is this one. The
+        lock is held.
 
-        A process that was closed in order is no death. What this process marked and never began is begun.
+        A process that was closed in order is no death. What this process marked and never began is
+        begun.
         """
         jobs = self._sessions.jobs.get(live.id, {})
         mine = [q for q, worker in live.working.items() if worker == self.worker and q not in jobs]
@@ -443,7 +547,9 @@ class Dispatch:
         if not mine and not others:
             return
         known = {worker.id: lives(worker) for worker in await self._workers()} if others else {}
-        orphaned = [q for q, worker in live.working.items() if worker in others and not known.get(worker)]
+        orphaned = [
+            q for q, worker in live.working.items() if worker in others and not known.get(worker)
+        ]
         orphaned = [q for q in (*mine, *orphaned) if q in live.opened]
         if not orphaned or live.head.ended:
             return
@@ -479,7 +585,8 @@ class Dispatch:
             await self._take_up(live, parked, live.head.attempts)
 
     async def _take_up(self, live: Live, orphaned: list[int], deaths: int) -> None:
-        head, now = live.head, self._clock.now()
+        head = live.head
+        now = self._clock.now()
         change = Change(live.id, head, durable=True)
         again: list[Query] = []
         unknown: list[Answer] = []
@@ -498,7 +605,8 @@ class Dispatch:
                 change.closed = [*change.closed, q]
                 live.working.pop(q)
         fence = head.revision
-        head.revision, head.attempts = fence + 1, deaths
+        head.revision = fence + 1
+        head.attempts = deaths
         head.state = State.RUNNING if live.working else State.PAUSED
         await self._commit(live, change, fence)
         self._begun.difference_update((live.id, q) for q in orphaned)
@@ -511,19 +619,24 @@ class Dispatch:
     def _ask(self, live: Live, change: Change, query: Query, now: float) -> None:
         """The question becomes a query: somebody has to say whether it happened."""
         change.closed = [*change.closed, query.q]
-        change.notices = [*change.notices, Notice(query.q, query.kind, query.to, now, unknown_effects.put(query))]
+        change.notices = [
+            *change.notices,
+            Notice(query.q, query.kind, query.to, now, unknown_effects.put(query)),
+        ]
         live.working.pop(query.q)
         live.noticed.add(query.q)
 
     async def again(self, live: Live, q: int) -> None:
         """Run an effect once more, because a person said so. The lock is held."""
         await self.introduce()
-        head, query = live.head, live.opened[q].query
+        head = live.head
+        query = live.opened[q].query
         change = Change(live.id, head, durable=True, closed=[q])
         change.effects = [Effect(q, self.worker, self._clock.now())]
         live.noticed.discard(q)
         live.working[q] = self.worker
-        fence, head.revision = head.revision, head.revision + 1
+        fence = head.revision
+        head.revision = head.revision + 1
         head.state = State.RUNNING
         await self._commit(live, change, fence)
         self._begin(live, query, live.execution.effect(q))
@@ -547,13 +660,17 @@ async def _unkept(session_id: str, answer: Answer) -> bool:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody cancelled the task that runs now; what it awaits may have been cancelled by itself."""
+    """Whether somebody cancelled the task that runs now; what it awaits may have been cancelled by
+    itself.
+    """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def is_dropped(task: asyncio.Task[Any] | None) -> bool:
-    """Whether somebody closes the task, which happens while it does not run; what it awaits may raise the same."""
+    """Whether somebody closes the task, which happens while it does not run; what it awaits may
+    raise the same.
+    """
     loop = asyncio._get_running_loop()
     return loop is None or asyncio.current_task(loop) is not task
 
@@ -563,7 +680,8 @@ async def run(effect: Callable[[], Any]) -> Any:
     function = getattr(effect, "func", effect)
     if inspect.iscoroutinefunction(function):
         return await effect()
-    box: list[Any] = [effect]  # emptied from both sides: a thread holds what it was given a little longer
+    # emptied from both sides: a thread holds what it was given a little longer
+    box: list[Any] = [effect]
     await asyncio.to_thread(_contained, box)
     found, error = box.pop()
     if error is not None:
@@ -609,7 +727,9 @@ def kept(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
     if keep is None:
         return answer
     if answer.error is not None:
-        return msgspec.structs.replace(answer, error={**answer.error, "message": str(keep(answer.error["message"]))})
+        return msgspec.structs.replace(
+            answer, error={**answer.error, "message": str(keep(answer.error["message"]))}
+        )
     return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
 
 
@@ -622,8 +742,12 @@ def failed(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
 
 
 def fitted(query: Query, value: Any) -> Any:
-    """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the query."""
-    if query.schema is None and (query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None):
+    """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the
+    query.
+    """
+    if query.schema is None and (
+        query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None
+    ):
         return plain(value, "the answer")
     if type(value) is str and query.schema is None:
         return value if value.isascii() else plain(value, "the answer")

@@ -1,7 +1,9 @@
-"""The verbs of sessions, whatever front they come through: start, answer, signal, cancel, retry, fork, delete.
+"""The verbs of sessions, whatever front they come through: start, answer, signal, cancel, retry,
+fork, delete.
 
-A verb finds the session in memory or rebuilds it, makes one step, and says where the session stands now. Where the
-program is not here, what comes is accepted (`accept`), and a move delivers it wherever the program is (`move`).
+A verb finds the session in memory or rebuilds it, makes one step, and says where the session stands
+now. Where the program is not here, what comes is accepted (`accept`), and a move delivers it
+wherever the program is (`move`).
 
 A verb that has begun completes, also if its caller is cancelled: see `shielded`.
 """
@@ -51,7 +53,8 @@ from everhold.ports.store import BEGUN, DELETED_KEYS, OPEN, Record
 
 T = TypeVar("T")
 
-#: Plain steps in a row after which the loop is given a turn; and where each of them waits for the disk.
+#: Plain steps in a row after which the loop is given a turn; and where each of them waits for the
+#: disk.
 TURNS: Final = 16
 TURNS_FSYNCED: Final = 2
 
@@ -74,7 +77,9 @@ class Engine:
         self._clock = clock
         self._store = sessions.store
         self._in_place = 0  # plain steps since the loop was given a turn
-        self._turns = TURNS_FSYNCED if getattr(sessions.store, "durability", "") == "power" else TURNS
+        self._turns = (
+            TURNS_FSYNCED if getattr(sessions.store, "durability", "") == "power" else TURNS
+        )
         self.shielded = Shielded(refuse, self._store.where)
 
     # ---- start
@@ -131,7 +136,9 @@ class Engine:
     # ---- answer
 
     async def answer_open(self, asked: OpenQuery, value: Any, usage: Usage | None) -> Status:
-        """Take one answer. The common case, a model's words for a session in memory, goes the shortest way."""
+        """Take one answer. The common case, a model's words for a session in memory, goes the
+        shortest way.
+        """
         live = self._sessions.cached(asked.session_id)
         if live is not None:
             entry = live.opened.get(asked.query.q)
@@ -150,8 +157,12 @@ class Engine:
                         return status
         return await self.answer(asked.session_id, [Given(asked.id, value, None, usage)])
 
-    def _plain(self, live: Live, query: Query, answer: Answer) -> Query | Coroutine[Any, Any, Query | Said]:
-        """The plain step of a session whose lock is taken: the next question, if it landed; else what finishes it."""
+    def _plain(
+        self, live: Live, query: Query, answer: Answer
+    ) -> Query | Coroutine[Any, Any, Query | Said]:
+        """The plain step of a session whose lock is taken: the next question, if it landed; else
+        what finishes it.
+        """
         sessions = self._sessions
         done: Query | Coroutine[Any, Any, Query | Said] | None = None
         try:
@@ -170,7 +181,9 @@ class Engine:
         return done
 
     async def _finished(self, live: Live, step: Coroutine[Any, Any, Query | Said]) -> Status | None:
-        """Finish a step of a session whose lock is taken, and give it back; None if another process was quicker."""
+        """Finish a step of a session whose lock is taken, and give it back; None if another process
+        was quicker.
+        """
         sessions = self._sessions
         try:
             done = await step
@@ -200,13 +213,19 @@ class Engine:
             and getattr(live.execution, "keep", None) is None
         )
 
-    async def answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None) -> Status:
+    async def answer(
+        self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None
+    ) -> Status:
         """Take answers, hand them to the program, and say where the session stands."""
         return await self.shielded.run(self._answer(session_id, given, by))
 
-    async def _answer(self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None) -> Status:
+    async def _answer(
+        self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None
+    ) -> Status:
         async def act(live: Live) -> Status:
-            answers, late = map(live.kept, Door(live.id, live.head, live.opened, live.working).check(given, by))
+            answers, late = map(
+                live.kept, Door(live.id, live.head, live.opened, live.working).check(given, by)
+            )
             if late:
                 record = await self._store.load(session_id)
                 if record.head.revision != live.head.revision:
@@ -231,14 +250,19 @@ class Engine:
         except SessionEnded:  # just now, by another process
             return self._settled(await self._store.load(session_id), given, by)
 
-    def _settled(self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None) -> Status:
-        """What answers to an ended session come to: the same as it has are taken, others are a conflict."""
+    def _settled(
+        self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None
+    ) -> Status:
+        """What answers to an ended session come to: the same as it has are taken, others are a
+        conflict.
+        """
         for answer in self._all_late(record, given, by):
             settle(record.birth.id, record.head, answer, record.deliveries)
         return finished(record)
 
     async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
-        """Act on a session to which all that was accepted has been delivered; raises `_Ended` if it has ended.
+        """Act on a session to which all that was accepted has been delivered; raises `_Ended` if it
+        has ended.
 
         A refusal counts only if the session still stands as it does in memory.
         """
@@ -280,7 +304,9 @@ class Engine:
             return self._after(live, await self._sessions.step(live, plain_ones))
         return self._standing(live)
 
-    def _all_late(self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None) -> list[Answer]:
+    def _all_late(
+        self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None
+    ) -> list[Answer]:
         late = []
         for one in given:
             if one.query_id is None:
@@ -306,7 +332,9 @@ class Engine:
         return (await self.shielded.run(self._signal(session_id, signal)))[1]
 
     async def _signal(self, session_id: str, signal: Signal) -> tuple[Status | None, bool]:
-        """Hand a signal over, if the program waits for it here; else accept it. Says whether it is new."""
+        """Hand a signal over, if the program waits for it here; else accept it. Says whether it is
+        new.
+        """
 
         async def act(live: Live) -> tuple[Status | None, bool]:
             if signal.key is not None and await self._acceptance.was_sent(session_id, signal):
@@ -326,7 +354,9 @@ class Engine:
             return None, await self._acceptance.signal(session_id, signal)
 
     async def hand(self, session_id: str, said: dict[str, JSON]) -> bool:
-        """Say an input to a conversation if no turn runs and nothing waits before it; returns whether it was said."""
+        """Say an input to a conversation if no turn runs and nothing waits before it; returns
+        whether it was said.
+        """
         return await self.shielded.run(self._hand(session_id, said))
 
     async def _hand(self, session_id: str, said: dict[str, JSON]) -> bool:
@@ -342,7 +372,9 @@ class Engine:
         return await self.shielded.run(self._acceptance.item(session_id, item))
 
     async def move(self, session_id: str) -> Next:
-        """Move a session because the caller wants it moved: models of this process may answer it."""
+        """Move a session because the caller wants it moved: models of this process may answer
+        it.
+        """
         birth = (await self._store.load(session_id, since=OPEN)).birth
         self._dispatch.ask(birth)
         self._sessions.suspect(session_id)
@@ -396,7 +428,9 @@ class Engine:
             before = Record(record.birth, record.head, record.deliveries[:last], record.letters, [])
             live = await rebuild(before, self._sessions.host, recount=True)
             async with live.lock:
-                said = await self._sessions.retry(live, record.deliveries[last], await self._ended_children(live))
+                said = await self._sessions.retry(
+                    live, record.deliveries[last], await self._ended_children(live)
+                )
                 if said.outcome is None:
                     self._sessions.keep(live)
                     ended = await self._ended_children(live)  # one may have ended just now
@@ -416,14 +450,24 @@ class Engine:
         ends = [await end_of(self._store, live.birth, entry) for entry in children]
         return [end for end in ends if end is not None]
 
-    async def fork(self, session_id: str, birth: Birth, at: int | None, given: Given | None) -> Status:
-        """A new session that shares this one's journal up to step `at`; with an answer, that step's is replaced."""
+    async def fork(
+        self, session_id: str, birth: Birth, at: int | None, given: Given | None
+    ) -> Status:
+        """A new session that shares this one's journal up to step `at`; with an answer, that step's
+        is replaced.
+        """
         record = await self._store.load(session_id)
         deliveries = record.deliveries
         if not deliveries:
             hint = "Wait until a process has started it, or fork its parent instead."
-            raise BadStep(session_id, 0 if at is None else at, "the session has not begun, so it has no steps", hint)
-        before = [one.n for one in deliveries[:-1] if given is not None or not _ends(one)]  # each retry ended, too
+            raise BadStep(
+                session_id,
+                0 if at is None else at,
+                "the session has not begun, so it has no steps",
+                hint,
+            )
+        # each retry ended, too
+        before = [one.n for one in deliveries[:-1] if given is not None or not _ends(one)]
         last = max(before, default=-1) if _ends(deliveries[-1]) else record.head.n
         cut = last if at is None else at
         if type(cut) is not int or not 0 <= cut <= record.head.n:
@@ -434,19 +478,35 @@ class Engine:
             )
             cut -= 1
         elif _ends(deliveries[cut]):
-            raise BadStep(session_id, cut, "it is the session's end; fork before it, or replace its answer")
+            raise BadStep(
+                session_id, cut, "it is the session's end; fork before it, or replace its answer"
+            )
         birth = msgspec.structs.replace(
             birth,
             origin=record.birth.id,
             origin_n=cut,
-            seeds=[*(seed for seed in record.birth.seeds if seed.since <= cut), Seed(cut + 1, birth.seeds[0].seed)],
+            seeds=[
+                *(seed for seed in record.birth.seeds if seed.since <= cut),
+                Seed(cut + 1, birth.seeds[0].seed),
+            ],
         )
         self._dispatch.ask(birth)
         shared = deliveries[: cut + 1]
-        return await self.shielded.run(self._sessions.insisting(lambda: self._branch(birth, shared, given)))
+        return await self.shielded.run(
+            self._sessions.insisting(lambda: self._branch(birth, shared, given))
+        )
 
     async def _branch(self, birth: Birth, shared: list[Delivery], given: Given | None) -> Status:
-        head = Head(0, 0, State.RUNNING, birth.origin_n, 0, None, max(self._clock.now(), shared[-1].at), Metrics())
+        head = Head(
+            0,
+            0,
+            State.RUNNING,
+            birth.origin_n,
+            0,
+            None,
+            max(self._clock.now(), shared[-1].at),
+            Metrics(),
+        )
         live = await rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
@@ -463,7 +523,9 @@ class Engine:
         while True:
             record = await self._store.load(session_id, since=-1)
             if record.birth.parent is not None and not record.head.ended:
-                raise StillNeeded(session_id, f"its parent {record.birth.parent} waits for it", "Cancel it first.")
+                raise StillNeeded(
+                    session_id, f"its parent {record.birth.parent} waits for it", "Cancel it first."
+                )
             try:
                 kept = await self._store.delete(session_id, record.head.revision)
             except Overtaken:
@@ -483,24 +545,36 @@ class Engine:
         kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
         working = {effect.q: effect.worker for effect in record.effects}
         waiting = {q: entry for q, entry in opened.items() if q not in kept}
-        referring = [entry.query for entry in waiting.values() if request_ref.by_reference(entry.query)]
+        referring = [
+            entry.query for entry in waiting.values() if request_ref.by_reference(entry.query)
+        ]
         if referring and not all(query.q in working for query in referring):
             for query in await self._in_full(session_id, record.head.revision, referring):
                 waiting[query.q] = msgspec.structs.replace(waiting[query.q], query=query)
         return standing(record.birth, record.head, waiting, working)
 
     async def _in_full(self, session_id: str, revision: int, queries: list[Query]) -> list[Query]:
-        """Questions that the journal has by reference; the program knows them best, if it is here."""
+        """Questions that the journal has by reference; the program knows them best, if it is
+        here.
+        """
         live = self._sessions.cached(session_id)
         if live is not None and not live.stale and live.head.revision == revision:
             return [request_ref.live(query, live.execution.effect(query.q)) for query in queries]
-        return list(request_ref.read(queries, (await self._store.load(session_id)).deliveries).values())
+        return list(
+            request_ref.read(queries, (await self._store.load(session_id)).deliveries).values()
+        )
 
     def _standing(self, live: Live) -> Status:
-        effect, opened = live.execution.effect, live.opened
+        effect = live.execution.effect
+        opened = live.opened
         for q, entry in live.opened.items():
             if request_ref.by_reference(entry.query) and q not in live.working:
-                opened = {**opened, q: msgspec.structs.replace(entry, query=request_ref.live(entry.query, effect(q)))}
+                opened = {
+                    **opened,
+                    q: msgspec.structs.replace(
+                        entry, query=request_ref.live(entry.query, effect(q))
+                    ),
+                }
         return standing(live.birth, live.head, opened, live.working)
 
     def _after(self, live: Live, said: Said) -> Status:
@@ -514,7 +588,8 @@ class Engine:
         return self._standing(live)
 
     async def _adopt_parked(self, session_id: str) -> None:
-        """Have models of this process answer what another process left open, in a session that is waited for here.
+        """Have models of this process answer what another process left open, in a session that is
+        waited for here.
 
         The sessions that it waits for itself are waited for, too.
         """
@@ -529,10 +604,13 @@ class Engine:
             if entry.query.kind is Kind.SESSION and not child_processes.is_deed(entry.query):
                 await self._adopt_parked(child_id(record.birth, entry))
 
-    async def wait(self, session_id: str, timeout: float | None, *, settled: bool = False) -> Status:
+    async def wait(
+        self, session_id: str, timeout: float | None, *, settled: bool = False
+    ) -> Status:
         """Wait until the session has ended or needs somebody outside.
 
-        With `settled`, timers, children and other processes are not waited for: only this process's own work.
+        With `settled`, timers, children and other processes are not waited for: only this process's
+        own work.
         """
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
@@ -542,7 +620,11 @@ class Engine:
                     if not settled and self._dispatch.answers_models:
                         await self._adopt_parked(session_id)
                     status = await self.status(session_id)
-                    if settled or isinstance(status, Finished) or (isinstance(status, Paused) and status.queries):
+                    if (
+                        settled
+                        or isinstance(status, Finished)
+                        or (isinstance(status, Paused) and status.queries)
+                    ):
                         return status
                 left = None if deadline is None else deadline - loop.time()
                 if left is not None and left <= 0:
@@ -550,26 +632,43 @@ class Engine:
                 await asyncio.wait([changed], timeout=left)
 
 
-def standing(birth: Birth, head: Head, opened: dict[int, Opened], working: dict[int, str]) -> Status:
+def standing(
+    birth: Birth, head: Head, opened: dict[int, Opened], working: dict[int, str]
+) -> Status:
     """The status of a session that has not ended."""
-    queries = tuple(OpenQuery(birth.id, entry.query, entry.at) for entry in answerable(opened, working))
+    queries = tuple(
+        OpenQuery(birth.id, entry.query, entry.at) for entry in answerable(opened, working)
+    )
     if head.state is State.RUNNING:
         if queries and not head.mail:
             return Paused(birth.id, queries, head.due_at, _busy(birth, opened, working))
-        return Running(birth.id, _busy(birth, opened, working) or ("its program, to take an accepted answer",))
-    return Paused(birth.id, queries, head.due_at, () if queries else _busy(birth, opened, working) or ("a timer",))
+        return Running(
+            birth.id, _busy(birth, opened, working) or ("its program, to take an accepted answer",)
+        )
+    return Paused(
+        birth.id,
+        queries,
+        head.due_at,
+        () if queries else _busy(birth, opened, working) or ("a timer",),
+    )
 
 
 def _busy(birth: Birth, opened: dict[int, Opened], working: dict[int, str]) -> tuple[str, ...]:
-    words = [f"{opened[q].query.kind} {opened[q].query.name}".strip() for q in working if q in opened]
+    words = [
+        f"{opened[q].query.kind} {opened[q].query.name}".strip() for q in working if q in opened
+    ]
     words += [
-        f"child session {child_id(birth, entry)}" for entry in opened.values() if entry.query.kind is Kind.SESSION
+        f"child session {child_id(birth, entry)}"
+        for entry in opened.values()
+        if entry.query.kind is Kind.SESSION
     ]
     return tuple(words)
 
 
 def _instead(live: Live, given: Given) -> Answer:
-    """An answer to put in the place of the recorded one; also a call's or a child's result can be replaced."""
+    """An answer to put in the place of the recorded one; also a call's or a child's result can be
+    replaced.
+    """
     q = number(given.query_id or "")
     assert q is not None
     return Answer(q, fitted(live.opened[q].query, given.value))

@@ -1,6 +1,7 @@
 """Why a session is where it is, and what moves it, in sentences.
 
-Reads only. To say whether the program here would go on, the journal is replayed in memory, without effects.
+Reads only. To say whether the program here would go on, the journal is replayed in memory, without
+effects.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ async def explain(
 ) -> Explanation:
     """Explain one session as it is stored, with the program as it is here.
 
-    `talks` says that it is a conversation; `idle` are workers that live and do not work on this session, whatever its
-    marks say.
+    `talks` says that it is a conversation; `idle` are workers that live and do not work on this
+    session, whatever its marks say.
     """
     told = _Told(record, workers, living, now, talks, idle)
     if record.head.ended:
@@ -75,7 +76,10 @@ async def explain(
     return Explanation(record.birth.id, record.head.state, told.because, told.moves)
 
 
-_ANYBODY: Final = "Any process that has the program and opens this database goes on with it, such as: everhold worker"
+_ANYBODY: Final = (
+    "Any process that has the program and opens this database goes on with it,"
+    " such as: everhold worker"
+)
 
 
 class _Told:
@@ -88,7 +92,11 @@ class _Told:
         talks: bool,
         idle: Collection[str],
     ) -> None:
-        self._record, self._workers, self._living, self._now, self._talks = record, workers, living, now, talks
+        self._record = record
+        self._workers = workers
+        self._living = living
+        self._now = now
+        self._talks = talks
         self._idle = idle
         self._name = shlex.quote(called(record.birth.id, record.birth.key))
         self.because: list[str] = []
@@ -106,14 +114,26 @@ class _Told:
                 self._ask_again()
                 self.moves.append(f"Mend the program, then: everhold retry {self._name}")
             case Stopped(reason=reason):
-                self.because.append(f"It was cancelled {ago} ago" + (f": {reason}" if reason else "."))
+                self.because.append(
+                    f"It was cancelled {ago} ago" + (f": {reason}" if reason else ".")
+                )
         self.moves.append(f"To go on from an earlier step: everhold fork {self._name} --at N")
 
     def _ask_again(self) -> None:
-        """A retry hands the last answers over once more, so where one is an error the way on begins before it."""
-        failed = next(one for one in reversed(self._record.deliveries) if one.notes is None or not one.notes.retry)
+        """A retry hands the last answers over once more, so where one is an error the way on begins
+        before it.
+        """
+        failed = next(
+            one
+            for one in reversed(self._record.deliveries)
+            if one.notes is None or not one.notes.retry
+        )
         before = open_queries(one for one in self._record.deliveries if one.n < failed.n)
-        wrong = [before[one.q].query for one in failed.answers if one.error is not None and one.q in before]
+        wrong = [
+            before[one.q].query
+            for one in failed.answers
+            if one.error is not None and one.q in before
+        ]
         again = [query.id for query in wrong if _repeatable(query)]
         if again:
             words = f"Ask {' and '.join(again)} again, which got an error"
@@ -126,11 +146,17 @@ class _Told:
         answered = {letter.body["q"] for letter in kept}
         opened = open_queries(record.deliveries)
         if record.head.n < 0:
-            self.because.append(f"It has not begun: no process that has its program {record.birth.program} moved it.")
+            self.because.append(
+                f"It has not begun: no process that has its program {record.birth.program} moved"
+                " it."
+            )
             self.moves.append(_ANYBODY)
         restarted, _ = lately(record.deliveries)
         if restarted is not None:
-            self.because.append(f"Its program began again at step {restarted.n}; what was before that is not replayed.")
+            self.because.append(
+                f"Its program began again at step {restarted.n}; what was before that is not"
+                " replayed."
+            )
         for q, entry in opened.items():
             if q in working:
                 self._worked_on(entry, working[q].worker, working[q].since)
@@ -140,11 +166,16 @@ class _Told:
             count = f"{len(kept)} accepted answer{'s' if len(kept) > 1 else ''}"
             self.because.append(f"{count} waited for a process that has its program.")
             self.moves.append(_ANYBODY)
-        for name in dict.fromkeys(letter.body["name"] for letter in record.letters if letter.kind == "signal"):
+        for name in dict.fromkeys(
+            letter.body["name"] for letter in record.letters if letter.kind == "signal"
+        ):
             self.because.append(f"The signal {name!r} is kept until the program receives it.")
         if record.head.due_at is not None:
             if not opened and record.head.due_at > self._now:
-                self.because.append(f"It waits for its time, for {_span(self._now - record.head.updated_at)} so far.")
+                self.because.append(
+                    f"It waits for its time, for {_span(self._now - record.head.updated_at)} so"
+                    " far."
+                )
             self._due(record.head.due_at)
 
     def _open(self, entry: Opened) -> None:
@@ -166,43 +197,67 @@ class _Told:
             self.because.append(f"It has waited {span} to be told something.")
             self.moves.append(f"Say something: everhold send {self._name} WORDS")
         elif query.kind is Kind.SIGNAL:
-            self.because.append(f"{query.id} waits for the signal {query.name!r}, for {span} so far.")
-            self.moves.append(f"Send it: everhold signal {self._name} {shlex.quote(query.name)} VALUE")
-        elif query.kind is Kind.SESSION:
-            self.because.append(f"{query.id} waits for a child session of {query.name}, for {span} so far.")
-            self.moves.append(f"Look at the child: everhold explain {child_id(self._record.birth, entry)}")
-        elif query.kind is Kind.CALL:
-            self.because.append(f"The outcome of {query.name} ({query.id}) is unknown: its process died, {span} ago.")
+            self.because.append(
+                f"{query.id} waits for the signal {query.name!r}, for {span} so far."
+            )
             self.moves.append(
-                f"Say what became of it: everhold answer {self._name} '{{\"rerun\": true}}' --query {query.id}"
+                f"Send it: everhold signal {self._name} {shlex.quote(query.name)} VALUE"
+            )
+        elif query.kind is Kind.SESSION:
+            self.because.append(
+                f"{query.id} waits for a child session of {query.name}, for {span} so far."
+            )
+            self.moves.append(
+                f"Look at the child: everhold explain {child_id(self._record.birth, entry)}"
+            )
+        elif query.kind is Kind.CALL:
+            self.because.append(
+                f"The outcome of {query.name} ({query.id}) is unknown: its process died, {span}"
+                " ago."
+            )
+            self.moves.append(
+                f"Say what became of it: everhold answer {self._name} '{{\"rerun\": true}}'"
+                f" --query {query.id}"
             )
 
     def _for_models(self) -> None:
         """Whether a worker may take its questions to models."""
         answered_by = self._record.birth.llm
         if answered_by == WORKERS:
-            words = "A worker that has a model and its program answers it: everhold worker --answer-with CMD"
+            words = (
+                "A worker that has a model and its program answers it: everhold worker"
+                " --answer-with CMD"
+            )
             self.moves.append(words)
         elif answered_by == OUTSIDE:
             self.because.append(
-                "Its model questions are answered outside (by an MCP host, or by hand), never by a worker."
+                "Its model questions are answered outside (by an MCP host, or by hand), never by"
+                " a worker."
             )
         else:
-            self.because.append("An older everhold made it, so that no worker takes its model questions by itself.")
-            self.moves.append("Let a worker take them: everhold worker --adopt-parked --answer-with CMD")
+            self.because.append(
+                "An older everhold made it, so that no worker takes its model questions by itself."
+            )
+            self.moves.append(
+                "Let a worker take them: everhold worker --adopt-parked --answer-with CMD"
+            )
 
     def _worked_on(self, entry: Opened, worker: str, since: float) -> None:
-        query, row = entry.query, self._workers.get(worker)
+        query = entry.query
+        row = self._workers.get(worker)
         if worker == NOBODY or worker in self._idle:
             self.because.append(
-                f"{query.name or query.kind} ({query.id}) has not begun, for {_span(self._now - since)} so far."
+                f"{query.name or query.kind} ({query.id}) has not begun, for"
+                f" {_span(self._now - since)} so far."
             )
             self.moves.append("The next process that has its program begins it.")
             return
         where = f"process {row.pid} on {named(row.host)}" if row is not None else "a process"
         what = query.name or query.kind
         if worker in self._living:
-            self.because.append(f"{where} works on {what} ({query.id}), for {_span(self._now - since)} so far.")
+            self.because.append(
+                f"{where} works on {what} ({query.id}), for {_span(self._now - since)} so far."
+            )
             return
         self.because.append(f"{where} worked on {what} ({query.id}) and is gone.")
         then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
@@ -211,11 +266,13 @@ class _Told:
     def _due(self, due: float) -> None:
         if due > self._now:
             self.moves.append(
-                f"It moves by itself at {_moment(due)}, in {_span(due - self._now)}, where its program runs."
+                f"It moves by itself at {_moment(due)}, in {_span(due - self._now)}, where its"
+                " program runs."
             )
         else:
             self.because.append(
-                f"Its time came {_span(self._now - due)} ago, and no process that has its program was open."
+                f"Its time came {_span(self._now - due)} ago, and no process that has its"
+                " program was open."
             )
             self.moves.append(_ANYBODY)
 
@@ -227,14 +284,16 @@ class _Told:
         for item in waiting[:TOLD]:
             span = _span(intake.now - item.at)
             self.because.append(
-                f"The {item.kind} {item.id!r} waits to enter, for {span} so far: {self._kept_out(intake, item)}"
+                f"The {item.kind} {item.id!r} waits to enter, for {span} so far:"
+                f" {self._kept_out(intake, item)}"
             )
         if len(waiting) > TOLD:
             self.because.append(f"{len(waiting) - TOLD} more wait behind it.")
         self.moves.append(f"See what waits, or take it back: everhold intake {self._name}")
 
     def _kept_out(self, intake: Intake, item: Item) -> str:
-        lease, opened = intake.lease, open_queries(self._record.deliveries)
+        lease = intake.lease
+        opened = open_queries(self._record.deliveries)
         if self._record.head.ended:
             return "the session has ended, and whoever looks next tells it so."
         if item.available_at > intake.now:
@@ -247,7 +306,9 @@ class _Told:
 
     async def program(self, host: Host) -> None:
         """Whether the program here could go on."""
-        record = msgspec.structs.replace(self._record, head=msgspec.structs.replace(self._record.head))
+        record = msgspec.structs.replace(
+            self._record, head=msgspec.structs.replace(self._record.head)
+        )
         try:
             live = await rebuild(record, host)
         except EverholdError as error:
@@ -256,7 +317,10 @@ class _Told:
                 self.moves.append(error.hint)
             return
         if live.reworded:
-            self.because.append(f"{len(live.reworded)} of its questions are worded otherwise now; the answers stand.")
+            self.because.append(
+                f"{len(live.reworded)} of its questions are worded otherwise now; the answers"
+                " stand."
+            )
         live.drop()
 
 
@@ -279,4 +343,6 @@ def _span(seconds: float) -> str:
 
 
 def _moment(at: float) -> str:
-    return datetime.datetime.fromtimestamp(min(at, LATEST), datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.datetime.fromtimestamp(min(at, LATEST), datetime.UTC).strftime(
+        "%Y-%m-%d %H:%M:%S UTC"
+    )

@@ -5,8 +5,9 @@
 | inputs, wakes, tasks | those that were claimed together are one turn | each is heard at a checkpoint, by itself |
 | a command | is done | `cancel_turn` is done; the others wait |
 
-An item that cannot be said to an agent fails, with a code and the reason; the others of its claim are said.
-"""
+An item that cannot be said to an agent fails, with a code and the reason; the others of its claim
+are said.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ COMMANDS: Final = ("refresh_tools", "reset", "compact", CANCEL_TURN)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing to say, and the items that it is made of; None: there is nothing to say, they are done with."""
+    """One thing to say, and the items that it is made of; None: there is nothing to say, they are
+    done with.
+    """
 
     said: dict[str, JSON] | None
     items: tuple[Item, ...]
@@ -51,8 +54,14 @@ def enters(intake: Intake, idle: bool) -> bool:
 
 
 def joined(intake: Intake) -> int:
-    """How many of the inputs that wait for the next turn are one turn: the first, and those that join it."""
-    waiting = [item for item in intake.waiting(Lane.INPUT) if item.available_at <= intake.now and item.running is None]
+    """How many of the inputs that wait for the next turn are one turn: the first, and those that
+    join it.
+    """
+    waiting = [
+        item
+        for item in intake.waiting(Lane.INPUT)
+        if item.available_at <= intake.now and item.running is None
+    ]
     if not waiting:
         return MOST
     return min(max(1, len(list(takewhile(lambda item: item.slot is Slot.JOIN, waiting)))), MOST)
@@ -67,11 +76,19 @@ def enters_early(item: Item) -> bool:
 
 def cancels(item: Item) -> bool:
     """Whether an item is the command that cancels a turn."""
-    return item.kind is ItemKind.COMMAND and isinstance(item.body, dict) and item.body.get("do") == CANCEL_TURN
+    return (
+        item.kind is ItemKind.COMMAND
+        and isinstance(item.body, dict)
+        and item.body.get("do") == CANCEL_TURN
+    )
 
 
-def plan(items: Sequence[Item], turn: int | None, keep: Callable[[JSON], JSON] | None = None) -> Plan:
-    """What to say: `turn` is the one under way, or None; `keep` says how the agent wants it written down."""
+def plan(
+    items: Sequence[Item], turn: int | None, keep: Callable[[JSON], JSON] | None = None
+) -> Plan:
+    """What to say: `turn` is the one under way, or None; `keep` says how the agent wants it written
+    down.
+    """
     entries: list[Entry] = []
     failed: list[tuple[Item, JSON]] = []
     for item in items:
@@ -99,7 +116,9 @@ def _said(item: Item, turn: int | None) -> dict[str, JSON] | None:
 
 
 def spoken(said: Any, keep: Callable[[JSON], JSON]) -> Any:
-    """What is said to an agent, as it is written down: whoever said it may not have had the agent at hand."""
+    """What is said to an agent, as it is written down: whoever said it may not have had the agent
+    at hand.
+    """
     if not isinstance(said, dict) or "content" not in said:
         return said
     return {**said, "content": brief(plain(keep(blocks(said["content"])), "the input"))}
@@ -123,13 +142,19 @@ def _input(item: Item) -> dict[str, JSON]:
             options = more.get("options")
             if options is not None and not isinstance(options, dict):
                 raise Malformed("its options are no object")
-            return {"id": item.id, "content": content, **({} if not options else {"options": options})}
+            return {
+                "id": item.id,
+                "content": content,
+                **({} if not options else {"options": options}),
+            }
     raise Malformed("it has no content that an agent could hear")
 
 
 def _is_said(content: JSON) -> bool:
     found = blocks(content)
-    return bool(found) and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in found)
+    return bool(found) and all(
+        isinstance(one, dict) and isinstance(one.get("type"), str) for one in found
+    )
 
 
 def _told(item: Item) -> dict[str, JSON]:
@@ -141,7 +166,11 @@ def _told(item: Item) -> dict[str, JSON]:
     origin = str(body.get("origin") or "")
     if origin:
         mark = f"[from {origin}]"
-        content = f"{mark} {content}" if isinstance(content, str) else [{"type": "text", "text": mark}, *content]
+        content = (
+            f"{mark} {content}"
+            if isinstance(content, str)
+            else [{"type": "text", "text": mark}, *content]
+        )
     if not content:
         raise Malformed("it says nothing")
     return {"id": item.id, "content": content, **({"origin": origin} if origin else {})}
@@ -151,7 +180,10 @@ def _together(entries: Sequence[Entry]) -> Entry:
     """Several inputs as one: their contents in order, and the options of the first that has any."""
     said = [entry.said for entry in entries if entry.said is not None]
     parts = [blocks(one["content"]) for one in said]
-    one: dict[str, JSON] = {"id": said[0]["id"], "content": brief([block for part in parts for block in part])}
+    one: dict[str, JSON] = {
+        "id": said[0]["id"],
+        "content": brief([block for part in parts for block in part]),
+    }
     one["parts"] = [[given["id"], len(part)] for given, part in zip(said, parts, strict=True)]
     options = next((given["options"] for given in said if "options" in given), None)
     if options is not None:

@@ -1,11 +1,13 @@
 """The leases that this process holds: on which sessions it spends work.
 
 Rules
-  1. A lease says who works, never who may commit: the head's revision does. Who only answers takes none.
-  2. All are renewed together, three times in their life at least. One that was not renewed is lost: no new work is
-     spent on its session here; what is under way goes on, and the revision decides what becomes of it.
-  3. Who takes releases. A session that is taken twice here is released with the second. What could not be released is
-     not renewed for long.
+  1. A lease says who works, never who may commit: the head's revision does. Who only answers takes
+     none.
+  2. All are renewed together, three times in their life at least. One that was not renewed is lost:
+     no new work is spent on its session here; what is under way goes on, and the revision decides
+     what becomes of it.
+  3. Who takes releases. A session that is taken twice here is released with the second. What could
+     not be released is not renewed for long.
 """
 
 from __future__ import annotations
@@ -31,23 +33,35 @@ class _Hold:
     __slots__ = ("came", "fence", "takes")
 
     def __init__(self, fence: Fence, takes: int = 1, came: int = -1) -> None:
-        self.fence, self.takes, self.came = fence, takes, came
+        self.fence = fence
+        self.takes = takes
+        self.came = came
 
 
 class Leases:
     def __init__(
-        self, store: Store, owner: Owner, clock: Clock, timings: Timings, introduce: Callable[[], Awaitable[None]]
+        self,
+        store: Store,
+        owner: Owner,
+        clock: Clock,
+        timings: Timings,
+        introduce: Callable[[], Awaitable[None]],
     ) -> None:
-        self._store, self.owner, self._clock = store, owner, clock
+        self._store = store
+        self.owner = owner
+        self._clock = clock
         self.timings = timings
         self._introduce = introduce  # whoever holds a lease is known to live
         self._held: dict[str, _Hold] = {}
         self._taking: dict[str, asyncio.Lock] = {}
         self._renewed = 0.0
         self._strays: set[str] = set()  # renewed as ours, though they are not held
-        self.lost: Callable[[str], None] = lambda session_id: None  # told of each that was not renewed
-        self.driven: Callable[[str], None] | None = None  # told to drive a session whose lease came with a commit
-        self.freed: Callable[[str], None] = lambda session_id: None  # told of each to which something came meanwhile
+        # told of each that was not renewed
+        self.lost: Callable[[str], None] = lambda session_id: None
+        # told to drive a session whose lease came with a commit
+        self.driven: Callable[[str], None] | None = None
+        # told of each to which something came meanwhile
+        self.freed: Callable[[str], None] = lambda session_id: None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -73,7 +87,9 @@ class Leases:
         await self._introduce()
         token = secrets.token_hex(8)  # one try, however often the store has to repeat it
         found, came = await self._store.intake(
-            session_id, lambda intake: (intake.take(self.owner, token, self.timings.ttl), intake.seq), only=True
+            session_id,
+            lambda intake: (intake.take(self.owner, token, self.timings.ttl), intake.seq),
+            only=True,
         )
         if isinstance(found, Busy):
             return None
@@ -95,11 +111,14 @@ class Leases:
         try:
             if await self._store.release_lease(session_id, hold.fence, hold.came):
                 self.freed(session_id)  # others could not let it in while the session was held
-        except EverholdError as error:  # it was deleted, or the store is away: then time releases it
+        # it was deleted, or the store is away: then time releases it
+        except EverholdError as error:
             log.debug("the lease of session %s was not released: %s", session_id, error)
 
     def tell_all(self, session_id: str) -> None:
-        """Have `freed` told of whatever waits when this lease is given back, however long it has waited."""
+        """Have `freed` told of whatever waits when this lease is given back, however long it has
+        waited.
+        """
         hold = self._held.get(session_id)
         if hold is not None:
             hold.came = -1
@@ -131,7 +150,11 @@ class Leases:
 
         def look(intake: Intake) -> Lease | None:
             lease = intake.lease
-            return lease if lease is not None and lease.live(intake.now) and lease.owner != self.owner else None
+            return (
+                lease
+                if lease is not None and lease.live(intake.now) and lease.owner != self.owner
+                else None
+            )
 
         return await self._store.intake(session_id, look, only=True)
 
@@ -151,14 +174,18 @@ class Leases:
         for session_id, hold in before.items():
             if session_id not in kept and self._held.get(session_id) is hold:
                 del self._held[session_id]
-                log.warning("the lease of session %s was lost; what is under way may still land", session_id)
+                log.warning(
+                    "the lease of session %s was lost; what is under way may still land", session_id
+                )
                 self.lost(session_id)
         await self._release_strays(kept)
 
     async def _release_strays(self, kept: Iterable[str]) -> None:
-        """Release what was to be released while the store was away: else it would be renewed with the others for ever.
+        """Release what was to be released while the store was away: else it would be renewed with
+        the others for ever.
 
-        Whoever lets something in has a lease for a moment, too; one that was a stray before has been for longer.
+        Whoever lets something in has a lease for a moment, too; one that was a stray before has
+        been for longer.
         """
         strays = {session_id for session_id in kept if session_id not in self._held}
         for session_id in strays & self._strays:

@@ -1,11 +1,13 @@
 """Who may work now: jobs go in one after another, so many at once, and no session before its turn.
 
-A job is one thing that a program asked of this process: a call, a tool, a question to a model that answers here.
+A job is one thing that a program asked of this process: a call, a tool, a question to a model that
+answers here.
 
 Rules
-  1. So many sessions are in work at once; a session, a program and a tool have limits of their own, if they are set.
-  2. Sessions take turns: the one whose last job began longest ago goes first, so that one that always has another
-     job keeps nobody out.
+  1. So many sessions are in work at once; a session, a program and a tool have limits of their own,
+     if they are set.
+  2. Sessions take turns: the one whose last job began longest ago goes first, so that one that
+     always has another job keeps nobody out.
   3. After `close` nothing goes in any more; what has not begun is somebody else's.
 """
 
@@ -24,8 +26,8 @@ from everhold.errors import BadSetting
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many jobs run at once in one process: of one session, of one program, of one tool.
 
-    Programs, tools and functions are named by their names, or as `module:name`; questions to models are `llm`. What is
-    not named has no limit but that of its session.
+    Programs, tools and functions are named by their names, or as `module:name`; questions to models
+    are `llm`. What is not named has no limit but that of its session.
     """
 
     session: int | None = None
@@ -37,7 +39,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         named = {**given, **_named("program", self.program), **_named("tool", self.tool)}
         for name, most in named.items():
             if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-                raise BadSetting(f"limits.{name}", f"{most!r} is not a number of jobs; it is 1 or more")
+                raise BadSetting(
+                    f"limits.{name}", f"{most!r} is not a number of jobs; it is 1 or more"
+                )
 
 
 def _named(kind: str, table: Mapping[str, int]) -> dict[str, int]:
@@ -60,12 +64,15 @@ class Gate:
     """Lets jobs in, in turn."""
 
     def __init__(self, concurrency: int, limits: Limits) -> None:
-        self.concurrency, self._limits = concurrency, limits
+        self.concurrency = concurrency
+        self._limits = limits
         self._named = bool(limits.program or limits.tool)
         self._waiting: OrderedDict[str, list[tuple[Job, asyncio.Future[None]]]] = OrderedDict()
-        self._running: Counter[tuple[str, str]] = Counter()  # jobs that run, by kind of limit and name
+        # jobs that run, by kind of limit and name
+        self._running: Counter[tuple[str, str]] = Counter()
         self._sessions: Counter[str] = Counter()
-        self._begun: OrderedDict[str, None] = OrderedDict()  # sessions, by when their last job began
+        # sessions, by when their last job began
+        self._begun: OrderedDict[str, None] = OrderedDict()
         self.closed = False
         self.began: Callable[[str], None] = lambda session_id: None  # told of each job that goes in
 
@@ -90,7 +97,8 @@ class Gate:
     def close(self) -> None:
         """Let nobody in any more."""
         self.closed = True
-        waiting, self._waiting = self._waiting, OrderedDict()
+        waiting = self._waiting
+        self._waiting = OrderedDict()
         for _, turn in (one for queue in waiting.values() for one in queue):
             if not turn.done():
                 turn.set_exception(Closed())
@@ -108,7 +116,8 @@ class Gate:
             raise
 
     def _withdraw(self, job: Job, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled() and turn.exception() is None:  # its turn came in the same moment
+        # its turn came in the same moment
+        if turn.done() and not turn.cancelled() and turn.exception() is None:
             self._leave(job)
             return
         self._unqueue(job, turn)
@@ -137,9 +146,12 @@ class Gate:
             moved = False
             for session_id in self._in_turn():
                 if session_id not in self._sessions and self.full:
-                    break  # those in work do not overtake it: else one that always works would keep it out
+                    # those in work do not overtake it: else one that always works would keep it out
+                    break
                 queue = self._waiting[session_id]
-                chosen = next((one for one in queue if not one[1].done() and self._fits(one[0])), None)
+                chosen = next(
+                    (one for one in queue if not one[1].done() and self._fits(one[0])), None
+                )
                 if chosen is not None:
                     self._begin(*chosen)
                     moved = True

@@ -1,7 +1,8 @@
 """A session in memory: its execution, and what is known of it since the last commit.
 
-A `Live` is a cache. Everything in it can be made again from the store: `rebuild` replays the journal, hands over
-the same deliveries in the same order, and compares what the program asks with what is recorded.
+A `Live` is a cache. Everything in it can be made again from the store: `rebuild` replays the
+journal, hands over the same deliveries in the same order, and compares what the program asks with
+what is recorded.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Live:
         self.inner: set[int] = set()  # those that nobody outside can ever answer
         self.noticed: set[int] = set()  # those with a row in the inbox
         self.working: dict[int, str] = {}  # those somebody works on: the worker
-        self.before: Set[int] = _NONE  # open queries of a life before: their children are born, their effects started
+        # open queries of a life before: their children are born, their effects started
+        self.before: Set[int] = _NONE
         self.letters: list[Letter] = []
         self.timer: float | None = None  # the program's earliest timer
         self.record: dict[str, Any] = {}
@@ -114,12 +116,15 @@ class Live:
 
     def fold(self, delivery: Delivery) -> None:
         """Take one more delivery into account."""
-        opened, notes = self.opened, delivery.notes
+        opened = self.opened
+        notes = delivery.notes
         fold(opened, delivery)
         if self.expiring or self.inner:
             self._leave([answer.q for answer in delivery.answers])
             if notes is not None:
-                self._leave(notes.withdrawn if notes.outcome is None else [*self.expiring, *self.inner])
+                self._leave(
+                    notes.withdrawn if notes.outcome is None else [*self.expiring, *self.inner]
+                )
         for query in delivery.asked:
             if query.q in opened:
                 if query.expires_at is not None:
@@ -164,7 +169,9 @@ class Live:
         return [_written(answer, keep, kind or self._kind(answer.q)) for answer in answers]
 
     def _kind(self, q: int) -> Kind:
-        """What a query asks for; one that is not open is taken for words, to compare an answer given twice."""
+        """What a query asks for; one that is not open is taken for words, to compare an answer
+        given twice.
+        """
         return self.opened[q].query.kind if q in self.opened else Kind.INPUT
 
     def drop(self) -> None:
@@ -174,7 +181,9 @@ class Live:
 
 
 class NoExecution:
-    """Stands in for the execution of a program that is not here; it knows what the answers cost, for a parent."""
+    """Stands in for the execution of a program that is not here; it knows what the answers cost,
+    for a parent.
+    """
 
     def __init__(self, deliveries: Sequence[Delivery] = ()) -> None:
         self.spent = Ledger()
@@ -198,16 +207,20 @@ def _written(answer: Answer, keep: Callable[[JSON], JSON], kind: Kind) -> Answer
 
 
 def replayable(record: Record) -> bool:
-    """Whether a record holds all that `rebuild` needs: its deliveries begin with the first one, or with a restart."""
+    """Whether a record holds all that `rebuild` needs: its deliveries begin with the first one, or
+    with a restart.
+    """
     first = record.deliveries[0] if record.deliveries else None
     return record.head.n < 0 if first is None else first.n == 0 or restart_of(first) is not None
 
 
-async def rebuild(record: Record, host: Host, *, strict: bool | None = None, recount: bool = False) -> Live:
+async def rebuild(
+    record: Record, host: Host, *, strict: bool | None = None, recount: bool = False
+) -> Live:
     """A session back in memory. Raises `Diverged` if the program asks something else than it did.
 
-    What the session cost is known from its head; it is counted again where only a part of it is rebuilt, or where a
-    budget makes the program ask for it.
+    What the session cost is known from its head; it is counted again where only a part of it is
+    rebuilt, or where a budget makes the program ask for it.
     """
     counting = recount or record.birth.budget is not None
     meter = Metrics() if counting else record.head.metrics
@@ -251,7 +264,9 @@ class _Replay:
     """Hands a live session its deliveries again. What it cost is counted where there is a meter."""
 
     def __init__(self, live: Live, meter: Metrics | None, strict: bool) -> None:
-        self._live, self._meter, self._strict = live, meter, strict
+        self._live = live
+        self._meter = meter
+        self._strict = strict
         self._known = 0  # queries asked so far
 
     def after(self, restarted: Delivery) -> None:
@@ -286,13 +301,16 @@ class _Replay:
         return place
 
     def _follow(self, deliveries: list[Delivery], place: int, end: int) -> int:
-        """Take deliveries that are nothing but answers and queries; returns the place of the first that is more.
+        """Take deliveries that are nothing but answers and queries; returns the place of the first
+        that is more.
 
         Mostly the program asks what is recorded, word for word. Then only the last of them counts.
         """
-        live, execution = self._live, cast(Any, self._live.execution)
+        live = self._live
+        execution = cast(Any, self._live.execution)
         end = min(bare(deliveries, place), end)
-        execution.recorded_versions, execution.recorded = _NO_VERSIONS, None
+        execution.recorded_versions = _NO_VERSIONS
+        execution.recorded = None
         while place < end:
             given = deliveries[place]
             place, reply = execution.follow(deliveries, place, end - 1)
@@ -324,7 +342,10 @@ class _Replay:
             count(self._meter, self._live.opened, given.answers, fired=fired)
 
     def _take(self, expected: Expected, reply: Reply) -> None:
-        live, given, recorded, known = self._live, expected.given, expected.reply, self._known
+        live = self._live
+        given = expected.given
+        recorded = expected.reply
+        known = self._known
         changed = compare(expected, reply, known, self._strict)
         if reply.asked:
             self._known = reply.asked[-1].q + 1
@@ -347,7 +368,9 @@ def handed(given: Delivery) -> tuple[int, float, list[Answer], bool, str | None]
     return given.n, given.at, given.answers, notes.fired, notes.cancel
 
 
-async def advance(execution: Any, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+async def advance(
+    execution: Any, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+) -> Reply:
     """Hand one delivery over, to an execution here or in another process."""
     if execution.remote:
         return await execution.advance_there(n, at, answers, fired, cancel)  # type: ignore[no-any-return]

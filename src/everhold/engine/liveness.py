@@ -1,7 +1,8 @@
 """Which processes live, as far as this machine and the store's clock can tell.
 
-A process id means something only where it was given: on one machine, since it was started, in one container. Two
-containers may share a name, and two machines too; neither can tell whether a process of the other lives.
+A process id means something only where it was given: on one machine, since it was started, in one
+container. Two containers may share a name, and two machines too; neither can tell whether a process
+of the other lives.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ log = logging.getLogger("everhold")
 
 @cache
 def here() -> str:
-    """The name of this machine, a slash, and what tells apart those of the same name whose process ids are others."""
+    """The name of this machine, a slash, and what tells apart those of the same name whose process
+    ids are others.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()}/{boot[:8]}-{os.stat('/proc/self/ns/pid').st_ino}"
@@ -51,7 +54,9 @@ def gone(pid: int) -> bool:
 
 
 def _undead(pid: int) -> bool:
-    """Whether a process has ended and only nobody has taken note of it: common where a container has no init."""
+    """Whether a process has ended and only nobody has taken note of it: common where a container
+    has no init.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
@@ -85,19 +90,26 @@ def lives(worker: Worker) -> bool:
 
 
 def owner(worker: Worker) -> Owner:
-    """The name under which a worker holds leases, for people too; its id is new for each of its lives."""
+    """The name under which a worker holds leases, for people too; its id is new for each of its
+    lives.
+    """
     return Owner(f"{named(worker.host)}:{worker.pid}", worker.id)
 
 
 class Pulse:
-    """Whether this process itself was away: suspended with its machine, stopped, or too busy; or its clock was set.
+    """Whether this process itself was away: suspended with its machine, stopped, or too busy; or
+    its clock was set.
 
-    Then others may have been away with it, and have had no time to say that they live. Whom only the clock takes for
-    dead is given half of his time, in which he renews once, before anybody here acts on it.
+    Then others may have been away with it, and have had no time to say that they live. Whom only
+    the clock takes for dead is given half of his time, in which he renews once, before anybody here
+    acts on it.
     """
 
-    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
-        self._wall, self._steady = wall, steady
+    def __init__(
+        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
         self._felt = inf  # when it was felt last
         self._back = -inf  # when it came back, by the steady clock
 
@@ -106,26 +118,35 @@ class Pulse:
         self._felt = inf
 
     def feel(self, timings: Timings) -> None:
-        """To be called as often as leases are renewed, at least: twice as long without it, and this was away."""
-        before, self._felt = self._felt, self._wall()
+        """To be called as often as leases are renewed, at least: twice as long without it, and this
+        was away.
+        """
+        before = self._felt
+        self._felt = self._wall()
         away = self._felt - before
         if away > 2 * timings.every:
             self._back = self._steady()
-            log.warning("this process, or its clock, was away for %.0f s: others may have been, too", away)
+            log.warning(
+                "this process, or its clock, was away for %.0f s: others may have been, too", away
+            )
 
     def heard(self, rows: Iterable[Worker], timings: Timings) -> list[Worker]:
         """Workers that were read just now, none of them older than may be held against him."""
-        self.feel(timings)  # after the reading: whoever is stopped between two feels has not judged yet
+        # after the reading: whoever is stopped between two feels has not judged yet
+        self.feel(timings)
         since = self._steady() - self._back
         return [msgspec.structs.replace(row, age=min(row.age, row.ttl / 2 + since)) for row in rows]
 
 
 class Vigil:
-    """Hears at once when a process of this machine ends, where the system can tell (Linux); else it has to be asked."""
+    """Hears at once when a process of this machine ends, where the system can tell (Linux); else it
+    has to be asked.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._watched: dict[int, int | None] = {}  # process id -> what becomes readable when it ends
+        # process id -> what becomes readable when it ends
+        self._watched: dict[int, int | None] = {}
 
     def watch(self, pids: Iterable[int]) -> None:
         """Watch these from now on, and no others."""

@@ -2,18 +2,22 @@
 
     1. load the session, or take it from memory;
     2. decide about marks on which no task works, by the rerun policy of each call;
-    3. deliver what was accepted: letters, then timers that are due, then what waits in the intake of a conversation;
+    3. deliver what was accepted: letters, then timers that are due, then what waits in the intake
+       of a conversation;
     4. begin to answer open questions that this process can answer and may answer;
     5. say when to move the session again, and which others received something.
 
 Rules
-  1. A move is idempotent and may run twice at once: the fence of each commit decides, and who is refused looks again.
-  2. What comes first in an intake is tried on a look. The commit that hands it over takes the lease, claims it and ends
-     it, in one moment: from then on the journal is responsible for it. Where that is refused, nothing has happened. A
-     worker that has work to do for it keeps the lease.
-  3. Where no turn runs, what comes first is chosen by `Intake.choose`: inputs that may join each other are one turn. A
-     running turn is told what is meant for it.
-  4. What waits in the intake of a session that has ended fails. What waits for a program that is not here stays.
+  1. A move is idempotent and may run twice at once: the fence of each commit decides, and who is
+     refused looks again.
+  2. What comes first in an intake is tried on a look. The commit that hands it over takes the
+     lease, claims it and ends it, in one moment: from then on the journal is responsible for it.
+     Where that is refused, nothing has happened. A worker that has work to do for it keeps the
+     lease.
+  3. Where no turn runs, what comes first is chosen by `Intake.choose`: inputs that may join each
+     other are one turn. A running turn is told what is meant for it.
+  4. What waits in the intake of a session that has ended fails. What waits for a program that is
+     not here stays.
   5. Nothing that is wrong with a session is raised: `Next` says why it cannot go on here.
 """
 
@@ -62,7 +66,9 @@ ABSENT: Final = (UnknownProgram, NotAProgram, VersionMissing)
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What was claimed, and under which lease; `keeps` if the lease is a worker's, who has it longer."""
+    """What was claimed, and under which lease; `keeps` if the lease is a worker's, who has it
+    longer.
+    """
 
     claim: Claim
     fence: Fence
@@ -73,20 +79,28 @@ class Moves:
     """Moves the sessions of one store, in this process."""
 
     def __init__(self, sessions: Sessions, dispatch: Dispatch, clock: Clock) -> None:
-        self._sessions, self._dispatch, self._clock = sessions, dispatch, clock
+        self._sessions = sessions
+        self._dispatch = dispatch
+        self._clock = clock
         self._store = sessions.store
-        self._leases, self._owner = dispatch.leases, dispatch.leases.owner
-        self.begins: Callable[[str], None] = lambda session_id: None  # told of each session that is about to be moved
+        self._leases = dispatch.leases
+        self._owner = dispatch.leases.owner
+        # told of each session that is about to be moved
+        self.begins: Callable[[str], None] = lambda session_id: None
 
     async def move(self, session_id: str, *, asked: bool = False, leased: bool = False) -> Next:
         """Take one session as far as this process can take it now.
 
-        `asked` says that the caller of a verb wants this session moved, `leased` that the caller holds its lease. Else
-        a session on which a worker holds one is left to that worker.
+        `asked` says that the caller of a verb wants this session moved, `leased` that the caller
+        holds its lease. Else a session on which a worker holds one is left to that worker.
         """
         self.begins(session_id)
         try:
-            if not asked and not leased and (lease := await self._leases.foreign(session_id)) is not None:
+            if (
+                not asked
+                and not leased
+                and (lease := await self._leases.foreign(session_id)) is not None
+            ):
                 return Next(lease.expires_at)
             head, record = await self._fresh(session_id)
             revision = head.revision
@@ -94,7 +108,9 @@ class Moves:
                 await self._fail_waiting(session_id, head.state)
                 return Next()
             try:
-                at, others = await self._sessions.on(session_id, functools.partial(self._act, asked), record)
+                at, others = await self._sessions.on(
+                    session_id, functools.partial(self._act, asked), record
+                )
             except BadArguments as error:
                 if record is None or head.n >= 0:
                     raise
@@ -122,9 +138,16 @@ class Moves:
         return Next(moved=True)
 
     async def _fresh(self, session_id: str) -> tuple[Head, Record | None]:
-        """The session as it stands now: in memory, if no other process may have moved it; else it is loaded."""
+        """The session as it stands now: in memory, if no other process may have moved it; else it
+        is loaded.
+        """
         live = self._sessions.cached(session_id)
-        if live is not None and session_id not in self._sessions.suspects and not live.outdated and not live.stale:
+        if (
+            live is not None
+            and session_id not in self._sessions.suspects
+            and not live.outdated
+            and not live.stale
+        ):
             return live.head, None
         self._sessions.suspects.discard(session_id)
         record = await self._store.load(session_id, since=BEGUN if live is None else OPEN)
@@ -132,7 +155,9 @@ class Moves:
         return record.head, record
 
     async def _act(self, asked: bool, live: Live) -> tuple[float | None, list[SessionId]]:
-        """Steps 2 to 4, alone with the session; returns when it is due next, and who received something."""
+        """Steps 2 to 4, alone with the session; returns when it is due next, and who received
+        something.
+        """
         live.others = []
         for part in (
             self._dispatch.resolve,
@@ -147,7 +172,9 @@ class Moves:
     # ---- letters and time
 
     async def deliver(self, live: Live) -> None:
-        """Hand over the letters that concern the session now, and the timers that are due. The lock is held."""
+        """Hand over the letters that concern the session now, and the timers that are due. The lock
+        is held.
+        """
         if live.head.mail and child_processes.has_news(live):
             await self._read_letters(live)
         await self._on_time(live)
@@ -174,8 +201,11 @@ class Moves:
         await child_processes.rest(self._sessions, live)
 
     async def _on_time(self, live: Live) -> None:
-        """Fire the timers and expire the queries whose time was before now; others have turns of their own."""
-        due, now = live.head.due_at, self._clock.now()
+        """Fire the timers and expire the queries whose time was before now; others have turns of
+        their own.
+        """
+        due = live.head.due_at
+        now = self._clock.now()
         while due is not None and due < now and not live.head.ended:
             answers = []
             for q, entry in live.expiring.items():
@@ -194,7 +224,9 @@ class Moves:
             seen = await self._store.intake(live.id, _copied)
             if not _has_any(seen) or not _may_enter(live.opened, seen):
                 return
-            waiting = sum(item.waits and item.available_at <= seen.now for item in seen.items.values())
+            waiting = sum(
+                item.waits and item.available_at <= seen.now for item in seen.items.values()
+            )
             try:
                 entered = await self._enter(live, seen)
             except (ClaimLost, LeaseLost):  # another process was quicker
@@ -208,12 +240,15 @@ class Moves:
             self._sessions.changed(session_id)
 
     async def hand(self, live: Live, said: dict[str, JSON]) -> bool:
-        """Say an input at once, if no turn runs and nothing waits before it; returns whether it was said."""
+        """Say an input at once, if no turn runs and nothing waits before it; returns whether it was
+        said.
+        """
         q = hearing(live.opened)
         if q is None or not is_idle(live.opened):
             head = (await self._store.load(live.id, since=OPEN)).head
             if head.revision != live.head.revision:
-                raise Overtaken(live.id, live.head.revision)  # what is in memory here is not how it stands
+                # what is in memory here is not how it stands
+                raise Overtaken(live.id, live.head.revision)
             return False
         if await self._store.intake(live.id, _has_any):
             return False
@@ -221,7 +256,9 @@ class Moves:
         return True
 
     async def _enter(self, live: Live, seen: Intake) -> int:
-        """Say what comes first, in the commit that claims and ends it; returns how many items have ended."""
+        """Say what comes first, in the commit that claims and ends it; returns how many items have
+        ended.
+        """
         turn = None if is_idle(live.opened) else live.turns + 1
         token = secrets.token_hex(8)
         found = self._claim(token, turn, seen)
@@ -234,7 +271,9 @@ class Moves:
         wanted = plan(found.claim.items, turn, getattr(live.execution, "keep", None))
         if wanted.failed:
             for item, end in wanted.failed:
-                await self._store.intake(live.id, functools.partial(self._end, token, turn, [item], end, failed=True))
+                await self._store.intake(
+                    live.id, functools.partial(self._end, token, turn, [item], end, failed=True)
+                )
             self._sessions.changed(live.id)
             return len(wanted.failed)
         entry = wanted.entries[0]
@@ -242,10 +281,13 @@ class Moves:
             done = functools.partial(self._end, token, turn, entry.items, {"applied": False})
             await self._store.intake(live.id, done)
             return len(entry.items)
-        end, held = {"step": live.head.n + 1}, list[Fence]()
+        end = {"step": live.head.n + 1}
+        held = list[Fence]()
 
         def land(intake: Intake) -> None:
-            works = self._leases.driven is not None and self._owner.incarnation in live.working.values()
+            works = (
+                self._leases.driven is not None and self._owner.incarnation in live.working.values()
+            )
             fence = self._end(token, turn, entry.items, end, intake, keep=works)
             held[:] = [] if fence is None else [fence]
 
@@ -255,9 +297,16 @@ class Moves:
         return len(entry.items)
 
     def _claim(self, token: str, turn: int | None, intake: Intake) -> Held | None:
-        """Take the lease and claim what comes first; None, and nothing is changed, if there is nothing."""
+        """Take the lease and claim what comes first; None, and nothing is changed, if there is
+        nothing.
+        """
         before = intake.lease
-        keeps = before is not None and before.live(intake.now) and before.owner == self._owner and before.token != token
+        keeps = (
+            before is not None
+            and before.live(intake.now)
+            and before.owner == self._owner
+            and before.token != token
+        )
         if before is not None and keeps:
             fence = before.fence
         else:
@@ -286,7 +335,8 @@ class Moves:
         failed: bool = False,
         keep: bool = False,
     ) -> Fence | None:
-        """Claim items and end them in one moment; the lease goes with it, unless it is to be kept: then it is told.
+        """Claim items and end them in one moment; the lease goes with it, unless it is to be kept:
+        then it is told.
 
         Raises `ClaimLost`, and nothing lands, if they are not what comes first any more.
         """
@@ -308,7 +358,11 @@ class Moves:
     def _early(intake: Intake, fence: Fence, token: str, turn: int) -> Claim | None:
         named = [item.id for item in intake.waiting() if cancels(item)][:1]
         stop, _ = intake.claim_named(fence, f"{token}c", named)
-        more = () if stop is not None else intake.claim_boundary(fence, token, turn, Boundary.BEFORE_COMPLETION)
+        more = (
+            ()
+            if stop is not None
+            else intake.claim_boundary(fence, token, turn, Boundary.BEFORE_COMPLETION)
+        )
         return next((claim for claim in (stop, *more) if claim is not None), None)
 
 
@@ -331,7 +385,9 @@ def is_idle(opened: dict[int, Opened]) -> bool:
 def _expired(q: int, entry: Opened) -> Answer:
     default = entry.query.default
     if default is msgspec.UNSET:
-        return Answer(q, error={"code": "expired", "message": "nobody answered in time"}, expired=True)
+        return Answer(
+            q, error={"code": "expired", "message": "nobody answered in time"}, expired=True
+        )
     return Answer(q, default, expired=True)
 
 
@@ -342,7 +398,9 @@ def could_enter(opened: dict[int, Opened], intake: Intake) -> bool:
 
 def _copied(intake: Intake) -> Intake:
     """An intake as it stands, to try on what would come of it."""
-    return Intake(intake.session_id, intake.now, intake.lease, intake.seq, intake.items.values(), intake.state)
+    return Intake(
+        intake.session_id, intake.now, intake.lease, intake.seq, intake.items.values(), intake.state
+    )
 
 
 def _has_any(intake: Intake) -> bool:

@@ -1,16 +1,17 @@
 """Reconciliation: finds every session that needs a move and has none, such as one of a dead worker.
 
-Requests for moves may be lost, with the process that was to make them. What they were for is in the store: something
-accepted and not delivered, a timer that is due, a mark on which no task works, an item that waits in an intake, or a
-question that a worker here may answer. A look finds those sessions and requests their moves again. It happens when a
-runtime is opened, when another process wrote and does not say to which session, and slowly otherwise.
+Requests for moves may be lost, with the process that was to make them. What they were for is in the
+store: something accepted and not delivered, a timer that is due, a mark on which no task works, an
+item that waits in an intake, or a question that a worker here may answer. A look finds those
+sessions and requests their moves again. It happens when a runtime is opened, when another process
+wrote and does not say to which session, and slowly otherwise.
 
-The same loop does what is nobody's session: it says that this process lives, sees who else does, lets idle sessions
-leave memory, stops work that another process has withdrawn, and does the chores of schedules, triggers and
-notifications when they are due.
+The same loop does what is nobody's session: it says that this process lives, sees who else does,
+lets idle sessions leave memory, stops work that another process has withdrawn, and does the chores
+of schedules, triggers and notifications when they are due.
 
-A runtime that moves nothing by itself says that it lives all the same while it works on what it was asked to, and
-hears others while somebody waits for a session.
+A runtime that moves nothing by itself says that it lives all the same while it works on what it was
+asked to, and hears others while somebody waits for a session.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ log = logging.getLogger("everhold")
 
 #: Sessions that one look finds at most, of each sort.
 AT_ONCE: Final = 100
-#: How many times longer than a look takes the news of others can wait for the next one, and seconds at most.
+#: How many times longer than a look takes the news of others can wait for the next one, and seconds
+#: at most.
 PEACE: Final = 10
 LONGEST: Final = 0.05
 #: Seconds that another worker has for what it sees to first.
@@ -54,9 +56,16 @@ Chore = Callable[[float], Awaitable[bool]]
 
 
 class Reconciler:
-    def __init__(self, sessions: Sessions, dispatch: Dispatch, moves: Moves, clock: Clock, *, idle: float) -> None:
-        self._sessions, self._dispatch, self._moves, self._leases = sessions, dispatch, moves, dispatch.leases
-        self._store, self._clock, self._idle = sessions.store, clock, idle
+    def __init__(
+        self, sessions: Sessions, dispatch: Dispatch, moves: Moves, clock: Clock, *, idle: float
+    ) -> None:
+        self._sessions = sessions
+        self._dispatch = dispatch
+        self._moves = moves
+        self._leases = dispatch.leases
+        self._store = sessions.store
+        self._clock = clock
+        self._idle = idle
         self._mover: Mover | None = None
         self._poked = asyncio.Event()
         self._heard = asyncio.Event()
@@ -69,12 +78,14 @@ class Reconciler:
         self._looked = 0.0  # when all were looked at
         self._death: float | None = None  # when a process is taken for dead, unless it is heard of
         self._buried: set[str] = set()  # the dead whose leases were released
-        self._withdrawing = 0.0  # the loop's time of the next look for withdrawn work, at the earliest
+        # the loop's time of the next look for withdrawn work, at the earliest
+        self._withdrawing = 0.0
         self._again: asyncio.TimerHandle | None = None  # calls for that look
         self.living: frozenset[str] = frozenset()  # who lived when it was looked
         self._vigil = Vigil(self._poked.set)
         self.chores: list[Chore] = []
-        self.serves = False  # whether this process is a worker, which is known to live while it waits for work
+        # whether this process is a worker, which is known to live while it waits for work
+        self.serves = False
         self._tasks: list[asyncio.Task[None]] = []
         sessions.poke = self.poke
         moves.begins = self._unbegun.discard
@@ -84,13 +95,18 @@ class Reconciler:
         return bool(self._tasks)
 
     def start(self, mover: Mover | None, *, looks: bool = True, every: float | None = None) -> None:
-        """Begin to look and to request moves of this mover; without one, nothing is moved that was not asked for.
+        """Begin to look and to request moves of this mover; without one, nothing is moved that was
+        not asked for.
 
-        It looks `every` so often, or as the store says; without `looks`, only when `look` is called.
+        It looks `every` so often, or as the store says; without `looks`, only when `look` is
+        called.
         """
         self._dispatch.pulse.begin()
         self._mover = mover
-        work = [self._keep_alive(), self._keep_looking(every) if mover and looks else self._keep_listening()]
+        work = [
+            self._keep_alive(),
+            self._keep_looking(every) if mover and looks else self._keep_listening(),
+        ]
         self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
 
     def poke(self) -> None:
@@ -141,14 +157,16 @@ class Reconciler:
         ours = news.first == self._dispatch.worker or news.first not in self.living
         if self._mover is None or not news.sessions or not ours:
             self._ours = self._ours or ours
-            self._heard.set()  # another worker sees to it first, or it is not said what it is: a look finds out
+            # another worker sees to it first, or it is not said what it is: a look finds out
+            self._heard.set()
             return
         for session_id in news.sessions:
             self._mover.send(session_id)
 
     async def _keep_listening(self) -> None:
         """Tell whoever waits for a session when another process may have moved it."""
-        sessions, patience = self._sessions, None
+        sessions = self._sessions
+        patience = None
         while True:
             await sessions.awaited.wait()
             if patience is None:
@@ -163,7 +181,8 @@ class Reconciler:
             except EverholdError as error:
                 log.warning("other processes are not heard: %s", error)
             with suppress(TimeoutError):
-                async with asyncio.timeout(patience):  # `wait_for` of Python 3.11 forgets that it was cancelled
+                # `wait_for` of Python 3.11 forgets that it was cancelled
+                async with asyncio.timeout(patience):
                     await self._heard.wait()
 
     # ---- looking
@@ -171,10 +190,12 @@ class Reconciler:
     async def _keep_looking(self, every: float | None) -> None:
         heard = self._sessions.store.listen(self._hear, self._dispatch.worker)
         self._look_every = heard if every is None else min(every, heard)
-        look, wait = True, LOOK_EVERY
+        look = True
+        wait = LOOK_EVERY
         while True:
             try:
-                look, wait = await self._round(look), LOOK_EVERY
+                look = await self._round(look)
+                wait = LOOK_EVERY
             except asyncio.CancelledError:
                 raise
             except StoreBusy:
@@ -205,8 +226,10 @@ class Reconciler:
     async def _rest(self) -> bool:
         """Sleep until something may have happened; returns whether it did."""
         due = await self._due()
-        now, moments = self._clock.now(), [at for at in (due, self._death) if at is not None]
-        if any(at < now for at in moments):  # it came after the last look, or while that was running
+        now = self._clock.now()
+        moments = [at for at in (due, self._death) if at is not None]
+        # it came after the last look, or while that was running
+        if any(at < now for at in moments):
             return True
         sleeps = [self._clock.sleep(at - now + 0.0005) for at in moments]
         patience = min(LOOK_EVERY, self._look_every) if self._vigil.blind else self._look_every
@@ -220,20 +243,29 @@ class Reconciler:
             return True
         if self._vigil.blind and self._vigil.ended():
             return True
-        return self._clock.now() >= self._looked + self._leases.timings.ttl / 2  # time alone may have freed something
+        # time alone may have freed something
+        return self._clock.now() >= self._looked + self._leases.timings.ttl / 2
 
     async def _woken(self, timeout: float, *sleeps: Awaitable[None]) -> bool:
-        """Wait until a look is called for, others tell of something, or a sleep is over; returns whether in time."""
-        waits = [asyncio.ensure_future(each) for each in (self._poked.wait(), self._heard.wait(), *sleeps)]
+        """Wait until a look is called for, others tell of something, or a sleep is over; returns
+        whether in time.
+        """
+        waits = [
+            asyncio.ensure_future(each)
+            for each in (self._poked.wait(), self._heard.wait(), *sleeps)
+        ]
         try:
-            done, _ = await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
             return bool(done)
         finally:
             for wait in waits:
                 wait.cancel()
 
     async def _in_peace(self, due: float | None) -> None:
-        """Leave time for work between two looks, however much others write; not beyond what is due, or called for.
+        """Leave time for work between two looks, however much others write; not beyond what is due,
+        or called for.
 
         Whoever waits for a session is told meanwhile.
         """
@@ -242,7 +274,8 @@ class Reconciler:
         while True:
             self._heard.clear()
             self._sessions.changed()
-            ours, self._ours = self._ours, False
+            ours = self._ours
+            self._ours = False
             until = self._rested if ours else max(until, self._rested)
             left = until - loop.time()
             if due is not None:
@@ -251,12 +284,19 @@ class Reconciler:
                 return
 
     async def _due(self) -> float | None:
-        """The earliest moment since the last look at which anything moves by itself: before, it could not move here."""
-        moments = [await self._store.next_due(), await self._store.next_duty(self._looked) if self.chores else None]
+        """The earliest moment since the last look at which anything moves by itself: before, it
+        could not move here.
+        """
+        moments = [
+            await self._store.next_due(),
+            await self._store.next_duty(self._looked) if self.chores else None,
+        ]
         return min((at for at in moments if at is not None and at >= self._looked), default=None)
 
     async def look(self) -> bool:
-        """Request the moves of all sessions that need one, and do the chores; returns whether to look again at once."""
+        """Request the moves of all sessions that need one, and do the chores; returns whether to
+        look again at once.
+        """
         wanted, more = await self._look()
         fresh = [session_id for session_id in wanted if session_id not in self._unbegun]
         for session_id in wanted:
@@ -266,13 +306,17 @@ class Reconciler:
         return await self._do_chores() or more or bool(fresh)
 
     async def move(self) -> bool:
-        """Move all sessions that need it, one after the other, and do the chores; returns whether anything moved."""
+        """Move all sessions that need it, one after the other, and do the chores; returns whether
+        anything moved.
+        """
         wanted, more = await self._look()
         for session_id in wanted:
             try:
                 found = await self._moves.move(session_id)
             except AWAY as error:
-                log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
+                log.warning(
+                    "session %s could not be moved, which is tried again: %s", session_id, error
+                )
                 found = Next(self._clock.now())
             more = found.moved or more
             if found.at is not None and not found.moved:  # no mover does so at that time
@@ -280,7 +324,9 @@ class Reconciler:
         return await self._do_chores() or more
 
     async def _look(self) -> tuple[list[SessionId], bool]:
-        """See who lives and which sessions need a move; returns whether there may be more of them, too."""
+        """See who lives and which sessions need a move; returns whether there may be more of them,
+        too.
+        """
         self._looked = now = self._clock.now()
         began = asyncio.get_running_loop().time()
         found = await self._dispatch.census()
@@ -303,7 +349,8 @@ class Reconciler:
         return more
 
     async def left(self, *, older: bool = False) -> dict[str, set[str]]:
-        """All sessions that need a move now, and why; also those that only a worker moves. It may have left already.
+        """All sessions that need a move now, and why; also those that only a worker moves. It may
+        have left already.
 
         With `older`, a worker also takes questions of sessions that do not say who answers them.
         """
@@ -316,14 +363,16 @@ class Reconciler:
     async def _find(self, now: float) -> tuple[list[SessionId], bool]:
         """The sessions that need a move, oldest first, and whether there may be more.
 
-        One that was moved before, and to which nothing has happened since, is left to others. One whose move was
-        requested and has not begun is named again: the request may be lost.
+        One that was moved before, and to which nothing has happened since, is left to others. One
+        whose move was requested and has not begun is named again: the request may be lost.
         """
-        if self._knew != REGISTRY:  # what did not move may do so with a program that is known only now
+        # what did not move may do so with a program that is known only now
+        if self._knew != REGISTRY:
             self._knew = dict(REGISTRY)
             self._tried.clear()
         limit = AT_ONCE + len(self._tried)
-        adopts, older = self._dispatch.adopts, self._dispatch.adopts_older
+        adopts = self._dispatch.adopts
+        older = self._dispatch.adopts_older
         rows = await self._unmoved(now, limit, adopts=adopts, older=older)
         fresh = [row for row in rows if row not in self._tried or row.id in self._unbegun]
         if len(rows) < limit:  # these are all: others that did not move have moved since
@@ -340,22 +389,36 @@ class Reconciler:
         if parked and older:
             rows += await self._older()
         rows += await self._in_work()
-        return [row for row in rows if not self._is_working(row) and (row.why != TIMER or row.since < now)]
+        return [
+            row
+            for row in rows
+            if not self._is_working(row) and (row.why != TIMER or row.since < now)
+        ]
 
     async def _in_work(self) -> list[Unmoved]:
-        """Conversations that this process works on and for which something waits: its own lease hides those rows."""
+        """Conversations that this process works on and for which something waits: its own lease
+        hides those rows.
+        """
         mine = [each for each in self._sessions.jobs if self._may_hear(each)]
         found = await self._store.standing(mine) if mine else {}
-        return [Unmoved(id, ITEM, 0.0, one.revision, one.came) for id, one in found.items() if one.waiting]
+        return [
+            Unmoved(id, ITEM, 0.0, one.revision, one.came)
+            for id, one in found.items()
+            if one.waiting
+        ]
 
     def _may_hear(self, session_id: str) -> bool:
         live = self._sessions.cached(session_id)
         return live is None or hearing(live.opened) is not None
 
     async def _older(self) -> list[Unmoved]:
-        """Sessions of older databases with a question to a model: they do not say who answers it."""
+        """Sessions of older databases with a question to a model: they do not say who answers
+        it.
+        """
         asked = await self._store.inbox(kind=Kind.LLM, to=None, limit=AT_ONCE)
-        return [Unmoved(birth.id, PARKED, at, query.q) for birth, query, at in asked if not birth.llm]
+        return [
+            Unmoved(birth.id, PARKED, at, query.q) for birth, query, at in asked if not birth.llm
+        ]
 
     def _is_working(self, row: Unmoved) -> bool:
         """Whether a mark is this process's own, and it works on it."""
@@ -372,11 +435,14 @@ class Reconciler:
             return False
 
     async def _bury(self, found: Census) -> bool:
-        """Release what the dead hold, and forget those who died long ago; returns whether anything was released."""
+        """Release what the dead hold, and forget those who died long ago; returns whether anything
+        was released.
+        """
         self._buried &= {worker.id for worker in found.dead}
         before = len(self._buried)
         for worker in found.dead:
-            if worker.id not in self._buried and not worker.expired:  # else its leases have ended with it
+            # else its leases have ended with it
+            if worker.id not in self._buried and not worker.expired:
                 self._buried.add(worker.id)
                 await self._store.leave(owner(worker))
             if worker.age > MOURNING:
@@ -386,18 +452,24 @@ class Reconciler:
     # ---- withdrawn work
 
     async def _stop_withdrawn(self) -> None:
-        """Cancel local work whose query another process has withdrawn: its mark is gone from the store.
+        """Cancel local work whose query another process has withdrawn: its mark is gone from the
+        store.
 
         What this process withdraws itself it stops at once.
         """
-        doing, loop = self._dispatch.doing, asyncio.get_running_loop()
+        doing = self._dispatch.doing
+        loop = asyncio.get_running_loop()
         if not doing:
             return
         if loop.time() < self._withdrawing:
             if self._again is None or self._again.when() < loop.time():
                 self._again = loop.call_at(self._withdrawing, self.poke)
             return
-        looked = [each for each, jobs in self._sessions.jobs.items() if not doing.isdisjoint(jobs.values())]
+        looked = [
+            each
+            for each, jobs in self._sessions.jobs.items()
+            if not doing.isdisjoint(jobs.values())
+        ]
         for session_id in looked:
             self._stop(session_id, set(doing), await self._marked(session_id))
         self._withdrawing = loop.time() + PAUSE + EACH * len(looked)
@@ -410,12 +482,22 @@ class Reconciler:
             return set()
         return {effect.q for effect in effects if effect.worker == self._dispatch.worker}
 
-    def _stop(self, session_id: str, before: set[asyncio.Task[Any] | None], marked: set[int]) -> None:
+    def _stop(
+        self, session_id: str, before: set[asyncio.Task[Any] | None], marked: set[int]
+    ) -> None:
         """Stop what is not marked; what began after the look is another look's."""
         jobs = self._sessions.jobs.get(session_id, {})
-        gone = {q: task for q, task in jobs.items() if q not in marked and task in before & self._dispatch.doing}
+        gone = {
+            q: task
+            for q, task in jobs.items()
+            if q not in marked and task in before & self._dispatch.doing
+        }
         for q, task in gone.items():
-            log.info("q-%d of session %s was withdrawn elsewhere: what is done for it here is stopped", q, session_id)
+            log.info(
+                "q-%d of session %s was withdrawn elsewhere: what is done for it here is stopped",
+                q,
+                session_id,
+            )
             del jobs[q]
             task.cancel()
         if gone:

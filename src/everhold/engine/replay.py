@@ -1,6 +1,8 @@
-"""A stored session played again, delivery by delivery: no effects, nothing written, nothing asked of anybody.
+"""A stored session played again, delivery by delivery: no effects, nothing written, nothing asked
+of anybody.
 
-The program runs; what it asks is compared with what is recorded and goes nowhere. Whoever iterates decides how far.
+The program runs; what it asks is compared with what is recorded and goes nowhere. Whoever iterates
+decides how far.
 """
 
 from __future__ import annotations
@@ -10,7 +12,17 @@ from typing import Any
 
 import msgspec
 
-from everhold.core.journal import Delivery, Opened, Reply, Restart, compare, fold, lately, restart_of, tape
+from everhold.core.journal import (
+    Delivery,
+    Opened,
+    Reply,
+    Restart,
+    compare,
+    fold,
+    lately,
+    restart_of,
+    tape,
+)
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query
 from everhold.engine.live_session import count, handed
@@ -28,10 +40,12 @@ class Played(msgspec.Struct, frozen=True):
 
 
 def replay(record: Record, host: Host, to: int | None = None) -> Iterator[Played]:
-    """Play a session up to its last delivery; raises `Diverged` where the program asks something else.
+    """Play a session up to its last delivery; raises `Diverged` where the program asks something
+    else.
 
-    Where the program begins again, it does so with what is recorded. With `to`, only what it takes to come to that
-    step is played: from the last restart before it on. Raises what finding the program raises, before it plays.
+    Where the program begins again, it does so with what is recorded. With `to`, only what it takes
+    to come to that step is played: from the last restart before it on. Raises what finding the
+    program raises, before it plays.
     """
     meter = Metrics()
     execution: Any = host.begin(record.birth, meter)
@@ -43,10 +57,12 @@ def replay(record: Record, host: Host, to: int | None = None) -> Iterator[Played
             if restart is not None:
                 execution.drop()
                 meter = restart.metrics.copy()
-                execution, known = execution.again(restart, meter), restart.q
+                execution = execution.again(restart, meter)
+                known = restart.q
                 opened.clear()
             execution.replaying = True
-            given, recorded = expected.given, expected.reply
+            given = expected.given
+            recorded = expected.reply
             handing = handed(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
             execution.recorded = recorded.notes

@@ -1,7 +1,8 @@
 """A question to a model that is stored by reference, as whoever may answer it sees it: in full.
 
-Where no model answers, somebody else does: a person, or a host over MCP. They are shown the system text, the messages
-and the tools; and, for those who only look at a prompt, all of it as text with the forms that an answer may have.
+Where no model answers, somebody else does: a person, or a host over MCP. They are shown the system
+text, the messages and the tools; and, for those who only look at a prompt, all of it as text with
+the forms that an answer may have.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ _WORDS = "Answer with plain words: what the assistant says next."
 
 def by_reference(query: Query) -> bool:
     """Whether the journal has only a view of what was asked."""
-    return query.kind is Kind.LLM and isinstance(query.args, dict) and "leaf" in query.args and query.messages is None
+    return (
+        query.kind is Kind.LLM
+        and isinstance(query.args, dict)
+        and "leaf" in query.args
+        and query.messages is None
+    )
 
 
 def shown(query: Query, whole: Query) -> Query:

@@ -1,7 +1,8 @@
-"""The sessions this process has in memory: found, rebuilt, kept for a while, dropped, and told about.
+"""The sessions this process has in memory: found, rebuilt, kept for a while, dropped, and told
+about.
 
-Live sessions sit in a bounded cache, least recently used first. One that another process has overtaken is rebuilt,
-and whoever was using it tries again without noticing.
+Live sessions sit in a bounded cache, least recently used first. One that another process has
+overtaken is rebuilt, and whoever was using it tries again without noticing.
 """
 
 from __future__ import annotations
@@ -31,19 +32,27 @@ T = TypeVar("T")
 
 
 class Sessions:
-    def __init__(self, store: Store, host: Host, stepper: Stepper, observers: Observers, *, cache: int) -> None:
+    def __init__(
+        self, store: Store, host: Host, stepper: Stepper, observers: Observers, *, cache: int
+    ) -> None:
         self.store = store
         self.host = host
         self.observers = observers
         self.observed = bool(observers)
         self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
-        self.send: Callable[..., None] = lambda session_id, at=None: None  # requests a move; see `Mover.send`
-        self.settled: Callable[[str], None] = lambda session_id: self.send(session_id)  # told of each turn that has
+        # requests a move; see `Mover.send`
+        self.send: Callable[..., None] = lambda session_id, at=None: None
+        # told of each turn that has
+        self.settled: Callable[[str], None] = lambda session_id: self.send(session_id)
         self.poke: Callable[[], None] = lambda: None  # something happened that is no session's
-        self.asks_people = False  # whether somebody in this process tells people that they are asked
-        self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: None
+        # whether somebody in this process tells people that they are asked
+        self.asks_people = False
+        self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: (
+            None
+        )
         self.stepper = stepper
-        self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}  # what this process works on, by session
+        # what this process works on, by session
+        self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}
         self._lives: OrderedDict[str, Live] = OrderedDict()
         self._loading: dict[str, asyncio.Lock] = {}
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
@@ -60,7 +69,8 @@ class Sessions:
         return live
 
     async def live(self, session_id: str, record: Record | None = None) -> Live:
-        """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what `rebuild` raises.
+        """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what
+        `rebuild` raises.
 
         One that has ended is not rebuilt: its program may be another one by now.
         """
@@ -87,7 +97,11 @@ class Sessions:
         self._lives[live.id] = live
         excess = len(self._lives) - self._cache
         if excess > 0:
-            idle = (other for other in self._lives.values() if other is not live and not other.lock.locked())
+            idle = (
+                other
+                for other in self._lives.values()
+                if other is not live and not other.lock.locked()
+            )
             for other in list(islice(idle, excess)):
                 self.drop(other)
 
@@ -104,7 +118,9 @@ class Sessions:
             self.drop(live)
 
     def suspect(self, session_id: str) -> None:
-        """Another process may have moved a session: what is in memory is to be compared with what is stored."""
+        """Another process may have moved a session: what is in memory is to be compared with what
+        is stored.
+        """
         if session_id in self._lives:
             self.suspects.add(session_id)
 
@@ -120,21 +136,28 @@ class Sessions:
     def idle(self, now: float, ttl: float) -> list[Live]:
         """Sessions that did not move for `ttl` seconds."""
         lives = self._lives.values()
-        return [live for live in lives if idle_expired(live.head.updated_at, now, ttl) and not live.lock.locked()]
+        return [
+            live
+            for live in lives
+            if idle_expired(live.head.updated_at, now, ttl) and not live.lock.locked()
+        ]
 
     def all(self) -> list[Live]:
         return list(self._lives.values())
 
     # ---- moving one
 
-    async def on(self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None) -> T:
+    async def on(
+        self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None
+    ) -> T:
         """Do something to a live session, alone; tries again when another process was quicker.
 
         Who has just read the session says so with `record`.
         """
         tries = 0
         while True:
-            live, record = await self.live(session_id, record), None
+            live = await self.live(session_id, record)
+            record = None
             async with live.lock:
                 if live.stale or live.outdated:
                     self.drop(live)
@@ -151,7 +174,9 @@ class Sessions:
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
     async def insisting(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Do something that makes its own live session; tries again when another process was quicker."""
+        """Do something that makes its own live session; tries again when another process was
+        quicker.
+        """
         tries = 0
         while True:
             try:
@@ -161,7 +186,9 @@ class Sessions:
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
     def after_plain(self, live: Live, done: Query | Said) -> None:
-        """What follows a step of `Stepper.plain`: mostly there is a next question, and nothing else to tell."""
+        """What follows a step of `Stepper.plain`: mostly there is a next question, and nothing else
+        to tell.
+        """
         if type(done) is Said:
             self._concerns(live, done, None)
             return
@@ -177,7 +204,9 @@ class Sessions:
         return said
 
     def _concerns(self, live: Live, said: Said, due: float | None) -> None:
-        """Pass on what follows from a step: work to begin, moves to request, observers and waiters to notify."""
+        """Pass on what follows from a step: work to begin, moves to request, observers and waiters
+        to notify.
+        """
         jobs = self.jobs.get(live.id)
         if jobs:
             for q in said.closed if said.outcome is None else list(jobs):
@@ -197,7 +226,9 @@ class Sessions:
             self.changed(live.id)
 
     def _request_moves(self, live: Live, said: Said, due: float | None) -> None:
-        """Request the moves that follow from a commit: of this session, and of those it delivered something to."""
+        """Request the moves that follow from a commit: of this session, and of those it delivered
+        something to.
+        """
         head = live.head
         for other in said.others:
             self.outdate(other)
@@ -256,7 +287,8 @@ class Sessions:
         self.changed(live.id)
 
     def _tell(self, live: Live, said: Said) -> None:
-        observers, session_id = self.observers, live.id
+        observers = self.observers
+        session_id = live.id
         remaining = len(live.opened) - len(said.asked)
         for query, answer, cost in said.answered:
             observers.answered(session_id, query, answer, cost)
@@ -264,7 +296,8 @@ class Sessions:
                 observers.partly_answered(session_id, query, answer, remaining)
         if said.answered:
             observers.resumed(session_id)
-        outcome, metrics = said.outcome, live.head.metrics
+        outcome = said.outcome
+        metrics = live.head.metrics
         if outcome is None:
             if said.asked:
                 observers.paused(session_id, said.asked)

@@ -1,7 +1,7 @@
 """Which session people mean: its id, the beginning of it, its key, or `@last`.
 
-Whoever starts a session chooses its key, and that may be a model. So what looks like an id is never a key: whoever
-types the name that a list shows for one session cannot be led to another.
+Whoever starts a session chooses its key, and that may be a model. So what looks like an id is never
+a key: whoever types the name that a list shows for one session cannot be led to another.
 """
 
 from __future__ import annotations
@@ -35,14 +35,19 @@ async def meant(store: Store, name: str, where: str) -> SessionId:
     if len(ids) == 1 and len(name) > 2:
         return ids[0]
     if ids:
-        error = BadId(name, f"several sessions begin with it: {', '.join(one[: SHORT + 4] for one in ids[:3])}…")
+        error = BadId(
+            name,
+            f"several sessions begin with it: {', '.join(one[: SHORT + 4] for one in ids[:3])}…",
+        )
         error.hint = "Give more of the id, or the session's key."
         raise error
     raise UnknownSession(name, where)
 
 
 def called(session_id: str, key: str | None) -> str:
-    """What people call a session: its key, unless that looks like an id, `@last` or an option; else its id."""
+    """What people call a session: its key, unless that looks like an id, `@last` or an option; else
+    its id.
+    """
     if key is None or not key.strip() or key.startswith(("@", "-")) or _ID.match(key):
         return session_id
     return key

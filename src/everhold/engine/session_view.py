@@ -1,4 +1,5 @@
-"""Sessions for people to look at: their steps, what was said to models, and snapshots for a status call.
+"""Sessions for people to look at: their steps, what was said to models, and snapshots for a status
+call.
 
 Everything here is read from the journal; no program is needed and nothing is run.
 """
@@ -22,7 +23,9 @@ from everhold.ports.store import Record
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One record of the journal: what was handed to the program together, and what it asked in return."""
+    """One record of the journal: what was handed to the program together, and what it asked in
+    return.
+    """
 
     n: int
     at: float
@@ -40,7 +43,18 @@ class Step(msgspec.Struct, frozen=True):
 def step(delivery: Delivery) -> Step:
     notes = delivery.notes
     if notes is None:
-        return Step(delivery.n, delivery.at, delivery.answers, delivery.asked, False, None, False, [], [], None)
+        return Step(
+            delivery.n,
+            delivery.at,
+            delivery.answers,
+            delivery.asked,
+            False,
+            None,
+            False,
+            [],
+            [],
+            None,
+        )
     return Step(
         delivery.n,
         delivery.at,
@@ -57,9 +71,11 @@ def step(delivery: Delivery) -> Step:
 
 
 def transcript(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
-    """What models were asked and said, in the order asked; `response` is null where nothing was said.
+    """What models were asked and said, in the order asked; `response` is null where nothing was
+    said.
 
-    An error instead of a value is under `error`, and a conversation instead of a prompt under `messages`.
+    An error instead of a value is under `error`, and a conversation instead of a prompt under
+    `messages`.
     """
     told = []
     for entry, answer, _ in _exchanges(deliveries):
@@ -94,7 +110,8 @@ def _exchanges(deliveries: Iterable[Delivery]) -> list[tuple[Opened, Answer | No
 
 def facts(record: Record, now: float, *, history: bool) -> Facts:
     """What a snapshot of a session is made from; `record` holds its whole journal."""
-    birth, head = record.birth, record.head
+    birth = record.birth
+    head = record.head
     ring, progress = _aside(record.deliveries)
     until = head.updated_at if head.ended else now
     return Facts(
@@ -118,12 +135,18 @@ def _open(record: Record) -> list[OpenQuery]:
     working = {effect.q: effect.worker for effect in record.effects}
     waiting = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in kept}
     shown = answerable(waiting, working)
-    whole = request_ref.read([e.query for e in shown if request_ref.by_reference(e.query)], record.deliveries)
-    return [OpenQuery(record.birth.id, whole.get(entry.query.q, entry.query), entry.at) for entry in shown]
+    whole = request_ref.read(
+        [e.query for e in shown if request_ref.by_reference(e.query)], record.deliveries
+    )
+    return [
+        OpenQuery(record.birth.id, whole.get(entry.query.q, entry.query), entry.at)
+        for entry in shown
+    ]
 
 
 def _aside(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:
-    ring, progress = LogRing(), None
+    ring = LogRing()
+    progress = None
     for delivery in deliveries:
         if delivery.notes is not None:
             for entry in delivery.notes.log:
@@ -161,7 +184,9 @@ def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
 def finished(record: Record) -> Finished:
     """The status of a session that has ended, from its last delivery."""
     last = record.deliveries[-1].notes
-    outcome: Outcome = last.outcome if last is not None and last.outcome is not None else Stopped("")
+    outcome: Outcome = (
+        last.outcome if last is not None and last.outcome is not None else Stopped("")
+    )
     recorded = dict(last.record) if last is not None else {}
     return Finished(record.birth.id, outcome, stats(record.birth, record.head, recorded))
 

@@ -1,8 +1,9 @@
 """Work that completes although its caller leaves.
 
-A caller may be cancelled at any await: by a timeout, or because a web client disconnected. A commit that is on its way
-cannot be called back, and what has to follow it (telling who waits, starting the work that it marked) must follow. So
-a verb runs as a task of the engine. Its caller waits for that task, and may stop waiting.
+A caller may be cancelled at any await: by a timeout, or because a web client disconnected. A commit
+that is on its way cannot be called back, and what has to follow it (telling who waits, starting the
+work that it marked) must follow. So a verb runs as a task of the engine. Its caller waits for that
+task, and may stop waiting.
 """
 
 from __future__ import annotations
@@ -19,14 +20,22 @@ T = TypeVar("T")
 
 log = logging.getLogger("everhold")
 
-CLOSED: Final = "Whether the call was done is not known. Open the database again, and repeat it with the same key."
+CLOSED: Final = (
+    "Whether the call was done is not known. Open the database again, and repeat it"
+    " with the same key."
+)
 
 
 class Shielded:
-    """The verbs of one runtime that have begun and not ended. `refuse` raises where a verb must not begin."""
+    """The verbs of one runtime that have begun and not ended. `refuse` raises where a verb must not
+    begin.
+    """
 
-    def __init__(self, refuse: Callable[[], None] = lambda: None, where: str = "the runtime") -> None:
-        self._refuse, self._where = refuse, where
+    def __init__(
+        self, refuse: Callable[[], None] = lambda: None, where: str = "the runtime"
+    ) -> None:
+        self._refuse = refuse
+        self._where = where
         self.tasks: set[asyncio.Task[Any]] = set()
         self._stopped: WeakSet[asyncio.Task[Any]] = WeakSet()  # those that `rest` has cancelled
 
@@ -54,11 +63,15 @@ class Shielded:
             del error, task  # the traceback holds this frame
 
     async def rest(self, timeout: float | None = None) -> None:
-        """Wait until all of them have ended, also those that begin meanwhile; what is left by then is cancelled."""
+        """Wait until all of them have ended, also those that begin meanwhile; what is left by then
+        is cancelled.
+        """
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
         while self.tasks:
-            await asyncio.wait(set(self.tasks), timeout=None if end is None else max(0.0, end - loop.time()))
+            await asyncio.wait(
+                set(self.tasks), timeout=None if end is None else max(0.0, end - loop.time())
+            )
             if end is not None and loop.time() >= end:
                 break
         left = set(self.tasks)
@@ -75,7 +88,9 @@ def _is_cancelled() -> bool:
 
 
 async def _outcome(verb: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
-    """What a verb returns or raises. An interrupt is for the caller, too: raised in a task, it would end the loop."""
+    """What a verb returns or raises. An interrupt is for the caller, too: raised in a task, it
+    would end the loop.
+    """
     try:
         return await verb, None
     except asyncio.CancelledError:

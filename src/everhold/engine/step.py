@@ -1,10 +1,11 @@
 """One step: hand something over, let the program go on to its next pause, commit all of it at once.
 
 Rules
-  1. A session's steps happen one after another: the next advance never starts before this commit is known.
+  1. A session's steps happen one after another: the next advance never starts before this commit is
+     known.
   2. A refused commit drops the live execution; nothing that was computed from it is used again.
-  3. Nothing outside starts before the commit that holds everything the program knew. The mark that it was started
-     rides in that commit.
+  3. Nothing outside starts before the commit that holds everything the program knew. The mark that
+     it was started rides in that commit.
   4. What the store itself can answer (durable values, kept signals) is answered within the step.
 """
 
@@ -39,7 +40,8 @@ _PAST: Final = frozenset({"start", "cancel"})
 TURNS: Final = 16
 #: Deliveries one step may hold before the program counts as spinning.
 MOST: Final = 10_000
-#: Times a program may begin again in one step, with no signal received, before it counts as spinning.
+#: Times a program may begin again in one step, with no signal received, before it counts as
+#: spinning.
 RESTARTS: Final = 100
 
 
@@ -81,14 +83,22 @@ class Stepper:
         self._inline: Callable[[Query], bool] = lambda query: False
         self._may_answer: Callable[[Birth, Query], bool] = lambda birth, query: True
         self._llm = False  # whether model questions are answered here
-        self._marking: Counter[str] = Counter()  # commits with marks that are on their way, by session
+        # commits with marks that are on their way, by session
+        self._marking: Counter[str] = Counter()
         self._level = getattr(store, "durability", "mixed")
-        self.introduce: Callable[[], Awaitable[None]] | None = None  # called before the first mark is made
-        self.leaving = False  # what is asked of this process from now on is left for others to begin
+        # called before the first mark is made
+        self.introduce: Callable[[], Awaitable[None]] | None = None
+        # what is asked of this process from now on is left for others to begin
+        self.leaving = False
 
-    def answers(self, inline: Callable[[Query], bool], may_answer: Callable[[Birth, Query], bool]) -> None:
-        """From now on, these say whether this process can answer a query, and whether it is to answer it."""
-        self._inline, self._may_answer = inline, may_answer
+    def answers(
+        self, inline: Callable[[Query], bool], may_answer: Callable[[Birth, Query], bool]
+    ) -> None:
+        """From now on, these say whether this process can answer a query, and whether it is to
+        answer it.
+        """
+        self._inline = inline
+        self._may_answer = may_answer
         self._llm = inline(Query(0, ""))
 
     async def step(
@@ -117,13 +127,25 @@ class Stepper:
         return way.said
 
     async def _hand_over(
-        self, live: Live, way: Way, answers: list[Answer], fired: bool = False, cancel: str | None = None
+        self,
+        live: Live,
+        way: Way,
+        answers: list[Answer],
+        fired: bool = False,
+        cancel: str | None = None,
     ) -> list[Query]:
-        """One delivery; returns the queries asked in return that the store may be able to answer."""
+        """One delivery; returns the queries asked in return that the store may be able to
+        answer.
+        """
         way.said.answered += count(live.head.metrics, live.opened, answers, fired=fired)
         n = live.head.n + len(way.deliveries) + 1
         reply = await advance(live.execution, n, way.at, answers, fired, cancel)
-        return self._take(live, way, Delivery(n, way.at, answers, reply.asked, _notes(reply, fired, cancel)), reply)
+        return self._take(
+            live,
+            way,
+            Delivery(n, way.at, answers, reply.asked, _notes(reply, fired, cancel)),
+            reply,
+        )
 
     def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
         """Take a delivery and the program's reply into account."""
@@ -151,17 +173,22 @@ class Stepper:
         return [query for query in reply.asked if query.kind in _QUICK]
 
     def _restart(self, live: Live, way: Way, notes: Notes) -> list[Query]:
-        """Let the program begin again, which is a delivery of nothing; returns what `_hand_over` does."""
+        """Let the program begin again, which is a delivery of nothing; returns what `_hand_over`
+        does.
+        """
         assert notes.restart is not None
         notes.record = dict(live.record)  # whole: nobody looks further back
-        n, meter = live.head.n + len(way.deliveries) + 1, live.head.metrics
+        n = live.head.n + len(way.deliveries) + 1
+        meter = live.head.metrics
         meter.begun = n - 1
         way.restarts += 1
         way.said.asked = []  # all of it is withdrawn
         live.execution = execution = cast(Restartable, live.execution).again(notes.restart, meter)
         with execution.entered():
             reply = execution.advance(n, way.at, [], False, None)
-        return self._take(live, way, Delivery(n, way.at, [], reply.asked, _notes(reply, False, None)), reply)
+        return self._take(
+            live, way, Delivery(n, way.at, [], reply.asked, _notes(reply, False, None)), reply
+        )
 
     async def _go_on(self, live: Live, way: Way, quick: list[Query]) -> None:
         """Answer from the store as long as the program asks what the store can answer."""
@@ -175,18 +202,25 @@ class Stepper:
             if not answers:
                 return
             if read:
-                way.read, way.restarts = way.read + read, 0
+                way.read = way.read + read
+                way.restarts = 0
             quick = await self._hand_over(live, way, answers)
 
-    def plain(self, live: Live, query: Query, answer: Answer) -> Query | Coroutine[Any, Any, Query | Said]:
-        """A model's words in, one question to a model out: how most steps go, in as few moves as possible.
+    def plain(
+        self, live: Live, query: Query, answer: Answer
+    ) -> Query | Coroutine[Any, Any, Query | Said]:
+        """A model's words in, one question to a model out: how most steps go, in as few moves as
+        possible.
 
-        `query` is the only one open, nothing else concerns the session, and its execution is in this process. Returns
-        the next question, if the step has landed; else what finishes it: the commit has to wait, or the program says
-        more than that.
+        `query` is the only one open, nothing else concerns the session, and its execution is in
+        this process. Returns the next question, if the step has landed; else what finishes it: the
+        commit has to wait, or the program says more than that.
         """
-        head, meter, answers = live.head, live.head.metrics, [answer]
-        at, n = self._clock.now(), head.n + 1
+        head = live.head
+        meter = live.head.metrics
+        answers = [answer]
+        at = self._clock.now()
+        n = head.n + 1
         if at < head.updated_at:
             at = head.updated_at
         spent = meter.answered(query, answer)
@@ -200,7 +234,9 @@ class Stepper:
                     reply = execution.advance(n, at, answers, False, None)
             asked = reply.asked
             if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
-                return self._not_plain(live, Delivery(n, at, answers, asked), reply, (query, answer, spent))
+                return self._not_plain(
+                    live, Delivery(n, at, answers, asked), reply, (query, answer, spent)
+                )
             following = asked[0]
             meter.paused(asked)
             live.opened = {following.q: Opened(following, n, at)}
@@ -216,7 +252,9 @@ class Stepper:
             live.drop()
             raise
 
-    async def _land_plain(self, live: Live, change: Change, fence: int, following: Query) -> Query | Said:
+    async def _land_plain(
+        self, live: Live, change: Change, fence: int, following: Query
+    ) -> Query | Said:
         try:
             await self._store.commit(change, fence)
         except BaseException:
@@ -224,7 +262,9 @@ class Stepper:
             raise
         return following
 
-    async def _not_plain(self, live: Live, delivery: Delivery, reply: Reply, told: tuple[Query, Answer, Any]) -> Said:
+    async def _not_plain(
+        self, live: Live, delivery: Delivery, reply: Reply, told: tuple[Query, Answer, Any]
+    ) -> Said:
         """Finish a step that turned out to be more than a plain one."""
         way = Way(delivery.at, [], None, Said([], [told], None, []))
         try:
@@ -240,7 +280,8 @@ class Stepper:
 
     def _now(self, head: Head) -> float:
         at = self._clock.now()
-        return at if at > head.updated_at else head.updated_at  # a clock going backwards does not turn time
+        # a clock going backwards does not turn time
+        return at if at > head.updated_at else head.updated_at
 
     async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
         """End a session without asking its program."""
@@ -249,7 +290,9 @@ class Stepper:
             way.letters = self._cancelled_children(live, way.at)
         else:
             way.letters = await child_processes.stopped(self._store, live.id, way.at)
-        way.deliveries = [Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))]
+        way.deliveries = [
+            Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))
+        ]
         live.fold(way.deliveries[0])
         try:
             await self._commit(live, way)
@@ -259,18 +302,27 @@ class Stepper:
         return way.said
 
     async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
-        """Hand over a delivery that failed once more; its new reply is appended and stands from now on.
+        """Hand over a delivery that failed once more; its new reply is appended and stands from now
+        on.
 
         `ends` are those of children that ended while their parent was failed.
         """
-        head, notes = live.head, failed.notes or Notes()
+        head = live.head
+        notes = failed.notes or Notes()
         way = Way(self._now(head), [], None, Said([], [], None, []))
         count(head.metrics, live.opened, failed.answers, fired=notes.fired)
-        reply = await advance(live.execution, failed.n, failed.at, failed.answers, notes.fired, None)
+        reply = await advance(
+            live.execution, failed.n, failed.at, failed.answers, notes.fired, None
+        )
         way.letters = _given_up(live, reply.withdrawn, way.at)
-        live.fold(Delivery(failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)))
+        live.fold(
+            Delivery(
+                failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)
+            )
+        )
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
-        reply.notes, reply.withdrawn = reply.notes or Notes(), []
+        reply.notes = reply.notes or Notes()
+        reply.withdrawn = []
         delivery = Delivery(head.n + 1, way.at, [], again, _notes(reply, False, None))
         assert delivery.notes is not None
         delivery.notes.retry = True
@@ -279,26 +331,35 @@ class Stepper:
         if delivery.notes.restart is None:
             way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
-        head.state, way.raised = moved(head.state, Event.RETRIED), True
+        head.state = moved(head.state, Event.RETRIED)
+        way.raised = True
         return await self._begin_again(live, way, ends)
 
     async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
-        """Give a fork its first commit: what is open is asked again in its own name, except what is answered."""
+        """Give a fork its first commit: what is open is asked again in its own name, except what is
+        answered.
+        """
         values = Values(self._store)
         await values.inherit(shared, live.id)
         way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []), values=values)
         way.said.asked = [entry.query for entry in live.opened.values()]
         live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
-        return await self._begin_again(live, way, answers, unbegun=restart_of(shared[-1]) is not None)
+        return await self._begin_again(
+            live, way, answers, unbegun=restart_of(shared[-1]) is not None
+        )
 
-    async def _begin_again(self, live: Live, way: Way, answers: list[Answer], unbegun: bool = False) -> Said:
+    async def _begin_again(
+        self, live: Live, way: Way, answers: list[Answer], unbegun: bool = False
+    ) -> Said:
         live.noticed.clear()
         live.working.clear()
         known = {answer.q for answer in answers}
         opened = [live.opened[q].query for q in sorted(live.opened) if q not in known]
         answers = [answer for answer in answers if answer.q in live.opened]
         answers += [
-            unknown_effects.unknown(query) for query in opened if query.q in live.before and query.rerun is Rerun.NEVER
+            unknown_effects.unknown(query)
+            for query in opened
+            if query.q in live.before and query.rerun is Rerun.NEVER
         ]
         quick = [query for query in opened if query.kind in _QUICK]
         try:
@@ -323,7 +384,9 @@ class Stepper:
 
     @contextmanager
     def marking(self, session_id: str) -> Iterator[None]:
-        """Marks are on their way. Who commits them begins the work at once when they have landed, without an await."""
+        """Marks are on their way. Who commits them begins the work at once when they have landed,
+        without an await.
+        """
         self._marking[session_id] += 1
         try:
             yield
@@ -337,16 +400,23 @@ class Stepper:
         return session_id in self._marking
 
     def _cancelled_children(self, live: Live, at: float) -> list[Letter]:
-        """What is told to the children that a session waits for when it ends by no will of its own."""
+        """What is told to the children that a session waits for when it ends by no will of its
+        own.
+        """
         return [
-            Letter("cancel", f"its parent {live.id} was cancelled", at, to=child_id(live.birth, entry))
+            Letter(
+                "cancel", f"its parent {live.id} was cancelled", at, to=child_id(live.birth, entry)
+            )
             for entry in live.opened.values()
             if entry.query.kind is Kind.SESSION
         ]
 
-    async def _quick(self, live: Live, way: Way, quick: list[Query], values: Values) -> tuple[list[Answer], list[int]]:
+    async def _quick(
+        self, live: Live, way: Way, quick: list[Query], values: Values
+    ) -> tuple[list[Answer], list[int]]:
         """Answers the store has for what was just asked."""
-        answers, read = [], []
+        answers = []
+        read = []
         for query in quick:
             if query.kind is Kind.SESSION:
                 if child_processes.is_deed(query):
@@ -357,7 +427,9 @@ class Stepper:
                 try:
                     answers.append(Answer(query.q, await values.answer(query)))
                 except BadValue as error:
-                    answers.append(Answer(query.q, error={"code": error.code, "message": str(error)}))
+                    answers.append(
+                        Answer(query.q, error={"code": error.code, "message": str(error)})
+                    )
                 continue
             for letter in live.letters:
                 if found := child_processes.heard(letter, query.name):
@@ -368,21 +440,41 @@ class Stepper:
         return answers, read
 
     def _change(self, live: Live, way: Way) -> Change:
-        head, opened, said, deliveries = live.head, live.opened, way.said, way.deliveries
+        head = live.head
+        opened = live.opened
+        said = way.said
+        deliveries = way.deliveries
         before = (head.state, head.due_at, head.mail, head.attempts, head.parked)
         head.revision += 1
         head.n = deliveries[-1].n if deliveries else head.n
         head.updated_at = way.at
         head.attempts = 0
         head.mail -= len(way.read)
-        change = Change(live.id, head, deliveries, way.birth, read=way.read, letters=way.letters, intake=way.intake)
-        extra = bool(way.read or way.letters) or way.birth is not None or way.raised or way.intake is not None
+        change = Change(
+            live.id,
+            head,
+            deliveries,
+            way.birth,
+            read=way.read,
+            letters=way.letters,
+            intake=way.intake,
+        )
+        extra = (
+            bool(way.read or way.letters)
+            or way.birth is not None
+            or way.raised
+            or way.intake is not None
+        )
         if way.read:
             live.letters = [letter for letter in live.letters if letter.id not in way.read]
         if live.noticed or live.working:
             change.closed = said.closed = self._closed(live, deliveries)
             extra = extra or bool(change.closed)
-        place = [q for q in said.asked if (q.kind is not Kind.LLM or _is_placed(q) or self._llm) and q.q in opened]
+        place = [
+            q
+            for q in said.asked
+            if (q.kind is not Kind.LLM or _is_placed(q) or self._llm) and q.q in opened
+        ]
         if place:
             self._place(live, change, said, place, way.at)
             extra = True
@@ -397,20 +489,33 @@ class Stepper:
         else:
             head.open_from = open_from(opened, head.n)
             head.due_at = live.due() if live.expiries else live.timer
-            busy = live.working or (live.letters and any(letter.kind != "signal" for letter in live.letters))
+            busy = live.working or (
+                live.letters and any(letter.kind != "signal" for letter in live.letters)
+            )
             head.state = State.RUNNING if busy else State.PAUSED
             head.parked = is_parked(live.birth, opened, live.working)
         if way.values is not None:
             change.writes = way.values.writes()
             extra = extra or bool(change.writes)
-        change.light = not extra and before == (head.state, head.due_at, head.mail, head.attempts, head.parked)
+        change.light = not extra and before == (
+            head.state,
+            head.due_at,
+            head.mail,
+            head.attempts,
+            head.parked,
+        )
         said.others = [letter.to for letter in change.letters if letter.to is not None]
         return change
 
     def _closed(self, live: Live, deliveries: list[Delivery]) -> list[int]:
         """The queries that leave the inbox, or on which nobody works any more."""
         gone = [answer.q for delivery in deliveries for answer in delivery.answers]
-        gone += [q for delivery in deliveries if delivery.notes is not None for q in delivery.notes.withdrawn]
+        gone += [
+            q
+            for delivery in deliveries
+            if delivery.notes is not None
+            for q in delivery.notes.withdrawn
+        ]
         closed = [q for q in gone if q in live.noticed or q in live.working]
         for q in closed:
             live.noticed.discard(q)
@@ -418,8 +523,13 @@ class Stepper:
         return closed
 
     def _place(self, live: Live, change: Change, said: Said, asked: list[Query], at: float) -> None:
-        """Say who sees to the queries that were asked: a child, this process, or somebody outside."""
-        births, letters, effects, notices = [], [], [], []
+        """Say who sees to the queries that were asked: a child, this process, or somebody
+        outside.
+        """
+        births = []
+        letters = []
+        effects = []
+        notices = []
         for query in asked:
             q = query.q
             if query.kind is Kind.SESSION:
@@ -430,7 +540,9 @@ class Stepper:
             elif q in live.before and unknown_effects.doubtful(query):
                 live.noticed.add(q)
                 notices.append(Notice(q, query.kind, query.to, at, unknown_effects.put(query)))
-            elif query.kind is Kind.CALL or (self._inline(query) and self._may_answer(live.birth, query)):
+            elif query.kind is Kind.CALL or (
+                self._inline(query) and self._may_answer(live.birth, query)
+            ):
                 worker = NOBODY if self.leaving else self._worker
                 live.working[q] = worker
                 effects.append(Effect(q, worker, at))
@@ -439,7 +551,9 @@ class Stepper:
             elif is_noticed(query.kind, query.to):
                 live.noticed.add(q)
                 notices.append(Notice(q, query.kind, query.to, at, query))
-        change.births, change.effects, change.notices = births, effects, notices
+        change.births = births
+        change.effects = effects
+        change.notices = notices
         change.letters = [*change.letters, *letters]
 
     def _durable(self, change: Change, said: Said) -> bool:
@@ -448,15 +562,22 @@ class Stepper:
             return True
         if self._level != "mixed":
             return False
-        return bool(change.effects) or any(query.kind is not Kind.LLM for query, _, _ in said.answered)
+        return bool(change.effects) or any(
+            query.kind is not Kind.LLM for query, _, _ in said.answered
+        )
 
     def _end(self, live: Live, change: Change, outcome: Outcome, at: float) -> None:
         head = live.head
-        event = {"Returned": Event.COMPLETED, "Raised": Event.FAILED}.get(type(outcome).__name__, Event.CANCELLED)
+        event = {"Returned": Event.COMPLETED, "Raised": Event.FAILED}.get(
+            type(outcome).__name__, Event.CANCELLED
+        )
         head.state = moved(head.state, event)
         live.working.clear()
         live.noticed.clear()
-        kept = [letter for letter in live.letters if event is Event.FAILED and letter.kind not in _PAST]  # for a retry
+        # for a retry
+        kept = [
+            letter for letter in live.letters if event is Event.FAILED and letter.kind not in _PAST
+        ]
         change.read = [*change.read, *(letter.id for letter in live.letters if letter not in kept)]
         live.letters = kept
         head.open_from, head.due_at, head.mail, head.parked = head.n + 1, None, len(kept), False
@@ -470,9 +591,14 @@ class Stepper:
 def _given_up(live: Live, withdrawn: list[int], at: float) -> list[Letter]:
     """What is told to children that live only as long as somebody waits for them."""
     entries = [
-        live.opened[q] for q in withdrawn if q in live.opened and (live.opened[q].query.options or {}).get("bound")
+        live.opened[q]
+        for q in withdrawn
+        if q in live.opened and (live.opened[q].query.options or {}).get("bound")
     ]
-    return [Letter("cancel", f"{live.id} gave up waiting", at, to=child_id(live.birth, entry)) for entry in entries]
+    return [
+        Letter("cancel", f"{live.id} gave up waiting", at, to=child_id(live.birth, entry))
+        for entry in entries
+    ]
 
 
 def _is_placed(query: Query) -> bool:
@@ -503,5 +629,8 @@ def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:
         if not fired and cancel is None and not reply.withdrawn and reply.outcome is None:
             return None
         notes = Notes()
-    notes.fired, notes.cancel, notes.withdrawn, notes.outcome = fired, cancel, reply.withdrawn, reply.outcome
+    notes.fired = fired
+    notes.cancel = cancel
+    notes.withdrawn = reply.withdrawn
+    notes.outcome = reply.outcome
     return notes

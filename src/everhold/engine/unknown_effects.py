@@ -1,7 +1,8 @@
 """Effects that were started and whose outcome nobody recorded.
 
-What happens to one was declared with its call: `rerun="safe"` runs it again, `"never"` tells the program that the
-outcome is unknown, and `"ask"` makes a question of it: a person says whether to run it again, its result, or its error.
+What happens to one was declared with its call: `rerun="safe"` runs it again, `"never"` tells the
+program that the outcome is unknown, and `"ask"` makes a question of it: a person says whether to
+run it again, its result, or its error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def doubtful(query: Query) -> bool:
 
 def put(query: Query) -> Query:
     """The question that is put to a person."""
-    prompt = f"{query.name} was started and its outcome was not recorded. Run it again, or give its result?"
+    prompt = (
+        f"{query.name} was started and its outcome was not recorded. Run it again, or give"
+        " its result?"
+    )
     return msgspec.structs.replace(query, prompt=prompt, schema=SCHEMA)
 
 
@@ -43,7 +47,9 @@ def decided(answer: Answer) -> Answer:
     """What a person said, as the outcome of the effect."""
     said = answer.value
     if isinstance(said, dict) and "error" in said:
-        return msgspec.structs.replace(answer, value=None, error={"code": "error", "message": said["error"]})
+        return msgspec.structs.replace(
+            answer, value=None, error={"code": "error", "message": said["error"]}
+        )
     if isinstance(said, dict) and "result" in said:
         return msgspec.structs.replace(answer, value=said["result"])
     return answer

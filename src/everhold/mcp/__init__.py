@@ -18,4 +18,4 @@
     library   loading the `mcp` library, without what a server does not use
 
 The `mcp` library enters only here.
-"""
+"""  # noqa: E501

@@ -1,9 +1,10 @@
 """Children of a session: what whoever holds the session by its id has to know of them.
 
 Rules
-  1. What a person said in a child was said by a person, however deep the child is. Of a child that is gone nobody knows
-     what was said in it.
-  2. A session that waits for a child is moved by answering the child: the one that asks is named, and not waited for.
+  1. What a person said in a child was said by a person, however deep the child is. Of a child that
+     is gone nobody knows what was said in it.
+  2. A session that waits for a child is moved by answering the child: the one that asks is named,
+     and not waited for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def answered(deliveries: list[Delivery]) -> Iterator[tuple[Delivery, Answer, Ope
     """Each answer with the delivery that holds it and the query that it answers."""
     asked: dict[int, Opened] = {}
     for delivery in deliveries:
-        yield from ((delivery, answer, asked[answer.q]) for answer in delivery.answers if answer.q in asked)
+        yield from (
+            (delivery, answer, asked[answer.q]) for answer in delivery.answers if answer.q in asked
+        )
         asked |= {query.q: Opened(query, delivery.n, delivery.at) for query in delivery.asked}
 
 
@@ -39,12 +42,21 @@ async def is_decided(store: Store, birth: Birth, entry: Opened) -> bool:
     """Whether somebody else than a model said what answers this query, or a part of it."""
     if entry.query.kind is not Kind.SESSION or is_deed(entry.query):
         return entry.query.kind in DECIDED
-    children = [found for one in await _line(store, birth) if (found := await _found(store, child_id(one, entry)))]
+    children = [
+        found
+        for one in await _line(store, birth)
+        if (found := await _found(store, child_id(one, entry)))
+    ]
     return not children or any([await _holds(store, child) for child in children])
 
 
 async def _holds(store: Store, record: Record) -> bool:
-    return any([await is_decided(store, record.birth, entry) for _, _, entry in answered(record.deliveries)])
+    return any(
+        [
+            await is_decided(store, record.birth, entry)
+            for _, _, entry in answered(record.deliveries)
+        ]
+    )
 
 
 async def _line(store: Store, birth: Birth) -> list[Birth]:
@@ -63,7 +75,9 @@ async def _found(store: Store, session_id: str) -> Record | None:
 
 
 async def asking(runtime: Runtime, status: Status) -> str:
-    """The child, or a child of a child, that waits for somebody's answer; empty if there is none."""
+    """The child, or a child of a child, that waits for somebody's answer; empty if there is
+    none.
+    """
     for child in _children(status):
         found = await runtime.status(child)
         if isinstance(found, Paused) and found.queries:

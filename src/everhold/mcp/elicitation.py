@@ -1,14 +1,16 @@
 """MCP elicitation: questions for people are put to the person at the client.
 
 Rules
-  1. A person is asked through elicitation, and only where the client has declared that it shows forms. What a tool
-     call brings in its arguments is never a person's answer.
-  2. A person is asked when nothing is left for the model; a question addressed to somebody is not shown to whoever
-     sits here.
-  3. Only an accepted form is an answer. Declined, dismissed, too late or unreadable: the question stays open.
-  4. A reply that cannot be read ends the form it is of at once; one that does not say which, all of its connection.
-  5. Up to protocol 2025-11-25 the form is a request of ours while the call waits. Since 2026-07-28 it goes out in a
-     round (`multi_round`), or as what a task needs (`tasks`).
+  1. A person is asked through elicitation, and only where the client has declared that it shows
+     forms. What a tool call brings in its arguments is never a person's answer.
+  2. A person is asked when nothing is left for the model; a question addressed to somebody is not
+     shown to whoever sits here.
+  3. Only an accepted form is an answer. Declined, dismissed, too late or unreadable: the question
+     stays open.
+  4. A reply that cannot be read ends the form it is of at once; one that does not say which, all of
+     its connection.
+  5. Up to protocol 2025-11-25 the form is a request of ours while the call waits. Since 2026-07-28
+     it goes out in a round (`multi_round`), or as what a task needs (`tasks`).
 """
 
 from __future__ import annotations
@@ -73,19 +75,27 @@ def askable(status: Status) -> dict[str, OpenQuery]:
     """What can be put to the person here now, by query id."""
     if questions(status):
         return {}
-    return {query.id: query for query in others(status) if query.to is None and form(query) is not None}
+    return {
+        query.id: query for query in others(status) if query.to is None and form(query) is not None
+    }
 
 
 def form(query: OpenQuery) -> Form | None:
     """The form of a question; None for what no form can ask."""
     if query.kind is Kind.APPROVAL:
-        approve = {"type": "boolean", "title": "Approve", "description": "Yes approves it; no refuses it."}
+        approve = {
+            "type": "boolean",
+            "title": "Approve",
+            "description": "Yes approves it; no refuses it.",
+        }
         return Form(_object({"approve": approve}), lambda content: content["approve"])
     if query.kind is not Kind.INPUT:
         return None
     schema = query.schema or {"type": "string"}
     if alone := _property(schema, schema):
-        return Form(_object({"answer": {"title": "Answer", **alone}}), lambda content: content["answer"])
+        return Form(
+            _object({"answer": {"title": "Answer", **alone}}), lambda content: content["answer"]
+        )
     wanted = _meant(schema, schema)
     parts = wanted.get("properties")
     if wanted.get("type") != "object" or not isinstance(parts, dict) or not parts:
@@ -125,7 +135,8 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 def message(query: OpenQuery, title: str) -> str:
     """What a person reads above the form: whose question it is, then the question.
 
-    A model may have chosen the title, so it is one short line in quotes, and cannot pass for the question.
+    A model may have chosen the title, so it is one short line in quotes, and cannot pass for the
+    question.
     """
     line = " ".join(title.replace('"', "'").split())[:60]
     session = f'{query.session_id[:18]} "{line}"' if line else query.session_id
@@ -160,7 +171,9 @@ class Forms:
         found = form(query)
         assert found is not None
         showing = asyncio.ensure_future(
-            context.session.elicit_form(message(query, title), found.schema, related_request_id=context.request_id)
+            context.session.elicit_form(
+                message(query, title), found.schema, related_request_id=context.request_id
+            )
         )
         connection = "" if context.request is None else context.request.headers.get(CONNECTION, "")
         beside = self._open.setdefault(connection, set())
@@ -168,13 +181,18 @@ class Forms:
         try:
             async with asyncio.timeout(PATIENCE):
                 return answered(query, await showing)
-        except (TimeoutError, MCPError, ValueError) as error:  # too late, refused, or not what a form brings back
+        # too late, refused, or not what a form brings back
+        except (TimeoutError, MCPError, ValueError) as error:
             log.warning("the client did not show %s of %s: %s", query.id, query.session_id, error)
             return msgspec.UNSET
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            log.warning("a reply of the client, perhaps to %s of %s, could not be read", query.id, query.session_id)
+            log.warning(
+                "a reply of the client, perhaps to %s of %s, could not be read",
+                query.id,
+                query.session_id,
+            )
             return msgspec.UNSET
         finally:
             beside.discard(showing)
@@ -182,6 +200,8 @@ class Forms:
                 self._open.pop(connection, None)
 
     def lost(self, connection: str = "") -> None:
-        """End the forms of a connection: a reply came that cannot be read, and does not say which form it is of."""
+        """End the forms of a connection: a reply came that cannot be read, and does not say which
+        form it is of.
+        """
         for showing in self._open.get(connection, ()):
             showing.cancel()

@@ -1,9 +1,10 @@
 """What each tool does, in verbs of the runtime.
 
 Rules
-  1. A tool answers `llm` questions only. Which kind a question has is looked up before anything is handed on; an id
-     means the same question for ever, so nobody can slip another under it.
-  2. A fork through a tool shares nothing that a person decided: what was approved once is not approved twice.
+  1. A tool answers `llm` questions only. Which kind a question has is looked up before anything is
+     handed on; an id means the same question for ever, so nobody can slip another under it.
+  2. A fork through a tool shares nothing that a person decided: what was approved once is not
+     approved twice.
   3. A call waits at most its `wait` seconds for what it cannot hurry.
 """
 
@@ -67,7 +68,10 @@ class Desk:
     """One call's way to the runtime."""
 
     def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: Context) -> None:
-        self._house, self._pulse, self._runtime, self._context = house, pulse, runtime, context
+        self._house = house
+        self._pulse = pulse
+        self._runtime = runtime
+        self._context = context
 
     # ---- run and answer
 
@@ -82,7 +86,11 @@ class Desk:
         status = await self._runtime.start(
             call, key=given.key, title=title, budget=budget or None, wait=0, again=given.again
         )
-        title = (await self._runtime.store.load(status.session_id, since=-1)).birth.title if given.key else title
+        title = (
+            (await self._runtime.store.load(status.session_id, since=-1)).birth.title
+            if given.key
+            else title
+        )
         extra: dict[str, JSON] = {}
         estimate = instructions.estimate(call.program, call.args)
         if estimate is not None:
@@ -110,7 +118,9 @@ class Desk:
 
     async def _gone_on(self, record: Record, status: Status, wait: float | None) -> Standing:
         birth = record.birth
-        standing = await self.settled(status, birth.title, seen=record.head.n, wait=wait, ref=birth.program)
+        standing = await self.settled(
+            status, birth.title, seen=record.head.n, wait=wait, ref=birth.program
+        )
         standing.parent = birth.parent
         return standing
 
@@ -149,7 +159,8 @@ class Desk:
         if query.kind is not Kind.LLM:
             command = render.command(OpenQuery(session_id, query, 0), self._house.option)
             raise NotAllowed(
-                f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot answer it",
+                f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot"
+                " answer it",
                 f"A person answers it: `{command}`, or at this client with the tool `ask_person`.",
             )
 
@@ -160,11 +171,16 @@ class Desk:
         status = await self._runtime.status(session_id)
         record = await self._runtime.store.load(session_id, since=-1)
         if given.wait:
-            status = await self._runtime.wait(session_id, 0)  # a model of this process takes what another left open
+            # a model of this process takes what another left open
+            status = await self._runtime.wait(session_id, 0)
             status = await self._patient(status, given.wait)
             status = (await self.settled(status, "", seen=record.head.n, wait=given.wait)).status
         ref = record.birth.program
-        extra: dict[str, JSON] = {"program": ref, "steps": record.head.n + 1, **render.of_code(ref, status)}
+        extra: dict[str, JSON] = {
+            "program": ref,
+            "steps": record.head.n + 1,
+            **render.of_code(ref, status),
+        }
         shown = await self._runtime.snapshot(session_id)
         extra["metrics"] = shown["metrics"]
         if given.steps:
@@ -190,7 +206,10 @@ class Desk:
         told: dict[str, JSON] = {"database": self._runtime.database, "sessions": rows}
         if len(rows) == given.limit:
             only = f"state {given.state!r} and " if given.state else ""
-            told["next"] = f"For more, call the everhold tool `sessions` with {only}after {listed[-1].session_id!r}."
+            told["next"] = (
+                f"For more, call the everhold tool `sessions` with {only}after"
+                f" {listed[-1].session_id!r}."
+            )
         return told
 
     async def explain(self, given: One) -> dict[str, JSON]:
@@ -217,7 +236,9 @@ class Desk:
     async def retry(self, given: Again) -> Standing:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id, since=-1)
-        return await self._gone_on(record, await self._runtime.retry(session_id, wait=0), given.wait)
+        return await self._gone_on(
+            record, await self._runtime.retry(session_id, wait=0), given.wait
+        )
 
     async def fork(self, given: Fork) -> Standing:
         session_id = await self._meant(given.session_id)
@@ -227,9 +248,16 @@ class Desk:
         await self._refuse_decided(record, given)
         more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
         status = await self._runtime.fork(
-            session_id, at=given.at, query_id=given.query_id, title=given.title or "", wait=0, **more
+            session_id,
+            at=given.at,
+            query_id=given.query_id,
+            title=given.title or "",
+            wait=0,
+            **more,
         )
-        return await self.settled(status, given.title or record.birth.title, seen=record.head.n, wait=given.wait)
+        return await self.settled(
+            status, given.title or record.birth.title, seen=record.head.n, wait=given.wait
+        )
 
     async def _refuse_decided(self, record: Record, given: Fork) -> None:
         """Refuse to carry, or to replace, what somebody else than a model said."""
@@ -240,10 +268,17 @@ class Desk:
             query = entry.query
             replaced = delivery.n == last and given.answer is not msgspec.UNSET
             is_other = replaced and query.kind is not Kind.LLM
-            if is_other or await child_sessions.is_decided(self._runtime.store, record.birth, entry):
-                inside = " in which a person decided" if query.kind is Kind.SESSION and not is_other else ""
+            if is_other or await child_sessions.is_decided(
+                self._runtime.store, record.birth, entry
+            ):
+                inside = (
+                    " in which a person decided"
+                    if query.kind is Kind.SESSION and not is_other
+                    else ""
+                )
                 raise NotAllowed(
-                    f"step {delivery.n} holds an answer to {query.id}, a question of the kind {query.kind}{inside}:"
+                    f"step {delivery.n} holds an answer to {query.id}, a question of the kind"
+                    f" {query.kind}{inside}:"
                     " a tool cannot carry it into another session",
                     f"Fork before it (at: {delivery.n - 1}, without an answer), or a person types:"
                     f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
@@ -263,16 +298,24 @@ class Desk:
         standing = Standing(await self._runtime.status(put.session_id), record.birth.title)
         for query in (*render.questions(standing.status), *render.others(standing.status)):
             if query.id in put.query_ids:
-                await self.said(standing, query, multi_round.answered(query, back.responses.get(query.id)))
+                await self.said(
+                    standing, query, multi_round.answered(query, back.responses.get(query.id))
+                )
         if isinstance(standing.status, Accepted):  # what is left to ask is told, too
             standing.status = await self._runtime.status(put.session_id)
         settled = await self.settled(standing.status, standing.title, seen=record.head.n)
         return msgspec.structs.replace(
-            settled, extra=standing.extra, notes=standing.notes, parent=record.birth.parent, asked=standing.asked
+            settled,
+            extra=standing.extra,
+            notes=standing.notes,
+            parent=record.birth.parent,
+            asked=standing.asked,
         )
 
     async def said(self, standing: Standing, query: OpenQuery, value: Any) -> bool:
-        """Hand on what a person, or the client's model, said, and whether it was an answer that counts."""
+        """Hand on what a person, or the client's model, said, and whether it was an answer that
+        counts.
+        """
         sampled = query.kind is Kind.LLM
         if value is msgspec.UNSET:
             if not sampled:
@@ -281,7 +324,9 @@ class Desk:
             return False
         by = elicitation.who(self._context) | {"through": "sampling" if sampled else "elicitation"}
         try:
-            standing.status = await self._runtime.answer_many(query.session_id, {query.id: value}, by=by, wait=0)
+            standing.status = await self._runtime.answer_many(
+                query.session_id, {query.id: value}, by=by, wait=0
+            )
         except (UsageError, StateError) as error:  # it does not fit, or somebody else was quicker
             if sampled:
                 standing.notes[query.id] = str(error)
@@ -306,7 +351,9 @@ class Desk:
         extra: dict[str, JSON] | None = None,
         ref: str = "",
     ) -> Standing:
-        """Wait for what moves by itself, and tell the client meanwhile what is new after delivery `seen`."""
+        """Wait for what moves by itself, and tell the client meanwhile what is new after delivery
+        `seen`.
+        """
         runtime = self._runtime
         seconds = WAIT if wait is None else wait
         teller = Teller(self._context, runtime.store, status.session_id, seen)
@@ -316,15 +363,23 @@ class Desk:
         return Standing(status, title, {**(extra or {}), **render.of_code(ref, status)})
 
     async def _waited(self, status: Status, seconds: float) -> Status:
-        """Wait for what moves by itself, which a child that asks somebody does not; one may be born meanwhile."""
+        """Wait for what moves by itself, which a child that asks somebody does not; one may be born
+        meanwhile.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
-        while _moves(status) and (left := end - clock()) > 0 and not await child_sessions.asking(self._runtime, status):
+        while (
+            _moves(status)
+            and (left := end - clock()) > 0
+            and not await child_sessions.asking(self._runtime, status)
+        ):
             status = await self._runtime.wait(status.session_id, min(left, POLL))
         return status
 
     async def _patient(self, status: Status, seconds: float) -> Status:
-        """Wait for a person, who answers somewhere else, as long as there is nothing for the model."""
+        """Wait for a person, who answers somewhere else, as long as there is nothing for the
+        model.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while render.others(status) and not render.questions(status) and clock() < end:
@@ -364,7 +419,11 @@ def _value(one: Said) -> Any:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, AnswerFailed) or isinstance(other, AnswerFailed):
-        return isinstance(one, AnswerFailed) and isinstance(other, AnswerFailed) and one.message == other.message
+        return (
+            isinstance(one, AnswerFailed)
+            and isinstance(other, AnswerFailed)
+            and one.message == other.message
+        )
     first, second = (value.value if isinstance(value, Counted) else value for value in (one, other))
     return same(first, second)
 
@@ -378,11 +437,19 @@ def _steps(deliveries: list[Delivery]) -> list[JSON]:
                 "query_id": answer.id,
                 "kind": str(asked[answer.q].kind),
                 "prompt": _brief(asked[answer.q].prompt or asked[answer.q].name),
-                "answer": _brief(answer.value if answer.error is None else f"error: {answer.error.get('message')}"),
+                "answer": _brief(
+                    answer.value
+                    if answer.error is None
+                    else f"error: {answer.error.get('message')}"
+                ),
             }
             for answer in delivery.answers
         ]
-        row: dict[str, JSON] = {"step": delivery.n, "answers": answers, "asked": [query.id for query in delivery.asked]}
+        row: dict[str, JSON] = {
+            "step": delivery.n,
+            "answers": answers,
+            "asked": [query.id for query in delivery.asked],
+        }
         rows.append(row if restart_of(delivery) is None else {**row, "restarted": True})
     return rows
 

@@ -7,11 +7,12 @@
     codex           ~/.codex/config.toml       .codex/config.toml for a project
 
 Rules
-  1. Everything else in a host's file stays as it is: other servers, unknown keys, comments, order, line ends.
-  2. A file is replaced whole, with the rights it had, and what was there before is kept beside it. A file that
-     cannot be read as what it should be is left alone.
+  1. Everything else in a host's file stays as it is: other servers, unknown keys, comments, order,
+     line ends.
+  2. A file is replaced whole, with the rights it had, and what was there before is kept beside it.
+     A file that cannot be read as what it should be is left alone.
   3. Doing it twice is doing it once. Only a server that starts everhold is changed or taken out.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Place:
 class Host:
     """`plain` files take no comments, and `typed` ones say how a server is reached.
 
-    `variable` is how a header names the environment variable with the token; None: the host reads no headers.
+    `variable` is how a header names the environment variable with the token; None: the host reads
+    no headers.
     """
 
     name: str
@@ -91,7 +93,9 @@ class Host:
         return {**kind, "command": command[0], "args": command[1:]}
 
     def remote(self, url: str) -> Entry:
-        """A server that is reached over HTTP. The file names the variable with the token, never the token."""
+        """A server that is reached over HTTP. The file names the variable with the token, never the
+        token.
+        """
         if self.toml:
             return {"url": url, "bearer_token_env_var": VARIABLE}
         if self.variable is None:
@@ -130,7 +134,9 @@ HOSTS: Final[Mapping[str, Host]] = {
             {
                 "user": lambda world: Place(_claude_home(world), _MCP),
                 "project": lambda world: Place(world.folder / ".mcp.json", _MCP),
-                "local": lambda world: Place(_claude_home(world), ("projects", world.folder.as_posix(), *_MCP)),
+                "local": lambda world: Place(
+                    _claude_home(world), ("projects", world.folder.as_posix(), *_MCP)
+                ),
             },
             "Start `claude` and type /mcp.",
             plain=True,
@@ -140,7 +146,11 @@ HOSTS: Final[Mapping[str, Host]] = {
         Host(
             "claude-desktop",
             "Claude Desktop",
-            {"user": lambda world: Place(world.settings() / "Claude" / "claude_desktop_config.json", _MCP)},
+            {
+                "user": lambda world: Place(
+                    world.settings() / "Claude" / "claude_desktop_config.json", _MCP
+                )
+            },
             "Quit Claude Desktop, open it again, and look under Settings, Developer.",
             plain=True,
         ),
@@ -158,7 +168,9 @@ HOSTS: Final[Mapping[str, Host]] = {
             "vscode",
             "VS Code",
             {
-                "user": lambda world: Place(world.settings() / "Code" / "User" / "mcp.json", ("servers",)),
+                "user": lambda world: Place(
+                    world.settings() / "Code" / "User" / "mcp.json", ("servers",)
+                ),
                 "project": lambda world: Place(world.folder / ".vscode" / "mcp.json", ("servers",)),
             },
             "Run `MCP: List Servers` from the command palette.",
@@ -170,7 +182,9 @@ HOSTS: Final[Mapping[str, Host]] = {
             "Codex",
             {
                 "user": lambda world: Place(_codex_home(world), ("mcp_servers",)),
-                "project": lambda world: Place(world.folder / ".codex" / "config.toml", ("mcp_servers",)),
+                "project": lambda world: Place(
+                    world.folder / ".codex" / "config.toml", ("mcp_servers",)
+                ),
             },
             "Start `codex` and type /mcp.",
             toml=True,
@@ -183,7 +197,9 @@ HOSTS: Final[Mapping[str, Host]] = {
 
 
 def command(database: str | None = None) -> list[str]:
-    """The server's command with absolute paths: hosts start it anywhere, and with another PATH than ours."""
+    """The server's command with absolute paths: hosts start it anywhere, and with another PATH than
+    ours.
+    """
     python = Path(os.path.abspath(sys.executable))
     script = python.with_name("everhold.exe" if sys.platform == "win32" else "everhold")
     words = [str(script)] if script.is_file() else [str(python), "-m", "everhold"]
@@ -191,17 +207,24 @@ def command(database: str | None = None) -> list[str]:
 
 
 def is_ours(entry: Any) -> bool:
-    """Whether a host's entry starts an everhold server, of whichever installation, or brings the token to one."""
+    """Whether a host's entry starts an everhold server, of whichever installation, or brings the
+    token to one.
+    """
     if not isinstance(entry, dict):
         return False
     if isinstance(entry.get("url"), str):
         headers = entry.get("headers")
         bearer = headers.get("Authorization") if isinstance(headers, dict) else None
-        return entry.get("bearer_token_env_var") == VARIABLE or (isinstance(bearer, str) and VARIABLE in bearer)
+        return entry.get("bearer_token_env_var") == VARIABLE or (
+            isinstance(bearer, str) and VARIABLE in bearer
+        )
     if not isinstance(entry.get("command"), str):
         return False
     args = entry.get("args")
-    words = [Path(entry["command"].replace("\\", "/")).stem, *(args if isinstance(args, list) else [])]
+    words = [
+        Path(entry["command"].replace("\\", "/")).stem,
+        *(args if isinstance(args, list) else []),
+    ]
     return "everhold" in words and "mcp" in words
 
 
@@ -214,10 +237,17 @@ def install(host: Host, place: Place, name: str, entry: Entry) -> bool:
     def edit(text: str) -> str:
         there = _server(host, place, name, text)
         if there is not None and not is_ours(there):
-            raise BadHostFile(str(place.file), f"it has another server named {name!r}", "Choose another: --name NAME.")
+            raise BadHostFile(
+                str(place.file),
+                f"it has another server named {name!r}",
+                "Choose another: --name NAME.",
+            )
         path = (*place.servers, name)
-        put, drop = (toml_edit.put, toml_edit.drop) if host.toml else (json_edit.put, json_edit.drop)
-        if there is not None and ("url" in there) != ("url" in entry):  # the other kind: nothing of it may stay
+        put, drop = (
+            (toml_edit.put, toml_edit.drop) if host.toml else (json_edit.put, json_edit.drop)
+        )
+        # the other kind: nothing of it may stay
+        if there is not None and ("url" in there) != ("url" in entry):
             text = drop(text, path)
         return put(text, path, entry)
 
@@ -225,14 +255,20 @@ def install(host: Host, place: Place, name: str, entry: Entry) -> bool:
 
 
 def uninstall(host: Host, place: Place, name: str) -> bool:
-    """Take the server out of a host's file; whether it was there. A file that held nothing else goes with it."""
+    """Take the server out of a host's file; whether it was there. A file that held nothing else
+    goes with it.
+    """
 
     def edit(text: str) -> str | None:
         there = _server(host, place, name, text)
         if there is None:
             return text
         if not is_ours(there):
-            raise BadHostFile(str(place.file), f"its server {name!r} does not start everhold", "Take it out by hand.")
+            raise BadHostFile(
+                str(place.file),
+                f"its server {name!r} does not start everhold",
+                "Take it out by hand.",
+            )
         drop = toml_edit.drop if host.toml else json_edit.drop
         left = drop(text, (*place.servers, name))
         return None if left.strip() in ("", "{}") else left
@@ -265,8 +301,8 @@ def _server(host: Host, place: Place, name: str, text: str) -> Any:
 def rewrite(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bool:
     """Edit a file in one move, from what is in it at that moment; whether it changed.
 
-    What was in it is kept beside it. An edit that leaves nothing takes the file away; one that returns None says that
-    nothing in it was anybody else's, and nothing is kept.
+    What was in it is kept beside it. An edit that leaves nothing takes the file away; one that
+    returns None says that nothing in it was anybody else's, and nothing is kept.
     """
     try:
         for _ in range(_TRIES):
@@ -284,7 +320,9 @@ def rewrite(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bo
         raise BadHostFile(str(file), str(error)) from None
     except OSError as error:
         raise BadHostFile(str(file), error.strerror or str(error)) from None
-    raise BadHostFile(str(file), "another program keeps writing it", "Close the host and try again.")
+    raise BadHostFile(
+        str(file), "another program keeps writing it", "Close the host and try again."
+    )
 
 
 def _replace(file: Path, before: bytes | None, after: str | None) -> bool:
@@ -308,7 +346,9 @@ def _replace(file: Path, before: bytes | None, after: str | None) -> bool:
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:
-    """Write a file of ours beside a host's: never readable by more people than the host's own is."""
+    """Write a file of ours beside a host's: never readable by more people than the host's own
+    is.
+    """
     file.unlink(missing_ok=True)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         out.write(content)

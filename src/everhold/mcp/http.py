@@ -1,10 +1,11 @@
 """Serving over HTTP (streamable HTTP, at /mcp).
 
 Rules
-  1. Every request brings the token, on loopback, too: other users and programs of the machine reach it there. It is
-     compared in constant time. Without one (`--no-token`) only a loopback address is served.
-  2. A loopback server answers only requests whose Host names it: a web page that has its own name resolve to this
-     machine (DNS rebinding) is refused.
+  1. Every request brings the token, on loopback, too: other users and programs of the machine reach
+     it there. It is compared in constant time. Without one (`--no-token`) only a loopback address
+     is served.
+  2. A loopback server answers only requests whose Host names it: a web page that has its own name
+     resolve to this machine (DNS rebinding) is refused.
   3. A request with an Origin comes from a web page: it must be a page of this very server.
   4. A request whose head or body does not arrive in time is ended, however slowly it goes on.
   5. A body is read whole, and strictly (`message`), before anything is done with it.
@@ -44,14 +45,20 @@ BODY = 60.0
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 #: Where clients look for an OAuth server before they give up; there is none.
 _WELL_KNOWN: Final = "/.well-known/"
-_TIMED_OUT: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TIMED_OUT: Final = (
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
 
 
-async def serve(database: str | None, *, llm: Spec, address: str, token: Token | None, profile: str = PROFILE) -> None:
+async def serve(
+    database: str | None, *, llm: Spec, address: str, token: Token | None, profile: str = PROFILE
+) -> None:
     """Serve any number of clients until a signal ends us."""
     host, port = place(address)
     if token is None and not is_loopback(host):
-        error = BadSetting("--http", f"{host} can be reached from other machines, and there is no token")
+        error = BadSetting(
+            "--http", f"{host} can be reached from other machines, and there is no token"
+        )
         error.hint = "Leave out --no-token, or serve 127.0.0.1 only."
         raise error
     bound = _bound(host, port)
@@ -60,10 +67,16 @@ async def serve(database: str | None, *, llm: Spec, address: str, token: Token |
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=MOST,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `Guard` does it
+        # `Guard` does it
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     config = uvicorn.Config(
-        Guard(app, token=None if token is None else token.value, loopback=is_loopback(host), lost=made.forms.lost),
+        Guard(
+            app,
+            token=None if token is None else token.value,
+            loopback=is_loopback(host),
+            lost=made.forms.lost,
+        ),
         http=Protocol,
         ws="none",
         log_config=None,
@@ -73,7 +86,9 @@ async def serve(database: str | None, *, llm: Spec, address: str, token: Token |
     signals_are_told()  # uvicorn is told
     try:
         await made.open()
-        sys.stderr.write("".join(f"{line}\n" for line in _greeting(url(*bound.getsockname()[:2]), token)))
+        sys.stderr.write(
+            "".join(f"{line}\n" for line in _greeting(url(*bound.getsockname()[:2]), token))
+        )
         sys.stderr.flush()
         await uvicorn.Server(config).serve(sockets=[bound])
     finally:
@@ -87,7 +102,9 @@ def _bound(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise BadSetting("--http", f"{host}:{port} cannot be served: {error.strerror or error}") from None
+        raise BadSetting(
+            "--http", f"{host}:{port} cannot be served: {error.strerror or error}"
+        ) from None
 
 
 def _greeting(here: str, token: Token | None) -> list[str]:
@@ -97,7 +114,10 @@ def _greeting(here: str, token: Token | None) -> list[str]:
             "warning: --no-token: every user and program of this machine can use this server",
             f"serving MCP at {here}",
         ]
-    lines = [f"serving MCP at {here}", f"clients send the header  Authorization: Bearer {token.shell}"]
+    lines = [
+        f"serving MCP at {here}",
+        f"clients send the header  Authorization: Bearer {token.shell}",
+    ]
     if token.file is not None:
         lines.append(f'hosts find the token with  export {VARIABLE}="{token.shell}"')
     return [*lines, f"a host is told of it with  everhold mcp install HOST --http {here}"]
@@ -114,8 +134,8 @@ class Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # A request that is being served has a limit of its own (`BODY`). What comes when none is, is the beginning of
-        # a head, or the rest of a body that was refused.
+        # A request that is being served has a limit of its own (`BODY`). What comes when none is,
+        # is the beginning of a head, or the rest of a body that was refused.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._ends is None:
@@ -138,12 +158,22 @@ class Protocol(H11Protocol):
 
 
 class Guard:
-    """Stands before the application: refuses requests that may not come in, and those that are not messages."""
+    """Stands before the application: refuses requests that may not come in, and those that are not
+    messages.
+    """
 
     def __init__(
-        self, app: Any, *, token: str | None, loopback: bool, lost: Callable[[str], None] = lambda connection: None
+        self,
+        app: Any,
+        *,
+        token: str | None,
+        loopback: bool,
+        lost: Callable[[str], None] = lambda connection: None,
     ) -> None:
-        self._app, self._token, self._loopback, self._lost = app, token, loopback, lost
+        self._app = app
+        self._token = token
+        self._loopback = loopback
+        self._lost = lost
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -157,7 +187,9 @@ class Guard:
             async with asyncio.timeout(BODY):
                 body = await _body(receive)
         except TimeoutError:
-            return await _refuse(send, 408, f"the body of the request did not arrive within {BODY:g} s")
+            return await _refuse(
+                send, 408, f"the body of the request did not arrive within {BODY:g} s"
+            )
         if body is None:  # the client has gone
             return None
         if len(body) > MOST:
@@ -169,13 +201,18 @@ class Guard:
                 if error.may_reply:
                     self._lost(headers.get(CONNECTION.encode(), ""))
                 return await _answer(send, 400, error.error.model_dump(mode="json", by_alias=True))
-        # We number no events: whoever names a last one is told what comes now. The library would not answer at all.
-        scope = {**scope, "headers": [header for header in scope["headers"] if header[0] != b"last-event-id"]}
+        # We number no events: whoever names a last one is told what comes now. The library would
+        # not answer at all.
+        scope = {
+            **scope,
+            "headers": [header for header in scope["headers"] if header[0] != b"last-event-id"],
+        }
         await self._app(scope, _replayed(body, receive), send)
 
     def refusal(self, headers: dict[bytes, str], path: str = PATH) -> tuple[int, str] | None:
         """Why a request is not let in: a status and a sentence."""
-        host, origin = headers.get(b"host", ""), headers.get(b"origin")
+        host = headers.get(b"host", "")
+        origin = headers.get(b"origin")
         named = _HOST.fullmatch(host)
         if self._loopback and not (named and is_loopback(named["name"].strip("[]"))):
             return 421, "this server answers to 127.0.0.1, localhost and [::1] only"
@@ -184,7 +221,10 @@ class Guard:
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, "requests from web pages of other origins are refused"
         if path.startswith(_WELL_KNOWN):
-            return 404, "there is no OAuth here: send the token of the server as Authorization: Bearer …"
+            return (
+                404,
+                "there is no OAuth here: send the token of the server as Authorization: Bearer …",
+            )
         if self._token is not None and not _bears(headers.get(b"authorization", ""), self._token):
             return 401, "send the token of the server as Authorization: Bearer …"
         return None
@@ -221,7 +261,8 @@ def _replayed(body: bytes, receive: Any) -> Any:
 async def _refuse(send: Any, status: int, words: str, authorization: str | None = None) -> None:
     if status != 401:
         return await _answer(send, status, {"error": words})
-    # RFC 6750: a client that sent nothing is told what to send, one that sent something that it is wrong.
+    # RFC 6750: a client that sent nothing is told what to send, one that sent something that it is
+    # wrong.
     error = {"error": "invalid_token", "error_description": words}
     challenge = 'Bearer realm="everhold"'
     if authorization is not None:

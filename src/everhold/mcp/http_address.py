@@ -16,7 +16,8 @@ def place(given: str) -> tuple[str, int]:
     """Host and port of an address such as 127.0.0.1:8711, [::1]:8711, localhost or :8711."""
     try:
         parts = urlsplit(f"//{given}")
-        host, port = parts.hostname or "127.0.0.1", parts.port
+        host = parts.hostname or "127.0.0.1"
+        port = parts.port
     except ValueError as error:
         raise BadSetting("--http", f"{given!r} is not HOST:PORT: {error}") from None
     if parts.path or parts.query or parts.username is not None or " " in given:
@@ -43,7 +44,12 @@ def url_of(given: str) -> str:
         return url(*place(given))
     try:
         parts = urlsplit(given)
-        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None
+        sound = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and parts.port != 0
+            and parts.username is None
+        )
     except ValueError:
         sound = False
     if not sound or not given.isprintable() or " " in given:

@@ -1,4 +1,6 @@
-"""What a model is told beside the tools: instructions, prompts, the guide, and what strategies are for and cost."""
+"""What a model is told beside the tools: instructions, prompts, the guide, and what strategies are
+for and cost.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,20 @@ GUIDE: Final = "everhold://guide"
 SUMMARY: Final = 200
 
 INSTRUCTIONS: Final = (
-    "The loop: `run` starts a strategy and returns status needs_response with prompts. YOU are the model that answers"
-    " them: write an honest answer to each prompt, send all with `answer`, and repeat until status is completed; then"
+    "The loop: `run` starts a strategy and returns status needs_response with prompts. YOU are"
+    " the model that answers"
+    " them: write an honest answer to each prompt, send all with `answer`, and repeat until"
+    " status is completed; then"
     " report `result`. Each result has `next`, which says exactly what to do.\n\n"
-    "Use a strategy when one straight answer may be wrong or shallow: `strategies` lists them with their cost in"
-    " answers and rounds. Sessions are kept on disk: if you lost track, `sessions` finds them and `status` shows the"
+    "Use a strategy when one straight answer may be wrong or shallow: `strategies` lists them"
+    " with their cost in"
+    " answers and rounds. Sessions are kept on disk: if you lost track, `sessions` finds them"
+    " and `status` shows the"
     " open prompts again.\n\n"
-    "Answer each prompt on its own, as if you knew only what it says. Approvals and questions for a person are never"
-    " yours to answer: tell the user, or use `ask_person`. To write a program of your own in Lua, read the resource"
+    "Answer each prompt on its own, as if you knew only what it says. Approvals and questions"
+    " for a person are never"
+    " yours to answer: tell the user, or use `ask_person`. To write a program of your own in"
+    " Lua, read the resource"
     " everhold://guide first."
 )
 
@@ -58,7 +66,8 @@ def listed(found: Catalog) -> dict[str, JSON]:
     if found.problems:
         told["problems"] = [str(problem) for problem in found.problems]
     told["next"] = (
-        'To start one, call the everhold tool `run`, for example {"program": "reflect", "args": {"task": "…"}}; with a'
+        'To start one, call the everhold tool `run`, for example {"program": "reflect", "args":'
+        ' {"task": "…"}}; with a'
         " name, `strategies` describes its parameters."
     )
     return told
@@ -96,7 +105,11 @@ def described(program: Any) -> dict[str, JSON]:
 def _parameters(about: Strategy) -> list[JSON]:
     rows: list[JSON] = []
     for one in about.parameters:
-        row: dict[str, JSON] = {"name": one.name, "description": one.description, "schema": one.schema}
+        row: dict[str, JSON] = {
+            "name": one.name,
+            "description": one.description,
+            "schema": one.schema,
+        }
         rows.append(row | ({"required": True} if one.required else {"default": one.default}))
     return rows
 
@@ -108,10 +121,19 @@ _SESSION: Final = ("session_id", "Which session; without it, the newest that wai
 
 
 def prompts() -> dict[str, tuple[str, str, tuple[str, str, bool]]]:
-    """Every prompt by name: title, description, and its one argument (name, description, required)."""
-    found = {one.name: (f"Strategy: {one.name}", f"{one.summary} {one.formula}.", _TASK) for one in strategies()}
+    """Every prompt by name: title, description, and its one argument (name, description,
+    required).
+    """
+    found = {
+        one.name: (f"Strategy: {one.name}", f"{one.summary} {one.formula}.", _TASK)
+        for one in strategies()
+    }
     found["resume"] = ("Resume a session", "Go on with a session that was begun earlier.", _SESSION)
-    found["status"] = ("Status of sessions", "Say where sessions stand and what they wait for.", _SESSION)
+    found["status"] = (
+        "Status of sessions",
+        "Say where sessions stand and what they wait for.",
+        _SESSION,
+    )
     return found
 
 
@@ -119,26 +141,39 @@ def prompt(name: str, arguments: Mapping[str, str]) -> str:
     """The words of a prompt."""
     session = arguments.get("session_id", "")
     if name == "resume":
-        find = f"session_id {session!r}" if session else "the newest paused session that the tool `sessions` lists"
+        find = (
+            f"session_id {session!r}"
+            if session
+            else "the newest paused session that the tool `sessions` lists"
+        )
         return (
-            f"Go on with an everhold session. Call the everhold tool `status` for {find}. If it has open questions,"
-            " answer each of them yourself with the tool `answer`, and repeat what `next` says until the status is"
-            " completed. Then tell me its result. If it waits for a person, tell me what to decide and how."
+            f"Go on with an everhold session. Call the everhold tool `status` for {find}. If it"
+            " has open questions,"
+            " answer each of them yourself with the tool `answer`, and repeat what `next` says"
+            " until the status is"
+            " completed. Then tell me its result. If it waits for a person, tell me what to"
+            " decide and how."
         )
     if name == "status":
         if session:
             return (
-                f"Call the everhold tools `status` and `explain` with session_id {session!r} and tell me in a few"
-                " sentences where it stands, what it waits for and what would move it. Answer no questions."
+                f"Call the everhold tools `status` and `explain` with session_id {session!r} and"
+                " tell me in a few"
+                " sentences where it stands, what it waits for and what would move it. Answer no"
+                " questions."
             )
         return (
-            "Call the everhold tool `sessions` and tell me in a short table which sessions there are, where each stands"
+            "Call the everhold tool `sessions` and tell me in a short table which sessions there"
+            " are, where each stands"
             " and which of them wait for me. Answer no questions."
         )
     task = arguments.get("task", "")
     return (
-        f"Use the everhold strategy `{name}` for the task below. Call the everhold tool `run` with program {name!r} and"
-        ' args {"task": …the task, word for word…}. Then answer every prompt it returns yourself with the tool'
-        " `answer`, each on its own and with care, as `next` says, until the status is completed. Then tell me the"
+        f"Use the everhold strategy `{name}` for the task below. Call the everhold tool `run`"
+        f" with program {name!r} and"
+        ' args {"task": …the task, word for word…}. Then answer every prompt it returns yourself'
+        " with the tool"
+        " `answer`, each on its own and with care, as `next` says, until the status is"
+        " completed. Then tell me the"
         f" result, and in one sentence how it came about.\n\nTask:\n{task}"
     )

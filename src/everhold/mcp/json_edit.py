@@ -1,7 +1,8 @@
-"""Editing JSON that people wrote: one member is put in or taken out, and every other byte stays where it is.
+"""Editing JSON that people wrote: one member is put in or taken out, and every other byte stays
+where it is.
 
-Comments and trailing commas are understood, as editors' settings have them. An edit returns text whose meaning was
-compared with what it should be, or raises `Malformed`: text is never made worse.
+Comments and trailing commas are understood, as editors' settings have them. An edit returns text
+whose meaning was compared with what it should be, or raises `Malformed`: text is never made worse.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, Final, TypeAlias
 _SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+"')  # what has no end is given up at once
 _PLAIN: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
-#: What comes before a member, if a remark ends the line above; and after one, if nothing else stands on its line.
+#: What comes before a member, if a remark ends the line above; and after one, if nothing else
+#: stands on its line.
 _REMARK: Final = re.compile(r"//[^\n]*\n\Z")
 _ENDS: Final = re.compile(r"[ \t]*,?[ \t]*(?:\r?\n|\Z)")
 _DEEPEST: Final = 200
@@ -30,7 +32,9 @@ class Malformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A value and where it stands. `value` is as `json` reads it, but numbers are their own text."""
+    """A value and where it stands. `value` is as `json` reads it, but numbers are their own
+    text.
+    """
 
     start: int
     end: int
@@ -55,7 +59,9 @@ def read(text: str) -> Spot:
 
 
 def put(text: str, path: Sequence[str], entry: Entry) -> str:
-    """The text with the members of `entry` in the object at `path`; what else is in that object stays."""
+    """The text with the members of `entry` in the object at `path`; what else is in that object
+    stays.
+    """
     text = text + "{}\n" if _skip(text, 0) == len(text) else text
     wanted = _copy(read(text).value)
     _reach(wanted, path).update(entry)
@@ -65,7 +71,9 @@ def put(text: str, path: Sequence[str], entry: Entry) -> str:
 
 
 def drop(text: str, path: Sequence[str]) -> str:
-    """The text without the member at `path`, and without the objects around it that then hold not even a comment."""
+    """The text without the member at `path`, and without the objects around it that then hold not
+    even a comment.
+    """
     wanted = _copy(read(text).value)
     while True:
         del _reach(wanted, path[:-1])[path[-1]]
@@ -110,7 +118,9 @@ def _object(text: str, start: int, depth: int) -> Spot:
         spot = _value(text, _skip(text, colon + 1), depth + 1)
         members.append(Member(at, key, spot))
         at = _after(text, spot.end, "}")
-    return Spot(start, at + 1, {member.key: member.spot.value for member in members}, tuple(members))
+    return Spot(
+        start, at + 1, {member.key: member.spot.value for member in members}, tuple(members)
+    )
 
 
 def _array(text: str, start: int, depth: int) -> Spot:
@@ -172,12 +182,14 @@ def _put_one(text: str, path: Sequence[str], key: str, value: Any) -> str:
 
 def _insert(text: str, holder: Spot, depth: int, key: str, value: Any) -> str:
     words = f"{json.dumps(key, ensure_ascii=False)}: {_written(text, value, depth + 1)}"
-    line, inner, outer = _newline(text), _unit(text) * (depth + 1), _unit(text) * depth
+    line = _newline(text)
+    inner = _unit(text) * (depth + 1)
+    outer = _unit(text) * depth
     if not holder.members:
         if _flat(text):
             return text[: holder.start + 1] + words + text[holder.start + 1 :]
         inside = text[holder.start + 1 : holder.end - 1].rstrip()
-        return f"{text[: holder.start + 1]}{inside}{line}{inner}{words}{line}{outer}{text[holder.end - 1 :]}"
+        return f"{text[: holder.start + 1]}{inside}{line}{inner}{words}{line}{outer}{text[holder.end - 1 :]}"  # noqa: E501
     last = holder.members[-1].spot.end
     gap = " " if _flat(text) else line + inner
     comma = _skip(text, last)
@@ -191,18 +203,21 @@ def _cut(text: str, path: Sequence[str]) -> str:
     """Take out a member, its line, and the comma that it no longer needs."""
     holder = _at(text, path[:-1])
     index = max(i for i, member in enumerate(holder.members) if member.key == path[-1])
-    member, before = holder.members[index], holder.members[:index]
+    member = holder.members[index]
+    before = holder.members[:index]
     comma = _skip(text, member.spot.end)
     if text[comma] != "," and before:
         comma = _skip(text, before[-1].spot.end)
     start = len(text[: member.start].rstrip(" \t"))
     gap = text[before[-1].spot.end if before else holder.start + 1 : start]
-    if _ENDS.match(text, member.spot.end) or not _REMARK.search(gap):  # else what follows would be in the remark
+    # else what follows would be in the remark
+    if _ENDS.match(text, member.spot.end) or not _REMARK.search(gap):
         start -= len(re.search(r"(?:\r?\n)?\Z", text[:start])[0])  # type: ignore[index]
     holes = [(start, member.spot.end)] + ([(comma, comma + 1)] if text[comma] == "," else [])
     end = holder.end
     for begin, stop in sorted(holes, reverse=True):
-        text, end = text[:begin] + text[stop:], end - (stop - begin)
+        text = text[:begin] + text[stop:]
+        end = end - (stop - begin)
     if not text[holder.start + 1 : end - 1].strip():
         text = text[: holder.start + 1] + text[end - 1 :]
     return text

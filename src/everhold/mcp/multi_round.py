@@ -1,13 +1,16 @@
-"""Rounds: a call that returns what it needs, and is made again with the answers (since protocol 2026-07-28).
+"""Rounds: a call that returns what it needs, and is made again with the answers (since protocol
+2026-07-28).
 
 Rules
-  1. What is asked follows what the client has declared with this very request: a question for a model goes out as
-     sampling, one for a person as elicitation. What it has not declared is not asked, and the result lists it.
-  2. Sampling answers questions for a model, elicitation those for a person, never the other way round.
-  3. An answer counts only with the sealed state we gave out for its question. A state that comes twice is harmless:
-     what is answered already is not answered again.
-  4. Clients give up after ten rounds. So does a call: the tenth is followed by an ordinary result, whose session id
-     is good for as long as the session is.
+  1. What is asked follows what the client has declared with this very request: a question for a
+     model goes out as sampling, one for a person as elicitation. What it has not declared is not
+     asked, and the result lists it.
+  2. Sampling answers questions for a model, elicitation those for a person, never the other way
+     round.
+  3. An answer counts only with the sealed state we gave out for its question. A state that comes
+     twice is harmless: what is answered already is not answered again.
+  4. Clients give up after ten rounds. So does a call: the tenth is followed by an ordinary result,
+     whose session id is good for as long as the session is.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ _SAMPLED: Final = (types.CreateMessageResult, types.CreateMessageResultWithTools
 
 
 class Put(msgspec.Struct, frozen=True):
-    """What we asked for in a call that the client is to repeat: sealed, and read when it comes back."""
+    """What we asked for in a call that the client is to repeat: sealed, and read when it comes
+    back.
+    """
 
     session_id: str
     query_ids: list[str]
@@ -60,23 +65,40 @@ class Back(msgspec.Struct, frozen=True):
 def samples(context: Context) -> bool:
     """Whether the client has said that it asks its model for us."""
     capabilities = context.session.client_capabilities
-    return elicitation.modern(context) and capabilities is not None and capabilities.sampling is not None
+    return (
+        elicitation.modern(context)
+        and capabilities is not None
+        and capabilities.sampling is not None
+    )
 
 
 def putable(status: Status) -> dict[str, OpenQuery]:
-    """What can be put to some client, by query id: not what is addressed to somebody, nor what no form can ask."""
-    people = (query for query in others(status) if query.to is None and elicitation.form(query) is not None)
+    """What can be put to some client, by query id: not what is addressed to somebody, nor what no
+    form can ask.
+    """
+    people = (
+        query
+        for query in others(status)
+        if query.to is None and elicitation.form(query) is not None
+    )
     return {query.id: query for query in (*questions(status), *people)}
 
 
 def askable(context: Context, found: Mapping[str, OpenQuery]) -> dict[str, OpenQuery]:
     """What of these this client can be asked."""
-    models, people = samples(context), elicitation.declared(context)
-    return {key: query for key, query in found.items() if (models if query.kind is Kind.LLM else people)}
+    models = samples(context)
+    people = elicitation.declared(context)
+    return {
+        key: query for key, query in found.items() if (models if query.kind is Kind.LLM else people)
+    }
 
 
-def due(context: Context, status: Status, back: Back | None, notes: Mapping[str, str]) -> dict[str, OpenQuery]:
-    """What the next round asks; nothing if it was asked in vain, or the client would not listen any longer."""
+def due(
+    context: Context, status: Status, back: Back | None, notes: Mapping[str, str]
+) -> dict[str, OpenQuery]:
+    """What the next round asks; nothing if it was asked in vain, or the client would not listen any
+    longer.
+    """
     asked = askable(context, putable(status))
     if questions(status):  # a person is asked when nothing is left for the model
         asked = {query_id: query for query_id, query in asked.items() if query.kind is Kind.LLM}
@@ -86,35 +108,51 @@ def due(context: Context, status: Status, back: Back | None, notes: Mapping[str,
     return asked if fresh and back.put.round < ROUNDS else {}
 
 
-def requests(asked: Mapping[str, OpenQuery], title: str, notes: Mapping[str, str] | None = None) -> Requests:
-    """Questions as the protocol puts them to a client. `notes` says what was wrong with an earlier answer."""
+def requests(
+    asked: Mapping[str, OpenQuery], title: str, notes: Mapping[str, str] | None = None
+) -> Requests:
+    """Questions as the protocol puts them to a client. `notes` says what was wrong with an earlier
+    answer.
+    """
     return {
-        query_id: _sampling(query, (notes or {}).get(query_id, "")) if query.kind is Kind.LLM else _form(query, title)
+        query_id: _sampling(query, (notes or {}).get(query_id, ""))
+        if query.kind is Kind.LLM
+        else _form(query, title)
         for query_id, query in asked.items()
     }
 
 
 def needed(
-    asked: Mapping[str, OpenQuery], title: str, *, number: int = 1, notes: Mapping[str, str] | None = None
+    asked: Mapping[str, OpenQuery],
+    title: str,
+    *,
+    number: int = 1,
+    notes: Mapping[str, str] | None = None,
 ) -> types.InputRequiredResult:
     """What the client is to find out before it calls again."""
     session_id = next(iter(asked.values())).session_id
     state = msgspec.json.encode(Put(session_id, list(asked), number)).decode()
     return types.InputRequiredResult(
-        input_requests=requests(asked, title, notes), request_state=state, _meta={SESSION: session_id}
+        input_requests=requests(asked, title, notes),
+        request_state=state,
+        _meta={SESSION: session_id},
     )
 
 
 def _form(query: OpenQuery, title: str) -> types.ElicitRequest:
     found = elicitation.form(query)
     assert found is not None
-    params = types.ElicitRequestFormParams(message=elicitation.message(query, title), requested_schema=found.schema)
+    params = types.ElicitRequestFormParams(
+        message=elicitation.message(query, title), requested_schema=found.schema
+    )
     return types.ElicitRequest(params=params)
 
 
 def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
     temperature = (query.options or {}).get("temperature")
-    facts: dict[str, Any] = {name: True for name in ("grounded", "underspecified") if getattr(query, name)}
+    facts: dict[str, Any] = {
+        name: True for name in ("grounded", "underspecified") if getattr(query, name)
+    }
     params = types.CreateMessageRequestParams(
         messages=_messages(query, note),
         system_prompt=query.system,
@@ -132,10 +170,14 @@ def _messages(query: OpenQuery, note: str) -> list[types.SamplingMessage]:
 
 
 def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
-    """The messages before the prompt, where sampling can say them as they are and the prompt does not."""
+    """The messages before the prompt, where sampling can say them as they are and the prompt does
+    not.
+    """
     if query.args is not None or not query.messages or not _plain(query.messages):
         return []
-    return [_message(one["role"], one["content"]) for one in query.messages if isinstance(one, dict)]
+    return [
+        _message(one["role"], one["content"]) for one in query.messages if isinstance(one, dict)
+    ]
 
 
 def _words(query: OpenQuery, note: str, *, alone: bool) -> str:
@@ -152,7 +194,9 @@ def _words(query: OpenQuery, note: str, *, alone: bool) -> str:
 
 def _plain(messages: list[JSON]) -> bool:
     return all(
-        isinstance(one, dict) and one.get("role") in _SPEAKERS and isinstance(one.get("content"), str)
+        isinstance(one, dict)
+        and one.get("role") in _SPEAKERS
+        and isinstance(one.get("content"), str)
         for one in messages
     )
 
@@ -169,7 +213,9 @@ def came_back(context: Context, params: types.CallToolRequestParams) -> Back | N
     responses = dict(params.input_responses or {})
     if params.request_state is None:
         if responses:
-            raise NotAllowed("these are answers to questions that were not asked here", "Call without them.")
+            raise NotAllowed(
+                "these are answers to questions that were not asked here", "Call without them."
+            )
         return None
     refuse_undeclared(context, responses.values())
     return Back(msgspec.json.decode(params.request_state, type=Put), responses)
@@ -185,7 +231,8 @@ def refuse_undeclared(context: Context, responses: Iterable[object]) -> None:
             )
         if isinstance(response, types.ElicitResult) and not elicitation.declared(context):
             raise NotAllowed(
-                "the client has not declared elicitation, so what it brings is not a person's answer",
+                "the client has not declared elicitation, so what it brings is not a person's"
+                " answer",
                 "A person answers with the command that the tool `status` shows.",
             )
 

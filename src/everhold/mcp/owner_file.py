@@ -13,7 +13,8 @@ def is_open(descriptor: int) -> bool:
 
 
 def make(file: Path, content: bytes) -> None:
-    """Write a file unless it is there; of several processes that make it at once, one does, and it is never half there.
+    """Write a file unless it is there; of several processes that make it at once, one does, and it
+    is never half there.
 
     Raises `OSError`.
     """

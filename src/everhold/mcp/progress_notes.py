@@ -1,7 +1,7 @@
 """Progress and logs while a call waits.
 
-An observer hears that a session moved; whoever follows it reads what is new in the journal and tells the client. It
-tells nothing that is not committed, and nobody waits for it.
+An observer hears that a session moved; whoever follows it reads what is new in the journal and
+tells the client. It tells nothing that is not committed, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class Teller:
     """Tells one client what is new in the journal of one session after delivery `seen`."""
 
     def __init__(self, context: Context, store: Store, session_id: str, seen: int) -> None:
-        self._context, self._store = context, store
-        self.session_id, self._seen = session_id, seen
+        self._context = context
+        self._store = store
+        self.session_id = session_id
+        self._seen = seen
         self._answers = 0
 
     async def follow(self, event: asyncio.Event) -> None:
@@ -100,12 +102,18 @@ class Teller:
 
 
 def _words(progress: Progress) -> str:
-    return progress.message or f"step {progress.step}" + (f" of {progress.total}" if progress.total else "")
+    return progress.message or f"step {progress.step}" + (
+        f" of {progress.total}" if progress.total else ""
+    )
 
 
 def wants_log(context: Context) -> bool:
-    """Whether the client asked for what programs log: with a request since 2026-07-28, before that once for all."""
-    return bool(_levels(context)) and (context.meta is not None or LEVEL in context.session._connection.state)
+    """Whether the client asked for what programs log: with a request since 2026-07-28, before that
+    once for all.
+    """
+    return bool(_levels(context)) and (
+        context.meta is not None or LEVEL in context.session._connection.state
+    )
 
 
 def _levels(context: Context) -> frozenset[str]:
@@ -120,6 +128,8 @@ async def _tell_log(context: Context, entries: Sequence[LogEntry]) -> None:
         level: Any = _NAMES.get(entry.level, entry.level)
         level = level if level in LEVELS else "info"
         if level in wanted:
-            params = types.LoggingMessageNotificationParams(level=level, logger=entry.source, data=entry.message)
+            params = types.LoggingMessageNotificationParams(
+                level=level, logger=entry.source, data=entry.message
+            )
             message = types.LoggingMessageNotification(params=params)
             await context.session.send_notification(message, related_request_id=context.request_id)

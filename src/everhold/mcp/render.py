@@ -1,11 +1,13 @@
-"""How statuses and errors are told to a model: the wire, and what we add so that the last result suffices alone.
+"""How statuses and errors are told to a model: the wire, and what we add so that the last result
+suffices alone.
 
 Rules
-  1. Structured content is the wire of `wire.py` with more keys; the text says the same for those who read only
-     text, prompts in full.
-  2. Only `llm` questions are listed as questions. All others are under `for_people`, each with the command by which
-     a person answers.
-  3. `next` is one sentence that needs nothing else: which tool, which session, which questions, what to send.
+  1. Structured content is the wire of `wire.py` with more keys; the text says the same for those
+     who read only text, prompts in full.
+  2. Only `llm` questions are listed as questions. All others are under `for_people`, each with the
+     command by which a person answers.
+  3. `next` is one sentence that needs nothing else: which tool, which session, which questions,
+     what to send.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Status
+from everhold.core.status import (
+    Accepted,
+    Finished,
+    OpenQuery,
+    Paused,
+    Raised,
+    Returned,
+    Running,
+    Status,
+)
 from everhold.errors import AnswerFailed, EverholdError
 from everhold.programs.lua.program import TEXT
 from everhold.wire import aimed, dumps, error_json, status_json
@@ -33,10 +44,19 @@ HINTS: Final = {
     "unknown_program": "Call the tool `strategies` to list what can be run.",
     "bad_arguments": "Call the tool `strategies` with the program's name to see its parameters.",
     "bad_step": "Call the tool `status` with the session_id and steps: true to see its steps.",
-    "illegal_move": "Only a failed session can be retried; `fork` goes on from a step of any session.",
-    "answer_failed": "The error stays the answer. The tool `fork` goes on with another: `at` its step, with `answer`.",
-    "budget_exceeded": "The session keeps its budget; call the tool `run` again with a larger one, or with none.",
-    "failed": "The tool `retry` goes on from its last answer; `fork` begins anew from an earlier step.",
+    "illegal_move": (
+        "Only a failed session can be retried; `fork` goes on from a step of any session."
+    ),
+    "answer_failed": (
+        "The error stays the answer. The tool `fork` goes on with another: `at` its"
+        " step, with `answer`."
+    ),
+    "budget_exceeded": (
+        "The session keeps its budget; call the tool `run` again with a larger one, or with none."
+    ),
+    "failed": (
+        "The tool `retry` goes on from its last answer; `fork` begins anew from an earlier step."
+    ),
 }
 #: Characters of the lines on which a program stood when it failed.
 TRACEBACK: Final = 1000
@@ -52,7 +72,8 @@ def told(
 ) -> dict[str, JSON]:
     """A status as a tool returns it.
 
-    `option` is what commands need to read this database, `asked` whether the person here was asked already, in vain.
+    `option` is what commands need to read this database, `asked` whether the person here was asked
+    already, in vain.
     """
     shown = status_json(_for_models(status, option))
     if title:
@@ -71,10 +92,18 @@ def of_code(ref: str, status: Status) -> dict[str, JSON]:
     """What to do after a program that was given as text, which its session keeps as it is."""
     match status:
         case Finished(outcome=Raised(traceback=lines)) if ref == TEXT:
-            mend = "Mend the code and call the tool `run` with it; this session keeps the code that it has."
+            mend = (
+                "Mend the code and call the tool `run` with it; this session keeps the code"
+                " that it has."
+            )
             return {"hint": mend} | ({"traceback": lines[:TRACEBACK]} if lines else {})
         case Finished(outcome=Returned(None)) if ref == TEXT:
-            return {"hint": "The code returned nothing. If it should have, end it with `return` and `run` it again."}
+            return {
+                "hint": (
+                    "The code returned nothing. If it should have, end it with `return` and"
+                    " `run` it again."
+                )
+            }
     return {}
 
 
@@ -97,11 +126,17 @@ def _for_models(status: Status, option: str) -> Status:
     if not rest or not isinstance(status, Paused):
         return status
     words = tuple(f"a person: {query.kind} {query.id}" for query in rest)
-    return msgspec.structs.replace(status, queries=questions(status), waiting_for=status.waiting_for + words)
+    return msgspec.structs.replace(
+        status, queries=questions(status), waiting_for=status.waiting_for + words
+    )
 
 
 def _for_person(query: OpenQuery, option: str) -> dict[str, JSON]:
-    shown: dict[str, JSON] = {"id": query.id, "kind": str(query.kind), "prompt": query.prompt or query.name}
+    shown: dict[str, JSON] = {
+        "id": query.id,
+        "kind": str(query.kind),
+        "prompt": query.prompt or query.name,
+    }
     if query.to:
         shown["to"] = query.to
     shown["command"] = command(query, option)
@@ -118,7 +153,9 @@ def command(query: OpenQuery, option: str) -> str:
 # ---- what to do now
 
 
-def following(status: Status, people: Sequence[Mapping[str, JSON]] = (), *, asked: bool = False) -> str:
+def following(
+    status: Status, people: Sequence[Mapping[str, JSON]] = (), *, asked: bool = False
+) -> str:
     """What to do now, in one sentence that suffices alone."""
     session = status.session_id
     match status:
@@ -126,7 +163,10 @@ def following(status: Status, people: Sequence[Mapping[str, JSON]] = (), *, aske
             if not remaining:
                 return _later(session, "Your answers are kept")
             rest = f"{remaining} more question{'s' if remaining > 1 else ''} of session {session}"
-            return f"Your answers are kept; call the everhold tool `status` with session_id {session!r} to see {rest}."
+            return (
+                "Your answers are kept; call the everhold tool `status` with session_id"
+                f" {session!r} to see {rest}."
+            )
         case Paused() if questions(status):
             return _answer(session, questions(status))
         case Paused() if people:
@@ -134,40 +174,57 @@ def following(status: Status, people: Sequence[Mapping[str, JSON]] = (), *, aske
             here = (
                 ""
                 if asked
-                else f" (or call the everhold tool `ask_person` with session_id {session!r} if the user is here)"
+                else (
+                    f" (or call the everhold tool `ask_person` with session_id {session!r} if"
+                    " the user is here)"
+                )
             )
             return (
-                f"Only a person can answer this, you cannot: tell the user to type `{typed}`{here}, then"
+                "Only a person can answer this, you cannot: tell the user to type"
+                f" `{typed}`{here}, then"
                 f" call the everhold tool `status` with session_id {session!r}."
             )
         case Paused() | Running():
             return _later(session, "The session waits for something else than you")
         case Finished(outcome=Raised(kind=AnswerFailed.code)):
             return (
-                "The session failed because an error was its answer: tell the user, or, to answer after all, call the"
-                f" everhold tool `status` with session_id {session!r} and steps: true, and then `fork` with it, `at` "
+                "The session failed because an error was its answer: tell the user, or, to"
+                " answer after all, call the"
+                f" everhold tool `status` with session_id {session!r} and steps: true, and then"
+                " `fork` with it, `at` "
                 "the step that has the error, and your words as `answer`."
             )
         case Finished(outcome=Raised()):
             return (
-                f"The session failed: tell the user, or call the everhold tool `retry` with session_id {session!r} once"
-                " the cause is mended (nothing that was answered is asked again); code of your own you mend and"
+                "The session failed: tell the user, or call the everhold tool `retry` with"
+                f" session_id {session!r} once"
+                " the cause is mended (nothing that was answered is asked again); code of your"
+                " own you mend and"
                 " `run` anew."
             )
         case _:
-            done = "completed: report its result to the user" if status.state == "completed" else "cancelled"
+            done = (
+                "completed: report its result to the user"
+                if status.state == "completed"
+                else "cancelled"
+            )
             return f"The session is {done}; nothing is left to answer."
 
 
 def beyond(following: str, status: Status, parent: str | None, child: str) -> str:
-    """What to do now where it concerns another session: the child that has to be answered, or the parent that waits."""
+    """What to do now where it concerns another session: the child that has to be answered, or the
+    parent that waits.
+    """
     if child:
         return (
-            f"The session {status.session_id} waits for its child session: call the everhold tool `status` with"
+            f"The session {status.session_id} waits for its child session: call the everhold"
+            " tool `status` with"
             f" session_id {child!r} and answer what that one asks."
         )
     if parent and isinstance(status, Finished):
-        return _later(parent, f"This session has ended, and its parent {parent} goes on with what came of it")
+        return _later(
+            parent, f"This session has ended, and its parent {parent} goes on with what came of it"
+        )
     return following
 
 
@@ -178,15 +235,18 @@ def _answer(session: str, asked: tuple[OpenQuery, ...]) -> str:
     what = "this prompt" if len(asked) == 1 else f"each of these {len(asked)} prompts"
     form = " (JSON that fits its schema)" if any(query.schema for query in asked) else ""
     return (
-        f"Write your own answer to {what} ({names}){form} and send {'it' if len(asked) == 1 else 'all of them'} with"
-        f' the everhold tool `answer`: {{"session_id": "{session}", "answers": [{each}{more}]}}; go on like this until'
+        f"Write your own answer to {what} ({names}){form} and send"
+        f" {'it' if len(asked) == 1 else 'all of them'} with"
+        f' the everhold tool `answer`: {{"session_id": "{session}", "answers": [{each}{more}]}};'
+        " go on like this until"
         " the status is completed."
     )
 
 
 def _later(session: str, why: str) -> str:
     return (
-        f"{why}; call the everhold tool `status` with session_id {session!r} and wait 30 to see how it goes on, and"
+        f"{why}; call the everhold tool `status` with session_id {session!r} and wait 30 to see"
+        " how it goes on, and"
         " `explain` with it if it does not."
     )
 
@@ -204,7 +264,9 @@ _MOVES: Final = (
 
 
 def move(sentence: str, option: str) -> str:
-    """What would move a session: by a tool where there is one, else by a command that a person types."""
+    """What would move a session: by a tool where there is one, else by a command that a person
+    types.
+    """
     for command, tool in _MOVES:
         sentence = re.sub(command, tool, sentence)
     return aimed(sentence, option)
@@ -228,7 +290,10 @@ def unforeseen(error: BaseException) -> dict[str, JSON]:
         "status": "refused",
         "error": f"{type(error).__name__}: {error}"[:2000],
         "code": "internal",
-        "hint": "This is a fault of everhold or of a program; the server's standard error has the details.",
+        "hint": (
+            "This is a fault of everhold or of a program; the server's standard error has"
+            " the details."
+        ),
     }
 
 
@@ -296,7 +361,8 @@ def _question(query_id: str, asked: Mapping[str, Any]) -> str:
     lines = [f"Question {query_id} ({', '.join(facts)}):"]
     if asked.get("system"):
         lines.append(f"[system] {asked['system']}")
-    if asked.get("messages") and "leaf" not in (asked.get("args") or {}):  # else the prompt has them as text
+    # else the prompt has them as text
+    if asked.get("messages") and "leaf" not in (asked.get("args") or {}):
         lines.append(dumps(asked["messages"]))
     lines.append(str(asked["prompt"]))
     if asked.get("schema"):
@@ -306,4 +372,7 @@ def _question(query_id: str, asked: Mapping[str, Any]) -> str:
 
 def _person(one: Mapping[str, Any]) -> str:
     to = f" (to {one['to']})" if "to" in one else ""
-    return f"For a person{to}, {one['kind']} {one['id']}: {one['prompt']}\nA person answers with: {one['command']}"
+    return (
+        f"For a person{to}, {one['kind']} {one['id']}: {one['prompt']}\nA person answers"
+        f" with: {one['command']}"
+    )

@@ -1,10 +1,11 @@
 """The seal on what a client keeps for us between two rounds of a call.
 
 Rules
-  1. The client can neither read nor forge it (AES-256-GCM), nor use it for another call, another database or after
-     its time: such a state is refused, and nothing is done.
-  2. The key outlives the process. It is in the user's data folder, readable by nobody else; a key that others could
-     read, or that is damaged, is replaced, which makes the states sealed with it worthless.
+  1. The client can neither read nor forge it (AES-256-GCM), nor use it for another call, another
+     database or after its time: such a state is refused, and nothing is done.
+  2. The key outlives the process. It is in the user's data folder, readable by nobody else; a key
+     that others could read, or that is damaged, is replaced, which makes the states sealed with it
+     worthless.
   3. Where no key can be kept, or nothing outlives the process anyway, the key is the process's own.
 """
 
@@ -45,22 +46,32 @@ _FLEETING: Final = "memory://"
 class Boundary:
     """Seals and unseals the states of a server on a database.
 
-    It is the library's, which is loaded with the first state, and whose refusal also says what to do.
+    It is the library's, which is loaded with the first state, and whose refusal also says what to
+    do.
     """
 
     def __init__(self, database: Callable[[], str], ttl: float = TTL) -> None:
-        self._codec, self._ttl = Codec(database), ttl
+        self._codec = Codec(database)
+        self._ttl = ttl
 
     @cached_property
     def _library(self) -> RequestStateBoundary:
         from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
-        return RequestStateBoundary(RequestStateSecurity(codec=self._codec, ttl=self._ttl), default_audience="everhold")
+        return RequestStateBoundary(
+            RequestStateSecurity(codec=self._codec, ttl=self._ttl), default_audience="everhold"
+        )
 
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    async def __call__(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
         if (ctx.params or {}).get("requestState") is None:
             result = await call_next(ctx)
-            return await self._library(ctx, _returning(result)) if is_input_required(result) else result
+            return (
+                await self._library(ctx, _returning(result))
+                if is_input_required(result)
+                else result
+            )
         try:
             return await self._library(ctx, call_next)
         except MCPError as error:
@@ -69,9 +80,12 @@ class Boundary:
                 raise
             refusal = NotAllowed(
                 "the requestState is expired, changed, or was made for another call or database",
-                "Nothing was done, and the session is as it was: the tool `sessions` finds it, `status` shows it.",
+                "Nothing was done, and the session is as it was: the tool `sessions` finds it,"
+                " `status` shows it.",
             )
-            raise MCPError(error.error.code, error.error.message, {**data, **error_json(refusal)}) from None
+            raise MCPError(
+                error.error.code, error.error.message, {**data, **error_json(refusal)}
+            ) from None
 
 
 def _returning(result: HandlerResult) -> CallNext:
@@ -82,7 +96,9 @@ def _returning(result: HandlerResult) -> CallNext:
 
 
 class Codec:
-    """Seals with the key of the data folder, made fit for one database. Nothing is read before it is needed."""
+    """Seals with the key of the data folder, made fit for one database. Nothing is read before it
+    is needed.
+    """
 
     def __init__(self, database: Callable[[], str]) -> None:
         self._database = database
@@ -100,7 +116,9 @@ class Codec:
 
             database = self._database()
             root = secrets.token_bytes(SIZE) if database == _FLEETING else key(home())
-            self._made = AESGCMRequestStateCodec([hmac.digest(root, database.encode(), hashlib.sha256)])
+            self._made = AESGCMRequestStateCodec(
+                [hmac.digest(root, database.encode(), hashlib.sha256)]
+            )
         return self._made
 
 
@@ -109,7 +127,11 @@ def key(folder: Path) -> bytes:
     try:
         return _kept(folder / FILE) or _made(folder / FILE)
     except OSError as error:
-        log.warning("no key can be kept in %s (%s): what is asked now is forgotten on a restart", folder, error)
+        log.warning(
+            "no key can be kept in %s (%s): what is asked now is forgotten on a restart",
+            folder,
+            error,
+        )
         return secrets.token_bytes(SIZE)
 
 

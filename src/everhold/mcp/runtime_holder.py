@@ -1,15 +1,18 @@
 """The runtime behind the tools.
 
 Rules
-  1. The server starts whatever is wrong with the database: opening is tried again with every call, and a call that
-     cannot be served says why. So does one whose database was taken away meanwhile: nobody would find its session.
-  2. The host's model answers `llm` questions. Only if the person who starts the server says so, an answerer of this
-     process does.
-  3. A model names a program by what can be found by name here. It cannot make this process load a Python file.
-  4. A model names a Lua file only inside the project or a package folder; links and `..` are resolved first. The
-     project is the folder of the settings file, else the one in which the server was started.
-  5. The database is the one that was opened. Programs are looked up by the settings as they are now: what is listed
-     while the server runs is found.
+  1. The server starts whatever is wrong with the database: opening is tried again with every call,
+     and a call that cannot be served says why. So does one whose database was taken away meanwhile:
+     nobody would find its session.
+  2. The host's model answers `llm` questions. Only if the person who starts the server says so, an
+     answerer of this process does.
+  3. A model names a program by what can be found by name here. It cannot make this process load a
+     Python file.
+  4. A model names a Lua file only inside the project or a package folder; links and `..` are
+     resolved first. The project is the folder of the settings file, else the one in which the
+     server was started.
+  5. The database is the one that was opened. Programs are looked up by the settings as they are
+     now: what is listed while the server runs is found.
 """
 
 from __future__ import annotations
@@ -41,11 +44,13 @@ from everhold.stores.sqlite.database import Place
 
 #: Bytes of Lua that a call may bring.
 MOST_CODE: Final = 1_000_000
-#: A path was resolved before it is opened: a link put in its place since is refused, and a FIFO blocks nobody.
+#: A path was resolved before it is opened: a link put in its place since is refused, and a FIFO
+#: blocks nobody.
 _AS_RESOLVED: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 #: What to do about a setting: no other call would help.
 MEND: Final = (
-    "No call mends this: tell the user to correct it where it is said, which is everhold.toml, a variable, or the"
+    "No call mends this: tell the user to correct it where it is said, which is everhold.toml, a"
+    " variable, or the"
     " command by which the host starts this server."
 )
 
@@ -62,7 +67,9 @@ class Parked:
 class House:
     """An open runtime, or the reason why there is none."""
 
-    def __init__(self, database: str | None = None, *, llm: Spec = None, observer: Observer | None = None) -> None:
+    def __init__(
+        self, database: str | None = None, *, llm: Spec = None, observer: Observer | None = None
+    ) -> None:
         self._database = database
         self._llm = Parked() if llm is None else llm
         self._observers = () if observer is None else (observer,)
@@ -97,7 +104,8 @@ class House:
             raise StoreUnavailable(found.shown, f"{type(error).__name__}: {error}") from error
 
     async def close(self) -> None:
-        runtime, self._runtime = self._runtime, None
+        runtime = self._runtime
+        self._runtime = None
         if runtime is not None:
             await runtime.close()
 
@@ -113,7 +121,9 @@ class House:
 
     @property
     def option(self) -> str:
-        """What a person adds to a command so that it reads this database; empty where it does anyway."""
+        """What a person adds to a command so that it reads this database; empty where it does
+        anyway.
+        """
         found = self._found
         if found is None or found.source.get("database") == DEFAULT:
             return ""
@@ -124,11 +134,18 @@ class House:
     def program(self, name: str) -> Any:
         """The program that a model means: by its name, or by a reference that the catalog lists."""
         found = self._now()
-        if (":" in name or is_path(name)) and name not in {entry.ref for entry in catalog(found).entries}:
-            how = "The tool `strategies` lists the names. To add a program, list it under `programs` in everhold.toml."
+        if (":" in name or is_path(name)) and name not in {
+            entry.ref for entry in catalog(found).entries
+        }:
+            how = (
+                "The tool `strategies` lists the names. To add a program, list it under"
+                " `programs` in everhold.toml."
+            )
             if name.endswith(".lua"):
                 how = "Code in a Lua file is run with code_file instead of program."
-            raise NotAllowed(f"{name!r} is not a name: over MCP a program is started by its name", how)
+            raise NotAllowed(
+                f"{name!r} is not a name: over MCP a program is started by its name", how
+            )
         return named(name, found)
 
     def catalog(self) -> Catalog:
@@ -146,16 +163,21 @@ class House:
         try:
             return self.text(file)
         except OSError as error:
-            raise BadRequest("run", f"code_file {file!r} cannot be read: {error.strerror}") from None
+            raise BadRequest(
+                "run", f"code_file {file!r} cannot be read: {error.strerror}"
+            ) from None
         except NotAllowed as error:
             raise NotAllowed(f"code_file {file!r} was not read: {error}", error.hint) from None
 
     def text(self, file: str) -> str:
-        """The text of a Lua file; raises `OSError` with the reason, or `NotAllowed` for one outside of the project."""
+        """The text of a Lua file; raises `OSError` with the reason, or `NotAllowed` for one outside
+        of the project.
+        """
         found = self._now()
         try:
             path = Path(file).expanduser().resolve()
-        except (ValueError, RuntimeError):  # a NUL, a loop of links, or a user whose home nobody knows
+        # a NUL, a loop of links, or a user whose home nobody knows
+        except (ValueError, RuntimeError):
             raise OSError(errno.EINVAL, "it is not a path") from None
         if not any(path.is_relative_to(folder) for folder in _readable(found)):
             raise NotAllowed(
@@ -186,7 +208,9 @@ def _blaming() -> Iterator[None]:
 
 
 def _readable(found: Settings) -> Iterator[Path]:
-    """Folders from which a model may name Lua files. The root of the disk, where some hosts start us, is not one."""
+    """Folders from which a model may name Lua files. The root of the disk, where some hosts start
+    us, is not one.
+    """
     for folder in (found.root, *(Root.of(root).folder for root in found.folders.all)):
         path = folder.expanduser().resolve()
         if path.parent != path:

@@ -1,10 +1,12 @@
-"""Loading the protocol library without what a server does not use, so that a host does not wait for it (ADR 0014).
+"""Loading the protocol library without what a server does not use, so that a host does not wait for
+it (ADR 0014).
 
 Rules
   1. Whoever says `import mcp`, before or after, gets all of it as ever.
-  2. Two packages of the library load a client, a second kind of server and the web. They are put in place as packages,
-     and what stands in them themselves comes with its first use.
-  3. The validators of a message are built when the first such message comes, and not those of all versions at once.
+  2. Two packages of the library load a client, a second kind of server and the web. They are put in
+     place as packages, and what stands in them themselves comes with its first use.
+  3. The validators of a message are built when the first such message comes, and not those of all
+     versions at once.
   4. A server on pipes is one without the web.
 """
 
@@ -40,7 +42,9 @@ def load(*, web: bool) -> None:
 
 
 def server(*, web: bool) -> type[Server[Any]]:
-    """The library's `Server`; without the web it serves pipes only, and is loaded in a fraction of the time."""
+    """The library's `Server`; without the web it serves pipes only, and is loaded in a fraction of
+    the time.
+    """
     found: Any = import_module(_SERVER) if web or _SERVER in sys.modules else _without_web()
     kind: type[Server[Any]] = found.Server
     return kind
@@ -99,7 +103,12 @@ def _put(name: str, spec: ModuleSpec) -> None:
 #: The module of our own that is made from the library's.
 _OURS: Final = f"{__name__}.server"
 #: How modules are called that only a server on the web needs.
-_WEB: Final = ("starlette.", "mcp.server.auth.", "mcp.server.streamable_http", "mcp.server.transport_security")
+_WEB: Final = (
+    "starlette.",
+    "mcp.server.auth.",
+    "mcp.server.streamable_http",
+    "mcp.server.transport_security",
+)
 
 
 class _Absent:
@@ -114,7 +123,9 @@ class _Nothing:
 
 
 def _without_web() -> ModuleType:
-    """The library's module in which `Server` is, read a second time and for us alone; or itself, if that cannot be."""
+    """The library's module in which `Server` is, read a second time and for us alone; or itself, if
+    that cannot be.
+    """
     if _OURS in sys.modules:
         return sys.modules[_OURS]
     try:

@@ -34,7 +34,9 @@ async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> N
 
 
 def _leave_on_signals(made: Front) -> None:
-    """Give everything back and go. A thread that reads a terminal cannot be stopped, so nobody waits for it."""
+    """Give everything back and go. A thread that reads a terminal cannot be stopped, so nobody
+    waits for it.
+    """
 
     async def leave(number: int) -> None:
         with suppress(Exception):

@@ -1,10 +1,12 @@
 """The protocol: tools, prompts and resources of one server.
 
 Rules
-  1. A refusal is a result with `isError`, a code and a hint; only what the protocol itself forbids is an error of the
-     protocol.
-  2. A verb that has begun is finished even if the client cancels its call: what is on its way to the store lands.
-  3. What a call that is to be repeated asks for is sealed (`seal`): the client can neither read nor forge it.
+  1. A refusal is a result with `isError`, a code and a hint; only what the protocol itself forbids
+     is an error of the protocol.
+  2. A verb that has begun is finished even if the client cancels its call: what is on its way to
+     the store lands.
+  3. What a call that is to be repeated asks for is sealed (`seal`): the client can neither read nor
+     forge it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ from everhold.archive.archive import version
 from everhold.core.codec import JSON
 from everhold.core.status import Finished, Status
 from everhold.errors import EverholdError
-from everhold.mcp import child_sessions, elicitation, instructions, multi_round, render, request_state, sdk
+from everhold.mcp import (
+    child_sessions,
+    elicitation,
+    instructions,
+    multi_round,
+    render,
+    request_state,
+    sdk,
+)
 from everhold.mcp.handlers import Desk, Standing
 from everhold.mcp.progress_notes import LEVEL, Pulse
 from everhold.mcp.runtime_holder import House
@@ -49,7 +59,8 @@ class Front:
     """What one server does with the requests of its clients."""
 
     def __init__(self, house: House, pulse: Pulse) -> None:
-        self.house, self.pulse = house, pulse
+        self.house = house
+        self.pulse = pulse
         self.forms = elicitation.Forms()
         self._working: set[asyncio.Future[Any]] = set()
         self.tasks = Tasks(house, told=self._result_of, finished=self._finished)
@@ -97,7 +108,10 @@ class Front:
         tool = BY_NAME.get(params.name)
         if tool is None:
             names = ", ".join(BY_NAME)
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}; there are {names}")
+            raise MCPError(
+                code=types.INVALID_PARAMS,
+                message=f"Unknown tool: {params.name!r}; there are {names}",
+            )
         try:
             return await self._finished(self._called(context, tool, params))
         except EverholdError as error:
@@ -118,7 +132,9 @@ class Front:
         if not task.cancelled():
             task.exception()  # told already, or nobody is there to be told
 
-    async def _called(self, context: Context, tool: Tool, params: types.CallToolRequestParams) -> Result:
+    async def _called(
+        self, context: Context, tool: Tool, params: types.CallToolRequestParams
+    ) -> Result:
         back = multi_round.came_back(context, params)
         given = taken(tool, params.arguments)
         runtime = await self.house.runtime()
@@ -128,23 +144,31 @@ class Front:
         tasked = tool.name in TASKED and back is None and suits(context, self.house)
         if tasked and given.wait is None:
             given.wait = 0.0  # whoever knows tasks need not wait for the call
-        standing: Standing = await (getattr(desk, tool.name)(given) if back is None else desk.heard(back))
+        standing: Standing = await (
+            getattr(desk, tool.name)(given) if back is None else desk.heard(back)
+        )
         if tasked and not isinstance(standing.status, Finished):
             return await self.tasks.created(standing.status.session_id)
         if tool.name in ASKING and elicitation.modern(context):
             asked = multi_round.due(context, standing.status, back, standing.notes)
             if asked:
                 number = 1 if back is None else back.put.round + 1
-                return multi_round.needed(asked, standing.title, number=number, notes=standing.notes)
+                return multi_round.needed(
+                    asked, standing.title, number=number, notes=standing.notes
+                )
         elif tool.name in ASKING and elicitation.declared(context):
             await self._asked(desk, context, standing)
         return self._standing(standing, await child_sessions.asking(runtime, standing.status))
 
     async def _asked(self, desk: Desk, context: Context, standing: Standing) -> None:
-        """Ask the person here, one question after the other, until one is not answered or none is left."""
+        """Ask the person here, one question after the other, until one is not answered or none is
+        left.
+        """
         while asked := elicitation.askable(standing.status):
             query = next(iter(asked.values()))
-            if not await desk.said(standing, query, await self.forms.ask(context, query, standing.title)):
+            if not await desk.said(
+                standing, query, await self.forms.ask(context, query, standing.title)
+            ):
                 return
             standing.status = (await desk.settled(standing.status, standing.title)).status
 
@@ -166,19 +190,29 @@ class Front:
 
     async def prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
         listed = []
-        for name, (title, description, (argument, words, required)) in instructions.prompts().items():
+        for name, (
+            title,
+            description,
+            (argument, words, required),
+        ) in instructions.prompts().items():
             arguments = [types.PromptArgument(name=argument, description=words, required=required)]
-            listed.append(types.Prompt(name=name, title=title, description=description, arguments=arguments))
+            listed.append(
+                types.Prompt(name=name, title=title, description=description, arguments=arguments)
+            )
         return types.ListPromptsResult(prompts=listed)
 
-    async def prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
         found = instructions.prompts().get(params.name)
         if found is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name!r}")
         given = params.arguments or {}
         argument, _, required = found[2]
         if required and not given.get(argument):
-            raise MCPError(code=types.INVALID_PARAMS, message=f"The prompt {params.name!r} needs {argument!r}")
+            raise MCPError(
+                code=types.INVALID_PARAMS, message=f"The prompt {params.name!r} needs {argument!r}"
+            )
         words = types.TextContent(type="text", text=instructions.prompt(params.name, given))
         message = types.PromptMessage(role="user", content=words)
         return types.GetPromptResult(description=found[1], messages=[message])
@@ -198,17 +232,25 @@ class Front:
     async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
 
-    async def resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         if str(params.uri) != instructions.GUIDE:
             raise MCPError(
-                code=types.INVALID_PARAMS, message=f"Resource not found: {params.uri}", data={"uri": str(params.uri)}
+                code=types.INVALID_PARAMS,
+                message=f"Resource not found: {params.uri}",
+                data={"uri": str(params.uri)},
             )
-        page = types.TextResourceContents(uri=instructions.GUIDE, mime_type="text/markdown", text=instructions.guide())
+        page = types.TextResourceContents(
+            uri=instructions.GUIDE, mime_type="text/markdown", text=instructions.guide()
+        )
         return types.ReadResourceResult(contents=[page])
 
     # ---- logs
 
-    async def log_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+    async def log_level(
+        self, context: Context, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
         context.session._connection.state[LEVEL] = params.level
         return types.EmptyResult()
 

@@ -1,13 +1,14 @@
 """The protocol over two descriptors, one message a line.
 
-Pipes and sockets, which hosts use, are read and written on the loop itself: a message changes no thread. Files and
-terminals are read and written in threads.
+Pipes and sockets, which hosts use, are read and written on the loop itself: a message changes no
+thread. Files and terminals are read and written in threads.
 
-A client that closes its end after a request still wants the answer: the end of what comes in is told only when every
-request has its answer, or after a while.
+A client that closes its end after a request still wants the answer: the end of what comes in is
+told only when every request has its answer, or after a while.
 
-Nobody waits for what was not understood: a line that is not a message is answered with an error, and a reply that
-cannot be read is an error to the request it names. Where it names none, every open form fails (`lost`).
+Nobody waits for what was not understood: a line that is not a message is answered with an error,
+and a reply that cannot be read is an error to the request it names. Where it names none, every open
+form fails (`lost`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class Ledger:
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
             self._none.clear()
-        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+        elif (
+            isinstance(message, types.JSONRPCNotification)
+            and message.method == "notifications/cancelled"
+        ):
             self._closed((message.params or {}).get("requestId"))  # nobody answers it
 
     def went(self, message: types.JSONRPCMessage) -> None:
@@ -82,13 +86,18 @@ class _Stream:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.aclose()
 
 
 class Incoming(_Stream):
-    """Messages that the client writes; one that cannot be read is answered, and comes as the error it raised."""
+    """Messages that the client writes; one that cannot be read is answered, and comes as the error
+    it raised.
+    """
 
     def __init__(
         self,
@@ -97,18 +106,27 @@ class Incoming(_Stream):
         outgoing: Outgoing,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
-        self._line, self._ledger, self._outgoing, self._lost = line, ledger, outgoing, lost
+        self._line = line
+        self._ledger = ledger
+        self._outgoing = outgoing
+        self._lost = lost
 
     @classmethod
     async def on(
-        cls, descriptor: int, ledger: Ledger, outgoing: Outgoing, lost: Callable[[], None] = lambda: None
+        cls,
+        descriptor: int,
+        ledger: Ledger,
+        outgoing: Outgoing,
+        lost: Callable[[], None] = lambda: None,
     ) -> Incoming:
         if not is_pipe(descriptor):
             file = os.fdopen(descriptor, "rb")
             return cls(lambda: asyncio.to_thread(file.readline, LONGEST), ledger, outgoing, lost)
         reader = asyncio.StreamReader(limit=LONGEST)
         loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0))
+        await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+        )
         return cls(reader.readline, ledger, outgoing, lost)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -129,7 +147,9 @@ class Incoming(_Stream):
         return SessionMessage(message)
 
     async def _refused(self, error: Unreadable) -> SessionMessage | Exception:
-        """What becomes of a line that is not a message. One that is a reply is not answered in its turn."""
+        """What becomes of a line that is not a message. One that is a reply is not answered in its
+        turn.
+        """
         if error.may_reply and not (error.is_reply and error.error.id is not None):
             self._lost()
         if error.is_reply:
@@ -152,7 +172,8 @@ class Outgoing(_Stream):
     """Messages that the client reads. Sending waits while the client does not keep up."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], ledger: Ledger) -> None:
-        self._write, self._ledger = write, ledger
+        self._write = write
+        self._ledger = ledger
 
     @classmethod
     async def on(cls, descriptor: int, ledger: Ledger) -> Outgoing:
@@ -182,7 +203,9 @@ class Outgoing(_Stream):
 
 
 def _line(message: types.JSONRPCMessage) -> bytes:
-    """A message as a line. Half a character, such as a client's id may have, goes back as it came."""
+    """A message as a line. Half a character, such as a client's id may have, goes back as it
+    came.
+    """
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
@@ -190,7 +213,9 @@ def _line(message: types.JSONRPCMessage) -> bytes:
 
 
 def _too_long() -> Unreadable:
-    return Unreadable(types.PARSE_ERROR, f"A message was not read: it is longer than {LONGEST} bytes.")
+    return Unreadable(
+        types.PARSE_ERROR, f"A message was not read: it is longer than {LONGEST} bytes."
+    )
 
 
 def _written(file: IO[bytes], line: bytes) -> None:

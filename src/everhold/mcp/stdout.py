@@ -1,7 +1,8 @@
 """Over standard output goes the protocol and nothing else.
 
-Before anything of the user's is loaded, file descriptor 1 is made to point at standard error, and the protocol gets a
-private copy of what it was: what a program, a library, a warning or a child process prints cannot reach the client.
+Before anything of the user's is loaded, file descriptor 1 is made to point at standard error, and
+the protocol gets a private copy of what it was: what a program, a library, a warning or a child
+process prints cannot reach the client.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _PRIVATE: Final[list[int]] = []
 
 
 def guard() -> None:
-    """Point file descriptor 1 at standard error; the client is reached by `wires` only. Once a process."""
+    """Point file descriptor 1 at standard error; the client is reached by `wires` only. Once a
+    process.
+    """
     if not _PRIVATE:
         sys.stdout.flush()
         _open_standard_error()
@@ -24,7 +27,9 @@ def guard() -> None:
 
 
 def _open_standard_error() -> None:
-    """Where it was closed, let it lead nowhere; else the next file we open would be taken for it."""
+    """Where it was closed, let it lead nowhere; else the next file we open would be taken for
+    it.
+    """
     try:
         os.fstat(2)
     except OSError:
@@ -35,7 +40,9 @@ def _open_standard_error() -> None:
 
 
 def wires() -> tuple[int, int]:
-    """Descriptors of what the client writes and of what it reads; standard input is empty for all others from now."""
+    """Descriptors of what the client writes and of what it reads; standard input is empty for all
+    others from now.
+    """
     guard()
     incoming = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)

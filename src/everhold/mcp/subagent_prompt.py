@@ -1,4 +1,5 @@
-"""A sub-agent for a host: a prompt that makes a model run a strategy to its end by itself, and bring back the result.
+"""A sub-agent for a host: a prompt that makes a model run a strategy to its end by itself, and
+bring back the result.
 
 The main conversation then sees one call and one result, and none of the questions in between.
 """
@@ -25,7 +26,11 @@ def definition(server: str) -> str:
 def place(world: World, scope: Literal["user", "project"]) -> Path:
     if scope == "project":
         return world.folder / ".claude" / "agents" / "everhold.md"
-    return Path(world.env.get("CLAUDE_CONFIG_DIR") or world.home / ".claude") / "agents" / "everhold.md"
+    return (
+        Path(world.env.get("CLAUDE_CONFIG_DIR") or world.home / ".claude")
+        / "agents"
+        / "everhold.md"
+    )
 
 
 def install(file: Path, text: str) -> bool:
@@ -40,5 +45,7 @@ def uninstall(file: Path) -> bool:
 
 def _ours(file: Path, there: str) -> str:
     if there.strip() and MARK not in there:
-        raise BadHostFile(str(file), "somebody else wrote it", "Nothing was changed. Print ours: --print")
+        raise BadHostFile(
+            str(file), "somebody else wrote it", "Nothing was changed. Print ours: --print"
+        )
     return ""

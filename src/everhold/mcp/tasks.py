@@ -1,15 +1,17 @@
 """Sessions as tasks: the extension `io.modelcontextprotocol/tasks` of protocol 2026-07-28.
 
 Rules
-  1. A session is a task and its id is the task's id. A task is in the store, not in this process: any server on the
-     same database tells of it, after any restart, and it does not expire.
-  2. A call becomes a task only for a client that has declared the extension with that call, and that can be asked
-     what the session will ask. To others the call returns a status, as ever.
-  3. What a task needs is asked as in rounds: sampling for a model, elicitation for a person, both only where declared
-     with the very request. A key is a query's id, after that of the child that asks it if it is a child's, so it never
-     means another question.
-  4. An update is taken whole or not at all. Responses to what is not open are ignored, as the extension asks.
-  5. A program that fails completes its task with an error result. A task fails only if our own work broke.
+  1. A session is a task and its id is the task's id. A task is in the store, not in this process:
+     any server on the same database tells of it, after any restart, and it does not expire.
+  2. A call becomes a task only for a client that has declared the extension with that call, and
+     that can be asked what the session will ask. To others the call returns a status, as ever.
+  3. What a task needs is asked as in rounds: sampling for a model, elicitation for a person, both
+     only where declared with the very request. A key is a query's id, after that of the child that
+     asks it if it is a child's, so it never means another question.
+  4. An update is taken whole or not at all. Responses to what is not open are ignored, as the
+     extension asks.
+  5. A program that fails completes its task with an error result. A task fails only if our own work
+     broke.
 """
 
 from __future__ import annotations
@@ -66,24 +68,33 @@ class Update(Named):
 def declared(context: Context) -> bool:
     """Whether the client has said with this request that it knows tasks."""
     capabilities = context.session.client_capabilities
-    return elicitation.modern(context) and capabilities is not None and EXTENSION in (capabilities.extensions or {})
+    return (
+        elicitation.modern(context)
+        and capabilities is not None
+        and EXTENSION in (capabilities.extensions or {})
+    )
 
 
 def suits(context: Context, house: House) -> bool:
-    """Whether a session that this request starts is a task: somebody must be there to answer for a model."""
+    """Whether a session that this request starts is a task: somebody must be there to answer for a
+    model.
+    """
     return declared(context) and (multi_round.samples(context) or not house.parked)
 
 
 def missing() -> MCPError:
     """The refusal of those who have not declared the extension."""
     needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-    return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client has not declared {EXTENSION}", needed)
+    return MCPError(
+        types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client has not declared {EXTENSION}", needed
+    )
 
 
 class Tasks:
     """What a server does with tasks.
 
-    `told` makes the result of a tool from a status and a title; `finished` does something to its end.
+    `told` makes the result of a tool from a status and a title; `finished` does something to its
+    end.
     """
 
     def __init__(
@@ -93,7 +104,9 @@ class Tasks:
         told: Callable[[Status, str], types.CallToolResult],
         finished: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
     ) -> None:
-        self._house, self._told, self._finished = house, told, finished
+        self._house = house
+        self._told = told
+        self._finished = finished
 
     def mount(self, server: Server[Any]) -> None:
         """Offer the extension."""
@@ -129,10 +142,14 @@ class Tasks:
             multi_round.refuse_undeclared(context, read.values())
             answers = {key: _value(open_now[key], response) for key, response in read.items()}
             given: dict[str, Any] = {
-                open_now[key].id: value for key, value in answers.items() if value is not msgspec.UNSET
+                open_now[key].id: value
+                for key, value in answers.items()
+                if value is not msgspec.UNSET
             }
             asking = next((query.session_id for query in open_now.values()), params.task_id)
-            await self._finished(_answered(runtime, asking, given, elicitation.who(context) | {"through": "task"}))
+            await self._finished(
+                _answered(runtime, asking, given, elicitation.who(context) | {"through": "task"})
+            )
         return {}
 
     async def cancel(self, context: Context, params: Named) -> dict[str, Any]:
@@ -151,16 +168,25 @@ class Tasks:
             return self._ended(status, title)
         if not asked:
             return {"status": "working", "statusMessage": _words(status, self._house.option)}
-        shown = {key: _dumped(request) for key, request in multi_round.requests(asked, title).items()}
+        shown = {
+            key: _dumped(request) for key, request in multi_round.requests(asked, title).items()
+        }
         return {"status": "input_required", "inputRequests": shown}
 
     def _ended(self, status: Finished, title: str) -> dict[str, Any]:
         outcome = status.outcome
         if isinstance(outcome, Stopped):
-            return {"status": "cancelled", "statusMessage": outcome.reason or "The session was cancelled."}
+            return {
+                "status": "cancelled",
+                "statusMessage": outcome.reason or "The session was cancelled.",
+            }
         failed = isinstance(outcome, Raised)
         if isinstance(outcome, Raised) and outcome.kind in BROKEN:
-            error = {"code": types.INTERNAL_ERROR, "message": outcome.error, "data": {"code": outcome.kind}}
+            error = {
+                "code": types.INTERNAL_ERROR,
+                "message": outcome.error,
+                "data": {"code": outcome.kind},
+            }
             return {"status": "failed", "statusMessage": outcome.error, "error": error}
         result = self._told(status, title).model_copy(update={"is_error": failed})
         return {"status": "completed", "result": _dumped(result)}
@@ -171,21 +197,29 @@ async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
     found = multi_round.putable(status)
     if found or not (child := await child_sessions.asking(runtime, status)):
         return found
-    return {f"{child}/{key}": query for key, query in multi_round.putable(await runtime.status(child)).items()}
+    return {
+        f"{child}/{key}": query
+        for key, query in multi_round.putable(await runtime.status(child)).items()
+    }
 
 
 # ---- who is let in
 
 
 def _let_in(context: Context, params: Named) -> None:
-    """Refuse what the protocol forbids: an undeclared extension, and a header that names another task."""
+    """Refuse what the protocol forbids: an undeclared extension, and a header that names another
+    task.
+    """
     if not elicitation.modern(context):
         raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
     if not declared(context):
         raise missing()
     headers = getattr(context.request, "headers", None)  # there are none on standard input
     if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != params.task_id:
-        raise MCPError(types.HEADER_MISMATCH, f"the header {MCP_NAME_HEADER} does not name the task of the request")
+        raise MCPError(
+            types.HEADER_MISMATCH,
+            f"the header {MCP_NAME_HEADER} does not name the task of the request",
+        )
 
 
 @contextmanager
@@ -195,7 +229,11 @@ def _refusing(house: House) -> Iterator[None]:
         yield
     except EverholdError as error:
         shown = render.refused(error, house.option)
-        code = types.INVALID_PARAMS if isinstance(error, UsageError | StateError) else types.INTERNAL_ERROR
+        code = (
+            types.INVALID_PARAMS
+            if isinstance(error, UsageError | StateError)
+            else types.INTERNAL_ERROR
+        )
         raise MCPError(code, str(error), {"code": shown["code"], "hint": shown["hint"]}) from None
 
 
@@ -208,7 +246,9 @@ def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessag
     try:
         return model.model_validate(raw, by_name=False)
     except ValueError:
-        raise BadRequest("tasks/update", f"the response to {query.id} is not a {model.__name__}") from None
+        raise BadRequest(
+            "tasks/update", f"the response to {query.id} is not a {model.__name__}"
+        ) from None
 
 
 def _value(query: OpenQuery, response: object) -> Any:
@@ -219,7 +259,9 @@ def _value(query: OpenQuery, response: object) -> Any:
     return value
 
 
-async def _answered(runtime: Runtime, session_id: str, given: dict[str, Any], by: dict[str, JSON]) -> None:
+async def _answered(
+    runtime: Runtime, session_id: str, given: dict[str, Any], by: dict[str, JSON]
+) -> None:
     """Give answers at once; what somebody else was quicker with is left to them."""
     while given:
         try:
@@ -248,13 +290,21 @@ def _task(record: Record) -> dict[str, Any]:
 
 
 def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _words(status: Status, option: str) -> str:
     """What a task that needs nothing from this client waits for."""
-    words = [f"a model's answer to {query.id} (tool `answer`)" for query in render.questions(status)]
-    words += [f"a person, who types `{render.command(query, option)}`" for query in render.others(status)]
+    words = [
+        f"a model's answer to {query.id} (tool `answer`)" for query in render.questions(status)
+    ]
+    words += [
+        f"a person, who types `{render.command(query, option)}`" for query in render.others(status)
+    ]
     words += status.waiting_for if isinstance(status, Running | Paused) else ()
     return f"Waiting for {'; '.join(words)}." if words else "Working."
 

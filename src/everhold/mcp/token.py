@@ -1,10 +1,12 @@
 """The token that clients send over HTTP.
 
 Rules
-  1. It comes from a file or from the environment, never from the command line, which every user of the machine can
-     read (`ps`).
-  2. The file is readable by its owner alone: it is made so, and one that others can read is refused.
-  3. A token stays the same over restarts, so that hosts keep working. To change it, delete the file.
+  1. It comes from a file or from the environment, never from the command line, which every user of
+     the machine can read (`ps`).
+  2. The file is readable by its owner alone: it is made so, and one that others can read is
+     refused.
+  3. A token stays the same over restarts, so that hosts keep working. To change it, delete the
+     file.
 """
 
 from __future__ import annotations
@@ -38,8 +40,12 @@ class Token(NamedTuple):
         return f"${VARIABLE}" if self.file is None else f"$(cat {shlex.quote(str(self.file))})"
 
 
-def token(file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None) -> Token:
-    """The token of this file, else of the environment, else of the user's data folder; a missing file is made."""
+def token(
+    file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
+) -> Token:
+    """The token of this file, else of the environment, else of the user's data folder; a missing
+    file is made.
+    """
     said = (os.environ if env is None else env).get(VARIABLE, "").strip()
     if file is None and said:
         return Token(_fit(said, VARIABLE))
@@ -48,13 +54,15 @@ def token(file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | N
         if not path.exists():
             owner_file.make(path, secrets.token_urlsafe(32).encode() + b"\n")
         with path.open("rb") as source:
-            is_open, found = owner_file.is_open(source.fileno()), source.read(_LONGEST + 1)
+            is_open = owner_file.is_open(source.fileno())
+            found = source.read(_LONGEST + 1)
     except OSError as error:
         words = f"the token file {path} cannot be used: {error.strerror or error}"
         raise _refusal(words, f"Name another with --token-file, or set {VARIABLE}.") from None
     if is_open:
         raise _refusal(
-            f"the token file {path} can be read by others", f"chmod 600 {shlex.quote(str(path))}, or delete it."
+            f"the token file {path} can be read by others",
+            f"chmod 600 {shlex.quote(str(path))}, or delete it.",
         )
     return Token(_fit(found.decode("latin-1").strip(), str(path)), path)
 
@@ -62,7 +70,8 @@ def token(file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | N
 def _fit(value: str, source: str) -> str:
     if not _FIT.fullmatch(value) or len(value) > _LONGEST:
         raise _refusal(
-            f"what {source} has is not a token", "A token is one word of letters, digits and signs, without spaces."
+            f"what {source} has is not a token",
+            "A token is one word of letters, digits and signs, without spaces.",
         )
     return value
 

@@ -1,7 +1,9 @@
-"""Editing TOML that people wrote: one table is put in or taken out, and every other line stays as it is.
+"""Editing TOML that people wrote: one table is put in or taken out, and every other line stays as
+it is.
 
-The standard library reads TOML and does not write it, so an edit moves lines and then reads the outcome: it is what
-it should be, or `Malformed` is raised. A table in another form than `[a.b]` (inline, or dotted keys) is left alone.
+The standard library reads TOML and does not write it, so an edit moves lines and then reads the
+outcome: it is what it should be, or `Malformed` is raised. A table in another form than `[a.b]`
+(inline, or dotted keys) is left alone.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def read(text: str) -> dict[str, Any]:
 
 
 def put(text: str, path: Sequence[str], entry: Entry) -> str:
-    """The text with the keys of `entry` in the table at `path`; what else is in that table stays."""
+    """The text with the keys of `entry` in the table at `path`; what else is in that table
+    stays.
+    """
     wanted = read(text)
     holder = _reach(wanted, path)
     line = "\r\n" if "\r\n" in text else "\n"
@@ -80,7 +84,9 @@ def _put_one(text: str, path: Sequence[str], key: str, value: Any, line: str) ->
 
 
 def _heads(lines: list[str]) -> list[tuple[int, tuple[str, ...]]]:
-    """The lines that begin a table, and its name. A line within a string or an array begins none."""
+    """The lines that begin a table, and its name. A line within a string or an array begins
+    none.
+    """
     found = []
     for number, line in enumerate(lines):
         if _HEADER.match(line) and _whole(lines[:number]):
@@ -94,7 +100,9 @@ def _heads(lines: list[str]) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def _whole(lines: list[str]) -> bool:
-    """Whether these lines end where a statement ends: the beginning of a TOML text is TOML just there."""
+    """Whether these lines end where a statement ends: the beginning of a TOML text is TOML just
+    there.
+    """
     try:
         read("".join(lines))
     except Malformed:
@@ -122,7 +130,7 @@ def _full(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(path: Sequence[str]) -> str:
-    return f"[{'.'.join(part if re.fullmatch(r'[A-Za-z0-9_-]+', part) else json.dumps(part) for part in path)}]"
+    return f"[{'.'.join(part if re.fullmatch(r'[A-Za-z0-9_-]+', part) else json.dumps(part) for part in path)}]"  # noqa: E501
 
 
 def _pair(pair: tuple[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 Rules
   1. A description suffices: a model that has read nothing else uses the tool correctly.
-  2. Parameters are the fields of a struct; the schema that a host sees is made from it, without references.
-  3. What hosts do to arguments is forgiven where it is plain: null or empty text for nothing, an object or a list sent
-     as JSON text, one answer without a list around it, and `id` for `query_id`, as a list of questions calls it.
+  2. Parameters are the fields of a struct; the schema that a host sees is made from it, without
+     references.
+  3. What hosts do to arguments is forgiven where it is plain: null or empty text for nothing, an
+     object or a list sent as JSON text, one answer without a list around it, and `id` for
+     `query_id`, as a list of questions calls it.
 """
 
 from __future__ import annotations
@@ -22,22 +24,34 @@ MOST: Final = 8_000_000
 #: Seconds a call may be asked to wait.
 LONGEST: Final = 300.0
 
-_SESSION = "The session's id (`session_id` of an earlier result); the beginning of it, its key, or @last will do."
+_SESSION = (
+    "The session's id (`session_id` of an earlier result); the beginning of it, its key,"
+    " or @last will do."
+)
 _TEXT: Final = {"type": "string"}
 
 SessionName = Annotated[str, Meta(description=_SESSION)]
 Seconds = Annotated[
     float | None,
-    Meta(description=f"Seconds to wait for timers, children and answerers; default 30, at most {LONGEST:.0f}."),
+    Meta(
+        description="Seconds to wait for timers, children and answerers; default 30, at most"
+        f" {LONGEST:.0f}."
+    ),
 ]
 
 
 class Spending(msgspec.Struct, forbid_unknown_fields=True):
     """Limits; what asks for more fails with budget_exceeded."""
 
-    max_llm_calls: Annotated[int | None, Meta(description="How many answers the session may ask for.")] = None
-    max_elapsed_ms: Annotated[int | None, Meta(description="How long it may take, in milliseconds.")] = None
-    max_tokens: Annotated[int | None, Meta(description="How many tokens it may use, prompts and answers.")] = None
+    max_llm_calls: Annotated[
+        int | None, Meta(description="How many answers the session may ask for.")
+    ] = None
+    max_elapsed_ms: Annotated[
+        int | None, Meta(description="How long it may take, in milliseconds.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, Meta(description="How many tokens it may use, prompts and answers.")
+    ] = None
 
 
 Tokens = Annotated[int, Meta(ge=0)]
@@ -50,42 +64,68 @@ class Cost(msgspec.Struct, forbid_unknown_fields=True):
 
 class Said(msgspec.Struct, forbid_unknown_fields=True):
     query_id: Annotated[
-        str | None, Meta(description="Which question: the query_id or id shown with it. Needed if several are open.")
+        str | None,
+        Meta(
+            description="Which question: the query_id or id shown with it. Needed if several are"
+            " open."
+        ),
     ] = None
     response: Annotated[
         Any,
         Meta(
-            description="Your answer: plain text, or JSON as text where the question shows a schema.",
+            description="Your answer: plain text, or JSON as text where the question shows a"
+            " schema.",
             extra_json_schema=_TEXT,
         ),
     ] = UNSET
     error: Annotated[
-        str | None, Meta(description="Instead of a response: why you cannot answer. The program is told.")
+        str | None,
+        Meta(description="Instead of a response: why you cannot answer. The program is told."),
     ] = None
-    usage: Annotated[Cost | None, Meta(description="Tokens the answer cost, if you know them.")] = None
+    usage: Annotated[Cost | None, Meta(description="Tokens the answer cost, if you know them.")] = (
+        None
+    )
 
 
 class Run(msgspec.Struct, forbid_unknown_fields=True):
     program: Annotated[
-        str | None, Meta(description="Name of a strategy or program; the tool `strategies` lists them.")
+        str | None,
+        Meta(description="Name of a strategy or program; the tool `strategies` lists them."),
     ] = None
     args: Annotated[
         dict[str, Any] | None,
-        Meta(description='Its arguments by name, such as {"task": "…"}; with code, what the code sees as `ctx`.'),
+        Meta(
+            description='Its arguments by name, such as {"task": "…"}; with code, what the code'
+            " sees as `ctx`."
+        ),
     ] = None
     code: Annotated[
-        str | None, Meta(description="Instead of program: Lua code; the resource everhold://guide shows how.")
+        str | None,
+        Meta(description="Instead of program: Lua code; the resource everhold://guide shows how."),
     ] = None
-    code_file: Annotated[str | None, Meta(description="Instead of code: path of a .lua file of the project.")] = None
+    code_file: Annotated[
+        str | None, Meta(description="Instead of code: path of a .lua file of the project.")
+    ] = None
     key: Annotated[
         str | None,
-        Meta(description="A name of your own: running again with the same key goes on with the same session."),
+        Meta(
+            description="A name of your own: running again with the same key goes on with the"
+            " same session."
+        ),
     ] = None
     again: Annotated[
-        bool, Meta(description="With a key whose session was deleted: start a new one. Without it, that is refused.")
+        bool,
+        Meta(
+            description="With a key whose session was deleted: start a new one. Without it, that"
+            " is refused."
+        ),
     ] = False
-    title: Annotated[str | None, Meta(description="A few words by which a person recognises the session.")] = None
-    budget: Annotated[Spending | None, Meta(description="Limits on what the session may spend.")] = None
+    title: Annotated[
+        str | None, Meta(description="A few words by which a person recognises the session.")
+    ] = None
+    budget: Annotated[
+        Spending | None, Meta(description="Limits on what the session may spend.")
+    ] = None
     wait: Seconds = None
 
 
@@ -93,26 +133,36 @@ class Answers(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     answers: Annotated[
         list[Said],
-        Meta(description="One entry for each question you answer. Answer all that are open at once if you can."),
+        Meta(
+            description="One entry for each question you answer. Answer all that are open at"
+            " once if you can."
+        ),
     ]
     wait: Seconds = None
 
 
 class Look(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
-    steps: Annotated[bool, Meta(description="Also list the newest 50 steps: what was asked and answered.")] = False
+    steps: Annotated[
+        bool, Meta(description="Also list the newest 50 steps: what was asked and answered.")
+    ] = False
     wait: Annotated[
         float | None,
-        Meta(description=f"Seconds to wait until it ends or has questions; default 0, at most {LONGEST:.0f}."),
+        Meta(
+            description="Seconds to wait until it ends or has questions; default 0, at most"
+            f" {LONGEST:.0f}."
+        ),
     ] = None
 
 
 class Listing(msgspec.Struct, forbid_unknown_fields=True):
-    state: Annotated[str | None, Meta(description="Only these: running, paused, completed, failed or cancelled.")] = (
-        None
-    )
+    state: Annotated[
+        str | None, Meta(description="Only these: running, paused, completed, failed or cancelled.")
+    ] = None
     limit: Annotated[int, Meta(ge=1, le=200, description="How many.")] = 20
-    after: Annotated[str | None, Meta(description="The next page: the last session_id of the one before.")] = None
+    after: Annotated[
+        str | None, Meta(description="The next page: the last session_id of the one before.")
+    ] = None
 
 
 class Cancel(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,16 +173,23 @@ class Cancel(msgspec.Struct, forbid_unknown_fields=True):
 class Fork(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     at: Annotated[
-        int | None, Meta(description="The last step to share (status with steps: true numbers them); default: all.")
+        int | None,
+        Meta(
+            description="The last step to share (status with steps: true numbers them); default:"
+            " all."
+        ),
     ] = None
     answer: Annotated[
         Any,
         Meta(
-            description="Another answer in place of the one given at step `at`; the new session goes on from it.",
+            description="Another answer in place of the one given at step `at`; the new session"
+            " goes on from it.",
             extra_json_schema=_TEXT,
         ),
     ] = UNSET
-    query_id: Annotated[str | None, Meta(description="Which answer to replace, if the step has several.")] = None
+    query_id: Annotated[
+        str | None, Meta(description="Which answer to replace, if the step has several.")
+    ] = None
     title: Annotated[str | None, Meta(description="A title for the new session.")] = None
     wait: Seconds = None
 
@@ -147,7 +204,9 @@ class One(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Catalog(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str | None, Meta(description="Describe this one in full; without it, all are listed.")] = None
+    name: Annotated[
+        str | None, Meta(description="Describe this one in full; without it, all are listed.")
+    ] = None
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -165,7 +224,8 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 _LOOP = (
-    "Returns a status. needs_response: answer the questions yourself with the tool `answer`. completed: `result` is"
+    "Returns a status. needs_response: answer the questions yourself with the tool `answer`."
+    " completed: `result` is"
     " the outcome. waiting: see `next`. error: the session failed; `retry` may go on."
 )
 
@@ -173,10 +233,14 @@ TOOLS: Final = (
     Tool(
         "run",
         "Run a strategy or program",
-        "Start a reasoning strategy, an installed program, or Lua code of your own. It runs until it needs you: each"
-        " prompt it returns is for YOU to answer, in your own words, with the tool `answer`; repeat until status is"
-        f" completed. Give exactly one of program, code and code_file. {_LOOP} For a strategy the first result has an"
-        " estimate of how many answers and rounds are to come. Sessions are kept on disk: they survive restarts and"
+        "Start a reasoning strategy, an installed program, or Lua code of your own. It runs"
+        " until it needs you: each"
+        " prompt it returns is for YOU to answer, in your own words, with the tool `answer`;"
+        " repeat until status is"
+        f" completed. Give exactly one of program, code and code_file. {_LOOP} For a strategy"
+        " the first result has an"
+        " estimate of how many answers and rounds are to come. Sessions are kept on disk: they"
+        " survive restarts and"
         " can be resumed with `status`. Code runs in a sandbox without files or network.",
         Run,
         world=True,
@@ -184,9 +248,12 @@ TOOLS: Final = (
     Tool(
         "answer",
         "Answer a session's questions",
-        "Give your answers to the open questions of a session, one or many in a call; the program then goes on. All"
-        " are taken or none: if one does not fit you are told why, and nothing has changed. Sending the same answer"
-        " again is harmless. Only questions for a model can be answered: approvals and questions for a person are"
+        "Give your answers to the open questions of a session, one or many in a call; the"
+        " program then goes on. All"
+        " are taken or none: if one does not fit you are told why, and nothing has changed."
+        " Sending the same answer"
+        " again is harmless. Only questions for a model can be answered: approvals and questions"
+        " for a person are"
         f" answered by that person. {_LOOP} accepted: kept, but other questions are still open.",
         Answers,
         repeats=True,
@@ -195,8 +262,10 @@ TOOLS: Final = (
     Tool(
         "status",
         "Look at a session",
-        "Where a session stands, its open questions in full, its result if it has ended, progress and cost. Use it to"
-        " resume: after a restart, in another conversation, or when you no longer know what was asked. With wait, it"
+        "Where a session stands, its open questions in full, its result if it has ended,"
+        " progress and cost. Use it to"
+        " resume: after a restart, in another conversation, or when you no longer know what was"
+        " asked. With wait, it"
         " waits for a session that waits for a timer, a child or a person. Changes nothing.",
         Look,
         reads=True,
@@ -205,8 +274,10 @@ TOOLS: Final = (
     Tool(
         "sessions",
         "List sessions",
-        "List sessions, newest first, with title, program, state and number of steps. Use it to find a session that"
-        " was begun earlier; paused ones wait for answers (call `status` to see them). Changes nothing.",
+        "List sessions, newest first, with title, program, state and number of steps. Use it to"
+        " find a session that"
+        " was begun earlier; paused ones wait for answers (call `status` to see them). Changes"
+        " nothing.",
         Listing,
         status=False,
         reads=True,
@@ -215,7 +286,8 @@ TOOLS: Final = (
     Tool(
         "cancel",
         "Cancel a session",
-        "Stop a session and its children for good. What it said so far stays readable, and `fork` can begin anew from"
+        "Stop a session and its children for good. What it said so far stays readable, and"
+        " `fork` can begin anew from"
         " one of its steps. Use it only if the user wants it stopped.",
         Cancel,
         destroys=True,
@@ -224,8 +296,10 @@ TOOLS: Final = (
     Tool(
         "fork",
         "Branch off from a step",
-        "Begin a new session that shares the steps of another up to step `at`, and leave the other as it is. With"
-        " `answer`, the answer given at that step is replaced: use it to try something else without paying for the"
+        "Begin a new session that shares the steps of another up to step `at`, and leave the"
+        " other as it is. With"
+        " `answer`, the answer given at that step is replaced: use it to try something else"
+        " without paying for the"
         f" earlier steps again. What a person decided is not shared: fork before it. {_LOOP}",
         Fork,
         world=True,
@@ -233,7 +307,8 @@ TOOLS: Final = (
     Tool(
         "retry",
         "Go on after a failure",
-        "Go on from a failed session's last answer, with the program as it is now. All answers it has are kept:"
+        "Go on from a failed session's last answer, with the program as it is now. All answers"
+        " it has are kept:"
         f" nothing is asked twice. For sessions whose status is error. {_LOOP}",
         Again,
         world=True,
@@ -241,8 +316,10 @@ TOOLS: Final = (
     Tool(
         "strategies",
         "List strategies and programs",
-        "List what `run` can start: for each its name, what it does, and what it costs in answers and rounds. With a"
-        " name, describe that one: parameters, when to use it, where it comes from. Changes nothing.",
+        "List what `run` can start: for each its name, what it does, and what it costs in"
+        " answers and rounds. With a"
+        " name, describe that one: parameters, when to use it, where it comes from. Changes"
+        " nothing.",
         Catalog,
         status=False,
         reads=True,
@@ -251,7 +328,8 @@ TOOLS: Final = (
     Tool(
         "explain",
         "Say why a session does not move",
-        "Say in sentences why a session is where it is and what would move it. Use it if a session waits and you do"
+        "Say in sentences why a session is where it is and what would move it. Use it if a"
+        " session waits and you do"
         " not know for what. Changes nothing.",
         One,
         status=False,
@@ -261,8 +339,10 @@ TOOLS: Final = (
     Tool(
         "ask_person",
         "Put a question to the person here",
-        "Show the person at this client the questions that a session has for a person (approvals, input), if the"
-        " client can show forms. The person answers, not you. If it cannot, the result says which command the person"
+        "Show the person at this client the questions that a session has for a person"
+        " (approvals, input), if the"
+        " client can show forms. The person answers, not you. If it cannot, the result says"
+        " which command the person"
         " types instead. Use it if a session waits for a person and the person is here.",
         One,
         repeats=True,
@@ -275,7 +355,8 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises `BadRequest`."""
-    fields, optional = tool.takes.__struct_fields__, _optional(tool.takes)
+    fields = tool.takes.__struct_fields__
+    optional = _optional(tool.takes)
     given = {
         name: value
         for name, value in (arguments or {}).items()
@@ -293,13 +374,17 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
         raise BadRequest(tool.name, f"{error}; it takes {_named(schema(tool.takes))}") from None
     wait = getattr(found, "wait", None)
     if wait is not None and not 0 <= wait <= LONGEST:
-        raise BadRequest(tool.name, f"wait should be between 0 and {LONGEST:.0f} seconds, got {wait}")
+        raise BadRequest(
+            tool.name, f"wait should be between 0 and {LONGEST:.0f} seconds, got {wait}"
+        )
     return found
 
 
 @cache
 def _optional(takes: type[msgspec.Struct]) -> frozenset[str]:
-    """The parameters that a tool would do without. To look at them takes longer than the rest of a call."""
+    """The parameters that a tool would do without. To look at them takes longer than the rest of a
+    call.
+    """
     return frozenset(field.name for field in msgspec.structs.fields(takes) if field.default is None)
 
 
@@ -367,14 +452,17 @@ def _plain(part: Any, parts: dict[str, Any]) -> Any:
         (only,) = [choice for choice in part["anyOf"] if choice != {"type": "null"}]
         told = {**_plain(only, parts), **told}
     if "properties" in part:
-        told["properties"] = {name: _plain(value, parts) for name, value in part["properties"].items()}
+        told["properties"] = {
+            name: _plain(value, parts) for name, value in part["properties"].items()
+        }
     told.pop("title", None)
     if told.get("default", UNSET) is None:
         del told["default"]
     if told.get("required") == []:
         del told["required"]
     return {
-        key: _plain(value, parts) if key in ("items", "additionalProperties") else value for key, value in told.items()
+        key: _plain(value, parts) if key in ("items", "additionalProperties") else value
+        for key, value in told.items()
     }
 
 
@@ -384,22 +472,38 @@ STATUS_SCHEMA: Final[dict[str, Any]] = {
     "properties": {
         "status": {
             "type": "string",
-            "description": "needs_response, accepted, waiting, running, completed, error or cancelled",
+            "description": (
+                "needs_response, accepted, waiting, running, completed, error or cancelled"
+            ),
         },
         "session_id": {"type": "string"},
         "title": {"type": "string"},
-        "next": {"type": "string", "description": "What to do now, in one sentence that suffices alone."},
+        "next": {
+            "type": "string",
+            "description": "What to do now, in one sentence that suffices alone.",
+        },
         "query_id": {"type": "string", "description": "The one open question."},
         "prompt": {"type": "string"},
-        "queries": {"type": "array", "items": {"type": "object"}, "description": "The open questions, if several."},
-        "for_people": {"type": "array", "items": {"type": "object"}, "description": "Questions only a person answers."},
+        "queries": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The open questions, if several.",
+        },
+        "for_people": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Questions only a person answers.",
+        },
         "remaining": {"type": "integer"},
         "result": {"description": "What the program returned."},
         "stats": {"type": "object"},
         "error": {"type": "string"},
         "code": {"type": "string"},
         "hint": {"type": "string"},
-        "estimate": {"type": "object", "description": "How many answers and rounds the session will take."},
+        "estimate": {
+            "type": "object",
+            "description": "How many answers and rounds the session will take.",
+        },
     },
     "required": ["status"],
 }

@@ -1,8 +1,8 @@
 """Those who answer now. A query that nobody here answers stays open: it is parked.
 
-`AnswerFailed`, or whatever its function raised, is an answer that the program sees. `NotAllowed`, `BadSetting`,
-`MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured` are none: the query was not for this answerer, or it
-cannot work here.
+`AnswerFailed`, or whatever its function raised, is an answer that the program sees. `NotAllowed`,
+`BadSetting`, `MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured` are none: the query was
+not for this answerer, or it cannot work here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ __all__ = ["Command", "Function", "Model", "Patience", "Script", "Spec", "answer
 #: What `llm=` takes.
 Spec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
 
-_TAKES = "it takes provider:name, an async function of a query, everhold.Command(…), a list or dict of answers, or None"
+_TAKES = (
+    "it takes provider:name, an async function of a query, everhold.Command(…), a list or"
+    " dict of answers, or None"
+)
 
 
 def answerer(spec: Spec) -> Answerer | None:
@@ -37,7 +40,9 @@ def answerer(spec: Spec) -> Answerer | None:
                 refuse_in_tests(repr(spec))
                 return Model(spec)
             raise BadSetting(
-                "llm", f"{spec!r} is no model, which is provider:name; a command is everhold.Command({spec!r})"
+                "llm",
+                f"{spec!r} is no model, which is provider:name; a command is"
+                f" everhold.Command({spec!r})",
             )
         case list() | dict() | tuple():
             return Script(spec)

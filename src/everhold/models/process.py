@@ -36,14 +36,18 @@ def split(command: str | Sequence[str], setting: str) -> list[str]:
 
 async def started(argv: Sequence[str], stdout: int = PIPE) -> Process:
     """A command with pipes to it, in a group of its own; raises `OSError`."""
-    return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=stdout, stderr=PIPE, start_new_session=True)
+    return await asyncio.create_subprocess_exec(
+        *argv, stdin=PIPE, stdout=stdout, stderr=PIPE, start_new_session=True
+    )
 
 
-async def conversed(argv: Sequence[str], text: bytes, most: int, last: int) -> tuple[int | None, bytes, bytes]:
+async def conversed(
+    argv: Sequence[str], text: bytes, most: int, last: int
+) -> tuple[int | None, bytes, bytes]:
     """Run a command to its end: its exit code, what it wrote, and the last it complained of.
 
-    If this is cancelled, or if it writes more than `most` bytes, which is a `Flood`, the command is killed. Raises
-    `OSError` if it cannot be run.
+    If this is cancelled, or if it writes more than `most` bytes, which is a `Flood`, the command is
+    killed. Raises `OSError` if it cannot be run.
     """
     tail = bytearray()
 
@@ -64,7 +68,8 @@ async def conversed(argv: Sequence[str], text: bytes, most: int, last: int) -> t
 
 
 async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | None, bytes]:
-    """Run a command until it exits: its exit code, and the last it complained of. If this is cancelled, it is killed.
+    """Run a command until it exits: its exit code, and the last it complained of. If this is
+    cancelled, it is killed.
 
     What it started may go on, and keep its pipes. Raises `OSError` if it cannot be run.
     """
@@ -84,10 +89,13 @@ async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | 
     return process.returncode, bytes(tail)
 
 
-async def _run(start: Coroutine[Any, Any, Process], use: Callable[[Process], Awaitable[T]]) -> tuple[Process, T]:
+async def _run(
+    start: Coroutine[Any, Any, Process], use: Callable[[Process], Awaitable[T]]
+) -> tuple[Process, T]:
     starting = asyncio.create_task(start)
     try:
-        process = await finished(starting)  # asyncio cannot be stopped cleanly in the middle of a start
+        # asyncio cannot be stopped cleanly in the middle of a start
+        process = await finished(starting)
         return process, await use(process)
     except BaseException:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
@@ -97,7 +105,9 @@ async def _run(start: Coroutine[Any, Any, Process], use: Callable[[Process], Awa
 
 
 async def _exit(process: Process) -> None:
-    """Wait for its end, and not, as `Process.wait` of some Pythons does, for that of everybody who has its pipes."""
+    """Wait for its end, and not, as `Process.wait` of some Pythons does, for that of everybody who
+    has its pipes.
+    """
     wait = 0.005
     while process.returncode is None:
         await asyncio.sleep(wait)

@@ -5,8 +5,9 @@
     Script({"Which?": ["this", "then that"]})       by pattern, in order; the list is used up
     Script(lambda query: query.prompt.upper())      by a function
 
-A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and anything else is looked
-for as it stands. An exception among the answers is raised. A new process begins a list again.
+A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and anything else
+is looked for as it stands. An exception among the answers is raised. A new process begins a list
+again.
 
 Rules
   1. A question without an answer fails with what was asked; nothing is made up.
@@ -40,7 +41,9 @@ class Script:
 
     @classmethod
     def read(cls, path: str | Path, *, people: bool = False) -> Script:
-        """A script from a JSON file with a list of answers, or an object of patterns and answers."""
+        """A script from a JSON file with a list of answers, or an object of patterns and
+        answers.
+        """
         try:
             answers: JSON = loads(Path(path).read_bytes())
         except OSError as error:
@@ -48,7 +51,9 @@ class Script:
         except BadValue as error:
             raise BadSetting("answers", f"{path}: {error.reason}") from None
         if not isinstance(answers, list | dict):
-            raise BadSetting("answers", f"{path} should hold a list, or an object of patterns and answers")
+            raise BadSetting(
+                "answers", f"{path} should hold a list, or an object of patterns and answers"
+            )
         return cls(answers, people=people)
 
     async def answer(self, query: Query, session_id: str) -> Any:
@@ -68,7 +73,9 @@ def _source(answers: Answers) -> Callable[[Query], Any]:
     if isinstance(answers, str) or not isinstance(answers, Sequence):
         if callable(answers):
             return answers
-        raise BadSetting("answers", f"a script is a list, a dict or a function, not {type(answers).__name__}")
+        raise BadSetting(
+            "answers", f"a script is a list, a dict or a function, not {type(answers).__name__}"
+        )
     return _in_order(answers, "the script")
 
 
@@ -110,7 +117,9 @@ def matcher(pattern: Pattern) -> Callable[[str], object]:
         try:
             return re.compile(pattern[3:], re.DOTALL).search
         except re.error as error:
-            raise BadSetting("answers", f"{pattern!r} is not a regular expression: {error}") from None
+            raise BadSetting(
+                "answers", f"{pattern!r} is not a regular expression: {error}"
+            ) from None
     if "*" in pattern:
         return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL).fullmatch
     return lambda text: pattern in text

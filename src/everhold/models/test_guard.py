@@ -1,4 +1,6 @@
-"""Whether real models may be asked in this process. While a test has the fixture `everhold`, they may not."""
+"""Whether real models may be asked in this process. While a test has the fixture `everhold`, they
+may not.
+"""
 
 from __future__ import annotations
 
@@ -26,5 +28,7 @@ def refuse_in_tests(model: str) -> None:
     """Raise `BadSetting` where a test runs that asks no real models."""
     if _Guard.wanted:
         raise BadSetting(
-            "llm", f"{model} is a real model, and a test with the fixture everhold asks none; give it answers instead"
+            "llm",
+            f"{model} is a real model, and a test with the fixture everhold asks none; give it"
+            " answers instead",
         )

@@ -1,7 +1,8 @@
 """The mover of one process by itself: a queue of requests, and timers.
 
-Requests for one session never run side by side. A request that comes while the session is being moved moves it once
-more. A few sessions are moved at a time, in the order in which they were requested.
+Requests for one session never run side by side. A request that comes while the session is being
+moved moves it once more. A few sessions are moved at a time, in the order in which they were
+requested.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ LATER: Final = 60.0
 
 
 class LocalMover:
-    """See `Mover`. While it does not serve, requests are dropped: nothing moves that was not asked for."""
+    """See `Mover`. While it does not serve, requests are dropped: nothing moves that was not asked
+    for.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -61,7 +64,9 @@ class LocalMover:
         try:
             found = await move(session_id)
         except EverholdError as error:
-            log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
+            log.warning(
+                "session %s could not be moved, which is tried again: %s", session_id, error
+            )
             found = Next(self._clock.now() + PATIENCE)
         except Exception:
             log.exception("session %s could not be moved", session_id)

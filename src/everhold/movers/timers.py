@@ -10,16 +10,19 @@ from typing import Final
 
 from everhold.ports.program import Clock
 
-#: Times that are kept in memory at least, the nearest; twice as many at most. Reconciliation finds the others when
-#: they are due.
+#: Times that are kept in memory at least, the nearest; twice as many at most. Reconciliation finds
+#: the others when they are due.
 MOST: Final = 1000
 
 
 class Timers:
-    """Calls `fire` with a session when its time has come, once; the earliest time that was set for it counts."""
+    """Calls `fire` with a session when its time has come, once; the earliest time that was set for
+    it counts.
+    """
 
     def __init__(self, clock: Clock, fire: Callable[[str], None]) -> None:
-        self._clock, self._fire = clock, fire
+        self._clock = clock
+        self._fire = fire
         self._heap: list[tuple[float, str]] = []  # some of them do not count any more
         self._due: dict[str, float] = {}
         self._set = asyncio.Event()
@@ -39,7 +42,9 @@ class Timers:
 
     def _trim(self) -> None:
         """Keep the nearest times only, and those that count."""
-        self._heap = heapq.nsmallest(MOST, ((at, session_id) for session_id, at in self._due.items()))
+        self._heap = heapq.nsmallest(
+            MOST, ((at, session_id) for session_id, at in self._due.items())
+        )
         self._due = {session_id: at for at, session_id in self._heap}
 
     async def stop(self) -> None:
@@ -64,7 +69,9 @@ class Timers:
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, unless an earlier time is set meanwhile."""
-        waits = [asyncio.ensure_future(each) for each in (self._clock.sleep(seconds), self._set.wait())]
+        waits = [
+            asyncio.ensure_future(each) for each in (self._clock.sleep(seconds), self._set.wait())
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

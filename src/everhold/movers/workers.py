@@ -1,16 +1,18 @@
-"""Workers: they claim sessions with leases, take over those of dead workers, and hand theirs over when they leave.
+"""Workers: they claim sessions with leases, take over those of dead workers, and hand theirs over
+when they leave.
 
 Rules
-  1. A session is driven under a lease: from before this process spends work on it until it waits for somebody outside,
-     has ended, or has nothing to do here. So many are driven at once.
-  2. Oldest first, and who was served last goes last; several workers share those in line, so that they do not all
-     reach for the same. A session that was served `TURNS` times in a row no longer keeps others out: from then on all
-     take turns at the gate.
-  3. What arrives for a session while its effects run is delivered beside them: a driven session is moved again.
-  4. What cannot go on here (another version of its program, none at all) is left to others, and offered again when
-     something has happened to it.
-  5. Leaving: nothing is claimed any more, running work gets to its commit within a grace, what has not begun has no
-     worker from then on, and then leases and row are given back.
+  1. A session is driven under a lease: from before this process spends work on it until it waits
+     for somebody outside, has ended, or has nothing to do here. So many are driven at once.
+  2. Oldest first, and who was served last goes last; several workers share those in line, so that
+     they do not all reach for the same. A session that was served `TURNS` times in a row no longer
+     keeps others out: from then on all take turns at the gate.
+  3. What arrives for a session while its effects run is delivered beside them: a driven session is
+     moved again.
+  4. What cannot go on here (another version of its program, none at all) is left to others, and
+     offered again when something has happened to it.
+  5. Leaving: nothing is claimed any more, running work gets to its commit within a grace, what has
+     not begun has no worker from then on, and then leases and row are given back.
 """
 
 from __future__ import annotations
@@ -80,8 +82,9 @@ class _Driven:
 class Worker:
     """Works for the sessions of a store until it is stopped. Made by `Runtime.worker`.
 
-    `await worker.run()` works until `worker.stop()`; `await worker.once()` does what is due; or use it with
-    `async with`. A runtime that was a worker looks for nothing by itself afterwards: it moves what it is asked to.
+    `await worker.run()` works until `worker.stop()`; `await worker.once()` does what is due; or use
+    it with `async with`. A runtime that was a worker looks for nothing by itself afterwards: it
+    moves what it is asked to.
     """
 
     def __init__(
@@ -102,18 +105,24 @@ class Worker:
         tell: Callable[[Told], object] | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
-            raise BadSetting("concurrency", f"{concurrency!r} is not a number of sessions; it is 1 or more")
+            raise BadSetting(
+                "concurrency", f"{concurrency!r} is not a number of sessions; it is 1 or more"
+            )
         if grace < 0:
             raise BadSetting("grace", f"{grace!r} s is less than no time")
         if poll is not None and poll <= 0:
             raise BadSetting("poll", f"{poll!r} is not a time between two looks")
-        self._sessions, self._dispatch, self._clock = sessions, dispatch, clock
-        self._moves, self._reconciler = moves, reconciler
+        self._sessions = sessions
+        self._dispatch = dispatch
+        self._clock = clock
+        self._moves = moves
+        self._reconciler = reconciler
         self._adopt_parked = adopt_parked
         self._leases = dispatch.leases
         self._timings = self._leases.timings if ttl is None else Timings(ttl)
         self._programs = frozenset(programs)
-        self._grace, self._poll = grace, poll
+        self._grace = grace
+        self._poll = poll
         self._tell = tell
         self._gate = Gate(concurrency, limits or Limits())
         self._driven: dict[str, _Driven] = {}
@@ -141,7 +150,9 @@ class Worker:
         self._stopping.set()
 
     async def once(self, within: float | None = None) -> int:
-        """Do what is due, for `within` seconds at most, and leave; returns how many sessions still have to move."""
+        """Do what is due, for `within` seconds at most, and leave; returns how many sessions still
+        have to move.
+        """
         loop = asyncio.get_running_loop()
         end = None if within is None else loop.time() + within
         await self._enter(looks=False)
@@ -169,7 +180,10 @@ class Worker:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.leave()
 
@@ -180,24 +194,31 @@ class Worker:
         if self._reconciler.started:
             await self._reconciler.stop()
         self._leases.timings = self._timings
-        self._leases.lost, self._leases.freed = self._lost, self._freed
+        self._leases.lost = self._lost
+        self._leases.freed = self._freed
         self._leases.driven = self._drive_on
         self._gate.began = self._began
-        self._dispatch.gate, self._dispatch.took_over = self._gate, self._took_over
-        self._dispatch.adopts, self._dispatch.adopts_older = True, self._adopt_parked
+        self._dispatch.gate = self._gate
+        self._dispatch.took_over = self._took_over
+        self._dispatch.adopts = True
+        self._dispatch.adopts_older = self._adopt_parked
         self._before = self._sessions.send, self._sessions.settled
-        self._sessions.send, self._sessions.settled = self.send, self._settled_turn
+        self._sessions.send = self.send
+        self._sessions.settled = self._settled_turn
         self._reconciler.serves = True
         await self._dispatch.introduce()
         self._say(
             "started",
-            f"process {os.getpid()} on {named(here())}, {_counted(self._gate.concurrency, 'session')} at once",
+            f"process {os.getpid()} on {named(here())},"
+            f" {_counted(self._gate.concurrency, 'session')} at once",
         )
         await self._say_what_is_left_alone()
         self._reconciler.start(self, looks=looks, every=self._poll)
 
     async def _say_what_is_left_alone(self) -> None:
-        """Say once that some questions to models are not for workers, though this one has a model."""
+        """Say once that some questions to models are not for workers, though this one has a
+        model.
+        """
         if self._tell is None or not self._dispatch.inline(Query(0, "")):
             return
         asked = await self._sessions.store.inbox(kind=Kind.LLM, to=None, limit=100)
@@ -205,7 +226,11 @@ class Worker:
         older = [birth for birth in left.values() if not birth.llm]
         if left:
             words = f"{_counted(len(left), 'session')} whose model questions are answered outside"
-            more = "" if not older or self._adopt_parked else "; --adopt-parked takes those of older databases"
+            more = (
+                ""
+                if not older or self._adopt_parked
+                else "; --adopt-parked takes those of older databases"
+            )
             self._say("leaves", f"{words} (by an MCP host, or by hand){more}")
 
     async def leave(self, grace: float | None = None) -> None:
@@ -228,7 +253,8 @@ class Worker:
         with suppress(TimeoutError):  # of those that give a lease back to a store that is away
             await asyncio.wait_for(asyncio.gather(*self._tasks(), return_exceptions=True), FAREWELL)
         await self._reconciler.stop()
-        self._reconciler.serves, self._leases.driven = False, None
+        self._reconciler.serves = False
+        self._leases.driven = None
         self._dispatch.adopts = self._dispatch.adopts_older = False
         self._sessions.send, self._sessions.settled = self._before
         await self._dispatch.release()
@@ -240,7 +266,11 @@ class Worker:
         while (tasks := self._tasks()) and loop.time() < end:
             await asyncio.wait(tasks, timeout=end - loop.time())
         if self._gate.running:
-            self._say("gave_up", f"{_counted(self._gate.running, 'call')} did not end in time: the outcome is unknown")
+            self._say(
+                "gave_up",
+                f"{_counted(self._gate.running, 'call')} did not end in time: the outcome is"
+                " unknown",
+            )
 
     def _tasks(self) -> set[asyncio.Task[Any]]:
         return {*self._dispatch.tasks, *(driven.task for driven in self._driven.values())}
@@ -269,7 +299,8 @@ class Worker:
             return True
         opened = open_queries(record.deliveries)
         if PARKED in reasons and any(
-            entry.query.kind is Kind.LLM and self._dispatch.inline(entry.query) for entry in opened.values()
+            entry.query.kind is Kind.LLM and self._dispatch.inline(entry.query)
+            for entry in opened.values()
         ):
             return True
         return ITEM in reasons and await self._sessions.store.intake(
@@ -304,7 +335,9 @@ class Worker:
                 self.send(session_id)
 
     async def serve(self, move: Move) -> None:
-        """Work until `stop` is called; see `Mover.serve`. Moves are those of this worker's own runtime."""
+        """Work until `stop` is called; see `Mover.serve`. Moves are those of this worker's own
+        runtime.
+        """
         await self._stopping.wait()
 
     async def rest(self) -> None:
@@ -313,7 +346,9 @@ class Worker:
             await asyncio.wait({driven.task for driven in self._driven.values()})
 
     def _in_turn(self, fresh: list[str]) -> list[str]:
-        """Whoever was served last goes last. Of those in line, each worker begins with others than its fellows."""
+        """Whoever was served last goes last. Of those in line, each worker begins with others than
+        its fellows.
+        """
         living = sorted({self._dispatch.worker, *self._reconciler.living})
         mine = {*fresh[living.index(self._dispatch.worker) :: len(living)]}
         return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
@@ -324,7 +359,9 @@ class Worker:
     def _room(self) -> int:
         """How many more sessions may be claimed."""
         counted = sum(driven.turns < TURNS for driven in self._driven.values())
-        return min(self._gate.concurrency - counted, self._gate.concurrency * MOST - len(self._driven))
+        return min(
+            self._gate.concurrency - counted, self._gate.concurrency * MOST - len(self._driven)
+        )
 
     def _seen_busy(self, session_id: str) -> bool:
         """Whether somebody else worked on it a moment ago; then it is looked at in a moment."""
@@ -341,7 +378,9 @@ class Worker:
             self._retry = asyncio.get_running_loop().call_later(LOOK_EVERY * 1.1, self._retry_busy)
 
     def _retry_busy(self) -> None:
-        """Try those again that others worked on a while ago; some were seen busy only since then."""
+        """Try those again that others worked on a while ago; some were seen busy only since
+        then.
+        """
         self._retry = None
         self._busy = {each: seen for each, seen in self._busy.items() if self._seen_busy(each)}
         self._serve_wanted()
@@ -359,7 +398,8 @@ class Worker:
         driven.task = asyncio.get_running_loop().create_task(self._driving(session_id, driven))
 
     async def _driving(self, session_id: str, driven: _Driven) -> None:
-        moves, driven.again = driven.again, False
+        moves = driven.again
+        driven.again = False
         try:
             if self._programs and not await self._is_wanted(session_id):
                 return self._moves.begins(session_id)  # nor is it to be requested again
@@ -375,14 +415,17 @@ class Worker:
                     if moves:
                         await self._move(session_id)
                     await self._while_it_works(session_id, driven)
-                    moves, driven.again = driven.again, False
+                    moves = driven.again
+                    driven.again = False
                     if not moves or not self._leases.holds(session_id):
                         driven.again = moves
                         break
         except UnknownSession:
             pass
         except AWAY as error:
-            log.warning("session %s could not be moved, which is tried again: %s", session_id, error)
+            log.warning(
+                "session %s could not be moved, which is tried again: %s", session_id, error
+            )
             self._timers.set(session_id, self._clock.now() + PATIENCE)
         except EverholdError as error:  # it cannot be read
             log.warning("session %s cannot go on here: %s", session_id, error)
@@ -400,7 +443,9 @@ class Worker:
             self._serve_wanted()
 
     def _waits_for_input(self, session_id: str) -> bool:
-        """Whether a session in memory is a conversation between two turns, as far as this process knows."""
+        """Whether a session in memory is a conversation between two turns, as far as this process
+        knows.
+        """
         live = self._sessions.cached(session_id)
         return live is not None and not live.head.mail and is_idle(live.opened)
 
@@ -421,8 +466,14 @@ class Worker:
         self._cannot.add(session_id)
 
     async def _while_it_works(self, session_id: str, driven: _Driven) -> None:
-        """Hold on while this process works on what the session asked, unless it has to be moved again."""
-        while self._sessions.jobs.get(session_id) and self._leases.holds(session_id) and not driven.again:
+        """Hold on while this process works on what the session asked, unless it has to be moved
+        again.
+        """
+        while (
+            self._sessions.jobs.get(session_id)
+            and self._leases.holds(session_id)
+            and not driven.again
+        ):
             await self._sessions.next_change(session_id, None)
 
     def _began(self, session_id: str) -> None:
@@ -441,7 +492,9 @@ class Worker:
             self._drive(session_id, moves=False)
 
     def _freed(self, session_id: str) -> None:
-        """Something waits for a session that was given back: a look finds it, unless it was tried in vain before."""
+        """Something waits for a session that was given back: a look finds it, unless it was tried
+        in vain before.
+        """
         driven = self._driven.get(session_id)
         if driven is not None and driven.settled:
             driven.again = True
@@ -449,7 +502,9 @@ class Worker:
             self._reconciler.poke()
 
     def _settled_turn(self, session_id: str) -> None:
-        """A turn has settled: whether anything waits for the next one is told when the lease is given back."""
+        """A turn has settled: whether anything waits for the next one is told when the lease is
+        given back.
+        """
         driven = self._driven.get(session_id)
         if driven is None:
             self.send(session_id)
@@ -462,12 +517,18 @@ class Worker:
 
     def _lost(self, session_id: str) -> None:
         live = self._sessions.cached(session_id)
-        self._say("lost", "another worker has it now", session_id, None if live is None else live.birth)
+        self._say(
+            "lost", "another worker has it now", session_id, None if live is None else live.birth
+        )
         self._sessions.changed(session_id)
 
-    def _say(self, event: str, text: str, session_id: str | None = None, birth: Birth | None = None) -> None:
+    def _say(
+        self, event: str, text: str, session_id: str | None = None, birth: Birth | None = None
+    ) -> None:
         if self._tell is not None:
-            self._tell(Told(event, text, session_id, "" if birth is None else birth.key or birth.title))
+            self._tell(
+                Told(event, text, session_id, "" if birth is None else birth.key or birth.title)
+            )
 
 
 def _counted(number: int, noun: str) -> str:

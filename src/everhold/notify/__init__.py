@@ -5,7 +5,7 @@
     everhold.open(tell=[ByCommand("notify-send everhold"), ByWebhook("https://…", secret="whsec_…")])
 
 `verify` is for whoever receives a webhook.
-"""
+"""  # noqa: E501
 
 from everhold.notify.command import ByCommand
 from everhold.notify.notifications import Telling, configured

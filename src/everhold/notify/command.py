@@ -1,7 +1,8 @@
 """Telling by a command: the question as JSON on its standard input; it has told if it exits with 0.
 
-There is no shell in between. On a timeout the command is killed with all the processes it started; when it has exited,
-what it started may go on. What it writes is kept only if it fails: the last words of its standard error.
+There is no shell in between. On a timeout the command is killed with all the processes it started;
+when it has exited, what it started may go on. What it writes is kept only if it fails: the last
+words of its standard error.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ class ByCommand(Filtered):
         try:
             code, complaint = await performed(self._argv, message, 4 * _TAIL)
         except OSError as error:
-            raise NotTold(f"{PurePath(self._argv[0]).name} cannot be run: {error.strerror}") from None
+            raise NotTold(
+                f"{PurePath(self._argv[0]).name} cannot be run: {error.strerror}"
+            ) from None
         if code:
-            how = f"exited with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+            how = (
+                f"exited with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+            )
             tail = complaint.decode(errors="replace").strip()[-_TAIL:]
             raise NotTold(f"it {how}" + (f": {tail}" if tail else ""))

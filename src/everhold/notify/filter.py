@@ -21,7 +21,12 @@ class Filtered:
     """The part of a teller that says what it tells of, and for how long."""
 
     def __init__(
-        self, name: str, kinds: Iterable[str], to: Iterable[str], timeout: float, max_age: float | None
+        self,
+        name: str,
+        kinds: Iterable[str],
+        to: Iterable[str],
+        timeout: float,
+        max_age: float | None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise BadSetting("name", f"{name!r} should be letters, digits, - and _, 64 at most")

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 Change = Callable[[Store, Sequence[tuple[Entry, Duty]], float], Awaitable[list[Entry]]]
 
 #: What a table `[[tell]]` of the settings may hold.
-KEYS: Final = ("command", "url", "url_env", "secret_env", "name", "kinds", "to", "timeout", "max_age")
+KEYS: Final = (
+    "command",
+    "url",
+    "url_env",
+    "secret_env",
+    "name",
+    "kinds",
+    "to",
+    "timeout",
+    "max_age",
+)
 
 
 class Telling:
@@ -36,11 +46,16 @@ class Telling:
     _at_chores = False
 
     async def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
-        """What people were told, or are going to be, in the order asked; of all sessions, or of one.
+        """What people were told, or are going to be, in the order asked; of all sessions, or of
+        one.
 
-        What was told, or given up, is listed until its question is not open any more, and at most a day longer.
+        What was told, or given up, is listed until its question is not open any more, and at most a
+        day longer.
         """
-        return [entry for entry, _ in await outbox.entries(self.store, session_id=session_id, teller=teller)]
+        return [
+            entry
+            for entry, _ in await outbox.entries(self.store, session_id=session_id, teller=teller)
+        ]
 
     async def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
         """Have people told again, also of what was given up; returns what is tried again."""
@@ -50,7 +65,9 @@ class Telling:
         """Have people not told any more; returns what was dropped. The questions stay open."""
         return await self._change_outbox(outbox.drop, session_id, teller)
 
-    async def _change_outbox(self, change: Change, session_id: str, teller: str | None) -> list[Entry]:
+    async def _change_outbox(
+        self, change: Change, session_id: str, teller: str | None
+    ) -> list[Entry]:
         """Change all entries that are chosen, also if the caller is cancelled."""
         runtime = cast("Runtime", self)
 
@@ -63,13 +80,16 @@ class Telling:
         return await runtime._engine.shielded.run(changed())
 
     def _tell_by(self: Any, tell: Iterable[Teller] | None) -> None:
-        """Have people told by these, or as the settings say, as soon as this process moves sessions."""
+        """Have people told by these, or as the settings say, as soon as this process moves
+        sessions.
+        """
         self._tellers = None if tell is None else _checked(list(tell))
         if self._recover:
             self._take_up_chores()
 
     def _take_up_chores(self: Any) -> None:
-        """From now on this process moves sessions: people are told, and what is old is swept, if it was asked for.
+        """From now on this process moves sessions: people are told, and what is old is swept, if it
+        was asked for.
 
         Who only looks does neither, and needs nothing of what it takes.
         """
@@ -80,7 +100,9 @@ class Telling:
         tellers = configured(self._settings) if self._tellers is None else self._tellers
         if tellers:
             sessions = self._sessions
-            self._outbox = Outbox(self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke())
+            self._outbox = Outbox(
+                self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke()
+            )
             sessions.asks_people = True
             self._reconciler.chores.append(self._outbox.see_to)
 
@@ -90,8 +112,11 @@ class Telling:
             await self._outbox.close(grace)
 
     async def _untold(self, grace: float) -> int:
-        """Tell what is due, and nobody after that; how much of it could not be told within the grace."""
-        outbox, self._outbox = self._outbox, None
+        """Tell what is due, and nobody after that; how much of it could not be told within the
+        grace.
+        """
+        outbox = self._outbox
+        self._outbox = None
         if outbox is None:
             return 0
         await outbox.close(grace)
@@ -104,8 +129,12 @@ class Telling:
 
 def _checked(tellers: Sequence[Any]) -> Sequence[Teller]:
     for one in tellers:
-        if not all(hasattr(one, name) for name in ("name", "kinds", "to", "timeout", "max_age", "tell")):
-            raise BadSetting("tell", f"{one!r} tells nobody; everhold.notify has ByCommand and ByWebhook")
+        if not all(
+            hasattr(one, name) for name in ("name", "kinds", "to", "timeout", "max_age", "tell")
+        ):
+            raise BadSetting(
+                "tell", f"{one!r} tells nobody; everhold.notify has ByCommand and ByWebhook"
+            )
     names = [one.name for one in tellers]
     for name in names:
         if names.count(name) > 1:
@@ -128,7 +157,11 @@ def _teller(table: Mapping[str, Any], where: str) -> Teller:
         if not _fits(key, value):
             raise BadSetting(where, f"{key} cannot be {value!r}")
     options: dict[str, Any] = {key: table[key] for key in ("name", "kinds", "to") if key in table}
-    options |= {key: seconds(table[key], f"{key} of {where}") for key in ("timeout", "max_age") if key in table}
+    options |= {
+        key: seconds(table[key], f"{key} of {where}")
+        for key in ("timeout", "max_age")
+        if key in table
+    }
     if sum(key in table for key in ("command", "url", "url_env")) != 1:
         raise BadSetting(where, "give one of command, url and url_env")
     if "command" in table:
@@ -137,7 +170,9 @@ def _teller(table: Mapping[str, Any], where: str) -> Teller:
         return ByCommand(table["command"], **options)
     if "secret_env" in table:
         options["secret"] = _variable(table["secret_env"], where)
-    return ByWebhook(table["url"] if "url" in table else _variable(table["url_env"], where), **options)
+    return ByWebhook(
+        table["url"] if "url" in table else _variable(table["url_env"], where), **options
+    )
 
 
 def _fits(key: str, value: Any) -> bool:
@@ -146,7 +181,9 @@ def _fits(key: str, value: Any) -> bool:
     if key in ("kinds", "to"):
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if key == "command":
-        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+        return isinstance(value, str) or (
+            isinstance(value, list) and all(isinstance(one, str) for one in value)
+        )
     return isinstance(value, str)
 
 

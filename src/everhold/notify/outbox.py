@@ -1,12 +1,16 @@
-"""The outbox: people are told that they are asked, once for each asking, and never in a session's way.
+"""The outbox: people are told that they are asked, once for each asking, and never in a session's
+way.
 
 Rules
-  1. A question's row in the inbox lands in the commit that asks it. One that a teller has no entry for is to be told:
-     nothing can be forgotten between the two.
-  2. There is one entry for each asking and teller. Whoever writes it first has written it; whoever claims it sends.
-  3. It is told at least once. Who dies between sending and saying so leaves a claim that another takes after a while,
-     and sends again under the same id, so that who receives it can drop the double.
-  4. What fails is tried again, later and later, until it is too old; then it is given up, and stays to be seen.
+  1. A question's row in the inbox lands in the commit that asks it. One that a teller has no entry
+     for is to be told: nothing can be forgotten between the two.
+  2. There is one entry for each asking and teller. Whoever writes it first has written it; whoever
+     claims it sends.
+  3. It is told at least once. Who dies between sending and saying so leaves a claim that another
+     takes after a while, and sends again under the same id, so that who receives it can drop the
+     double.
+  4. What fails is tried again, later and later, until it is too old; then it is given up, and stays
+     to be seen.
   5. A question that is not open any more is not told any more.
 """
 
@@ -29,14 +33,16 @@ from everhold.ports.store import Asking, Duty, Store, asking_id
 
 log = logging.getLogger("everhold")
 
-#: The kind of the duty that says that a teller was ever here; its entries have the kind `tell:` and its name.
+#: The kind of the duty that says that a teller was ever here; its entries have the kind `tell:` and
+#: its name.
 TELLER: Final = "teller"
 #: Seconds between two tries: the first pause, which doubles, and the longest.
 FIRST: Final = 0.05
 LONGEST: Final = 300.0
 #: Seconds after a try should have ended at which it counts as abandoned.
 ABANDONED: Final = 30.0
-#: Seconds after which an entry that is done with is looked at again: it goes when its question is not open any more.
+#: Seconds after which an entry that is done with is looked at again: it goes when its question is
+#: not open any more.
 KEPT: Final = 86400.0
 #: How many one teller sends at a time.
 AT_ONCE: Final = 4
@@ -63,7 +69,8 @@ class NotTold(Exception):
 
     def __init__(self, words: str, *, final: bool = False, after: float = 0.0) -> None:
         super().__init__(words)
-        self.final, self.after = final, after
+        self.final = final
+        self.after = after
 
 
 class Teller(Protocol):
@@ -142,7 +149,11 @@ def message(birth: Birth, query: Query, asked_at: float) -> dict[str, JSON]:
         "asked_at": int(asked_at * 1000),
         "expires_at": None if query.expires_at is None else int(query.expires_at * 1000),
     }
-    verb = f"signal {birth.id} {query.name}" if query.kind is Kind.SIGNAL else f"answer {birth.id} --query {query.id}"
+    verb = (
+        f"signal {birth.id} {query.name}"
+        if query.kind is Kind.SIGNAL
+        else f"answer {birth.id} --query {query.id}"
+    )
     return told | {"answer": f"everhold {verb}"}
 
 
@@ -158,13 +169,20 @@ class Outbox:
         in_full: Callable[[str, Query], Awaitable[Query]],
         poke: Callable[[], object],
     ) -> None:
-        self._store, self._clock, self._tellers = store, clock, tellers
-        self._in_full, self._poke = in_full, poke
-        self._sending: dict[str, set[asyncio.Task[None]]] = {teller.name: set() for teller in tellers}
+        self._store = store
+        self._clock = clock
+        self._tellers = tellers
+        self._in_full = in_full
+        self._poke = poke
+        self._sending: dict[str, set[asyncio.Task[None]]] = {
+            teller.name: set() for teller in tellers
+        }
         self._registered = False
 
     async def see_to(self, now: float) -> bool:
-        """A chore of reconciliation: note what is new, and begin to send what is due; it does not wait for delivery."""
+        """A chore of reconciliation: note what is new, and begin to send what is due; it does not
+        wait for delivery.
+        """
         if not self._registered:
             await self._register()
         more = False
@@ -190,7 +208,8 @@ class Outbox:
 
     async def left(self) -> int:
         """How many of its entries could be tried now."""
-        now, found = self._clock.now(), 0
+        now = self._clock.now()
+        found = 0
         for teller in self._tellers:
             due = await self._store.duties(_kind(teller.name), due=now, limit=1000)
             found += sum(entry_of(duty).state not in DONE for duty in due)
@@ -235,7 +254,9 @@ class Outbox:
                 if entry.state in DONE:
                     await self._look_again(duty, entry, now)
                     continue
-                claimed = msgspec.structs.replace(entry, state=EntryState.SENDING, tries=entry.tries + 1)
+                claimed = msgspec.structs.replace(
+                    entry, state=EntryState.SENDING, tries=entry.tries + 1
+                )
                 mine = duty_of(claimed, now + teller.timeout + ABANDONED, duty.version)
                 if await self._write(mine):
                     task = asyncio.create_task(self._send(teller, claimed, mine.version + 1))
@@ -260,12 +281,15 @@ class Outbox:
             await self._write(Duty(_kind(entry.teller), entry.id, None, None, version))
             return
         birth, query = found
-        text = msgspec.json.encode(message(birth, await self._in_full(birth.id, query), entry.asked_at))
+        text = msgspec.json.encode(
+            message(birth, await self._in_full(birth.id, query), entry.asked_at)
+        )
         try:
             await _in_time(teller, entry.id, text, self._clock.now())
         except NotTold as failure:
             await self._failed(teller, entry, failure, version)
-        except asyncio.CancelledError:  # this process goes; the next one need not wait for the claim to run out
+        # this process goes; the next one need not wait for the claim to run out
+        except asyncio.CancelledError:
             back = msgspec.structs.replace(
                 entry, state=EntryState.WAITING, error="the process that sent it was stopped"
             )
@@ -280,9 +304,12 @@ class Outbox:
         later = now + max(pause(entry.tries), min(failure.after, LONGEST))
         state = EntryState.WAITING
         if failure.final or later > entry.since + teller.max_age:
-            state, later = EntryState.GIVEN_UP, now + KEPT
+            state = EntryState.GIVEN_UP
+            later = now + KEPT
             log.warning("%s gave up telling of %s: %s", entry.teller, entry.id, failure)
-        await self._write(duty_of(msgspec.structs.replace(entry, state=state, error=str(failure)), later, version))
+        await self._write(
+            duty_of(msgspec.structs.replace(entry, state=state, error=str(failure)), later, version)
+        )
 
     async def _look_again(self, duty: Duty, entry: Entry, now: float) -> None:
         """An entry that is done with goes with its question."""
@@ -311,7 +338,8 @@ async def _in_time(teller: Teller, id: str, text: bytes, now: float) -> None:
         raise NotTold(f"no answer in {teller.timeout:g} s") from None
     except (NotTold, asyncio.CancelledError):
         raise
-    except Exception as error:  # a teller of somebody's own; its words may hold what is nobody's business
+    # a teller of somebody's own; its words may hold what is nobody's business
+    except Exception as error:
         raise NotTold(f"it failed with {type(error).__name__}") from None
 
 
@@ -327,7 +355,9 @@ async def still_open(store: Store, entry: Entry) -> tuple[Birth, Query] | None:
 # ---- looking at it
 
 
-async def entries(store: Store, *, session_id: str = "", teller: str | None = None) -> list[tuple[Entry, Duty]]:
+async def entries(
+    store: Store, *, session_id: str = "", teller: str | None = None
+) -> list[tuple[Entry, Duty]]:
     """All entries, of every teller that ever was here, or of one; in the order asked."""
     found: list[tuple[Entry, Duty]] = []
     for name in [teller] if teller is not None else await tellers(store):
@@ -355,11 +385,17 @@ async def put_back(store: Store, chosen: Sequence[tuple[Entry, Duty]], now: floa
 async def drop(store: Store, chosen: Sequence[tuple[Entry, Duty]], now: float) -> list[Entry]:
     """Have entries not tried any more; not those that were told."""
     gone: dict[str, Any] = {"state": EntryState.DROPPED}
-    return await _moved(store, chosen, gone, now + KEPT, except_for={EntryState.TOLD, EntryState.DROPPED})
+    return await _moved(
+        store, chosen, gone, now + KEPT, except_for={EntryState.TOLD, EntryState.DROPPED}
+    )
 
 
 async def _moved(
-    store: Store, chosen: Sequence[tuple[Entry, Duty]], change: dict[str, Any], due: float, except_for: set[EntryState]
+    store: Store,
+    chosen: Sequence[tuple[Entry, Duty]],
+    change: dict[str, Any],
+    due: float,
+    except_for: set[EntryState],
 ) -> list[Entry]:
     moved = []
     for entry, duty in chosen:

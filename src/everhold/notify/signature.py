@@ -1,7 +1,9 @@
-"""Signatures of webhooks, as the Standard Webhooks specification has them; libraries of many languages check them.
+"""Signatures of webhooks, as the Standard Webhooks specification has them; libraries of many
+languages check them.
 
-What is signed is the id, a point, the seconds since 1970, a point, and the body; the signature is an HMAC-SHA256 in
-base64 after `v1,`. A secret is `whsec_` and the base64 of 24 to 64 bytes. While one replaces another, both sign.
+What is signed is the id, a point, the seconds since 1970, a point, and the body; the signature is
+an HMAC-SHA256 in base64 after `v1,`. A secret is `whsec_` and the base64 of 24 to 64 bytes. While
+one replaces another, both sign.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def key(secret: str) -> bytes:
         found = b""
     if not 24 <= len(found) <= 64:
         raise BadSetting(
-            "secret", f"it should be {PREFIX} and the base64 of 24 to 64 bytes; everhold.notify.new_secret() makes one"
+            "secret",
+            f"it should be {PREFIX} and the base64 of 24 to 64 bytes;"
+            " everhold.notify.new_secret() makes one",
         )
     return found
 
@@ -64,16 +68,23 @@ def verify(
     tolerance: float = TOLERANCE,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The message of a webhook, if it is signed with this secret and was sent just now; raises `BadSignature`.
+    """The message of a webhook, if it is signed with this secret and was sent just now; raises
+    `BadSignature`.
 
-    Give the body as it came, byte by byte. One message may come more than once: drop those whose `id` you know.
+    Give the body as it came, byte by byte. One message may come more than once: drop those whose
+    `id` you know.
     """
     given = {name.lower(): value for name, value in headers.items()}
     try:
-        id, sent, signatures = (given[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        id, sent, signatures = (
+            given[f"webhook-{name}"] for name in ("id", "timestamp", "signature")
+        )
     except KeyError as missing:
         raise BadSignature(f"it has no header {missing}") from None
-    if not (sent.isascii() and sent.isdigit()) or abs((time.time() if now is None else now) - int(sent)) > tolerance:
+    if (
+        not (sent.isascii() and sent.isdigit())
+        or abs((time.time() if now is None else now) - int(sent)) > tolerance
+    ):
         raise BadSignature("it was not sent just now")
     wanted = sign(secret, id, int(sent), body).encode()
     if not any(hmac.compare_digest(wanted, one.encode()) for one in signatures.split()):

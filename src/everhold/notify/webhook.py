@@ -1,7 +1,8 @@
-"""Telling by a webhook: the question as JSON in the body of a POST, signed; it has told if the answer is 2xx.
+"""Telling by a webhook: the question as JSON in the body of a POST, signed; it has told if the
+answer is 2xx.
 
-Redirects are not followed, proxies are not asked, and the address and the secret are in no error and no log: an
-address may be a secret itself. The whole exchange has `timeout` seconds.
+Redirects are not followed, proxies are not asked, and the address and the secret are in no error
+and no log: an address may be a secret itself. The whole exchange has `timeout` seconds.
 """
 
 from __future__ import annotations
@@ -37,16 +38,21 @@ class ByWebhook(Filtered):
         max_age: float | None = None,
     ) -> None:
         parts = _address(url)
-        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = parts.scheme == "https"
         path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
         query = quote(parts.query, safe="/?%:@!$&'()*+,;=~-._")
         self._target = f"{path}?{query}" if query else path
-        self._shown_host = parts.netloc.encode("idna").decode() if not parts.netloc.isascii() else parts.netloc
+        self._shown_host = (
+            parts.netloc.encode("idna").decode() if not parts.netloc.isascii() else parts.netloc
+        )
         self._secrets = (secret,) if isinstance(secret, str) else tuple(secret)
         for one in self._secrets:
             key(one)
-        super().__init__(named(self._host, url) if name is None else name, kinds, to, timeout, max_age)
+        super().__init__(
+            named(self._host, url) if name is None else name, kinds, to, timeout, max_age
+        )
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
         try:
@@ -56,7 +62,11 @@ class ByWebhook(Filtered):
         except ssl.SSLError as error:
             raise NotTold(f"TLS failed: {error.reason or type(error).__name__}") from None
         except OSError as error:
-            words = os.strerror(error.errno) if error.errno and error.errno > 0 else type(error).__name__
+            words = (
+                os.strerror(error.errno)
+                if error.errno and error.errno > 0
+                else type(error).__name__
+            )
             raise NotTold(f"it cannot be reached: {words}") from None
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             raise NotTold("it does not answer in HTTP") from None
@@ -67,7 +77,9 @@ class ByWebhook(Filtered):
     async def _posted(self, id: str, message: bytes, now: int) -> tuple[int, float]:
         """The status of the answer, and after how many seconds it wants to be asked again."""
         context = await asyncio.to_thread(_trusting) if self._tls else None
-        reader, writer = await asyncio.open_connection(self._host, self._port, ssl=context, limit=LARGEST)
+        reader, writer = await asyncio.open_connection(
+            self._host, self._port, ssl=context, limit=LARGEST
+        )
         try:
             writer.write(self._head(id, message, now) + message)
             await writer.drain()
@@ -87,7 +99,10 @@ class ByWebhook(Filtered):
             "Connection": "close",
             **headers(self._secrets, id, now, message),
         }
-        lines = [f"POST {self._target} HTTP/1.1", *(f"{name}: {value}" for name, value in told.items())]
+        lines = [
+            f"POST {self._target} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in told.items()),
+        ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
@@ -96,14 +111,18 @@ def _address(url: str) -> SplitResult:
     wrong = any(character.isspace() or ord(character) < 32 for character in url)
     try:
         parts = urlsplit(url)
-        wrong = wrong or parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        wrong = (
+            wrong or parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        )
         parts.netloc.encode("idna")
     except (ValueError, UnicodeError):
         wrong = True
     if wrong:
         raise BadSetting("url", "it should be an http:// or https:// address")
     if parts.username is not None or parts.password is not None:
-        raise BadSetting("url", "it should hold no user and no password; a webhook is signed with a secret")
+        raise BadSetting(
+            "url", "it should hold no user and no password; a webhook is signed with a secret"
+        )
     return parts
 
 

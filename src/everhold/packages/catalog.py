@@ -1,8 +1,9 @@
 """Everything that `run NAME` can start, in one list, with what each is for and what it costs.
 
-The order of precedence is that of `find.py`: the project's own, what is installed, what this process has decorated,
-what comes with everhold. A program that another of the same name hides is listed too, and started by its reference.
-Listing runs no Lua, and loads only Python modules that the settings or an entry point name.
+The order of precedence is that of `find.py`: the project's own, what is installed, what this
+process has decorated, what comes with everhold. A program that another of the same name hides is
+listed too, and started by its reference. Listing runs no Lua, and loads only Python modules that
+the settings or an entry point name.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def catalog(found: Settings) -> Catalog:
 def _catalog(found: Settings) -> Catalog:
     theirs = known(found.programs, root=found.root, folders=found.folders)
     problems = list(theirs.problems)
-    newest = {(program.name, program.ref): program for program in theirs.programs}  # sorted by version
+    # sorted by version
+    newest = {(program.name, program.ref): program for program in theirs.programs}
     offered = [*newest.values(), *(one.program for one in strategies.strategies())]
     broken = {str(problem) for problem in problems}
     meant: dict[str, str | None] = {}
@@ -69,7 +71,9 @@ def _catalog(found: Settings) -> Catalog:
         except EverholdError as problem:
             meant[name] = None  # several have this name, or a module that may have it does not load
             problems += [problem] if str(problem.__cause__ or problem) not in broken else []
-    entries = [entry(program, hidden=meant[program.name] not in (program.ref, None)) for program in offered]
+    entries = [
+        entry(program, hidden=meant[program.name] not in (program.ref, None)) for program in offered
+    ]
     order = sorted(entries, key=lambda one: (one.kind != "strategy", one.name, one.hidden, one.ref))
     return Catalog(tuple(order), tuple(problems))
 
@@ -86,13 +90,33 @@ def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
     """What can be said of a program without running it."""
     about = strategy_of(program)
     if about is not None:
-        words, cost = about.summary, about.estimate()
-        return Entry(program.name, "strategy", program.ref, program.version, words, about.formula, cost, hidden=hidden)
+        words = about.summary
+        cost = about.estimate()
+        return Entry(
+            program.name,
+            "strategy",
+            program.ref,
+            program.version,
+            words,
+            about.formula,
+            cost,
+            hidden=hidden,
+        )
     if isinstance(program, LuaProgram):
         said = meta(program.main) if program.main is not None else None
         summary, category = (said.description, said.category) if said else ("", "")
-        return Entry(program.name, "lua", program.ref, program.version, summary, category=category, hidden=hidden)
-    return Entry(program.name, "python", program.ref, program.version, summary_of(program), hidden=hidden)
+        return Entry(
+            program.name,
+            "lua",
+            program.ref,
+            program.version,
+            summary,
+            category=category,
+            hidden=hidden,
+        )
+    return Entry(
+        program.name, "python", program.ref, program.version, summary_of(program), hidden=hidden
+    )
 
 
 def summary_of(program: AnyProgram) -> str:
@@ -107,7 +131,9 @@ def strategy_of(program: AnyProgram) -> Strategy | None:
 
 
 def estimate(program: AnyProgram, args: Mapping[str, JSON] | None = None) -> Estimate | None:
-    """What a session of this program will cost; None if nobody knows, or if it cannot be called like this."""
+    """What a session of this program will cost; None if nobody knows, or if it cannot be called
+    like this.
+    """
     about = strategy_of(program)
     try:
         return None if about is None else about.estimate(args)

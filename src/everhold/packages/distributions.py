@@ -1,7 +1,9 @@
-"""Python packages that bring programs: distributions with entry points of the group `everhold.programs`.
+"""Python packages that bring programs: distributions with entry points of the group
+`everhold.programs`.
 
-They are installed by pip into the environment that everhold runs in. Installing one runs what it is built with, and its
-programs always run in this process: it is for those whom one trusts, and only done when somebody says so.
+They are installed by pip into the environment that everhold runs in. Installing one runs what it is
+built with, and its programs always run in this process: it is for those whom one trusts, and only
+done when somebody says so.
 
 Rules
   1. Listing and checking read what is written down about a distribution; nothing of it is imported.
@@ -34,30 +36,44 @@ def listed() -> list[dict[str, Any]]:
 
 def checked() -> list[dict[str, Any]]:
     """Those of which files are missing, and which."""
-    found = [{"name": one.name, "kind": "files_missing", "missing": _missing(one)} for one in _ours()]
+    found = [
+        {"name": one.name, "kind": "files_missing", "missing": _missing(one)} for one in _ours()
+    ]
     return [row for row in found if row["missing"]]
 
 
 def install(source: str, *, rev: str | None = None, linked: bool = False) -> dict[str, Any]:
-    """Install or update a folder, a git repository, or a name of the package index; `linked`, use a folder in place."""
+    """Install or update a folder, a git repository, or a name of the package index; `linked`, use a
+    folder in place.
+    """
     before = {str(row["name"]): row for row in listed()}
     folder = Path(source).expanduser()
     is_folder = folder.is_dir()
     if is_folder and not any((folder / name).is_file() for name in ("pyproject.toml", "setup.py")):
-        raise BadPackage(f"No pyproject.toml in {folder.absolute()}", "Name the folder of a Python package.")
+        raise BadPackage(
+            f"No pyproject.toml in {folder.absolute()}", "Name the folder of a Python package."
+        )
     if linked and not is_folder:
-        raise BadPackage(f"Path is not a directory: {source}", "Only a folder can be used in place.")
+        raise BadPackage(
+            f"Path is not a directory: {source}", "Only a folder can be used in place."
+        )
     wanted = str(folder.resolve()) if is_folder else _requirement(source, rev)
     _pip("install", "--upgrade", *(["--editable"] if linked else []), wanted)
     after = {str(row["name"]): row for row in listed()}
     told: dict[str, Any] = {
         "installed": sorted(after.keys() - before.keys()),
-        "updated": sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
+        "updated": sorted(
+            name for name in after.keys() & before.keys() if after[name] != before[name]
+        ),
         "environment": sys.prefix,
-        "programs": {name: row["programs"] for name, row in after.items() if row != before.get(name)},
+        "programs": {
+            name: row["programs"] for name, row in after.items() if row != before.get(name)
+        },
     }
     if not told["programs"]:
-        told["note"] = f"Nothing new brings programs: there is no new entry point in the group {ENTRY_POINTS}."
+        told["note"] = (
+            f"Nothing new brings programs: there is no new entry point in the group {ENTRY_POINTS}."
+        )
     return told
 
 
@@ -74,7 +90,8 @@ def _requirement(source: str, rev: str | None) -> str:
     if "/" not in source and not source.startswith("git@"):
         if source.startswith("-") or not source.isprintable() or rev is not None:
             raise BadPackage(
-                f"Not the name of a package: {source!r}", "Say NAME, NAME==VERSION, a folder or a git URL."
+                f"Not the name of a package: {source!r}",
+                "Say NAME, NAME==VERSION, a folder or a git URL.",
             )
         return source
     url = address(source)
@@ -87,16 +104,30 @@ def _requirement(source: str, rev: str | None) -> str:
 
 
 def _pip(*words: str) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--quiet",
+        *words,
+    ]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT
+        )
     except subprocess.TimeoutExpired:
-        raise BadPackage(f"pip was not done after {LIMIT:.0f} s", "Try again by hand: python -m pip") from None
+        raise BadPackage(
+            f"pip was not done after {LIMIT:.0f} s", "Try again by hand: python -m pip"
+        ) from None
     importlib.invalidate_caches()
     if done.returncode:
         said = [line for line in hidden(done.stderr).splitlines() if "error" in line.lower()]
         reason = said[-1] if said else hidden(done.stderr).strip()[-500:]
-        raise BadPackage(f"pip failed: {reason}", f"See all that it says: {' '.join(command[:3])} {words[0]} …")
+        raise BadPackage(
+            f"pip failed: {reason}", f"See all that it says: {' '.join(command[:3])} {words[0]} …"
+        )
 
 
 # ---- what is written down
@@ -130,9 +161,15 @@ def _plain(one: Distribution) -> dict[str, Any]:
 
 
 def _missing(one: Distribution) -> list[str]:
-    """Files that its record names and that are not there. (`one.files` leaves those out from Python 3.12 on.)"""
+    """Files that its record names and that are not there. (`one.files` leaves those out from Python
+    3.12 on.)
+    """
     names = [row[0] for row in csv.reader((one.read_text("RECORD") or "").splitlines()) if row]
-    return [name for name in names if not name.endswith(".pyc") and not Path(str(one.locate_file(name))).exists()]
+    return [
+        name
+        for name in names
+        if not name.endswith(".pyc") and not Path(str(one.locate_file(name))).exists()
+    ]
 
 
 def _same(name: str) -> str:

@@ -9,13 +9,14 @@ A session stores where its program is, never a bare name: what a name means may 
 
 Rules
   1. What this process has decorated already is not loaded again.
-  2. A name is looked up in four places: the project (modules of the settings, Lua packages of its folders), what is
-     installed (entry points `everhold.programs`, Lua packages of the user), the programs of this process, and the
-     strategies that come with everhold. The first place that has it wins; two of one name there are refused.
-     Where something of the project does not load, nothing installed is taken in its place, and a strategy only if
-     what does not load says its name nowhere.
+  2. A name is looked up in four places: the project (modules of the settings, Lua packages of its
+     folders), what is installed (entry points `everhold.programs`, Lua packages of the user), the
+     programs of this process, and the strategies that come with everhold. The first place that has
+     it wins; two of one name there are refused. Where something of the project does not load,
+     nothing installed is taken in its place, and a strategy only if what does not load says its
+     name nowhere.
   3. Another version is never taken in place of the one asked for.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -50,8 +51,11 @@ _NOWHERE: Final = Folders()
 
 AnyProgram = Program[Any, Any]
 
-# What did not load, while `loading_once` is in force; a context variable, for another thread may look for itself.
-_failed: Final[ContextVar[dict[str, EverholdError] | None]] = ContextVar("everhold_failed", default=None)
+# What did not load, while `loading_once` is in force; a context variable, for another thread may
+# look for itself.
+_failed: Final[ContextVar[dict[str, EverholdError] | None]] = ContextVar(
+    "everhold_failed", default=None
+)
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -71,7 +75,8 @@ def find(
 ) -> AnyProgram:
     """The program of this reference in this version, or in its newest one.
 
-    Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a session.
+    Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a
+    session.
     """
     ref = absolute(ref)
     if version is not None and (ref, version) in REGISTRY:
@@ -94,7 +99,9 @@ def loading_once() -> Iterator[None]:
         _failed.reset(token)
 
 
-def known(programs: Sequence[str] = (), *, root: Path | None = None, folders: Folders = _NOWHERE) -> Known:
+def known(
+    programs: Sequence[str] = (), *, root: Path | None = None, folders: Folders = _NOWHERE
+) -> Known:
     """Every program that people here wrote or installed and that can be found by name, sorted.
 
     A module that does not load is among the problems.
@@ -106,7 +113,9 @@ def known(programs: Sequence[str] = (), *, root: Path | None = None, folders: Fo
 
 
 def absolute(ref: str, folder: Path | None = None) -> str:
-    """The reference with its path, if it has one, made absolute from `folder` or the current one."""
+    """The reference with its path, if it has one, made absolute from `folder` or the current
+    one.
+    """
     alone = ref.endswith((".py", ".lua")) or (is_path(ref) and ":" not in ref)
     place, colon, name = (ref, "", "") if alone else ref.rpartition(":")
     if not is_path(place):
@@ -115,7 +124,9 @@ def absolute(ref: str, folder: Path | None = None) -> str:
 
 
 def is_path(place: str) -> bool:
-    return place.endswith((".py", ".lua")) or "/" in place or os.sep in place or place.startswith("~")
+    return (
+        place.endswith((".py", ".lua")) or "/" in place or os.sep in place or place.startswith("~")
+    )
 
 
 # ---- Lua
@@ -139,7 +150,9 @@ def _lua(ref: str, folders: Folders) -> LuaProgram | None:
 
 
 def _registered(ref: str) -> dict[int, AnyProgram]:
-    return {version: program for (known_as, version), program in REGISTRY.items() if known_as == ref}
+    return {
+        version: program for (known_as, version), program in REGISTRY.items() if known_as == ref
+    }
 
 
 def _loaded(ref: str, place: str, name: str, root: Path | None) -> dict[int, AnyProgram]:
@@ -169,7 +182,9 @@ def _in_module(ref: str, module: ModuleType, name: str) -> AnyProgram:
             if program.name == name:
                 return program
         where = getattr(module, "__file__", None) or module.__name__
-        raise UnknownProgram(ref, f"{where} has no {name!r}", _near(name, [one.name for one in programs])) from None
+        raise UnknownProgram(
+            ref, f"{where} has no {name!r}", _near(name, [one.name for one in programs])
+        ) from None
     if not isinstance(thing, Program):
         raise NotAProgram(ref, _description(thing))
     return thing
@@ -190,7 +205,9 @@ def _chosen(ref: str, found: dict[int, AnyProgram], version: int | None) -> AnyP
 # ---- by name
 
 
-def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Folders) -> dict[int, AnyProgram]:
+def _by_name(
+    name: str, programs: Sequence[str], root: Path | None, folders: Folders
+) -> dict[int, AnyProgram]:
     if is_path(name) or "." in name:
         raise _half(name)
     listed, problems = _listed(programs, root)
@@ -201,14 +218,20 @@ def _by_name(name: str, programs: Sequence[str], root: Path | None, folders: Fol
     points, broken = _of_points(name, root)
     if found := _same(name, [*points, *_package(name, folders.installed, folders)]):
         return found
-    here = [program for program in REGISTRY.values() if not program.__module__.startswith(strategies.PACKAGE)]
+    here = [
+        program
+        for program in REGISTRY.values()
+        if not program.__module__.startswith(strategies.PACKAGE)
+    ]
     if found := _same(name, _named(name, here)):
         return found
     if name in strategies.NAMES:
         return _versions(strategies.strategy(name).program)
     problem = "".join(f"; {one}" for one in broken.values())
     near = [one.name for one in (*known(programs, root=root, folders=folders).programs, *here)]
-    raise UnknownProgram(name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES]))
+    raise UnknownProgram(
+        name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES])
+    )
 
 
 def _half(name: str) -> UnknownProgram:
@@ -216,18 +239,29 @@ def _half(name: str) -> UnknownProgram:
     if is_path(name) and not Path(name).exists():
         return UnknownProgram(name, f"there is no file {name}")
     if is_path(name) and Path(name).is_dir():
-        return UnknownProgram(name, f"it is a folder without {MAIN}", f"Name a file in it: {name}/FILE.py:NAME")
-    return UnknownProgram(name, "it names a module, not a program in it", f"Add the function: {name}:NAME")
+        return UnknownProgram(
+            name, f"it is a folder without {MAIN}", f"Name a file in it: {name}/FILE.py:NAME"
+        )
+    return UnknownProgram(
+        name, "it names a module, not a program in it", f"Add the function: {name}:NAME"
+    )
 
 
-def _built_in(name: str, problems: dict[str, EverholdError], root: Path | None) -> dict[int, AnyProgram]:
+def _built_in(
+    name: str, problems: dict[str, EverholdError], root: Path | None
+) -> dict[int, AnyProgram]:
     """The strategy of this name, where nothing that does not load may have it too."""
     says = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
     own = [problem for place, problem in problems.items() if says.search(load.text(place, root))]
     if own or name not in strategies.NAMES:
         raise _hidden(name, [*own, *problems.values()][0])
-    for problem in problems.values() if _failed.get() is None else ():  # who lists them all tells it too
-        log.warning("something under `programs` in everhold.toml does not load: %s [%s]", problem, problem.code)
+    # who lists them all tells it too
+    for problem in problems.values() if _failed.get() is None else ():
+        log.warning(
+            "something under `programs` in everhold.toml does not load: %s [%s]",
+            problem,
+            problem.code,
+        )
     return _versions(strategies.strategy(name).program)
 
 
@@ -236,7 +270,9 @@ def _hidden(name: str, problem: EverholdError) -> EverholdError:
     if not isinstance(problem, UnknownProgram):
         return problem
     hint = f"Mend {problem.name}, or take it out of `programs` in everhold.toml."
-    error = UnknownProgram(name, f"what is listed here may have it, and does not load: {problem.reason}", hint)
+    error = UnknownProgram(
+        name, f"what is listed here may have it, and does not load: {problem.reason}", hint
+    )
     error.__cause__ = problem
     return error
 
@@ -247,7 +283,9 @@ def _package(name: str, among: Sequence[Path | Root], folders: Folders) -> list[
 
 
 def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
-    """The programs of this name that installed packages have: under an entry point of this name, else by their own."""
+    """The programs of this name that installed packages have: under an entry point of this name,
+    else by their own.
+    """
     points = _entry_points()
     if own := [value for point, value in points if point == name and ":" in value]:
         return [find(value, root=root) for value in own], {}
@@ -255,8 +293,12 @@ def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], dict[str
     return _named(name, installed), problems
 
 
-def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
-    """The programs of these modules, files and references, each once; and which of them do not load."""
+def _listed(
+    places: Iterable[str], root: Path | None
+) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
+    """The programs of these modules, files and references, each once; and which of them do not
+    load.
+    """
     found: list[AnyProgram] = []
     problems: dict[str, EverholdError] = {}
     failed = {} if (seen := _failed.get()) is None else seen
@@ -266,7 +308,9 @@ def _listed(places: Iterable[str], root: Path | None) -> tuple[list[AnyProgram],
             continue
         try:
             named = ":" in place and not place.endswith(".py")
-            found += [find(place, root=root)] if named else _programs_of(_module(place, place, root))
+            found += (
+                [find(place, root=root)] if named else _programs_of(_module(place, place, root))
+            )
         except EverholdError as problem:
             failed[place] = problems[place] = problem
     return _unique(found), problems
@@ -282,7 +326,9 @@ def _same(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
     homes = {program.ref.rpartition(":")[0]: program for program in programs}
     if len(homes) > 1:
         refs = ", ".join(sorted(program.ref for program in homes.values()))
-        raise UnknownProgram(name, f"several have this name: {refs}", "Say which one: name it as it stands there.")
+        raise UnknownProgram(
+            name, f"several have this name: {refs}", "Say which one: name it as it stands there."
+        )
     found: dict[int, AnyProgram] = {}
     for program in programs:
         found |= _versions(program)
@@ -293,7 +339,10 @@ def _entry_points() -> list[tuple[str, str]]:
     from importlib.metadata import entry_points
 
     points = entry_points(group=ENTRY_POINTS)
-    return [(point.name, f"{point.module}:{point.attr}" if point.attr else point.module) for point in points]
+    return [
+        (point.name, f"{point.module}:{point.attr}" if point.attr else point.module)
+        for point in points
+    ]
 
 
 # ---- words
@@ -302,7 +351,12 @@ def _entry_points() -> list[tuple[str, str]]:
 def _programs_of(module: ModuleType) -> list[AnyProgram]:
     """Those it holds, and earlier versions that were defined under the same function name."""
     held = [thing for thing in vars(module).values() if isinstance(thing, Program)]
-    return _unique([*held, *(program for program in REGISTRY.values() if program.__module__ == module.__name__)])
+    return _unique(
+        [
+            *held,
+            *(program for program in REGISTRY.values() if program.__module__ == module.__name__),
+        ]
+    )
 
 
 def _unique(programs: list[AnyProgram]) -> list[AnyProgram]:
@@ -322,4 +376,8 @@ def _near(name: str, among: list[str]) -> str:
 def _description(thing: object) -> str:
     if inspect.iscoroutinefunction(thing):
         return "it is an async function without @everhold.program"
-    return "it is a plain function" if inspect.isfunction(thing) else f"it is a value of type {type(thing).__name__}"
+    return (
+        "it is a plain function"
+        if inspect.isfunction(thing)
+        else f"it is a value of type {type(thing).__name__}"
+    )

@@ -1,12 +1,15 @@
 """Loading the module that holds a program, by its name or from its file.
 
 Rules
-  1. A file is loaded once per process, under a name made from its path. The next process sees what changed.
-  2. The programs of a file are known as `<absolute path>:<function>`, just as when the file runs as a script.
+  1. A file is loaded once per process, under a name made from its path. The next process sees what
+     changed.
+  2. The programs of a file are known as `<absolute path>:<function>`, just as when the file runs as
+     a script.
   3. What fails to load leaves nothing behind: no module, no program, no folder on the path.
   4. Code that is loaded to find a program starts no session: see `refuse_while_loading`.
-  5. It is loaded where everything else runs, as its author's own import would be: much that people import is not made
-     for another thread. Whatever takes longer than `SLOW` seconds is named in the log while it does.
+  5. It is loaded where everything else runs, as its author's own import would be: much that people
+     import is not made for another thread. Whatever takes longer than `SLOW` seconds is named in
+     the log while it does.
 """
 
 from __future__ import annotations
@@ -36,10 +39,13 @@ log = logging.getLogger("everhold")
 #: Seconds after which somebody is told what everybody waits for.
 SLOW: Final = 3.0
 _WAITING: Final = (
-    "everything in this process waits for %s, which takes long to load: let it connect, read and compute in functions"
+    "everything in this process waits for %s, which takes long to load: let it"
+    " connect, read and compute in functions"
 )
 _GUARD: Final = "Put the lines that run something under `if __name__ == '__main__':`."
-_NESTED: Final = re.compile(r"from a running event loop|loop is already running|another loop is running")
+_NESTED: Final = re.compile(
+    r"from a running event loop|loop is already running|another loop is running"
+)
 _lock: Final = threading.RLock()  # one file at a time puts its folder on the path
 
 
@@ -47,7 +53,9 @@ class _Loading:
     """What is being loaded, for code that must know while it runs."""
 
     def __init__(self, what: str) -> None:
-        self.what, self.over, self.refused = what, False, False
+        self.what = what
+        self.over = False
+        self.refused = False
 
 
 # A context variable and not a global: another thread may start sessions meanwhile.
@@ -63,9 +71,13 @@ def refuse_while_loading() -> None:
 
 
 def module(name: str, ref: str, root: Path | None = None) -> ModuleType:
-    """Import a module; one that is not installed is also looked for in `root` and in the current folder."""
+    """Import a module; one that is not installed is also looked for in `root` and in the current
+    folder.
+    """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UnknownProgram(ref, f"{name!r} is neither the name of a module nor a file that ends in .py")
+        raise UnknownProgram(
+            ref, f"{name!r} is neither the name of a module nor a file that ends in .py"
+        )
     if name == "__main__":
         raise UnknownProgram(
             ref,
@@ -96,13 +108,17 @@ def file(path: Path, ref: str) -> ModuleType:
 
 
 def text(place: str, root: Path | None = None) -> str:
-    """What stands in a file, in a module, or where a reference points, without loading it; empty if nothing does."""
+    """What stands in a file, in a module, or where a reference points, without loading it; empty if
+    nothing does.
+    """
     if not place.endswith(".py"):
         place = place.partition(":")[0]
     if not place.endswith(".py"):
         inner = place.replace(".", "/")
         folders = [*([] if root is None else [root]), Path.cwd(), *map(Path, sys.path)]
-        files = [folder / one for folder in folders for one in (f"{inner}.py", f"{inner}/__init__.py")]
+        files = [
+            folder / one for folder in folders for one in (f"{inner}.py", f"{inner}/__init__.py")
+        ]
     else:
         files = [Path(place)]
     for one in files:
@@ -122,7 +138,9 @@ def _execute(name: str, path: Path) -> ModuleType:
 
 
 def _identity(path: Path) -> tuple[str, list[str]]:
-    """The module name of a file, and the folders that its imports need: its own, and that of its package."""
+    """The module name of a file, and the folders that its imports need: its own, and that of its
+    package.
+    """
     packages: list[str] = []
     root = path.parent
     while (root / "__init__.py").is_file() and root.name.isidentifier():
@@ -134,13 +152,19 @@ def _identity(path: Path) -> tuple[str, list[str]]:
 
 def _adopt(loaded: ModuleType, path: Path) -> None:
     """Know the programs of a file by its path, whatever its module is called here."""
-    known = [(key, program) for key, program in REGISTRY.items() if program.__module__ == loaded.__name__]
+    known = [
+        (key, program) for key, program in REGISTRY.items() if program.__module__ == loaded.__name__
+    ]
     for key, program in known:
         del REGISTRY[key]
         program.ref = f"{path}:{program.qualname}"
         register(program)
     for name, value in list(vars(loaded).items()):
-        if isinstance(value, Program) and value.__module__ == loaded.__name__ and not value.is_named:
+        if (
+            isinstance(value, Program)
+            and value.__module__ == loaded.__name__
+            and not value.is_named
+        ):
             value.ref = f"{path}:{name}"
             register(value)
 
@@ -150,7 +174,9 @@ def _adopt(loaded: ModuleType, path: Path) -> None:
 
 @contextmanager
 def _first(folders: list[str]) -> Iterator[None]:
-    """First on the path while a file loads, as for a script; then last, for imports inside its functions."""
+    """First on the path while a file loads, as for a script; then last, for imports inside its
+    functions.
+    """
     sys.path[:0] = folders
     importlib.invalidate_caches()
     loaded = False
@@ -176,19 +202,38 @@ def _reach(top: str, root: Path | None) -> None:
 
 
 def _refuse_namesakes(path: Path, ref: str) -> None:
-    """What the file would import from its own folder must not be another module that is loaded already."""
+    """What the file would import from its own folder must not be another module that is loaded
+    already.
+    """
     import ast
 
     tree = ast.parse(path.read_bytes(), str(path))
-    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    names = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
+    names += [
+        node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level
+    ]
     for top in dict.fromkeys(name.partition(".")[0] for name in names):
         theirs = _file(sys.modules.get(top))
-        ours = next((f for f in (path.parent / f"{top}.py", path.parent / top / "__init__.py") if f.is_file()), None)
+        ours = next(
+            (
+                f
+                for f in (path.parent / f"{top}.py", path.parent / top / "__init__.py")
+                if f.is_file()
+            ),
+            None,
+        )
         if theirs and ours and ours.resolve() != theirs and top not in sys.stdlib_module_names:
             raise UnknownProgram(
                 ref,
-                f"it imports {top!r} from its folder, but this process has loaded {theirs} under that name",
+                f"it imports {top!r} from its folder, but this process has loaded {theirs} under"
+                " that name",
                 f"Rename one of the two, or put {path.name} and {top} into a package.",
             )
 
@@ -204,7 +249,8 @@ def _file(module: ModuleType | None) -> Path | None:
 @contextmanager
 def _careful(ref: str, what: str, name: str) -> Iterator[None]:
     """Run somebody's code: its failures become one typed error, and leave no trace."""
-    loading, before = _Loading(what), set(REGISTRY)
+    loading = _Loading(what)
+    before = set(REGISTRY)
     token = _now.set(loading)
     try:
         with nullcontext() if name in sys.modules else _watched(what):
@@ -255,27 +301,42 @@ def _problem(ref: str, what: str, error: BaseException) -> EverholdError:
             return UnknownProgram(ref, f"there is no module {error.name!r}", hint)
         case ModuleNotFoundError() if error.name:
             hint = "Install it into the environment that everhold runs in."
-            return UnknownProgram(ref, f"{what} needs {error.name!r}, which is not installed here", hint)
+            return UnknownProgram(
+                ref, f"{what} needs {error.name!r}, which is not installed here", hint
+            )
         case SyntaxError():
-            return UnknownProgram(ref, f"{error.msg} ({error.filename}, line {error.lineno})", "Mend the file.")
+            return UnknownProgram(
+                ref, f"{error.msg} ({error.filename}, line {error.lineno})", "Mend the file."
+            )
         case SystemExit():
-            return UnknownProgram(ref, f"{what} exits when it is loaded, with {error.code!r}", _GUARD)
+            return UnknownProgram(
+                ref, f"{what} exits when it is loaded, with {error.code!r}", _GUARD
+            )
         case RuntimeError() if _NESTED.search(str(error)):
             _close_unstarted(error)
             return RunsOnImport(what)
     hint = "Mend the module; nothing was changed."
-    return UnknownProgram(ref, f"loading {what} raised {type(error).__name__}: {error}{_place(error)}", hint)
+    return UnknownProgram(
+        ref, f"loading {what} raised {type(error).__name__}: {error}{_place(error)}", hint
+    )
 
 
 def _place(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")
+    ]
     last = frames[-1]
     return "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
 
 
 def _close_unstarted(error: BaseException) -> None:
-    """`asyncio.run(main())` was refused: close what nobody will await, so that nobody is warned of it."""
+    """`asyncio.run(main())` was refused: close what nobody will await, so that nobody is warned of
+    it.
+    """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for value in list(frame.f_locals.values()):
-            if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+            if (
+                inspect.iscoroutine(value)
+                and inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+            ):
                 value.close()

@@ -1,7 +1,7 @@
 """Every way of writing programs behind one host: a session's reference says which one is meant.
 
-Python programs run here. Lua programs run here if the user trusts their package, else in a process that can be killed;
-what they need is loaded with the first of them.
+Python programs run here. Lua programs run here if the user trusts their package, else in a process
+that can be killed; what they need is loaded with the first of them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ PROJECT: Final = "project_root"
 
 
 class Hosts:
-    """Begins lives of programs, whatever they are written in. `find` finds one by reference and version.
+    """Begins lives of programs, whatever they are written in. `find` finds one by reference and
+    version.
 
     `shares` names the durable values that Lua programs have in common with Python programs.
     """
 
     def __init__(self, find: Callable[[str, int], Any], shares: Collection[str] = ()) -> None:
-        self._find, self._shares = find, shares
+        self._find = find
+        self._shares = shares
         self._python = PythonHost(find)
         self._lua: LuaHost | None = None
 
@@ -43,7 +45,9 @@ class Hosts:
             from everhold.packages.lua.trust import marks_file, trusted
             from everhold.programs.lua.host import LuaHost
 
-            self._lua = LuaHost(self._find, partial(trusted, marked=marks_file()), shares=self._shares)
+            self._lua = LuaHost(
+                self._find, partial(trusted, marked=marks_file()), shares=self._shares
+            )
         execution: Execution = self._lua.begin(birth, meter, find)
         return execution
 
@@ -59,7 +63,9 @@ class Hosts:
 
 
 def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version: int) -> Any:
-    """A Lua program that finds what it requires as its session's project says, wherever this process was started."""
+    """A Lua program that finds what it requires as its session's project says, wherever this
+    process was started.
+    """
     from everhold.packages.lua.roots import roots
     from everhold.programs.lua.program import LuaProgram
 

@@ -10,11 +10,12 @@
     worker         the settings file: how many sessions a worker drives, and its limits (`workers.py`)
     lua            the settings file: what Lua programs share with Python programs (`packages/lua/lua_settings.py`)
 
-The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table `[tool.everhold]`, in the
-current folder or above it. Paths in it start from its own folder; all others from the current one.
+The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table
+`[tool.everhold]`, in the current folder or above it. Paths in it start from its own folder; all
+others from the current one.
 
 Nothing is written or made here until `prepare` is called.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -35,9 +36,20 @@ from everhold.stores.address import MALFORMED, SUFFIXES, discreet, may_hold_secr
 VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 FILE: Final = "everhold.toml"
 _PROJECT: Final = "pyproject.toml"
-KEYS: Final = ("database", "programs", "packages_path", "llm", "answer_with", "tell", "retention", "worker", "lua")
+KEYS: Final = (
+    "database",
+    "programs",
+    "packages_path",
+    "llm",
+    "answer_with",
+    "tell",
+    "retention",
+    "worker",
+    "lua",
+)
 LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
-PACKAGES: Final = "packages"  # the folder of Lua packages in a project, and in the user's data folder
+# the folder of Lua packages in a project, and in the user's data folder
+PACKAGES: Final = "packages"
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT: Final = "the user's data folder"
@@ -51,7 +63,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     database: str  # a full address: sqlite:////abs/olute.db, memory://, postgresql://…
     root: Path  # the folder of the settings file, else the current one
-    source: Mapping[str, str]  # for each setting that is set: the argument, the variable, a file or the default
+    # for each setting that is set: the argument, the variable, a file or the default
+    source: Mapping[str, str]
     programs: tuple[str, ...] = ()
     llm: str | None = None
     answer_with: str | None = None
@@ -66,15 +79,21 @@ class Settings(msgspec.Struct, frozen=True):
     def folders(self) -> Folders:
         """Where Lua packages are looked for now; folders that are not there yet count, too.
 
-        Raises `BadPackageFile` if the project has an alc.lock or an alc.local.toml that cannot be read.
+        Raises `BadPackageFile` if the project has an alc.lock or an alc.local.toml that cannot be
+        read.
         """
         from everhold.packages.lua.paths import is_strict
         from everhold.packages.lua.roots import roots
 
-        found, strict = roots(start=self.start), is_strict()
-        here = [Root(folder, strict=strict) for folder in (*self.packages_path, self.root / PACKAGES)]
+        found = roots(start=self.start)
+        strict = is_strict()
+        here = [
+            Root(folder, strict=strict) for folder in (*self.packages_path, self.root / PACKAGES)
+        ]
         ours = Root(home() / PACKAGES, strict=strict)
-        return Folders((*found.pinned, *here, *found.path), tuple(dict.fromkeys((found.home, ours))))
+        return Folders(
+            (*found.pinned, *here, *found.path), tuple(dict.fromkeys((found.home, ours)))
+        )
 
     @property
     def scheme(self) -> str:
@@ -97,7 +116,9 @@ def settings(
     start: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Apply the rule; raises `BadSetting` with the name of the setting and the place where it stands."""
+    """Apply the rule; raises `BadSetting` with the name of the setting and the place where it
+    stands.
+    """
     try:
         folder = Path(start or Path.cwd()).resolve()
     except FileNotFoundError:
@@ -107,15 +128,20 @@ def settings(
     root = file.parent if file else folder
     source = {key: str(file) for key in table}
     if database is not None:
-        url, source["database"] = address(database, folder, "database"), "argument"
+        url = address(database, folder, "database")
+        source["database"] = "argument"
     elif variable:
-        url, source["database"] = address(variable, folder, VARIABLE), VARIABLE
+        url = address(variable, folder, VARIABLE)
+        source["database"] = VARIABLE
     elif "database" in table:
         url = address(table["database"], root, f"database in {file}")
     else:
-        url, source["database"] = f"sqlite:///{home() / 'everhold.db'}", DEFAULT
+        url = f"sqlite:///{home() / 'everhold.db'}"
+        source["database"] = DEFAULT
     programs = tuple(absolute(place, root) for place in table.get("programs", ()))
-    path = tuple((root / Path(place).expanduser()).resolve() for place in table.get("packages_path", ()))
+    path = tuple(
+        (root / Path(place).expanduser()).resolve() for place in table.get("packages_path", ())
+    )
     return Settings(
         database=url,
         root=root,
@@ -136,9 +162,12 @@ class Watched:
     """The settings of one folder, read again when a file in which they may stand has changed."""
 
     def __init__(self, found: Settings, database: str | os.PathLike[str] | None) -> None:
-        self._found, self._database = found, database
+        self._found = found
+        self._database = database
         start = found.start or found.root
-        self._files = [str(place / name) for place in (start, *start.parents) for name in (FILE, _PROJECT)]
+        self._files = [
+            str(place / name) for place in (start, *start.parents) for name in (FILE, _PROJECT)
+        ]
         self._seen = [_trace(file) for file in self._files]
 
     def settings(self) -> Settings:
@@ -206,7 +235,9 @@ def address(given: str | os.PathLike[str], folder: Path, name: str = "database")
     if may_hold_secret(scheme):
         raise BadSetting(name, MALFORMED)
     close = _near(scheme, SCHEMES)
-    raise BadSetting(name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}")
+    raise BadSetting(
+        name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}"
+    )
 
 
 def _bare(given: str, folder: Path, name: str) -> str:
@@ -269,7 +300,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _parsed(text: str) -> dict[str, Any]:
-    """TOML, which takes longer to parse than a runtime to open: once for as long as it says the same."""
+    """TOML, which takes longer to parse than a runtime to open: once for as long as it says the
+    same.
+    """
     import tomllib
 
     return tomllib.loads(text)
@@ -307,7 +340,9 @@ def _all(value: Any, kind: type) -> bool:
 
 def seconds(given: str | float, name: str) -> float:
     """A duration: seconds, or a number with a unit, as "90s", "15m", "12h", "30d", "2w"."""
-    number, unit = (given[:-1], given[-1]) if isinstance(given, str) and given[-1:] in UNITS else (given, "s")
+    number, unit = (
+        (given[:-1], given[-1]) if isinstance(given, str) and given[-1:] in UNITS else (given, "s")
+    )
     try:
         found = float(number) * UNITS[unit]
     except (TypeError, ValueError):

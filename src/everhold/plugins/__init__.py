@@ -1,1 +1,3 @@
-"""Plugins of our own. They use nothing but `everhold.hooks`; whoever writes another has the same at hand."""
+"""Plugins of our own. They use nothing but `everhold.hooks`; whoever writes another has the same at
+hand.
+"""

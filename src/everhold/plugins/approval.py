@@ -2,8 +2,9 @@
 
     Agent(…, plugins=[Approval("refund", "delete_*", to="ops")])
 
-The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no. A plugin is its agent's own;
-what must hold for subagents too is a policy, and this is one: `Agent(…, policy=Approval("refund"))`.
+The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no. A plugin is
+its agent's own; what must hold for subagents too is a policy, and this is one: `Agent(…,
+policy=Approval("refund"))`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class Approval(Plugin):
 
     name: ClassVar[str] = "approval"
 
-    def __init__(self, *tools: str, reason: str = "", to: str | None = None, timeout: float | None = None) -> None:
+    def __init__(
+        self, *tools: str, reason: str = "", to: str | None = None, timeout: float | None = None
+    ) -> None:
         self._tools = tools or ("*",)
         self._confirm = Confirm(reason, to, timeout)
 

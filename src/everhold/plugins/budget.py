@@ -5,11 +5,11 @@
 Rules
   1. It is looked at before each call of the model, so that a turn overspends by at most one call.
   2. Money needs prices of yours. A model that has none stops the turn: nobody knows what it costs.
-  3. What other sources have spent (a compaction, a subagent) counts too. What a subagent spends counts when it has
-     ended; until then it has limits of its own, as large as these.
-  4. What nobody counts costs nothing here: an answer of a person, of a host, or of a function that does not return
-     `Said(…, usage=…)`. Limits of time, and `max_turns`, hold for those too.
-"""
+  3. What other sources have spent (a compaction, a subagent) counts too. What a subagent spends
+     counts when it has ended; until then it has limits of its own, as large as these.
+  4. What nobody counts costs nothing here: an answer of a person, of a host, or of a function that
+     does not return `Said(…, usage=…)`. Limits of time, and `max_turns`, hold for those too.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _MILLION = 1_000_000
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What a million tokens cost, in your money. Without prices of its own the cache costs as much as input."""
+    """What a million tokens cost, in your money. Without prices of its own the cache costs as much
+    as input.
+    """
 
     input: float
     output: float
@@ -61,7 +63,11 @@ class Allowance(Plugin):
         self._money = {"turn": turn_money, "session": session_money}
         self._seconds = {"turn": turn_seconds, "session": session_seconds}
         self._prices = dict(prices or {})
-        for what, limits in (("tokens", self._tokens), ("money", self._money), ("seconds", self._seconds)):
+        for what, limits in (
+            ("tokens", self._tokens),
+            ("money", self._money),
+            ("seconds", self._seconds),
+        ):
             for scope, most in limits.items():
                 if most is not None and not most >= 0:
                     raise BadSetting(f"{scope}_{what}", f"should be 0 or more, got {most!r}")
@@ -98,4 +104,6 @@ class Allowance(Plugin):
     def _price(self, model: str) -> Price | None:
         if model in self._prices:
             return self._prices[model]
-        return next((price for pattern, price in self._prices.items() if fnmatchcase(model, pattern)), None)
+        return next(
+            (price for pattern, price in self._prices.items() if fnmatchcase(model, pattern)), None
+        )

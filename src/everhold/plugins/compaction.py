@@ -1,12 +1,14 @@
-"""A conversation that has become too long goes on with a summary of its beginning, and its end as it is.
+"""A conversation that has become too long goes on with a summary of its beginning, and its end as
+it is.
 
     Agent(…, plugins=[Compaction(window=200_000)])
 
 Rules
   1. A tool's result stays with the call that it answers: the cut is never between them.
-  2. The summary is a question to the model like any other, under the source "compaction". Where the model cannot give
-     one, an excerpt takes its place.
-  3. A compaction always makes the frame smaller, also where one message alone is too large: it is cut.
+  2. The summary is a question to the model like any other, under the source "compaction". Where the
+     model cannot give one, an excerpt takes its place.
+  3. A compaction always makes the frame smaller, also where one message alone is too large: it is
+     cut.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from everhold.hooks import Ask, Compact, Moment, NewFrame, Plugin
 
 SOURCE: Final = "compaction"
 PROMPT: Final = (
-    "Summarise the conversation above for somebody who goes on with it and has nothing else: what is wanted, what was "
-    "decided and why, what was found out (names, numbers, paths, ids as they are), what was done, and what is left to "
+    "Summarise the conversation above for somebody who goes on with it and has nothing else:"
+    " what is wanted, what was "
+    "decided and why, what was found out (names, numbers, paths, ids as they are), what was"
+    " done, and what is left to "
     "do. Write the summary and nothing else."
 )
 BEFORE: Final = "What was said before, summarised:\n\n"
@@ -29,19 +33,33 @@ CUT: Final = "What was said last, of which the middle is left out:\n\n"
 
 
 class Compaction(Plugin):
-    """Compacts when a frame has grown to `at` of the window (in tokens), and keeps the last `keep` of it as it is."""
+    """Compacts when a frame has grown to `at` of the window (in tokens), and keeps the last `keep`
+    of it as it is.
+    """
 
     name: ClassVar[str] = "compaction"
-    _measured: tuple[int, JSON, int] = (0, None, 0)  # so many messages, the last of them, and their size
+    # so many messages, the last of them, and their size
+    _measured: tuple[int, JSON, int] = (0, None, 0)
 
     def __init__(
-        self, window: int = 100_000, *, at: float = 0.8, keep: float = 0.2, summary: int = 1024, prompt: str = PROMPT
+        self,
+        window: int = 100_000,
+        *,
+        at: float = 0.8,
+        keep: float = 0.2,
+        summary: int = 1024,
+        prompt: str = PROMPT,
     ) -> None:
         if not 0 <= keep < at <= 1 or window < 1 or summary < 1:
-            raise BadSetting("compaction", "it needs 0 <= keep < at <= 1, and a window and a summary of 1 or more")
-        self._window, self._prompt = window, prompt
+            raise BadSetting(
+                "compaction",
+                "it needs 0 <= keep < at <= 1, and a window and a summary of 1 or more",
+            )
+        self._window = window
+        self._prompt = prompt
         self._at, self._keep = int(window * at), int(window * keep)
-        self._summary = max(min(summary, (self._at - self._keep) // 2), 1)  # so that both are less than `at`
+        # so that both are less than `at`
+        self._summary = max(min(summary, (self._at - self._keep) // 2), 1)
 
     def before_turn(self, moment: Moment) -> Compact | None:
         return Compact() if self._is_full(moment) else None
@@ -59,7 +77,9 @@ class Compaction(Plugin):
         words = moment.said[-1] or excerpt(messages[:cut], self._summary)
         seed: list[JSON] = [BEFORE + clipped(str(words), self._summary)]
         if cut == len(messages):
-            seed.append(CUT + excerpt(messages[last_group(messages) :], max(self._keep, self._summary)))
+            seed.append(
+                CUT + excerpt(messages[last_group(messages) :], max(self._keep, self._summary))
+            )
         return NewFrame(seed, len(messages) - cut)
 
     def _ask(self, messages: list[JSON], cut: int, instructions: str) -> Ask:
@@ -75,19 +95,22 @@ class Compaction(Plugin):
     def _size(self, messages: list[JSON]) -> int:
         """The size of a frame; what was measured before is not measured again.
 
-        A conversation only grows, and one that was moved is put together anew: the same message in the same place has
-        the same ones before it.
+        A conversation only grows, and one that was moved is put together anew: the same message in
+        the same place has the same ones before it.
         """
         count, last, known = self._measured
         if not 0 < count <= len(messages) or messages[count - 1] is not last:
-            count, known = 0, 0
+            count = 0
+            known = 0
         known += size(messages[count:])
         self._measured = (len(messages), messages[-1] if messages else None, known)
         return known
 
 
 def cut_point(messages: list[JSON], most: int) -> int:
-    """Where the end begins that may stay: as many of the last messages as fit into `most` tokens, and no torn call."""
+    """Where the end begins that may stay: as many of the last messages as fit into `most` tokens,
+    and no torn call.
+    """
     found = at = len(messages)
     left = most
     while at > 0:
@@ -115,7 +138,9 @@ def size(messages: list[JSON]) -> int:
 
 def excerpt(messages: list[JSON], most: int) -> str:
     """The messages as text, at most about so many tokens; what is left out is from the middle."""
-    return clipped("\n".join(f"{message['role']}: {_words(message['content'])}" for message in messages), most)
+    return clipped(
+        "\n".join(f"{message['role']}: {_words(message['content'])}" for message in messages), most
+    )
 
 
 def clipped(text: str, most: int) -> str:

@@ -1,14 +1,15 @@
-"""MCP servers as sources of tools: processes that are spoken to on their standard streams, or addresses.
+"""MCP servers as sources of tools: processes that are spoken to on their standard streams, or
+addresses.
 
     Agent("…", tools=[McpServer("files", command=["npx", "server-files", "/data"]), McpServer("wiki", url="https://…")])
 
 Rules
-  1. A server is not trusted: what it offers and says is bounded, its process has an environment of its own, and a
-     dead one is an error that the model sees.
-  2. One connection for each loop; it begins with the first need, and a lost one is made again, after a failure not
-     before 0.5 s have passed, then 1, 2, … 30.
+  1. A server is not trusted: what it offers and says is bounded, its process has an environment of
+     its own, and a dead one is an error that the model sees.
+  2. One connection for each loop; it begins with the first need, and a lost one is made again,
+     after a failure not before 0.5 s have passed, then 1, 2, … 30.
   3. A call whose connection is lost is sent again only if the tool says that this does no harm.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everhold")
 
-#: Tools that one server may offer, pages that are read to find them, and characters of a description.
+#: Tools that one server may offer, pages that are read to find them, and characters of a
+#: description.
 MOST: Final = 256
 PAGES: Final = 100
 _DESCRIBED: Final = 8_192
@@ -69,7 +71,9 @@ class McpServer:
         if isinstance(command, str) or bool(command) == bool(url):
             raise BadArguments("McpServer", "give it a command, as a list of words, or a url")
         if url and (env or cwd or not url.startswith(("http://", "https://"))):
-            raise BadArguments("McpServer", "a url begins with http:// or https://, and has neither env nor cwd")
+            raise BadArguments(
+                "McpServer", "a url begins with http:// or https://, and has neither env nor cwd"
+            )
         if command and headers:
             raise BadArguments("McpServer", "a command has no headers")
         if startup <= 0 or timeout <= 0:
@@ -77,9 +81,12 @@ class McpServer:
         if find_spec("mcp") is None:
             raise MissingExtra("mcp", "an MCP server as a source of tools")
         self.name = name
-        self.command, self.url = tuple(command), url
+        self.command = tuple(command)
+        self.url = url
         self.env, self.cwd, self.headers = dict(env or {}), cwd, dict(headers or {})
-        self.startup, self.timeout, self.output = startup, timeout, output
+        self.startup = startup
+        self.timeout = timeout
+        self.output = output
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -93,7 +100,11 @@ class McpServer:
             offer = self._offer(one)
             found.setdefault(offer.name, offer)
         if len(listed) > MOST:
-            log.warning("the tool server %r lists more than %d tools; the others are left out", self.name, MOST)
+            log.warning(
+                "the tool server %r lists more than %d tools; the others are left out",
+                self.name,
+                MOST,
+            )
         return list(found.values())
 
     def tool(self, offer: Offer) -> Tool:
@@ -101,10 +112,16 @@ class McpServer:
 
     async def call(self, offer: Offer, given: dict[str, JSON]) -> Any:
         """Call one of its tools; raises `AnswerFailed` with what it says went wrong."""
-        said = await self._line().called(offer.origin, given, again=offer.read_only or offer.idempotent)
+        said = await self._line().called(
+            offer.origin, given, again=offer.read_only or offer.idempotent
+        )
         found = content(said)
         if said.is_error:
-            words = found if isinstance(found, str) else "\n\n".join(one.text for one in found if isinstance(one, Text))
+            words = (
+                found
+                if isinstance(found, str)
+                else "\n\n".join(one.text for one in found if isinstance(one, Text))
+            )
             raise AnswerFailed(words or "it failed and did not say why", "mcp_error")
         return found
 
@@ -167,18 +184,23 @@ class Line:
         self._client: Client | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._wait, self._not_before = 0.0, 0.0
+        self._wait = 0.0
+        self._not_before = 0.0
         self._why = ""
 
     async def listed(self) -> list[Any]:
-        """All the tools that it lists, page by page, until a cursor comes twice or there are too many."""
+        """All the tools that it lists, page by page, until a cursor comes twice or there are too
+        many.
+        """
 
         async def in_time(client: Client) -> list[Any]:
             try:
                 async with asyncio.timeout(self._server.timeout):
                     return await pages(client)
             except TimeoutError:
-                raise TimeoutError(f"it did not list its tools within {self._server.timeout:g} s") from None
+                raise TimeoutError(
+                    f"it did not list its tools within {self._server.timeout:g} s"
+                ) from None
 
         async def pages(client: Client) -> list[Any]:
             found: list[Any] = []
@@ -201,7 +223,9 @@ class Line:
         return await self._with(lambda client: client.call_tool(name, given), again=again)
 
     async def _with(self, act: Any, *, again: bool) -> Any:
-        """Do something with the connection; if it turns out to be lost, make another and do it once more."""
+        """Do something with the connection; if it turns out to be lost, make another and do it once
+        more.
+        """
         from mcp import MCPError
 
         for left in (1, 0):
@@ -229,7 +253,9 @@ class Line:
             loop = asyncio.get_running_loop()
             left = self._not_before - loop.time()
             if left > 0:
-                raise ToolServerFailed(self._server.name, f"{self._why}; it is tried again in {left:.1f} s")
+                raise ToolServerFailed(
+                    self._server.name, f"{self._why}; it is tried again in {left:.1f} s"
+                )
             ready: asyncio.Future[Client] = loop.create_future()
             self._keeper = loop.create_task(self._keep(ready))
             try:
@@ -252,7 +278,9 @@ class Line:
             async with AsyncExitStack() as stack:
                 stack.callback(complaint.close)
                 async with asyncio.timeout(self._server.startup):
-                    client = await stack.enter_async_context(await _client(self._server, stack, complaint))
+                    client = await stack.enter_async_context(
+                        await _client(self._server, stack, complaint)
+                    )
                 if not ready.done():
                     ready.set_result(client)
                 await asyncio.get_running_loop().create_future()
@@ -271,7 +299,9 @@ class Line:
 
     async def end(self) -> None:
         """End the connection, and with it the server's process."""
-        keeper, self._keeper, self._client = self._keeper, None, None
+        keeper = self._keeper
+        self._keeper = None
+        self._client = None
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
@@ -284,14 +314,19 @@ async def _client(server: McpServer, stack: AsyncExitStack, complaint: Complaint
 
     if server.command:
         program, *words = server.command
-        asked = StdioServerParameters(command=program, args=words, env=server.env or None, cwd=server.cwd)
+        asked = StdioServerParameters(
+            command=program, args=words, env=server.env or None, cwd=server.cwd
+        )
         return Client(stdio_client(asked, errlog=complaint.file), cache=None)
     if not server.headers:
         return Client(server.url, cache=None)
     import httpx2
 
     http = httpx2.AsyncClient(headers=server.headers, timeout=httpx2.Timeout(30.0, read=300.0))
-    return Client(streamable_http_client(server.url, http_client=await stack.enter_async_context(http)), cache=None)
+    return Client(
+        streamable_http_client(server.url, http_client=await stack.enter_async_context(http)),
+        cache=None,
+    )
 
 
 def _fail(ready: asyncio.Future[Client], why: str) -> None:

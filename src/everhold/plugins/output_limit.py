@@ -2,9 +2,10 @@
 
     Agent(…, plugins=[OutputLimit(size=4_096, lines=100, keep="tail")])
 
-A tool has a limit of its own (`@tool(output=…)`); this one is stricter, and also holds for tools that other people
-wrote. The journal keeps what the tool returned. A program that the model wrote gets results as they are; what it
-comes to is limited. The limit is applied after the other plugins: see `priority`.
+A tool has a limit of its own (`@tool(output=…)`); this one is stricter, and also holds for tools
+that other people wrote. The journal keeps what the tool returned. A program that the model wrote
+gets results as they are; what it comes to is limited. The limit is applied after the other plugins:
+see `priority`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ class OutputLimit(Plugin):
     priority: int = -100
 
     def __init__(
-        self, *tools: str, size: int = 16 * 1024, lines: int = 400, keep: Literal["head", "tail"] = "head"
+        self,
+        *tools: str,
+        size: int = 16 * 1024,
+        lines: int = 400,
+        keep: Literal["head", "tail"] = "head",
     ) -> None:
         self._tools = tools or ("*",)
         self._window = Window(size, lines, keep)
@@ -42,9 +47,15 @@ class OutputLimit(Plugin):
         if shown is None:
             return None
         side = "end" if self._window.keep == "head" else "beginning"
-        note = f"[{len(text) - len(shown):,} of {len(text):,} characters are left out at the {side}.]"
-        return ReplaceResult(f"{shown}\n{note}" if self._window.keep == "head" else f"{note}\n{shown}")
+        note = (
+            f"[{len(text) - len(shown):,} of {len(text):,} characters are left out at the {side}.]"
+        )
+        return ReplaceResult(
+            f"{shown}\n{note}" if self._window.keep == "head" else f"{note}\n{shown}"
+        )
 
 
 def _has_pictures(content: JSON) -> bool:
-    return isinstance(content, list) and any(isinstance(one, dict) and one.get("type") == "image" for one in content)
+    return isinstance(content, list) and any(
+        isinstance(one, dict) and one.get("type") == "image" for one in content
+    )

@@ -1,15 +1,18 @@
-"""What is redacted: secrets in inputs, tool results and models' words are removed before they are stored.
+"""What is redacted: secrets in inputs, tool results and models' words are removed before they are
+stored.
 
     Agent(…, plugins=[Redaction(values=[os.environ["DATABASE_PASSWORD"]])])
 
-What is not written down nobody sees: not the model, not people, and not the tool that the model calls with it. What
-people and hosts answer is kept without secrets, too; where the agent is not, it waits as it was given until it is.
-What waits in the intake stays there as it was given, also when it has entered: until it is vacuumed.
+What is not written down nobody sees: not the model, not people, and not the tool that the model
+calls with it. What people and hosts answer is kept without secrets, too; where the agent is not, it
+waits as it was given until it is. What waits in the intake stays there as it was given, also when
+it has entered: until it is vacuumed.
 
 Rules
-  1. `SECRETS` is the table of what looks like a secret. Each row is found in time that is linear in the text.
-  2. What stands under a name like `password` or `clientSecret` is replaced whatever it looks like, in lists and objects
-     too; `true`, `false`, `null` and empty text stay.
+  1. `SECRETS` is the table of what looks like a secret. Each row is found in time that is linear in
+     the text.
+  2. What stands under a name like `password` or `clientSecret` is replaced whatever it looks like,
+     in lists and objects too; `true`, `false`, `null` and empty text stay.
   3. A result or reply that another plugin puts in the place of one is kept without secrets, too.
 """
 
@@ -29,7 +32,9 @@ REDACTED: Final = "[redacted]"
 
 
 class Secret(NamedTuple):
-    """One row of the table: what it is, how it looks, and what else has to be true of what looks so."""
+    """One row of the table: what it is, how it looks, and what else has to be true of what looks
+    so.
+    """
 
     what: str
     pattern: str
@@ -37,7 +42,9 @@ class Secret(NamedTuple):
 
 
 def _is_user_and_password(encoded: str) -> bool:
-    """Whether text is base64 of `user:password`; "basic training" has a word that could be base64, too."""
+    """Whether text is base64 of `user:password`; "basic training" has a word that could be base64,
+    too.
+    """
     try:
         plain = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -45,7 +52,8 @@ def _is_user_and_password(encoded: str) -> bool:
     return ":" in plain and plain.isprintable()
 
 
-#: A user in an address, and a password up to the last `@` before the next address begins. It ends at a quote, too.
+#: A user in an address, and a password up to the last `@` before the next address begins. It ends
+#: at a quote, too.
 _USER: Final = r"[^\s:/?#@\"'<>`\\]*+"
 _PASSWORD: Final = r"(?:[^\s:\"'<>`\\]|:(?!//))+"
 #: The same without what ends the host of a web address: paths may have `@` in them.
@@ -53,14 +61,18 @@ _WEB_PASSWORD: Final = r"(?:[^\s:/?#\"'<>`\\]|:(?!//))+"
 _WEB: Final = r"(?<=://)(?:(?<=http://)|(?<=https://)|(?<=ws://)|(?<=wss://))"
 _NO_WEB: Final = r"(?<=://)(?<!http://)(?<!https://)(?<!ws://)(?<!wss://)"
 
-#: What looks like a secret, whatever is around it. Each part has an end, so that no text is looked at again and again.
+#: What looks like a secret, whatever is around it. Each part has an end, so that no text is looked
+#: at again and again.
 SECRETS: Final = (
     Secret(
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))*+"
         r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|(?=-----BEGIN ))",
     ),
-    Secret("key of OpenAI, Anthropic or Stripe", r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_]){0,40}[A-Za-z0-9]{16,}\b"),
+    Secret(
+        "key of OpenAI, Anthropic or Stripe",
+        r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_]){0,40}[A-Za-z0-9]{16,}\b",
+    ),
     Secret("token of GitHub", r"\bgh[pousr]_[A-Za-z0-9]{20,}\b"),
     Secret("fine-grained token of GitHub", r"\bgithub_pat_[A-Za-z0-9_]{20,}\b"),
     Secret("token of GitLab", r"\bgl(?:pat|dt|rt|ptt|soat|agent|cbt)-[A-Za-z0-9_-]{20,}"),
@@ -72,10 +84,15 @@ SECRETS: Final = (
     Secret("JSON web token", r"\beyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"),
     Secret("password in an address", rf"{_NO_WEB}{_USER}:{_PASSWORD}(?=@)"),
     Secret("password in a web address", rf"{_WEB}{_USER}:{_WEB_PASSWORD}(?=@)"),
-    Secret("password with a slash in a web address", rf"{_WEB}{_USER}:(?!\d{{0,5}}[/?#]){_PASSWORD}(?=@)"),
+    Secret(
+        "password with a slash in a web address",
+        rf"{_WEB}{_USER}:(?!\d{{0,5}}[/?#]){_PASSWORD}(?=@)",
+    ),
     Secret("password with a quote in an address", r"(?<=://)[^/\s:@]*+:[^/\s:@]++(?=@)"),
     Secret("bearer token", r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*"),
-    Secret("basic credentials", r"(?i)(?<=\bbasic )[A-Za-z0-9+/]{4,}+={0,2}", _is_user_and_password),
+    Secret(
+        "basic credentials", r"(?i)(?<=\bbasic )[A-Za-z0-9+/]{4,}+={0,2}", _is_user_and_password
+    ),
 )
 #: Names under which a value is one, whatever it looks like; written with `_` and in small letters.
 NAMES: Final = re.compile(
@@ -89,12 +106,16 @@ _DASH: Final = re.compile(r"[-. ]")
 
 @functools.lru_cache(1024)
 def names_a_secret(name: str) -> bool:
-    """Whether a value under this name is a secret: `password`, `api-key`, `clientSecret`, `AUTH_TOKEN`."""
+    """Whether a value under this name is a secret: `password`, `api-key`, `clientSecret`,
+    `AUTH_TOKEN`.
+    """
     return NAMES.search(_DASH.sub("_", _HUMP.sub("_", name)).lower()) is not None
 
 
 class Redaction(Plugin):
-    """Replaces what looks like a secret, what is one of `values`, and what stands under a name like `password`."""
+    """Replaces what looks like a secret, what is one of `values`, and what stands under a name like
+    `password`.
+    """
 
     name: ClassVar[str] = "redaction"
 
@@ -115,7 +136,8 @@ class Redaction(Plugin):
             return [self.before_store(one) for one in value]
         if isinstance(value, dict):
             return {
-                name: _hidden(one) if names_a_secret(name) else self.before_store(one) for name, one in value.items()
+                name: _hidden(one) if names_a_secret(name) else self.before_store(one)
+                for name, one in value.items()
             }
         return value
 

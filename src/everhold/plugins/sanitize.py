@@ -1,7 +1,7 @@
 """What a stranger says of himself and his tools, made fit to be shown: names, schemas and contents.
 
-Whatever he says is bounded, and nothing of it is run: his patterns and references are told to the model, and are for
-him to check.
+Whatever he says is bounded, and nothing of it is run: his patterns and references are told to the
+model, and are for him to check.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def bare(name: str) -> str:
 
 
 def named(server: str, tool: str) -> str:
-    """The name of a tool as models may know it; a long one is told from others by a part of its digest."""
+    """The name of a tool as models may know it; a long one is told from others by a part of its
+    digest.
+    """
     name = f"mcp__{bare(server)}__{bare(tool)}"
     if len(name) <= _LONGEST:
         return name
@@ -45,18 +47,26 @@ def bounded(schema: Any, name: str) -> dict[str, JSON]:
 
 
 def checked(schema: JSON, depth: int = 0) -> dict[str, JSON]:
-    """The part of a stranger's schema that is checked here. His patterns and references are for him to check."""
+    """The part of a stranger's schema that is checked here. His patterns and references are for him
+    to check.
+    """
     if not isinstance(schema, dict) or depth > _DEEP:
         return {}
     found: dict[str, JSON] = {}
     types = schema.get("type")
-    if types in _TYPES or (isinstance(types, list) and types and all(one in _TYPES for one in types)):
+    if types in _TYPES or (
+        isinstance(types, list) and types and all(one in _TYPES for one in types)
+    ):
         found["type"] = types
     if isinstance(schema.get("enum"), list):
         found["enum"] = schema["enum"]
     if isinstance(schema.get("properties"), dict):
-        found["properties"] = {name: checked(part, depth + 1) for name, part in schema["properties"].items()}
-    if isinstance(schema.get("required"), list) and all(isinstance(one, str) for one in schema["required"]):
+        found["properties"] = {
+            name: checked(part, depth + 1) for name, part in schema["properties"].items()
+        }
+    if isinstance(schema.get("required"), list) and all(
+        isinstance(one, str) for one in schema["required"]
+    ):
         found["required"] = schema["required"]
     if isinstance(schema.get("items"), dict):
         found["items"] = checked(schema["items"], depth + 1)
@@ -71,7 +81,9 @@ def _others(schema: dict[str, JSON]) -> bool:
 
 
 def content(said: Any) -> str | list[Text | Image]:
-    """What a server said: text joined with blank lines, or blocks if there are pictures among it."""
+    """What a server said: text joined with blank lines, or blocks if there are pictures among
+    it.
+    """
     parts: list[Text | Image] = []
     for block in said.content:
         match block.type:

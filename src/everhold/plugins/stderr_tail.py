@@ -11,7 +11,9 @@ KEPT: Final = 400
 
 
 class Complaint:
-    """A pipe to hand to a process. It is read as long as it is open, so that nobody has to wait for us."""
+    """A pipe to hand to a process. It is read as long as it is open, so that nobody has to wait for
+    us.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

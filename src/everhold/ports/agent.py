@@ -35,7 +35,8 @@ class Stage(Context, Protocol):
     ) -> tuple[int, Any]:
         """Ask something, and return the number of the query with its answer.
 
-        `effect` does a `call`; for a question to a model it gives the query in full, of which `args` is the view.
+        `effect` does a `call`; for a question to a model it gives the query in full, of which
+        `args` is the view.
         """
         ...
 
@@ -43,11 +44,15 @@ class Stage(Context, Protocol):
         """Have what somebody outside answers written down as `keep` returns it."""
         ...
 
-    def note(self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: Settled | None = None) -> None:
+    def note(
+        self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: Settled | None = None
+    ) -> None:
         """Add to the conversation, with the step that is under way."""
         ...
 
-    async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
+    async def delegate(
+        self, call: Call[Any], *, title: str = "", source: str = ""
+    ) -> tuple[int, Any]:
         """Begin a child session, and return the number of the query with how the child ended.
 
         What it costs is entered under `source`; it is cancelled as soon as nobody waits for it.
@@ -66,12 +71,15 @@ class Stage(Context, Protocol):
         ...
 
     def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
-        """Something that the loop takes for given: `value`, which is noted if it is new; on replay, what was noted.
+        """Something that the loop takes for given: `value`, which is noted if it is new; on replay,
+        what was noted.
 
         So may an agent's author change a limit or a plugin without changing what was said before.
         """
         ...
 
     def after(self, effect: Callable[[], Any]) -> None:
-        """Do something once this step is kept. It is not done on replay, and not if the process dies between."""
+        """Do something once this step is kept. It is not done on replay, and not if the process
+        dies between.
+        """
         ...

@@ -1,7 +1,8 @@
 """Attachments: bytes that are kept beside a session. Their name is the digest of their content.
 
-Whoever does a session's work (a tool, a plugin inside an effect) may keep and read some: `keep` and `kept` find the
-session by themselves. What another session keeps cannot be read, whoever knows its name.
+Whoever does a session's work (a tool, a plugin inside an effect) may keep and read some: `keep` and
+`kept` find the session by themselves. What another session keeps cannot be read, whoever knows its
+name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Attachment(msgspec.Struct, frozen=True):
     def check(self, data: bytes) -> None:
         """Raises `BadArguments` unless these bytes are what it says."""
         if len(data) != self.size or sha256(data).hexdigest() != self.id:
-            raise BadArguments("attach", f"the bytes are not the {self.size:,} that {self.id[:12]}… names")
+            raise BadArguments(
+                "attach", f"the bytes are not the {self.size:,} that {self.id[:12]}… names"
+            )
 
 
 class Shelf(Protocol):
@@ -46,7 +49,9 @@ SHELF: ContextVar[Shelf] = ContextVar("everhold_shelf")
 
 
 async def keep(data: bytes | str, media_type: str = "") -> Attachment:
-    """Keep bytes or text for the session whose work is under way; the same content again is kept once."""
+    """Keep bytes or text for the session whose work is under way; the same content again is kept
+    once.
+    """
     body = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else bytes(data)
     if len(body) > LARGEST:
         raise BadArguments("attach", f"{len(body):,} bytes are more than {LARGEST:,}")
@@ -57,7 +62,9 @@ async def keep(data: bytes | str, media_type: str = "") -> Attachment:
 
 
 async def kept(id: str) -> tuple[Attachment, bytes]:
-    """What the session whose work is under way keeps under this name; raises `UnknownAttachment`."""
+    """What the session whose work is under way keeps under this name; raises
+    `UnknownAttachment`.
+    """
     return await _shelf().read(id)
 
 

@@ -1,12 +1,15 @@
 """Code that a model writes, and who runs it: the seam between an agent and an executor (row 25).
 
 Rules
-  1. An executor is asked for one stretch at a time: from the beginning, or from where what the program asked for is
-     answered, up to where it asks for more or ends. It MUST be able to run the whole again from the answers alone.
-  2. Given the same request, scope and answers it MUST come to the same end: dice and clocks come from the scope.
-  3. A program's own error is a part of `Ended`. What it cannot run at all raises `CodeExecutionUnavailable`; where
-     it died while running, `CodeExecutionStopped`.
-  4. `finish` ends the turn only if the request accepts it. Else the program is told that it does not.
+  1. An executor is asked for one stretch at a time: from the beginning, or from where what the
+     program asked for is answered, up to where it asks for more or ends. It MUST be able to run the
+     whole again from the answers alone.
+  2. Given the same request, scope and answers it MUST come to the same end: dice and clocks come
+     from the scope.
+  3. A program's own error is a part of `Ended`. What it cannot run at all raises
+     `CodeExecutionUnavailable`; where it died while running, `CodeExecutionStopped`.
+  4. `finish` ends the turn only if the request accepts it. Else the program is told that it does
+     not.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from everhold.core.codec import JSON
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
-    """A program in some language; `accept_finish` says whether it may end the turn that it runs in."""
+    """A program in some language; `accept_finish` says whether it may end the turn that it runs
+    in.
+    """
 
     language: str
     code: str
@@ -51,7 +56,9 @@ class Asking(msgspec.Struct, frozen=True, omit_defaults=True, tag="asking"):
 
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
-    """The program has ended: with a value, with an error of its own, or with what the turn is to end with."""
+    """The program has ended: with a value, with an error of its own, or with what the turn is to
+    end with.
+    """
 
     value: JSON = None
     error: str | None = None
@@ -80,7 +87,9 @@ class CodeExecutor(Protocol):
         """Whether programs may end the turn that they run in."""
         ...
 
-    async def run(self, request: CodeRequest, granted: Sequence[Sequence[Granted]], scope: str) -> Stretch:
+    async def run(
+        self, request: CodeRequest, granted: Sequence[Sequence[Granted]], scope: str
+    ) -> Stretch:
         """Run the program up to where it asks for more than was granted, or to its end.
 
         `scope` names the run: no two have the same, and it stays the same for as long as one lasts.

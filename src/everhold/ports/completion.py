@@ -1,7 +1,7 @@
 """Direct completions: a model asked once, from within the work of a session (row 30).
 
-What is asked here is a part of the effect that asks it: a replay has the effect's result and asks nobody, and what it
-cost is entered under the source of the effect (`tool:<name>` for a tool).
+What is asked here is a part of the effect that asks it: a replay has the effect's result and asks
+nobody, and what it cost is entered under the source of the effect (`tool:<name>` for a tool).
 """
 
 from __future__ import annotations

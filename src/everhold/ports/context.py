@@ -1,7 +1,8 @@
 """What a program is written against: `ctx`.
 
-Every verb that waits is a coroutine, so that `gather`, `TaskGroup`, `timeout` and the rest of asyncio work with it.
-Verbs that do not wait (`now`, `random`, `log`, …) cost nothing and are the same on replay.
+Every verb that waits is a coroutine, so that `gather`, `TaskGroup`, `timeout` and the rest of
+asyncio work with it. Verbs that do not wait (`now`, `random`, `log`, …) cost nothing and are the
+same on replay.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from types import UnionType
     from typing import _SpecialForm
 
-    from typing_extensions import TypeForm  # type checkers bring it along; at run time nobody needs it
+    # type checkers bring it along; at run time nobody needs it
+    from typing_extensions import TypeForm
 
     from everhold.ports.program import Call
 
-    Form = _SpecialForm | UnionType | Mapping[str, Any]  # Literal[…], int | None, a JSON Schema: as good as untyped
+    # Literal[…], int | None, a JSON Schema: as good as untyped
+    Form = _SpecialForm | UnionType | Mapping[str, Any]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -36,7 +39,9 @@ class Adapter(Protocol[T_co]):
 
 
 class Child(Protocol[T_co]):
-    """A child session: await it for its result; raises `ChildFailed` if it failed or was cancelled."""
+    """A child session: await it for its result; raises `ChildFailed` if it failed or was
+    cancelled.
+    """
 
     @property
     def session_id(self) -> str: ...
@@ -44,12 +49,16 @@ class Child(Protocol[T_co]):
 
 
 class Process(Protocol):
-    """A child session in the background: it goes on by itself, and its end is a signal `process` to its parent."""
+    """A child session in the background: it goes on by itself, and its end is a signal `process` to
+    its parent.
+    """
 
     @property
     def session_id(self) -> str: ...
     async def wait(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for its end: `state`, and `value` or `error`. Raises `Expired` after `timeout` seconds."""
+        """Wait for its end: `state`, and `value` or `error`. Raises `Expired` after `timeout`
+        seconds.
+        """
         ...
 
     async def look(self) -> dict[str, Any]:
@@ -66,7 +75,9 @@ class Process(Protocol):
 
 
 class State(Protocol):
-    """Durable values shared between sessions, by namespace. Reads are journaled; writes land with the step."""
+    """Durable values shared between sessions, by namespace. Reads are journaled; writes land with
+    the step.
+    """
 
     def __call__(self, namespace: str) -> State: ...
     async def get(self, key: str, default: JSON = None) -> JSON: ...
@@ -76,7 +87,9 @@ class State(Protocol):
     async def keys(self) -> list[str]: ...
     async def set_nx(self, key: str, value: JSON) -> bool: ...
     async def incr(self, key: str, delta: float = 1, default: float = 0) -> float: ...
-    async def update(self, key: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON: ...
+    async def update(
+        self, key: str, change: Callable[[Any], JSON], default: JSON = None
+    ) -> JSON: ...
 
 
 class Context(Protocol):
@@ -124,7 +137,9 @@ class Context(Protocol):
         """Ask a model. `returns` names the type of the answer; other options are passed through."""
         ...
 
-    async def llm_batch(self, items: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+    async def llm_batch(
+        self, items: Sequence[str | Mapping[str, Any]], **options: Any
+    ) -> list[Any]:
         """Ask many at once; answers come back in the order asked."""
         ...
 
@@ -151,13 +166,18 @@ class Context(Protocol):
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do something outside, once as far as the journal knows. Sync functions run in a thread.
 
-        `rerun` says what happens when the process died before the result was recorded: do it again ("safe"), raise
-        `OutcomeUnknown` ("never"), or ask a person ("ask").
+        `rerun` says what happens when the process died before the result was recorded: do it again
+        ("safe"), raise `OutcomeUnknown` ("never"), or ask a person ("ask").
         """
         ...
 
     async def approval(
-        self, prompt: str, *, to: str | None = None, timeout: float | None = None, default: bool = ...
+        self,
+        prompt: str,
+        *,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: bool = ...,
     ) -> bool:
         """Ask a person for a yes or no."""
         ...
@@ -174,7 +194,9 @@ class Context(Protocol):
         """Ask a person for words (or for a value of the type `returns`)."""
         ...
 
-    async def receive(self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = ...) -> Any:
+    async def receive(
+        self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = ...
+    ) -> Any:
         """Wait for a signal; one sent before is kept until it is received."""
         ...
 
@@ -187,10 +209,12 @@ class Context(Protocol):
         ...
 
     async def restart(self, /, **args: Any) -> NoReturn:
-        """Begin again from the first line with these arguments, in the same session. It never returns.
+        """Begin again from the first line with these arguments, in the same session. It never
+        returns.
 
-        What was answered so far is kept and never replayed again, so that coming back does not take ever longer.
-        What is still open is withdrawn, as at the end. Raises `BadArguments`, and nothing has happened.
+        What was answered so far is kept and never replayed again, so that coming back does not take
+        ever longer. What is still open is withdrawn, as at the end. Raises `BadArguments`, and
+        nothing has happened.
         """
         ...
 
@@ -199,11 +223,15 @@ class Context(Protocol):
         ...
 
     async def background(self, call: Call[Any], *, title: str = "") -> Process:
-        """Start a child session that nobody has to wait for; what it says comes as the signal `process`."""
+        """Start a child session that nobody has to wait for; what it says comes as the signal
+        `process`.
+        """
         ...
 
     async def processes(self) -> list[dict[str, Any]]:
-        """The child sessions in the background, oldest first: `process` (its id), `title`, `program` and `state`."""
+        """The child sessions in the background, oldest first: `process` (its id), `title`,
+        `program` and `state`.
+        """
         ...
 
     async def tell(self, value: JSON) -> bool:
@@ -219,5 +247,7 @@ class Context(Protocol):
     def record(self, name: str, value: JSON) -> None: ...
     def budget_remaining(self) -> dict[str, int | None] | None: ...
     def version(self, name: str, number: int) -> int:
-        """Mark an intended change: sessions that passed here before it get 1, later ones `number`."""
+        """Mark an intended change: sessions that passed here before it get 1, later ones
+        `number`.
+        """
         ...

@@ -1,8 +1,9 @@
 """Whose an interrupt is.
 
-Ctrl-C and what a signal's handler raises can come up in the middle of anybody's function, but only in the main thread:
-there they are not the function's own, and go up. In any other thread, and in a process that is told of its signals
-(a server, a worker), they cannot come: whoever raises them means it, and has failed.
+Ctrl-C and what a signal's handler raises can come up in the middle of anybody's function, but only
+in the main thread: there they are not the function's own, and go up. In any other thread, and in a
+process that is told of its signals (a server, a worker), they cannot come: whoever raises them
+means it, and has failed.
 """
 
 from __future__ import annotations
@@ -32,5 +33,7 @@ def is_own(error: BaseException) -> bool:
 
 
 def as_failure(error: BaseException) -> RuntimeError:
-    """What a function has failed with that raised an interrupt; nothing on the way up takes it for one."""
+    """What a function has failed with that raised an interrupt; nothing on the way up takes it for
+    one.
+    """
     return RuntimeError(f"{type(error).__name__}: {error}".removesuffix(": "))

@@ -1,7 +1,8 @@
 """Who calls `move` for which session, and when.
 
-The engine has one function that moves a session. It is idempotent, and may run twice at once: the fence of the commit
-decides. So a mover decides nothing about a session. It only makes sure that a move happens, soon and not too often.
+The engine has one function that moves a session. It is idempotent, and may run twice at once: the
+fence of the commit decides. So a mover decides nothing about a session. It only makes sure that a
+move happens, soon and not too often.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ class Next(msgspec.Struct, frozen=True):
     """What a move says about the session: when to move it again, and which others to move."""
 
     at: float | None = None  # move it again at that time: its earliest timer or expiry
-    others: Sequence[SessionId] = ()  # sessions to which the commits of this move delivered something
-    absent: str | None = None  # why it cannot go on in this process: its program is not here, or diverged
+    # sessions to which the commits of this move delivered something
+    others: Sequence[SessionId] = ()
+    # why it cannot go on in this process: its program is not here, or diverged
+    absent: str | None = None
     moved: bool = False  # whether anything was committed
 
 
@@ -29,7 +32,8 @@ Move = Callable[[str], Awaitable[Next]]
 
 class Mover(Protocol):
     def send(self, session_id: str, *, at: float | None = None) -> None:
-        """Request a move, now or at a time. It returns at once, and a request may be lost: reconciliation finds it.
+        """Request a move, now or at a time. It returns at once, and a request may be lost:
+        reconciliation finds it.
 
         MUST move the session again if it is being moved now.
         """

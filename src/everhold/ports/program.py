@@ -1,9 +1,11 @@
 """What a program is to those who write one, and what an execution is to those who run one.
 
-`@program` makes an `async def` callable for later: calling it gives a `Call`, and nothing runs yet. A `Call` is
-plain data (which program, which arguments), so that it can be stored and started anywhere.
+`@program` makes an `async def` callable for later: calling it gives a `Call`, and nothing runs yet.
+A `Call` is plain data (which program, which arguments), so that it can be stored and started
+anywhere.
 
-An `Execution` is one life of a program in memory. It has one verb, `advance`: no I/O, no clock, no dice inside.
+An `Execution` is one life of a program in memory. It has one verb, `advance`: no I/O, no clock, no
+dice inside.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class Call(Generic[R_co]):
 class Program(Generic[P, R]):
     """Code that can be stopped at a query and started again."""
 
-    def __init__(self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool) -> None:
+    def __init__(
+        self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool
+    ) -> None:
         if not inspect.iscoroutinefunction(body):
             raise NotAProgram(getattr(body, "__name__", repr(body)), "it is not an `async def`")
         if type(version) is not int or not 0 <= version < 2**63:
@@ -104,7 +108,9 @@ class Program(Generic[P, R]):
 
     @property
     def _ctx(self) -> str | None:
-        """What the parameter for `ctx` is called, if something that is given by name could be taken for it."""
+        """What the parameter for `ctx` is called, if something that is given by name could be taken
+        for it.
+        """
         first = next(iter(inspect.signature(self.body).parameters.values()))
         return None if first.kind is inspect.Parameter.POSITIONAL_ONLY else first.name
 
@@ -114,7 +120,8 @@ class Program(Generic[P, R]):
         if self._types is None:
             try:
                 self._types = typing.get_type_hints(self.body, include_extras=True)
-            except Exception:  # a name that exists only for the type checker: such parameters stay plain JSON
+            # a name that exists only for the type checker: such parameters stay plain JSON
+            except Exception:
                 self._types = {}
         return self._types
 
@@ -130,7 +137,9 @@ class Program(Generic[P, R]):
         return self._digest
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
-        """Arguments as plain JSON by name; raises `BadArguments` if they do not fit the parameters."""
+        """Arguments as plain JSON by name; raises `BadArguments` if they do not fit the
+        parameters.
+        """
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -141,7 +150,9 @@ class Program(Generic[P, R]):
             if kind is inspect.Parameter.VAR_KEYWORD:
                 for key, item in value.items():
                     if key == self._ctx:
-                        raise BadArguments(self.name, f"{key!r} is given by everhold; choose another name")
+                        raise BadArguments(
+                            self.name, f"{key!r} is given by everhold; choose another name"
+                        )
                     plain[key] = self._plain(key, item, self.types.get(name))
             elif kind is inspect.Parameter.VAR_POSITIONAL:
                 raise BadArguments(self.name, f"*{name} is not supported; use a list parameter")
@@ -170,7 +181,9 @@ class Program(Generic[P, R]):
                 typed[name] = value if wanted is Any else fit(value, wanted)
             except AnswerRefused as error:
                 where = error.path.replace("answer", name, 1)
-                raise BadArguments(self.name, f"{where} should be {error.expected}, got {error.got}") from None
+                raise BadArguments(
+                    self.name, f"{where} should be {error.expected}, got {error.got}"
+                ) from None
         return typed
 
 
@@ -187,7 +200,8 @@ def register(program: Program[Any, Any]) -> None:
 
 def reference(body: Callable[..., Any]) -> str:
     """How any process can load this function: module:function, or the file of a script."""
-    module, name = body.__module__, body.__qualname__
+    module = body.__module__
+    name = body.__qualname__
     if module == "__main__":
         file = getattr(sys.modules.get("__main__"), "__file__", None)
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -204,14 +218,20 @@ def program(body: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Program
 def program(
     *, name: str | None = None, version: int = 1, strict: bool = False
 ) -> Callable[[Callable[Concatenate[Context, P], Awaitable[R]]], Program[P, R]]: ...
-def program(body: Any = None, /, *, name: str | None = None, version: int = 1, strict: bool = False) -> Any:
+def program(
+    body: Any = None, /, *, name: str | None = None, version: int = 1, strict: bool = False
+) -> Any:
     """Make an `async def` whose first parameter is `ctx` into a program.
 
     `version` tells intended changes apart; `strict` makes a change of wording a divergence.
     """
     if body is None:
-        return lambda given: Program(given, name=name or str(given.__name__), version=version, strict=strict)
-    return Program(body, name=name or str(getattr(body, "__name__", body)), version=version, strict=strict)
+        return lambda given: Program(
+            given, name=name or str(given.__name__), version=version, strict=strict
+        )
+    return Program(
+        body, name=name or str(getattr(body, "__name__", body)), version=version, strict=strict
+    )
 
 
 Handed = tuple[int, float, list[Answer], bool, str | None]
@@ -220,7 +240,8 @@ Handed = tuple[int, float, list[Answer], bool, str | None]
 class Execution(Protocol):
     """One life of a program in memory. Synchronous: no I/O, no clock, no dice.
 
-    One that lives in another process is a `Remote`, and says so: its `advance` blocks until that process has answered.
+    One that lives in another process is a `Remote`, and says so: its `advance` blocks until that
+    process has answered.
     """
 
     meter: Metrics
@@ -231,15 +252,19 @@ class Execution(Protocol):
         """Set the stage; `advance` MUST be called inside, and may be called many times."""
         ...
 
-    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    def advance(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         """Hand over one delivery and run to the next pause or the end."""
         ...
 
     def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
-        """Hand over the recorded delivery at `place`, which is nothing but answers, and run to the next pause.
+        """Hand over the recorded delivery at `place`, which is nothing but answers, and run to the
+        next pause.
 
-        It MAY go on with those after it, up to `last`, as long as what the program asks is one query, the recorded one,
-        and the next delivery is the answer to it alone. Returns the place of the last one, and the reply to that.
+        It MAY go on with those after it, up to `last`, as long as what the program asks is one
+        query, the recorded one, and the next delivery is the answer to it alone. Returns the place
+        of the last one, and the reply to that.
         """
         ...
 
@@ -257,7 +282,9 @@ class Execution(Protocol):
 
 
 class Restartable(Execution, Protocol):
-    """An execution whose program may begin again: its reply then has a `restart` in its notes, and it is dropped."""
+    """An execution whose program may begin again: its reply then has a `restart` in its notes, and
+    it is dropped.
+    """
 
     def again(self, restart: Restart, meter: Metrics) -> Execution:
         """The next life of the program, not begun yet."""
@@ -265,12 +292,16 @@ class Restartable(Execution, Protocol):
 
 
 class Remote(Execution, Protocol):
-    """An execution in another process. Its verbs raise `Overtaken` when that process, or what it held, is gone.
+    """An execution in another process. Its verbs raise `Overtaken` when that process, or what it
+    held, is gone.
 
-    Where the birth has a budget, the other process counts for itself, by the same rules: `meter` is for this one.
+    Where the birth has a budget, the other process counts for itself, by the same rules: `meter` is
+    for this one.
     """
 
-    async def advance_there(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    async def advance_there(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         """`advance`, without blocking."""
         ...
 
@@ -283,7 +314,9 @@ class Host(Protocol):
     """One way of writing programs (Python, Lua, …)."""
 
     def begin(self, birth: Birth, meter: Metrics) -> Execution:
-        """Start a life of the program of this birth; raises `UnknownProgram` or `VersionMissing`."""
+        """Start a life of the program of this birth; raises `UnknownProgram` or
+        `VersionMissing`.
+        """
         ...
 
 

@@ -1,7 +1,8 @@
-"""What tools hold open between calls (processes, connections): one of each for a loop, closed with its last runtime.
+"""What tools hold open between calls (processes, connections): one of each for a loop, closed with
+its last runtime.
 
-Whoever opens something says how it is closed; `Runtime` comes and goes. Where nobody came, as in a script that uses a
-tool by itself, what was opened ends with the process.
+Whoever opens something says how it is closed; `Runtime` comes and goes. Where nobody came, as in a
+script that uses a tool by itself, what was opened ends with the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What a function says of itself: the schema of its parameters, and what its docstring tells of each.
+"""What a function says of itself: the schema of its parameters, and what its docstring tells of
+each.
 
-Docstrings are read in the three ways people write them: Google's (`Args:`), NumPy's (`Parameters` underlined) and
-Sphinx's (`:param name:`). What a parameter's annotation says, as in `Annotated[str, "the city"]`, goes first.
+Docstrings are read in the three ways people write them: Google's (`Args:`), NumPy's (`Parameters`
+underlined) and Sphinx's (`:param name:`). What a parameter's annotation says, as in `Annotated[str,
+"the city"]`, goes first.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from everhold.core.schema import schema_of, unfit
 from everhold.errors import BadArguments, BadValue, EverholdError
 
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-#: No two parts that could share a blank stand side by side: a long line would be tried in every way to split it.
+#: No two parts that could share a blank stand side by side: a long line would be tried in every way
+#: to split it.
 _SPHINX: Final = re.compile(r"^:(?:param|parameter|arg|argument|key)\s([^:]*):\s*(.*)$")
 _LAST: Final = re.compile(r"^\*{0,2}(\w+)$")
 _GOOGLE: Final = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)$")
@@ -30,11 +33,15 @@ _BEGINS: Final = frozenset({"args:", "arguments:", "parameters:", "params:"})
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters and of the result; raises `BadArguments` for what cannot be resolved."""
+    """The types of the parameters and of the result; raises `BadArguments` for what cannot be
+    resolved.
+    """
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:
-        raise BadArguments("tool", f"the annotations of {function.__qualname__} cannot be read: {error}") from None
+        raise BadArguments(
+            "tool", f"the annotations of {function.__qualname__} cannot be read: {error}"
+        ) from None
 
 
 def returned(function: Callable[..., Any]) -> Any:
@@ -69,7 +76,8 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def schema(function: Callable[..., Any], leave: str | None = None) -> dict[str, JSON]:
     """The schema of what is passed, without the parameter `leave`."""
-    hints, told = hints_of(function), described(inspect.getdoc(function) or "")[1]
+    hints = hints_of(function)
+    told = described(inspect.getdoc(function) or "")[1]
     properties: dict[str, JSON] = {}
     required: list[JSON] = []
     shared: dict[str, JSON] = {}
@@ -113,14 +121,18 @@ def described(doc: str) -> tuple[str, dict[str, str]]:
 
 
 def _sphinx(line: str) -> tuple[str, str] | None:
-    """The parameter that a line is about, the last word before its colon, and what it says of it."""
+    """The parameter that a line is about, the last word before its colon, and what it says of
+    it.
+    """
     found = _SPHINX.match(line)
     words = found[1].split() if found else ()
     name = _LAST.match(words[-1]) if words else None
     return (name[1], found[2]) if found and name else None
 
 
-def _section(lines: list[str], index: int, outside: int, form: re.Pattern[str], told: dict[str, list[str]]) -> int:
+def _section(
+    lines: list[str], index: int, outside: int, form: re.Pattern[str], told: dict[str, list[str]]
+) -> int:
     """Read the entries of a section, up to a line that is not inside it; returns where it ends."""
     inner: int | None = None
     while index < len(lines):
@@ -147,7 +159,9 @@ def _more(lines: list[str], index: int, outside: int, words: list[str]) -> int:
 
 
 def _underlined(lines: list[str], index: int) -> bool:
-    return index < len(lines) and len(lines[index].strip()) > 2 and not lines[index].strip().strip("-")
+    return (
+        index < len(lines) and len(lines[index].strip()) > 2 and not lines[index].strip().strip("-")
+    )
 
 
 def _indent(line: str) -> int:
@@ -166,7 +180,9 @@ def _part(function: Callable[..., Any], name: str, hint: Any) -> dict[str, JSON]
 def _share(function: Callable[..., Any], shared: dict[str, JSON], more: dict[str, JSON]) -> None:
     for name, part in more.items():
         if shared.setdefault(name, part) != part:
-            raise BadArguments("tool", f"{function.__qualname__} takes two types that are called {name}")
+            raise BadArguments(
+                "tool", f"{function.__qualname__} takes two types that are called {name}"
+            )
 
 
 def _annotated(hint: Any) -> str | None:

@@ -1,7 +1,8 @@
 """The store: durable memory for sessions, in domain verbs.
 
-There is one write verb for sessions, `commit(change, fence)`: everything a step changes lands in it, whole or not
-at all. A fence is the revision the change was computed from; who comes later with an old one is refused.
+There is one write verb for sessions, `commit(change, fence)`: everything a step changes lands in
+it, whole or not at all. A fence is the revision the change was computed from; who comes later with
+an old one is refused.
 
 Words in capitals are promises; each MUST is a test in `everhold.testing.conformance`.
 """
@@ -26,7 +27,9 @@ T = TypeVar("T")
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A row of the inbox: a query that somebody else than a model answers, or that is addressed to somebody."""
+    """A row of the inbox: a query that somebody else than a model answers, or that is addressed to
+    somebody.
+    """
 
     q: int
     kind: Kind
@@ -35,7 +38,8 @@ class Notice(msgspec.Struct, frozen=True):
     query: Query
 
 
-#: What `load` reads of a journal, beside all from some delivery on: from what is open on; or what is replayed.
+#: What `load` reads of a journal, beside all from some delivery on: from what is open on; or what
+#: is replayed.
 OPEN: Final = -1
 BEGUN: Final = -2
 
@@ -44,7 +48,9 @@ NOBODY: Final = ""
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """A mark that somebody works on a query: kept from before the work starts until its outcome is recorded."""
+    """A mark that somebody works on a query: kept from before the work starts until its outcome is
+    recorded.
+    """
 
     q: int
     worker: str
@@ -61,8 +67,8 @@ class Letter(msgspec.Struct, frozen=True):
     to: SessionId | None = None  # another session than the one of the change
 
 
-#: The namespace of durable values that holds the keys of deleted sessions, each with the id of its last session. No
-#: program can name it.
+#: The namespace of durable values that holds the keys of deleted sessions, each with the id of its
+#: last session. No program can name it.
 DELETED_KEYS: Final = "session/deleted-key"
 
 
@@ -72,7 +78,8 @@ class Write(msgspec.Struct, frozen=True):
     namespace: str
     key: str
     value: list[JSON] | None
-    version: int  # the version it was computed from; 0: there was none. MUST still be so at the commit
+    # the version it was computed from; 0: there was none. MUST still be so at the commit
+    version: int
 
 
 class Change(msgspec.Struct):
@@ -90,9 +97,12 @@ class Change(msgspec.Struct):
     letters: Sequence[Letter] = ()
     writes: Sequence[Write] = ()
     durable: bool = False  # MUST survive power loss whatever the level
-    intake: Callable[[Intake], object] | None = None  # what happens to the lanes and the lease, in the same moment
-    named: Sequence[str] = ()  # ids and keys of items that `intake` is to see though they have ended
-    light: bool = False  # only deliveries, and of the head only what every step changes: no state, due_at, mail
+    # what happens to the lanes and the lease, in the same moment
+    intake: Callable[[Intake], object] | None = None
+    # ids and keys of items that `intake` is to see though they have ended
+    named: Sequence[str] = ()
+    # only deliveries, and of the head only what every step changes: no state, due_at, mail
+    light: bool = False
 
 
 class Record(msgspec.Struct):
@@ -125,15 +135,18 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How a session stands, in numbers: while they are the same, nothing was done to it, and nothing came for it."""
+    """How a session stands, in numbers: while they are the same, nothing was done to it, and
+    nothing came for it.
+    """
 
     revision: int
     came: int = 0  # items of the intake, ever
     waiting: int = 0  # those of them that wait and are available
 
 
-#: Why a session needs a move: a timer is due, a letter waits, a mark has no living worker, an item waits in the intake
-#: and no lease is alive, or a question to a model is open that workers may take.
+#: Why a session needs a move: a timer is due, a letter waits, a mark has no living worker, an item
+#: waits in the intake and no lease is alive, or a question to a model is open that workers may
+#: take.
 TIMER: Final = "timer"
 LETTER: Final = "letter"
 MARK: Final = "mark"
@@ -157,11 +170,14 @@ class News(msgspec.Struct, frozen=True):
     sessions: Sequence[str] = ()  # to which sessions; none: it does not say
     moves: bool = True  # whether one of them may have to be moved
     heads: bool = True  # whether more was written than what waits in their intakes
-    first: str = ""  # the worker that sees to it first, if there is one: others leave it to that one for a moment
+    # the worker that sees to it first, if there is one: others leave it to that one for a moment
+    first: str = ""
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """One process that works for sessions; its row says that it is alive, for `ttl` seconds after each beat."""
+    """One process that works for sessions; its row says that it is alive, for `ttl` seconds after
+    each beat.
+    """
 
     id: str
     host: str
@@ -175,7 +191,9 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """Something the house keeps in mind beside sessions: a schedule, an event, a delivery to be made."""
+    """Something the house keeps in mind beside sessions: a schedule, an event, a delivery to be
+    made.
+    """
 
     kind: str
     id: str
@@ -185,12 +203,16 @@ class Duty(msgspec.Struct, frozen=True):
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """Which questions for people to list: of all that have a row in the inbox, and nobody answers yet."""
+    """Which questions for people to list: of all that have a row in the inbox, and nobody answers
+    yet.
+    """
 
     session: SessionId | None = None
-    kinds: tuple[Kind, ...] = ()  # none: every kind but signals, which are a program's, unless they are addressed
+    # none: every kind but signals, which are a program's, unless they are addressed
+    kinds: tuple[Kind, ...] = ()
     to: tuple[str, ...] = ()
-    without: str | None = None  # only those for which there is no duty of this kind, under the id `asking_id`
+    # only those for which there is no duty of this kind, under the id `asking_id`
+    without: str | None = None
     limit: int = 100
 
 
@@ -210,12 +232,15 @@ class Reclaimed(msgspec.Struct, frozen=True):
 #: Seconds between two looks at a store that hears nothing by itself.
 LOOK_EVERY: Final = 0.2
 
-#: Told now and then while something takes long: how much is done, and of how much, in a unit of its own.
+#: Told now and then while something takes long: how much is done, and of how much, in a unit of its
+#: own.
 Progress = Callable[[int, int], object]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something `verify` found. A warning says that something may be missing, not that something is damaged."""
+    """Something `verify` found. A warning says that something may be missing, not that something is
+    damaged.
+    """
 
     session: str
     code: str
@@ -227,7 +252,8 @@ class Store(Protocol):
     """Durable memory for sessions: one transactional domain, shared by any number of processes."""
 
     where: str
-    time: Callable[[], float] | None  # whose clock leases and workers live by; None: the store's own
+    # whose clock leases and workers live by; None: the store's own
+    time: Callable[[], float] | None
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
@@ -235,17 +261,18 @@ class Store(Protocol):
     async def commit(self, change: Change, fence: int) -> None:
         """Land one change.
 
-        MUST raise `Overtaken`, and change nothing, if the stored revision is not `fence`.
-        MUST raise `KeyConflict` if a new session's key is taken, and `Overtaken` if its id is.
-        MUST raise `Overtaken` if a value written has another version than the write was computed from.
-        MUST keep the change before it returns; after `durable` or at level "power", against power loss.
-        MUST not let one refused change harm another that is committed at the same time.
-        MUST set `change.head.ref` of a new session.
+        MUST raise `Overtaken`, and change nothing, if the stored revision is not `fence`. MUST
+        raise `KeyConflict` if a new session's key is taken, and `Overtaken` if its id is. MUST
+        raise `Overtaken` if a value written has another version than the write was computed from.
+        MUST keep the change before it returns; after `durable` or at level "power", against power
+        loss. MUST not let one refused change harm another that is committed at the same time. MUST
+        set `change.head.ref` of a new session.
         """
         ...
 
     def commit_now(self, change: Change, fence: int) -> bool:
-        """Land one change without waiting, if that is possible now; False: it did not land, and `commit` has to wait.
+        """Land one change without waiting, if that is possible now; False: it did not land, and
+        `commit` has to wait.
 
         MUST raise and keep what `commit` does.
         """
@@ -254,10 +281,11 @@ class Store(Protocol):
     async def load(self, session_id: str, since: int = 0) -> Record:
         """Read one session and its deliveries from `since` on, of one moment.
 
-        `OPEN` is from `head.open_from` on, and `BEGUN` from `head.metrics.begun`, where its program began again last.
+        `OPEN` is from `head.open_from` on, and `BEGUN` from `head.metrics.begun`, where its program
+        began again last.
 
-        MUST raise `UnknownSession` if there is none.
-        MUST include the deliveries a fork shares with its origin, through any number of forks of forks.
+        MUST raise `UnknownSession` if there is none. MUST include the deliveries a fork shares with
+        its origin, through any number of forks of forks.
         """
         ...
 
@@ -279,12 +307,13 @@ class Store(Protocol):
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
     ) -> builtins.list[Unmoved]:
-        """Sessions that need a move, oldest first, once for each reason: see `TIMER` and what follows it.
+        """Sessions that need a move, oldest first, once for each reason: see `TIMER` and what
+        follows it.
 
-        `now` is the moment until which timers are due; `living` are the workers whose marks are in good hands. Parked
-        questions are looked for if `parked` says so.
-        MUST name sessions that have ended and have items waiting, too: what waits has to be told so.
-        What it costs depends on what is found, not on how many sessions there are.
+        `now` is the moment until which timers are due; `living` are the workers whose marks are in
+        good hands. Parked questions are looked for if `parked` says so. MUST name sessions that
+        have ended and have items waiting, too: what waits has to be told so. What it costs depends
+        on what is found, not on how many sessions there are.
         """
         ...
 
@@ -304,21 +333,22 @@ class Store(Protocol):
     ) -> T:
         """Let `act` see a session's lease and what waits for it, and land what it changed, as one.
 
-        It is given everything that waits, what has ended under an id or key `named`, or all with `whole`; with `only`
-        it needs no more than what is named, however much waits. A key under which it lets something in has to be named.
-        `writes` is a hint that it will change something that has to last.
-        It may be called more than once, and is to be repeatable: where the outcome of a try is unknown, it is tried
-        again.
-        MUST raise `UnknownSession` if there is none.
-        MUST let one act at a time on a session, whoever the others are, and change nothing if it raises.
-        MUST write nothing if nothing was changed.
-        MUST give the time of one clock for all processes.
-        MUST run `Change.intake` so too, in the transaction of its commit; if it raises, nothing of the commit lands.
+        It is given everything that waits, what has ended under an id or key `named`, or all with
+        `whole`; with `only` it needs no more than what is named, however much waits. A key under
+        which it lets something in has to be named. `writes` is a hint that it will change something
+        that has to last. It may be called more than once, and is to be repeatable: where the
+        outcome of a try is unknown, it is tried again. MUST raise `UnknownSession` if there is
+        none. MUST let one act at a time on a session, whoever the others are, and change nothing if
+        it raises. MUST write nothing if nothing was changed. MUST give the time of one clock for
+        all processes. MUST run `Change.intake` so too, in the transaction of its commit; if it
+        raises, nothing of the commit lands.
         """
         ...
 
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
-        """How these sessions stand; one that is not there is left out. It costs little, however large they are."""
+        """How these sessions stand; one that is not there is left out. It costs little, however
+        large they are.
+        """
         ...
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
@@ -326,10 +356,11 @@ class Store(Protocol):
         ...
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
-        """Release one lease, if it is still this one; returns whether something waits that came after item `came`.
+        """Release one lease, if it is still this one; returns whether something waits that came
+        after item `came`.
 
-        What waited before was seen by whoever took the lease: to be told of it again and again would help nobody.
-        MUST raise `UnknownSession` if there is none.
+        What waited before was seen by whoever took the lease: to be told of it again and again
+        would help nobody. MUST raise `UnknownSession` if there is none.
         """
         ...
 
@@ -340,9 +371,17 @@ class Store(Protocol):
     async def duty(self, kind: str, id: str) -> Duty | None: ...
 
     async def duties(
-        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+        self,
+        kind: str,
+        *,
+        due: float | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
     ) -> builtins.list[Duty]:
-        """Duties of a kind: those due by a moment, earliest first; else those whose id begins so and comes after."""
+        """Duties of a kind: those due by a moment, earliest first; else those whose id begins so
+        and comes after.
+        """
         ...
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
@@ -354,7 +393,9 @@ class Store(Protocol):
         ...
 
     async def next_duty(self, after: float = -1.0) -> float | None:
-        """The earliest moment later than `after` at which a duty is due or something that waits becomes available."""
+        """The earliest moment later than `after` at which a duty is due or something that waits
+        becomes available.
+        """
         ...
 
     async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
@@ -362,7 +403,9 @@ class Store(Protocol):
         ...
 
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
-        """A durable value as a list of one (None: there is none), and its version (0: never written)."""
+        """A durable value as a list of one (None: there is none), and its version (0: never
+        written).
+        """
         ...
 
     async def keys(self, namespace: str) -> builtins.list[str]:
@@ -387,13 +430,14 @@ class Store(Protocol):
     async def delete(self, session_id: str, fence: int) -> int:
         """Forget a session; return how many deliveries are kept because a fork still uses them.
 
-        MUST keep what a fork shares, and hide the rest.
-        MUST free its key, and keep the session's id under that key in the namespace `DELETED_KEYS`, at once.
+        MUST keep what a fork shares, and hide the rest. MUST free its key, and keep the session's
+        id under that key in the namespace `DELETED_KEYS`, at once.
         """
         ...
 
     async def size(self, session_id: str) -> int:
-        """Bytes of steps and attachments that deleting a session would free now: none that a fork reads.
+        """Bytes of steps and attachments that deleting a session would free now: none that a fork
+        reads.
 
         MUST raise `UnknownSession` if there is none.
         """
@@ -417,7 +461,8 @@ class Store(Protocol):
         ...
 
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
-        """Read what a session keeps, or what its origin had kept before the step at which it was forked.
+        """Read what a session keeps, or what its origin had kept before the step at which it was
+        forked.
 
         MUST raise `UnknownAttachment` for everything else, whoever keeps it.
         """
@@ -437,9 +482,9 @@ class Store(Protocol):
     def listen(self, wake: Callable[[News], None], me: str = "") -> float:
         """Have `wake` called when another process may have written, until the store is closed.
 
-        `me` is who looks for work here, and sees first to what this process writes.
-        Returns the seconds after which to ask `changed` all the same: `LOOK_EVERY` from a store that hears nothing.
-        MUST have called `wake`, or say so when `changed` is asked, by then.
+        `me` is who looks for work here, and sees first to what this process writes. Returns the
+        seconds after which to ask `changed` all the same: `LOOK_EVERY` from a store that hears
+        nothing. MUST have called `wake`, or say so when `changed` is asked, by then.
         """
         ...
 

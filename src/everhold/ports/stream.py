@@ -4,13 +4,16 @@
         async for query_id, delta in heard:
             ...
 
-Deltas are for eyes only. They are not kept, not replayed, and decide nothing: the answer in the journal does.
+Deltas are for eyes only. They are not kept, not replayed, and decide nothing: the answer in the
+journal does.
 
 Rules
   1. `publish` never waits and never fails, and costs nothing where nobody listens.
-  2. A listener that falls behind loses the oldest deltas, and is told so: the next it hears is a `missed`.
+  2. A listener that falls behind loses the oldest deltas, and is told so: the next it hears is a
+     `missed`.
   3. `reset` retracts all that was said to a query so far: the model is asked once more.
-  4. `end` is the last of an attempt that was answered. What failed ends without it; the journal knows how.
+  4. `end` is the last of an attempt that was answered. What failed ends without it; the journal
+     knows how.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ LIMIT: Final = 1000
 class DeltaKind(StrEnum):
     TEXT = "text"  # words of the answer
     THINKING = "thinking"  # words the model says to itself
-    TOOL = "tool"  # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`
+    # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`
+    TOOL = "tool"
     PROGRESS = "progress"  # of a tool that is run: `call`, `name`, and words in `text`
     RESET = "reset"  # forget what was said to this query: it is asked again, by the model `name`
     END = "end"  # the answer is whole
@@ -48,7 +52,9 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Listener:
-    """What is heard of one session. Leave the `with` block to stop listening; that ends the iteration."""
+    """What is heard of one session. Leave the `with` block to stop listening; that ends the
+    iteration.
+    """
 
     def __init__(self, session_id: str, limit: int = LIMIT) -> None:
         self.session_id = session_id
@@ -64,7 +70,10 @@ class Listener:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -98,7 +107,8 @@ class Listener:
     def take(self) -> tuple[str, Delta] | None:
         """The next that was heard, without waiting."""
         if self._missed:
-            missed, self._missed = self._missed, 0
+            missed = self._missed
+            self._missed = 0
             return "", Delta(DeltaKind.MISSED, str(missed))
         return self._heard.popleft() if self._heard else None
 

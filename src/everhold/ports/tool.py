@@ -4,7 +4,8 @@
     def weather(city: Annotated[str, "its name"]) -> str:
         \"""Tell the weather in a city.\"""
 
-A parameter annotated `ToolContext` is not the model's to give: it receives what is known of the call.
+A parameter annotated `ToolContext` is not the model's to give: it receives what is known of the
+call.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class ToolContext:
     """What a tool may know of the call that it is run for, and what it may do beside its result."""
 
     def __init__(self, wanted: Wanted, model: str | None, moment: Callable[[], Moment]) -> None:
-        self._wanted, self._model, self._moment = wanted, model, moment
+        self._wanted = wanted
+        self._model = model
+        self._moment = moment
         self._stopped = threading.Event()
         self.said: list[str] = []
         self.writes: list[Write] = []
@@ -69,17 +72,23 @@ class ToolContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same however often this call is run, and no other call's: give it to the service that does the work."""
+        """The same however often this call is run, and no other call's: give it to the service that
+        does the work.
+        """
         return self._wanted.key
 
     @property
     def moment(self) -> Moment:
-        """Where the conversation stands, as hooks are told: what was said, the frame, options, and what was spent."""
+        """Where the conversation stands, as hooks are told: what was said, the frame, options, and
+        what was spent.
+        """
         return self._moment()
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more. A thread cannot be stopped: it should look now and then."""
+        """Whether nobody waits for the result any more. A thread cannot be stopped: it should look
+        now and then.
+        """
         return self._stopped.is_set()
 
     def stop(self) -> None:
@@ -87,7 +96,8 @@ class ToolContext:
         self._stopped.set()
 
     def say(self, words: str) -> None:
-        """Say something to the model beside the result, as a user would: it is heard once, after the results.
+        """Say something to the model beside the result, as a user would: it is heard once, after
+        the results.
 
         What is said by a call that fails is not heard.
         """
@@ -96,7 +106,11 @@ class ToolContext:
     def progress(self, message: str, step: int = 0, total: int = 0) -> None:
         """Tell whoever watches how far it is. It is not kept."""
         words = f"{message} ({step}/{total})" if total else message
-        publish(self.session_id, "", Delta(DeltaKind.PROGRESS, words, step, self.call_id, self._wanted.tool))
+        publish(
+            self.session_id,
+            "",
+            Delta(DeltaKind.PROGRESS, words, step, self.call_id, self._wanted.tool),
+        )
 
     async def attach(self, data: bytes | str, media_type: str = "") -> Attachment:
         """Keep something beside the conversation; sessions other than this one cannot read it."""
@@ -107,7 +121,9 @@ class ToolContext:
         return await kept(id)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something of this context where the tool is no coroutine: `context.wait(context.state.get("n"))`."""
+        """Wait for something of this context where the tool is no coroutine:
+        `context.wait(context.state.get("n"))`.
+        """
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def attach_from_thread(self, data: bytes | str, media_type: str = "") -> Attachment:
@@ -115,9 +131,11 @@ class ToolContext:
         return asyncio.run_coroutine_threadsafe(keep(data, media_type), self._loop).result()
 
     async def llm(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
-        """Ask a model once: the agent's, unless another is named. What it costs is entered under `tool:<name>`.
+        """Ask a model once: the agent's, unless another is named. What it costs is entered under
+        `tool:<name>`.
 
-        Options are those of `ctx.llm`: `returns`, `system`, `max_tokens`, and what the provider knows.
+        Options are those of `ctx.llm`: `returns`, `system`, `max_tokens`, and what the provider
+        knows.
         """
         chosen = model or self._model
         return await complete(prompt, **({"model": chosen, **options} if chosen else options))
@@ -129,7 +147,9 @@ class ToolContext:
         return asyncio.run_coroutine_threadsafe(_within(context, asking), self._loop).result()
 
 
-async def _within(context: contextvars.Context, asking: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+async def _within(
+    context: contextvars.Context, asking: Callable[[], Coroutine[Any, Any, Any]]
+) -> Any:
     """Await something in the context of the work that asked for it."""
     return await asyncio.get_running_loop().create_task(asking(), context=context)
 
@@ -153,8 +173,14 @@ class Tool:
     ) -> None:
         if not callable(function):
             raise BadArguments("tool", f"{function!r} is not a function")
-        if retries < 0 or (concurrency is not None and concurrency < 1) or (timeout is not None and timeout <= 0):
-            raise BadArguments("tool", "retries should be 0 or more, concurrency 1 or more, timeout more than 0")
+        if (
+            retries < 0
+            or (concurrency is not None and concurrency < 1)
+            or (timeout is not None and timeout <= 0)
+        ):
+            raise BadArguments(
+                "tool", "retries should be 0 or more, concurrency 1 or more, timeout more than 0"
+            )
         self.function = function
         self.name = name or function.__name__
         self.description = (description or described(inspect.getdoc(function) or "")[0]).strip()
@@ -166,7 +192,9 @@ class Tool:
         self.output = output
         self.pinned = pinned  # offered also where there are so many that the model searches
         self._hints = hints_of(function)
-        named = (one.name for one in parameters(function) if self._hints.get(one.name) is ToolContext)
+        named = (
+            one.name for one in parameters(function) if self._hints.get(one.name) is ToolContext
+        )
         self._context = next(named, None)
         self.schema = schema(function, self._context)
 
@@ -183,18 +211,30 @@ class Tool:
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
 
     def arguments(self, given: dict[str, JSON], context: ToolContext) -> dict[str, Any]:
-        """What a model gave, as the function's types say; raises `AnswerRefused` with the path of what does not fit."""
-        made = {name: fit(value, self._hints.get(name), f"input.{name}") for name, value in given.items()}
+        """What a model gave, as the function's types say; raises `AnswerRefused` with the path of
+        what does not fit.
+        """
+        made = {
+            name: fit(value, self._hints.get(name), f"input.{name}")
+            for name, value in given.items()
+        }
         return made if self._context is None else {**made, self._context: context}
 
     def result(self, value: Any) -> JSON:
-        """What the function returned, as the model is shown it; raises `BadValue` if it has no form."""
-        path, hint = f"the result of {self.name}", self._hints.get("return")
+        """What the function returned, as the model is shown it; raises `BadValue` if it has no
+        form.
+        """
+        path = f"the result of {self.name}"
+        hint = self._hints.get("return")
         if value is None:
             return DONE if hint in (None, type(None)) else None
         if isinstance(value, Text | Image):
             value = [value]
-        if isinstance(value, list) and value and all(isinstance(one, Text | Image) for one in value):
+        if (
+            isinstance(value, list)
+            and value
+            and all(isinstance(one, Text | Image) for one in value)
+        ):
             return plain(msgspec.to_builtins(value), path)
         if hint is None and _is_typed(value):
             hint = type(value)
@@ -217,14 +257,18 @@ def tool(
     pinned: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
-    """Make a typed function into a tool. One that only reads says `read_only=True` and may be run again."""
+    """Make a typed function into a tool. One that only reads says `read_only=True` and may be run
+    again.
+    """
     if function is None:
         return lambda given: Tool(given, **options)
     return Tool(function, **options)
 
 
 def tools_of(given: Sequence[Any]) -> tuple[Tool, ...]:
-    """Tools, plain functions, and objects that have tools as methods; two of one name are refused."""
+    """Tools, plain functions, and objects that have tools as methods; two of one name are
+    refused.
+    """
     tools = tuple(tool for one in given for tool in _found(one))
     names = [one.name for one in tools]
     for name in names:
@@ -238,7 +282,11 @@ def _found(one: Any) -> list[Tool]:
         return [one]
     if inspect.isroutine(one):
         return [Tool(one)]
-    found = [getattr(one, name) for name, part in inspect.getmembers_static(one) if isinstance(part, Tool)]
+    found = [
+        getattr(one, name)
+        for name, part in inspect.getmembers_static(one)
+        if isinstance(part, Tool)
+    ]
     if not found:
         raise BadArguments("tools", f"{one!r} is neither a function nor an object with tools")
     return found
@@ -248,9 +296,15 @@ def _rerun(rerun: str | None, read_only: bool) -> Rerun:
     try:
         return Rerun(rerun) if rerun is not None else Rerun.SAFE if read_only else Rerun.ASK
     except ValueError:
-        raise BadArguments("tool", f"rerun should be 'safe', 'never' or 'ask', got {rerun!r}") from None
+        raise BadArguments(
+            "tool", f"rerun should be 'safe', 'never' or 'ask', got {rerun!r}"
+        ) from None
 
 
 def _is_typed(value: Any) -> bool:
     """Whether the value's own class says what it is in JSON."""
-    return isinstance(value, msgspec.Struct) or is_dataclass(value) or hasattr(value, "model_json_schema")
+    return (
+        isinstance(value, msgspec.Struct)
+        or is_dataclass(value)
+        or hasattr(value, "model_json_schema")
+    )

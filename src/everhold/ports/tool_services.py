@@ -1,9 +1,11 @@
-"""What tools and plugins may do with their session beside their result: durable values, and other sessions (row 11).
+"""What tools and plugins may do with their session beside their result: durable values, and other
+sessions (row 11).
 
 Rules
-  1. Values are read as they are now. What is written lands with the result, in the same commit: once, however often the
-     work is run, and not at all if it fails.
-  2. A session is begun under a key that is the work's own, so that work that is run again finds the one that it began.
+  1. Values are read as they are now. What is written lands with the result, in the same commit:
+     once, however often the work is run, and not at all if it fails.
+  2. A session is begun under a key that is the work's own, so that work that is run again finds the
+     one that it began.
   3. Only what this session has begun may be looked at and cancelled; anything else is `NotAllowed`.
 """
 
@@ -61,13 +63,15 @@ def _work(what: str) -> Work:
 class Values:
     """Durable values for tools and plugins, by namespace, as `ctx.state` has them for programs.
 
-    `writes` takes what is to land with the result; None where there is no result that it could land with.
+    `writes` takes what is to land with the result; None where there is no result that it could land
+    with.
     """
 
     def __init__(self, writes: list[Write] | None, namespace: str = "default") -> None:
         if not namespace or any(part in namespace for part in _NO_NAMES):
             raise BadArguments("state", f"Invalid namespace: '{namespace}'")
-        self._writes, self._in = writes, namespace
+        self._writes = writes
+        self._in = namespace
 
     def __call__(self, namespace: str) -> Values:
         return Values(self._writes, namespace)
@@ -117,7 +121,9 @@ def _after(found: list[JSON] | None, verb: JSON, given: JSON) -> list[JSON] | No
 
 
 async def land(writes: Sequence[Write], state: State) -> None:
-    """Do to the values of a program what was written beside a result: all of it, or nothing (`BadValue`)."""
+    """Do to the values of a program what was written beside a result: all of it, or nothing
+    (`BadValue`).
+    """
     for verb, namespace, key, _ in writes:
         if verb == "incr":
             found = await state(str(namespace)).get(str(key), 0)
@@ -144,13 +150,18 @@ class Sessions:
         self._begun = 0
 
     async def begin(self, call: Call[Any], *, key: str | None = None, title: str = "") -> str:
-        """Begin a session of a program, and return its id. It goes on by itself, and costs on its own account.
+        """Begin a session of a program, and return its id. It goes on by itself, and costs on its
+        own account.
 
-        Work that is run again begins the same ones: by their order, or by `key`. Other arguments are a `KeyConflict`.
+        Work that is run again begins the same ones: by their order, or by `key`. Other arguments
+        are a `KeyConflict`.
         """
         if not isinstance(call, Call):
-            raise BadArguments("begin", f"{call!r} is not a call; call a program: begin(my_program(x=1))")
-        name, self._begun = key or str(self._begun), self._begun + 1
+            raise BadArguments(
+                "begin", f"{call!r} is not a call; call a program: begin(my_program(x=1))"
+            )
+        name = key or str(self._begun)
+        self._begun = self._begun + 1
         return await _work("a session").begin(call, name, title)
 
     async def status(self, session_id: str) -> Status:

@@ -1,8 +1,11 @@
-"""Where tools come from that are not written in the agent: somebody outside offers them, and may change his mind.
+"""Where tools come from that are not written in the agent: somebody outside offers them, and may
+change his mind.
 
 Rules
-  1. What is offered is asked once a turn, and what came of it is in the journal: a replay asks nobody.
-  2. Whoever cannot be reached keeps the tools that he offered last; the model is told that he cannot be reached.
+  1. What is offered is asked once a turn, and what came of it is in the journal: a replay asks
+     nobody.
+  2. Whoever cannot be reached keeps the tools that he offered last; the model is told that he
+     cannot be reached.
   3. What an offer says is data: `tool` makes the same tool of it, in whatever process.
 """
 

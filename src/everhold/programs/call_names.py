@@ -1,8 +1,9 @@
 """The name of a call as its author wrote it.
 
-What is refused is refused deep inside a library: `asyncio.to_thread` becomes `loop.run_in_executor`, a pool's `submit`
-becomes an audit event of `_thread`. Here the stack is walked back to the program's own code, and the last library
-call on the way is what the author wrote. Nothing of this runs unless something is refused or reported.
+What is refused is refused deep inside a library: `asyncio.to_thread` becomes
+`loop.run_in_executor`, a pool's `submit` becomes an audit event of `_thread`. Here the stack is
+walked back to the program's own code, and the last library call on the way is what the author
+wrote. Nothing of this runs unless something is refused or reported.
 """
 
 from __future__ import annotations
@@ -23,21 +24,26 @@ _WATCH: Final = "everhold.programs.python.determinism_guard"
 
 
 def refusal(plain: str, frame: FrameType | None) -> ForeignCall:
-    """The error for a call that ended in `frame`. Coroutines that were handed over are closed: nobody will run them."""
+    """The error for a call that ended in `frame`. Coroutines that were handed over are closed:
+    nobody will run them.
+    """
     for passed in _libraries(frame):
         _close_unstarted(passed)
     return ForeignCall(called(plain, frame))
 
 
 def called(plain: str, frame: FrameType | None) -> str:
-    """The outermost library call above `frame`, or `plain` where the program itself made the call."""
+    """The outermost library call above `frame`, or `plain` where the program itself made the
+    call.
+    """
     outermost = None
     for passed in _libraries(frame):
         if _module(passed) not in _PASSING:
             outermost = passed
     if outermost is None:
         return plain
-    name, module = _name(outermost), _module(outermost)
+    name = _name(outermost)
+    module = _module(outermost)
     if module.startswith("everhold."):
         return f"{name} (see ctx.run and ctx.spawn)"
     return name if _is_stdlib(module) else f"{name} ({plain})"
@@ -75,13 +81,17 @@ def _module(frame: FrameType) -> str:
 
 
 def _name(frame: FrameType) -> str:
-    """A function as people write it: `multiprocessing.Process.start`, whatever file it is defined in."""
-    code, module = frame.f_code, _module(frame)
+    """A function as people write it: `multiprocessing.Process.start`, whatever file it is defined
+    in.
+    """
+    code = frame.f_code
+    module = _module(frame)
     qualname = code.co_qualname
     if "." in qualname and code.co_argcount and code.co_varnames[0] in ("self", "cls"):
         owner: Any = frame.f_locals.get(code.co_varnames[0])
         kind: Any = owner if isinstance(owner, type) else type(owner)
-        module, qualname = kind.__module__, f"{kind.__qualname__}.{code.co_name}"
+        module = kind.__module__
+        qualname = f"{kind.__qualname__}.{code.co_name}"
     qualname = qualname.removesuffix(".__init__").removesuffix(".__enter__")
     parts = module.split(".")
     for length in range(1, len(parts) + 1):

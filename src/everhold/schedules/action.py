@@ -1,6 +1,8 @@
-"""What is done when a schedule comes round or an event happens: a session is started, or one is fed.
+"""What is done when a schedule comes round or an event happens: a session is started, or one is
+fed.
 
-Each deed is done under a key of its own, and once: whoever does it again under the same key changes nothing.
+Each deed is done under a key of its own, and once: whoever does it again under the same key changes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Start(msgspec.Struct, frozen=True, omit_defaults=True, tag="start", tag_fi
 
     program: str
     args: dict[str, JSON] = {}
-    give: str = ""  # the argument that is given what happened; `FIELDS`: its fields are arguments; empty: none is
+    # the argument that is given what happened; `FIELDS`: its fields are arguments; empty: none is
+    give: str = ""
     title: str = ""
     labels: dict[str, str] = {}
 
@@ -34,8 +37,8 @@ class Start(msgspec.Struct, frozen=True, omit_defaults=True, tag="start", tag_fi
 class Feed(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="do"):
     """Send something to a session that is there already, by its id or its key.
 
-    `signal` names what the program receives; without it, something is said to a conversation. `value` is what is
-    sent; without it, what happened.
+    `signal` names what the program receives; without it, something is said to a conversation.
+    `value` is what is sent; without it, what happened.
     """
 
     session: str
@@ -73,11 +76,14 @@ def deed(
     title: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Deed:
-    """What was given as a call, as a program with arguments, or as a `Feed`; raises `NotAProgram`, `BadArguments`."""
+    """What was given as a call, as a program with arguments, or as a `Feed`; raises `NotAProgram`,
+    `BadArguments`.
+    """
     if isinstance(do, Feed):
         return _feed(do, give or args or title or labels)
     fixed = dict(plain(dict(args or {}), "args"))
-    title, told = title_of(title), labels_of(labels)
+    title = title_of(title)
+    told = labels_of(labels)
     if isinstance(do, Call):
         if fixed or give not in ("", FIELDS):
             raise BadArguments("do", "a call has its arguments; give the program itself, and args=")
@@ -110,7 +116,9 @@ def deed_of(duty: Duty) -> Deed:
 
 
 def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:
-    """The arguments of a session that is begun now; of the fields of what happened, those that the program takes."""
+    """The arguments of a session that is begun now; of the fields of what happened, those that the
+    program takes.
+    """
     if not start.give:
         return dict(start.args)
     if start.give != FIELDS:
@@ -118,20 +126,30 @@ def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, J
     if happened is None:
         return dict(start.args)
     if not isinstance(happened, dict):
-        raise BadArguments(start.program, "its arguments are the fields of the payload, which is no object")
+        raise BadArguments(
+            start.program, "its arguments are the fields of the payload, which is no object"
+        )
     taken = signature.parameters
     takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
-    return {**start.args, **{name: value for name, value in happened.items() if takes_all or name in taken}}
+    return {
+        **start.args,
+        **{name: value for name, value in happened.items() if takes_all or name in taken},
+    }
 
 
 def told(error: Exception) -> str:
-    """What kept a deed from being done, in a line; trouble with the store is raised again: it is nobody's fault."""
-    if isinstance(error, StoreError) and not isinstance(error, StoreDamaged | DamagedGraph):  # these are a session's
+    """What kept a deed from being done, in a line; trouble with the store is raised again: it is
+    nobody's fault.
+    """
+    # these are a session's
+    if isinstance(error, StoreError) and not isinstance(error, StoreDamaged | DamagedGraph):
         raise error
     code = getattr(error, "code", "") or type(error).__name__
     return f"{error} [{code}]"
 
 
 def waits(tries: int) -> float:
-    """Seconds until something that failed so often is tried again: longer and longer, up to five minutes."""
+    """Seconds until something that failed so often is tried again: longer and longer, up to five
+    minutes.
+    """
     return float(min(2 ** max(tries - 1, 0), 300))

@@ -42,7 +42,9 @@ class BlockingTimetable:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Schedule:
-        """Start a session, or feed one, whenever a moment comes round; the same again changes nothing."""
+        """Start a session, or feed one, whenever a moment comes round; the same again changes
+        nothing.
+        """
         return self._wait(
             self._runtime.schedule(
                 name,
@@ -92,10 +94,20 @@ class BlockingTimetable:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Trigger:
-        """Start a session, or feed one, whenever an event is emitted; the same again changes nothing."""
+        """Start a session, or feed one, whenever an event is emitted; the same again changes
+        nothing.
+        """
         return self._wait(
             self._runtime.on(
-                event, do, name=name, where=where, args=args, give=give, title=title, labels=labels, revision=revision
+                event,
+                do,
+                name=name,
+                where=where,
+                args=args,
+                give=give,
+                title=title,
+                labels=labels,
+                revision=revision,
             )
         )
 
@@ -108,15 +120,21 @@ class BlockingTimetable:
         return self._wait(self._runtime.enable_trigger(event, name, enabled=enabled))
 
     def off(self, event: str, name: str) -> None:
-        """Forget a trigger. What it has started goes on, and what was reserved for it is handed over."""
+        """Forget a trigger. What it has started goes on, and what was reserved for it is handed
+        over.
+        """
         return self._wait(self._runtime.off(event, name))
 
     def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> Emitted:
-        """Say that something happened: it is kept, then handed over to each trigger that fits, once."""
+        """Say that something happened: it is kept, then handed over to each trigger that fits,
+        once.
+        """
         return self._wait(self._runtime.emit(event, payload, key=key))
 
     def handovers(self, event: str | None = None, *, state: str | None = None) -> list[Handover]:
-        """What events came to: "started", "already", "waiting" to be tried again, or "failed" for good."""
+        """What events came to: "started", "already", "waiting" to be tried again, or "failed"
+        for good.
+        """
         return self._wait(self._runtime.handovers(event, state=state))
 
     def hand_over(self, id: str) -> Handover:

@@ -1,9 +1,11 @@
 """When a schedule fires: by a cron expression in a timezone, at an interval, or once.
 
 Rules
-  1. A moment is a plain function of the rhythm and of the moment before it: every process counts the same ones.
-  2. Cron is Debian's, by the library `cronsim`. A fixed time that the clock jumps over happens as soon as it has
-     jumped; one that comes twice happens the first time. `*` in minutes or hours follows real time instead.
+  1. A moment is a plain function of the rhythm and of the moment before it: every process counts
+     the same ones.
+  2. Cron is Debian's, by the library `cronsim`. A fixed time that the clock jumps over happens as
+     soon as it has jumped; one that comes twice happens the first time. `*` in minutes or hours
+     follows real time instead.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ When = str | dates.timedelta | dates.datetime
 
 
 def rhythm(when: When, timezone: str = "UTC") -> Rhythm:
-    """What was said as text (cron), as a pause, or as a moment; raises `BadSchedule` and `UnknownTimezone`."""
+    """What was said as text (cron), as a pause, or as a moment; raises `BadSchedule` and
+    `UnknownTimezone`.
+    """
     place = zone(timezone)
     match when:
         case str():
@@ -63,7 +67,10 @@ def rhythm(when: When, timezone: str = "UTC") -> Rhythm:
             return made
         case dates.timedelta():
             if not LEAST <= when.total_seconds() <= MOST:
-                why = f"there is at least {LEAST:.0f} second between two moments, and a hundred years at most"
+                why = (
+                    f"there is at least {LEAST:.0f} second between two moments, and a hundred"
+                    " years at most"
+                )
                 raise BadSchedule(str(when), why)
             return Every(when.total_seconds())
         case dates.datetime():
@@ -82,7 +89,9 @@ def _moment(when: dates.datetime) -> float:
 
 
 def after(given: Rhythm, moment: float, since: float = 0.0) -> float | None:
-    """The first moment later than this one; a pause is counted from `since`. None: it never comes again."""
+    """The first moment later than this one; a pause is counted from `since`. None: it never comes
+    again.
+    """
     match given:
         case Once(at):
             return at if at > moment else None
@@ -99,7 +108,8 @@ def after(given: Rhythm, moment: float, since: float = 0.0) -> float | None:
 
 def latest(given: Rhythm, first: float, now: float, since: float = 0.0) -> float:
     """The last moment up to now, of those from `first` on, which is one itself."""
-    back, found = 60.0, first
+    back = 60.0
+    found = first
     while now - back > first:  # years may have passed: look back from now, further and further
         candidate = after(given, now - back, since)
         if candidate is not None and candidate <= now:
@@ -127,7 +137,8 @@ def zone(name: str) -> ZoneInfo:
 
     try:
         return ZoneInfo(name)
-    except (LookupError, OSError, ValueError, TypeError):  # each is how one sort of wrong name is told
+    # each is how one sort of wrong name is told
+    except (LookupError, OSError, ValueError, TypeError):
         raise UnknownTimezone(str(name)) from None
 
 
@@ -140,7 +151,8 @@ def _cron(expression: str, timezone: str, moment: float) -> float | None:
     if known is not None:
         raise BadSchedule(expression, known)
     for found in CronSim(parts, dates.datetime.fromtimestamp(moment, place)):
-        if found.timestamp() > moment:  # in an hour that comes twice, the clock on the wall may be behind
+        # in an hour that comes twice, the clock on the wall may be behind
+        if found.timestamp() > moment:
             return found.timestamp()
     return None
 

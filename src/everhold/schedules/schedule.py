@@ -1,12 +1,14 @@
 """Schedules: sessions that begin, or are fed, when a moment comes round.
 
 Rules
-  1. Each moment is done once, whatever number of processes look: it is done under a key made of the schedule's name,
-     its incarnation and the moment, and the schedule moves on by compare-and-set.
-  2. First it is written down which moment is begun, then it is done, then the schedule moves on. Who dies between is
-     followed by another process after `PATIENCE`, which does the same moment under the same key.
-  3. What cannot be done is tried again, later and later, and the schedule says why. Where the program or the timezone
-     is missing, nothing is changed: a process that has it will do it. No schedule waits for another.
+  1. Each moment is done once, whatever number of processes look: it is done under a key made of the
+     schedule's name, its incarnation and the moment, and the schedule moves on by compare-and-set.
+  2. First it is written down which moment is begun, then it is done, then the schedule moves on.
+     Who dies between is followed by another process after `PATIENCE`, which does the same moment
+     under the same key.
+  3. What cannot be done is tried again, later and later, and the schedule says why. Where the
+     program or the timezone is missing, nothing is changed: a process that has it will do it. No
+     schedule waits for another.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ AT_ONCE: Final = 100
 PATIENCE: Final = 10.0
 #: Seconds that a moment may be late where missed ones do not count.
 GRACE: Final = 60.0
-#: Seconds between two looks whether the session before has ended: a tenth of the time that was waited, within these.
+#: Seconds between two looks whether the session before has ended: a tenth of the time that was
+#: waited, within these.
 QUEUED: Final = (1.0, 60.0)
 
 Overlap = Literal["allow", "skip", "queue"]
@@ -91,14 +94,20 @@ class Schedules:
     """Keeps schedules, and does what is due. `dice` draws the incarnations."""
 
     def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
-        self._store, self._hands, self._dice = store, hands, dice
+        self._store = store
+        self._hands = hands
+        self._dice = dice
         self._left = 0  # due ones that were left to other processes at the last look
         self._odd: set[str] = set()  # those that cannot be counted here, which was told
 
     # ---- what its author says
 
-    async def put(self, name: str, terms: Terms, now: float, revision: int | None = None) -> Schedule:
-        """Make a schedule, or change one; the same again changes nothing. With `revision`, only if it is that one's."""
+    async def put(
+        self, name: str, terms: Terms, now: float, revision: int | None = None
+    ) -> Schedule:
+        """Make a schedule, or change one; the same again changes nothing. With `revision`, only if
+        it is that one's.
+        """
         _check(name, terms)
         while True:
             duty = await self._store.duty(KIND, name)
@@ -118,7 +127,9 @@ class Schedules:
         if kept is None:
             first = terms.when.at if isinstance(terms.when, Once) else after(terms.when, now, now)
             return Kept(terms, now, f"{self._dice(48):012x}", next=first)
-        changed = msgspec.structs.replace(kept, terms=terms, revision=kept.revision + 1, problem="", tries=0)
+        changed = msgspec.structs.replace(
+            kept, terms=terms, revision=kept.revision + 1, problem="", tries=0
+        )
         if kept.terms.when == terms.when:
             return changed
         first = terms.when.at if isinstance(terms.when, Once) else after(terms.when, now, now)
@@ -170,7 +181,9 @@ class Schedules:
 
     async def all(self, prefix: str = "") -> list[Schedule]:
         found: list[Duty] = []
-        while page := await self._store.duties(KIND, prefix=prefix, after=found[-1].id if found else ""):
+        while page := await self._store.duties(
+            KIND, prefix=prefix, after=found[-1].id if found else ""
+        ):
             found += page
         return [shown(duty.id, _read(duty)) for duty in found]
 
@@ -192,7 +205,8 @@ class Schedules:
     async def look(self, now: float) -> bool:
         """Do what is due; returns whether there may be more."""
         due = await self._store.duties(KIND, due=now, limit=AT_ONCE + self._left)
-        moved, left = False, 0
+        moved = False
+        left = 0
         for duty in due:
             try:
                 done = await self._one(duty, now)
@@ -202,7 +216,8 @@ class Schedules:
                 raise
             except Exception as error:
                 done = self._leave(duty.id, error)
-            moved, left = moved or done, left + (not done)
+            moved = moved or done
+            left = left + (not done)
         self._left = left
         return moved
 
@@ -228,16 +243,26 @@ class Schedules:
         try:
             done = await self._hands.do(kept.terms.do, key, happened, {KIND: duty.id})
         except Exception as error:
-            problem, tries = told(error), kept.tries + 1
-            log.log(logging.WARNING if tries == 1 else logging.INFO, "schedule %s: %s", duty.id, problem)
-            await self._write(duty, msgspec.structs.replace(kept, problem=problem, tries=tries), now + waits(tries))
+            problem = told(error)
+            tries = kept.tries + 1
+            log.log(
+                logging.WARNING if tries == 1 else logging.INFO, "schedule %s: %s", duty.id, problem
+            )
+            await self._write(
+                duty,
+                msgspec.structs.replace(kept, problem=problem, tries=tries),
+                now + waits(tries),
+            )
             return True
         await self._write(duty, _moved_on(kept, kept.begun, done.session_id))
         return True
 
     async def _decided(self, kept: Kept, now: float) -> tuple[Kept, float | None]:
-        """What is to be done now: a moment is begun, or passed over, or has to wait; and when to look again."""
-        when, moment = kept.terms.when, kept.next
+        """What is to be done now: a moment is begun, or passed over, or has to wait; and when to
+        look again.
+        """
+        when = kept.terms.when
+        moment = kept.next
         assert moment is not None
         if kept.terms.catch_up == "one":
             moment = latest(when, moment, now, kept.since)
@@ -260,7 +285,9 @@ class Schedules:
             return False
 
     async def _write(self, duty: Duty, kept: Kept, due: float | None = None) -> Duty:
-        """Keep a schedule as it is now; it is due at its next moment unless `due` says otherwise."""
+        """Keep a schedule as it is now; it is due at its next moment unless `due` says
+        otherwise.
+        """
         at = None if kept.paused and kept.begun is None else kept.next if due is None else due
         if due is None and kept.begun is not None:
             at = duty.due_at  # its author changed it while a moment is being done
@@ -318,8 +345,14 @@ def _check(name: str, terms: Terms) -> None:
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         raise BadArguments("schedule", f"a name has 1 to 200 printable characters, got {name!r}")
     if terms.overlap not in get_args(Overlap):
-        raise BadArguments("overlap", f"{terms.overlap!r} is none of {', '.join(get_args(Overlap))}")
+        raise BadArguments(
+            "overlap", f"{terms.overlap!r} is none of {', '.join(get_args(Overlap))}"
+        )
     if terms.catch_up not in get_args(CatchUp):
-        raise BadArguments("catch_up", f"{terms.catch_up!r} is none of {', '.join(get_args(CatchUp))}")
+        raise BadArguments(
+            "catch_up", f"{terms.catch_up!r} is none of {', '.join(get_args(CatchUp))}"
+        )
     if (terms.overlap, terms.catch_up) == ("queue", "none"):
-        raise BadSchedule(text(terms.when), "overlap='queue' keeps what catch_up='none' would let go")
+        raise BadSchedule(
+            text(terms.when), "overlap='queue' keeps what catch_up='none' would let go"
+        )

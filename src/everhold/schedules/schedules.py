@@ -58,12 +58,14 @@ class Timetable:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Schedule:
-        """Start a session, or feed one, whenever a moment comes round; the same again changes nothing.
+        """Start a session, or feed one, whenever a moment comes round; the same again changes
+        nothing.
 
-        `when` is a cron expression, a `timedelta` or, once, a `datetime`. `do` is a call, a program with `args` (`give`
-        names the argument that is given the moment), or a `Feed`. With `overlap` "skip" or "queue" a moment is
-        passed over, or waits, while the session before it has not ended; `catch_up` says which moments that nobody
-        was there for are made up: the last "one", "all", or "none". With `revision`, the schedule has to be at it.
+        `when` is a cron expression, a `timedelta` or, once, a `datetime`. `do` is a call, a program
+        with `args` (`give` names the argument that is given the moment), or a `Feed`. With
+        `overlap` "skip" or "queue" a moment is passed over, or waits, while the session before it
+        has not ended; `catch_up` says which moments that nobody was there for are made up: the last
+        "one", "all", or "none". With `revision`, the schedule has to be at it.
         """
         wanted = deed(do, give=give, args=args, title=title, labels=labels)
         if isinstance(wanted, Start) and wanted.give == FIELDS:
@@ -106,14 +108,18 @@ class Timetable:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Trigger:
-        """Start a session, or feed one, whenever an event is emitted; the same again changes nothing.
+        """Start a session, or feed one, whenever an event is emitted; the same again changes
+        nothing.
 
-        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload are its arguments, as far as it
-        takes them, unless `give` names one that is given the payload as a whole; empty: it is given nothing. `where`
-        says which fields of the payload must have which values. With `revision`, the trigger has to be at it.
+        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload are its
+        arguments, as far as it takes them, unless `give` names one that is given the payload as a
+        whole; empty: it is given nothing. `where` says which fields of the payload must have which
+        values. With `revision`, the trigger has to be at it.
         """
         fed = isinstance(do, Feed)
-        wanted = deed(do, give="" if fed and give == FIELDS else give, args=args, title=title, labels=labels)
+        wanted = deed(
+            do, give="" if fed and give == FIELDS else give, args=args, title=title, labels=labels
+        )
         own = name if name is not None else _name(wanted)
         return await self._whole(self._triggers.put(event, own, wanted, where or {}, revision))
 
@@ -126,18 +132,26 @@ class Timetable:
         return await self._whole(self._triggers.enable(event, name, enabled))
 
     async def off(self, event: str, name: str) -> None:
-        """Forget a trigger. What it has started goes on, and what was reserved for it is handed over."""
+        """Forget a trigger. What it has started goes on, and what was reserved for it is handed
+        over.
+        """
         await self._whole(self._triggers.remove(event, name))
 
     async def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> Emitted:
-        """Say that something happened: it is kept, then handed over to each trigger that fits, once.
+        """Say that something happened: it is kept, then handed over to each trigger that fits,
+        once.
 
-        The same key with the same payload is the event that came first; another payload raises `EventConflict`.
+        The same key with the same payload is the event that came first; another payload raises
+        `EventConflict`.
         """
         return await self._whole(self._triggers.emit(event, payload, key, self._now))
 
-    async def handovers(self, event: str | None = None, *, state: str | None = None) -> list[Handover]:
-        """What events came to: "started", "already", "waiting" to be tried again, or "failed" for good."""
+    async def handovers(
+        self, event: str | None = None, *, state: str | None = None
+    ) -> list[Handover]:
+        """What events came to: "started", "already", "waiting" to be tried again, or "failed" for
+        good.
+        """
         return await self._triggers.handovers(event, state)
 
     async def hand_over(self, id: str) -> Handover:
@@ -155,7 +169,9 @@ class Timetable:
         return cast("Runtime", self).clock.now()
 
     async def _whole(self, verb: Coroutine[Any, Any, T]) -> T:
-        """Run a verb to its end, also if its caller is cancelled; reconciliation then sees when to look next."""
+        """Run a verb to its end, also if its caller is cancelled; reconciliation then sees when to
+        look next.
+        """
         runtime = cast("Runtime", self)
 
         async def done() -> T:
@@ -201,7 +217,8 @@ class Hands:
         told = {**labels, **deed.labels}
         try:
             status = await self._runtime.start(call, key=key, title=deed.title, labels=told, wait=0)
-        except (KeyConflict, KeyDeleted) as known:  # another process was quicker, or it has ended and was deleted
+        # another process was quicker, or it has ended and was deleted
+        except (KeyConflict, KeyDeleted) as known:
             return Done(known.session_id, False)
         return Done(status.session_id, True)
 
@@ -212,7 +229,9 @@ class Hands:
         if deed.signal:
             new = await runtime._engine.send(session_id, Signal(deed.signal, value, key))
         else:
-            new = await runtime._engine.shielded.run(runtime._acceptance.words(session_id, value, key))
+            new = await runtime._engine.shielded.run(
+                runtime._acceptance.words(session_id, value, key)
+            )
         return Done(session_id, new)
 
     def _program(self, ref: str) -> Any:
@@ -226,4 +245,8 @@ class Hands:
 
 def _name(wanted: Deed) -> str:
     """What a trigger is called by itself: after its program, or its session."""
-    return wanted.session if isinstance(wanted, Feed) else wanted.program.rpartition(":")[2].replace("/", "_")
+    return (
+        wanted.session
+        if isinstance(wanted, Feed)
+        else wanted.program.rpartition(":")[2].replace("/", "_")
+    )

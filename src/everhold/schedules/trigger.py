@@ -1,12 +1,14 @@
 """Triggers: what a named event starts or feeds, once per event.
 
 Rules
-  1. An event has a key. The same key with the same payload is the event that was emitted first; another payload is a
-     conflict. A key is remembered for `REMEMBERED` seconds after everything was handed over.
-  2. The event and its handovers, one for each trigger that fits, are written down as one. Whatever happens then,
-     each handover is done, under a key made of the trigger, its incarnation and the event: once.
-  3. Emitting never fails because a handover does. One that fails is tried again, later and later, `TRIES` times; then
-     it is `failed`, and stays until somebody has it tried again or drops it.
+  1. An event has a key. The same key with the same payload is the event that was emitted first;
+     another payload is a conflict. A key is remembered for `REMEMBERED` seconds after everything
+     was handed over.
+  2. The event and its handovers, one for each trigger that fits, are written down as one. Whatever
+     happens then, each handover is done, under a key made of the trigger, its incarnation and the
+     event: once.
+  3. Emitting never fails because a handover does. One that fails is tried again, later and later,
+     `TRIES` times; then it is `failed`, and stays until somebody has it tried again or drops it.
   4. Where a program is missing, nothing is changed: a process that has it does the handover.
 """
 
@@ -44,7 +46,8 @@ TRIES: Final = 9
 PATIENCE: Final = 10.0
 #: Seconds that the key of an event is remembered.
 REMEMBERED: Final = 7 * 86400.0
-#: Bytes of the key of an event: with the names of event and trigger it is the key of the session that is begun.
+#: Bytes of the key of an event: with the names of event and trigger it is the key of the session
+#: that is begun.
 MOST_KEY: Final = 800
 #: What a handover has come to where nobody has to do anything about it any more.
 _OVER: Final = frozenset({"started", "already"})
@@ -98,7 +101,8 @@ class Handover(msgspec.Struct, frozen=True):
     event: str
     key: str
     trigger: str
-    state: str  # started; already (by an earlier try); waiting, to be tried (again); failed, for good
+    # started; already (by an earlier try); waiting, to be tried (again); failed, for good
+    state: str
     session_id: str | None
     error: str
     tries: int
@@ -119,15 +123,24 @@ class Triggers:
     """Keeps triggers and events, and hands over what is due. `dice` draws incarnations and keys."""
 
     def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
-        self._store, self._hands, self._dice = store, hands, dice
+        self._store = store
+        self._hands = hands
+        self._dice = dice
         self._left = 0  # due handovers that were left to other processes at the last look
 
     # ---- triggers
 
     async def put(
-        self, event: str, name: str, do: Deed, where: Mapping[str, JSON], revision: int | None = None
+        self,
+        event: str,
+        name: str,
+        do: Deed,
+        where: Mapping[str, JSON],
+        revision: int | None = None,
     ) -> Trigger:
-        """Make a trigger, or change one; the same again changes nothing. With `revision`, only if it is that one's."""
+        """Make a trigger, or change one; the same again changes nothing. With `revision`, only if
+        it is that one's.
+        """
         _name("event", event)
         _name("name", name)
         wanted = _where(where)
@@ -164,7 +177,9 @@ class Triggers:
             return _shown(event, name, fresh)
 
     async def remove(self, event: str, name: str) -> None:
-        """Forget a trigger. What was handed over or written down before is not concerned; one made anew is another."""
+        """Forget a trigger. What was handed over or written down before is not concerned; one made
+        anew is another.
+        """
         while True:
             duty = await self._known(event, name)
             try:
@@ -174,7 +189,10 @@ class Triggers:
 
     async def all(self, event: str | None = None) -> list[Trigger]:
         found = await self._pages(TRIGGER, "" if event is None else f"{event}/")
-        return [_shown(duty.id.partition("/")[0], duty.id.partition("/")[2], _trigger(duty)) for duty in found]
+        return [
+            _shown(duty.id.partition("/")[0], duty.id.partition("/")[2], _trigger(duty))
+            for duty in found
+        ]
 
     async def _known(self, event: str, name: str) -> Duty:
         duty = await self._store.duty(TRIGGER, f"{event}/{name}")
@@ -183,14 +201,20 @@ class Triggers:
         return duty
 
     async def _keep(self, event: str, name: str, kept: Kept, version: int) -> None:
-        await self._store.undertake([Duty(TRIGGER, f"{event}/{name}", msgspec.to_builtins(kept), None, version)])
+        await self._store.undertake(
+            [Duty(TRIGGER, f"{event}/{name}", msgspec.to_builtins(kept), None, version)]
+        )
 
     # ---- events
 
     async def emit(self, event: str, payload: JSON, key: str | None, now: float) -> Emitted:
-        """Say that something happened, and hand it over; the same again hands nothing over twice."""
+        """Say that something happened, and hand it over; the same again hands nothing over
+        twice.
+        """
         _name("event", event)
-        if key is not None and (not isinstance(key, str) or not key.strip() or not key.isprintable()):
+        if key is not None and (
+            not isinstance(key, str) or not key.strip() or not key.isprintable()
+        ):
             raise BadArguments("key", "a key is printable text, and not blank")
         if key is not None:
             short_key(key, MOST_KEY)
@@ -200,20 +224,34 @@ class Triggers:
             known = await self._store.duty(EVENT, f"{event}/{key}")
             if known is not None:
                 return await self._again(event, key, payload, msgspec.convert(known.body, Happened))
-            fits = [one for one in await self._pages(TRIGGER, f"{event}/") if _fits(_trigger(one), payload)]
+            fits = [
+                one
+                for one in await self._pages(TRIGGER, f"{event}/")
+                if _fits(_trigger(one), payload)
+            ]
             happened = Happened(payload, now, [_split(one.id, 2)[1] for one in fits])
             reserved = [_reserved(one, key, now) for one in fits]
             try:
                 await self._store.undertake(
-                    [Duty(EVENT, f"{event}/{key}", msgspec.to_builtins(happened), now + REMEMBERED), *reserved]
+                    [
+                        Duty(
+                            EVENT, f"{event}/{key}", msgspec.to_builtins(happened), now + REMEMBERED
+                        ),
+                        *reserved,
+                    ]
                 )
             except Overtaken:
                 continue
-            done = [await self._at_once(msgspec.structs.replace(one, version=1), payload, now) for one in reserved]
+            done = [
+                await self._at_once(msgspec.structs.replace(one, version=1), payload, now)
+                for one in reserved
+            ]
             return Emitted(event, key, now, True, tuple(done))
 
     async def _at_once(self, duty: Duty, payload: JSON, now: float) -> Handover:
-        """The first try of a handover: the event is kept, so that trouble with the store is not the caller's."""
+        """The first try of a handover: the event is kept, so that trouble with the store is not the
+        caller's.
+        """
         try:
             return await self._hand_over(duty, payload, now)
         except StoreError as error:
@@ -223,8 +261,12 @@ class Triggers:
     async def _again(self, event: str, key: str, payload: JSON, happened: Happened) -> Emitted:
         if not same(happened.payload, payload):
             raise EventConflict(event, key)
-        found = [await self._store.duty(HANDOVER, f"{event}/{name}/{key}") for name in happened.handovers]
-        return Emitted(event, key, happened.at, False, tuple(_told(duty) for duty in found if duty is not None))
+        found = [
+            await self._store.duty(HANDOVER, f"{event}/{name}/{key}") for name in happened.handovers
+        ]
+        return Emitted(
+            event, key, happened.at, False, tuple(_told(duty) for duty in found if duty is not None)
+        )
 
     # ---- handovers
 
@@ -260,7 +302,8 @@ class Triggers:
     async def look(self, now: float) -> bool:
         """Hand over what is due, and forget what is over; returns whether there may be more."""
         due = await self._store.duties(HANDOVER, due=now, limit=AT_ONCE + self._left)
-        moved, left = False, 0
+        moved = False
+        left = 0
         for duty in due:
             if not self._hands.able(_read(duty).do):
                 left += 1
@@ -283,15 +326,24 @@ class Triggers:
         try:
             done = await self._hands.do(told_.do, key_of(duty), payload, labels)
         except Exception as error:
-            problem, tries = told(error), told_.tries + 1
+            problem = told(error)
+            tries = told_.tries + 1
             over = tries >= TRIES
-            log.log(logging.WARNING if over else logging.INFO, "event %s, trigger %s: %s", event, name, problem)
+            log.log(
+                logging.WARNING if over else logging.INFO,
+                "event %s, trigger %s: %s",
+                event,
+                name,
+                problem,
+            )
             fresh = msgspec.structs.replace(
                 told_, tries=tries, error=problem, state="failed" if over else "waiting", at=now
             )
             return _told(await self._note(duty, fresh, None if over else now + waits(tries)))
         state = "started" if done.new else "already"
-        fresh = msgspec.structs.replace(told_, state=state, session=done.session_id, error="", at=now)
+        fresh = msgspec.structs.replace(
+            told_, state=state, session=done.session_id, error="", at=now
+        )
         return _told(await self._note(duty, fresh, None))
 
     async def _note(self, duty: Duty, told: Told, due: float | None) -> Duty:
@@ -311,7 +363,9 @@ class Triggers:
             event, key = _split(duty.id, 2)
             happened = msgspec.convert(duty.body, Happened)
             names = [f"{event}/{name}/{key}" for name in happened.handovers]
-            found = [one for id in names if (one := await self._store.duty(HANDOVER, id)) is not None]
+            found = [
+                one for id in names if (one := await self._store.duty(HANDOVER, id)) is not None
+            ]
             over = all(_read(one).state in _OVER for one in found)
             fresh = [msgspec.structs.replace(one, body=None) for one in (duty, *found)]
             later = [msgspec.structs.replace(duty, due_at=now + REMEMBERED)]
@@ -323,7 +377,9 @@ class Triggers:
 
     async def _pages(self, kind: str, prefix: str) -> list[Duty]:
         found: list[Duty] = []
-        while page := await self._store.duties(kind, prefix=prefix, after=found[-1].id if found else ""):
+        while page := await self._store.duties(
+            kind, prefix=prefix, after=found[-1].id if found else ""
+        ):
             found += page
         return found
 
@@ -341,7 +397,9 @@ def _reserved(trigger: Duty, key: str, now: float) -> Duty:
 
 
 def _fits(kept: Kept, payload: JSON) -> bool:
-    return kept.enabled and all(_has(payload, path.split("."), wanted) for path, wanted in kept.where.items())
+    return kept.enabled and all(
+        _has(payload, path.split("."), wanted) for path, wanted in kept.where.items()
+    )
 
 
 def _has(found: Any, path: list[str], wanted: JSON) -> bool:
@@ -349,7 +407,9 @@ def _has(found: Any, path: list[str], wanted: JSON) -> bool:
         if not isinstance(found, dict) or part not in found:
             return False
         found = found[part]
-    return any(same(found, one) for one in wanted) if isinstance(wanted, list) else same(found, wanted)
+    return (
+        any(same(found, one) for one in wanted) if isinstance(wanted, list) else same(found, wanted)
+    )
 
 
 def _trigger(duty: Duty) -> Kept:
@@ -362,7 +422,9 @@ def _read(duty: Duty) -> Told:
 
 def _told(duty: Duty) -> Handover:
     (event, name, key), told = _split(duty.id, 3), _read(duty)
-    return Handover(duty.id, event, key, name, told.state, told.session, told.error, told.tries, duty.due_at)
+    return Handover(
+        duty.id, event, key, name, told.state, told.session, told.error, told.tries, duty.due_at
+    )
 
 
 def _shown(event: str, name: str, kept: Kept) -> Trigger:
@@ -375,12 +437,22 @@ def _split(id: str, parts: int) -> list[str]:
 
 def _name(what: str, given: str) -> None:
     """Names are parts of ids, with a stroke between them."""
-    fine = isinstance(given, str) and given.strip() and given.isprintable() and "/" not in given and len(given) <= 200
+    fine = (
+        isinstance(given, str)
+        and given.strip()
+        and given.isprintable()
+        and "/" not in given
+        and len(given) <= 200
+    )
     if not fine:
-        raise BadArguments(what, f"a name has 1 to 200 printable characters and no '/', got {given!r}")
+        raise BadArguments(
+            what, f"a name has 1 to 200 printable characters and no '/', got {given!r}"
+        )
 
 
 def _where(given: Mapping[str, JSON]) -> dict[str, JSON]:
     if not isinstance(given, Mapping) or not all(isinstance(path, str) and path for path in given):
-        raise BadArguments("where", "say which field must have which value: {'customer.tier': 'gold'}")
+        raise BadArguments(
+            "where", "say which field must have which value: {'customer.tier': 'gold'}"
+        )
     return dict(plain(dict(given), "where"))

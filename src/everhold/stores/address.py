@@ -1,10 +1,12 @@
-"""Addresses of Postgres databases, read strictly, so that no part of a password is taken for something else.
+"""Addresses of Postgres databases, read strictly, so that no part of a password is taken for
+something else.
 
     postgresql://user:password@host:5432/name?option=value
 
 Rules
-  1. An address that can be read in two ways is refused. A password that holds one of @ / ? # [ ] % has them
-     percent-encoded; else a part of it would be a host, a port or a name, and be shown as such.
+  1. An address that can be read in two ways is refused. A password that holds one of @ / ? # [ ] %
+     has them percent-encoded; else a part of it would be a host, a port or a name, and be shown as
+     such.
   2. What is said about an address never quotes it.
 """
 
@@ -19,7 +21,8 @@ import msgspec
 #: What is wrong with an address that cannot be read, and what to do.
 MALFORMED: Final = (
     "it is not a valid postgresql:// address (it is not shown, because it may hold a password);"
-    " say postgresql://user:password@host:5432/name, with @ / ? # [ ] % in user and password percent-encoded (@ is %40)"
+    " say postgresql://user:password@host:5432/name, with @ / ? # [ ] % in user and password"
+    " percent-encoded (@ is %40)"
 )
 #: What the path of an SQLite file ends in.
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
@@ -47,9 +50,14 @@ class Parts(msgspec.Struct, frozen=True):
     def url(self, *, without: frozenset[str] = frozenset(), shown: bool = False) -> str:
         """The address again, without these options; if it is `shown`, without its secrets."""
         secret = None if self.password is None else "***" if shown else self.password
-        who = "" if self.user is None else self.user + ("" if secret is None else f":{secret}") + "@"
+        who = (
+            "" if self.user is None else self.user + ("" if secret is None else f":{secret}") + "@"
+        )
         pairs = [(name, value) for name, value in self.options if unquote(name) not in without]
-        told = [f"{name}={'***' if shown and unquote(name) in _SECRETS else value}" for name, value in pairs]
+        told = [
+            f"{name}={'***' if shown and unquote(name) in _SECRETS else value}"
+            for name, value in pairs
+        ]
         return f"postgresql://{who}{self.hosts}{self.path}" + ("?" + "&".join(told) if told else "")
 
 
@@ -58,14 +66,21 @@ def parts(address: str) -> Parts | None:
     found = _ADDRESS.fullmatch(address)
     if found is None or _PERCENT.search(address):
         return None
-    query, hosts = found["query"] or "", found["hosts"]
+    query = found["query"] or ""
+    hosts = found["hosts"]
     if "@" in query and found["user"] is None and ":" in hosts:
         return None  # user:password with a ? in the password looks like host:port and an option
     pairs = [one.partition("=") for one in query.split("&") if one]
     if not all(mark for _, mark, _ in pairs):
         return None
     password = None if found["password"] is None else found["password"][1:]
-    return Parts(found["user"], password, hosts, found["path"] or "", [(name, value) for name, _, value in pairs])
+    return Parts(
+        found["user"],
+        password,
+        hosts,
+        found["path"] or "",
+        [(name, value) for name, _, value in pairs],
+    )
 
 
 def discreet(address: str) -> str:
@@ -77,7 +92,13 @@ def discreet(address: str) -> str:
     if address.startswith("sqlite:///") or address == "memory://":
         return address
     found = parts(address)
-    return "***" if may_hold_secret(scheme) else f"{scheme}://***" if found is None else found.url(shown=True)
+    return (
+        "***"
+        if may_hold_secret(scheme)
+        else f"{scheme}://***"
+        if found is None
+        else found.url(shown=True)
+    )
 
 
 def may_hold_secret(text: str) -> bool:

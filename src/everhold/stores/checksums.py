@@ -1,7 +1,8 @@
-"""Rows with seals: what every durable store writes beside a head or a delivery, and how it reads them back.
+"""Rows with seals: what every durable store writes beside a head or a delivery, and how it reads
+them back.
 
-A seal is a checksum of a row's content. A row that does not match its seal is damaged, and is never taken for an
-answer.
+A seal is a checksum of a row's content. A row that does not match its seal is damaged, and is never
+taken for an answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _NAN: Final = float("nan")
 
 def head_seal(head: Head, metrics: bytes) -> int:
     due = _NAN if head.due_at is None else head.due_at
-    row = _numbers(head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at)
+    row = _numbers(
+        head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at
+    )
     return crc32(metrics, crc32(row, (_PARKED if head.parked else _STATES)[head.state]))
 
 
@@ -58,14 +61,18 @@ def birth_text(birth: Birth, source: SessionId | None) -> str:
 def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
     """A delivery from its row; raises one of `UNREADABLE` if the row is damaged."""
     n, at, answers, asked, notes, sealed = row
-    given, said, rest = answers.encode(), asked.encode(), None if notes is None else notes.encode()
+    given = answers.encode()
+    said = asked.encode()
+    rest = None if notes is None else notes.encode()
     if delivery_seal(n, at, given, said, rest) != sealed:
         raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
     return decode(n, at, given, said, rest)
 
 
 def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
-    """Deliveries from their rows, whose texts are bytes; raises one of `UNREADABLE` if one of them is damaged."""
+    """Deliveries from their rows, whose texts are bytes; raises one of `UNREADABLE` if one of them
+    is damaged.
+    """
     for n, at, answers, asked, notes, sealed in rows:
         if delivery_seal(n, at, answers, asked, notes) != sealed:
             raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
@@ -74,10 +81,35 @@ def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
 
 def read_head(row: tuple[Any, ...]) -> Head:
     """A head from its row; raises `ValueError` if the row is damaged."""
-    ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, sealed, parked = row
+    (
+        ref,
+        revision,
+        state,
+        n,
+        open_from,
+        due_at,
+        updated_at,
+        metrics,
+        mail,
+        attempts,
+        sealed,
+        parked,
+    ) = row
     text = metrics.encode()
     meter = _metrics(text)
-    head = Head(ref, revision, State(state), n, open_from, due_at, updated_at, meter, mail, attempts, bool(parked))
+    head = Head(
+        ref,
+        revision,
+        State(state),
+        n,
+        open_from,
+        due_at,
+        updated_at,
+        meter,
+        mail,
+        attempts,
+        bool(parked),
+    )
     if head_seal(head, text) != sealed or parked not in _FLAGS:
         raise ValueError(f"the head of session number {ref} does not match its seal")
     return head

@@ -21,7 +21,17 @@ ITEM: Final = (
 )
 #: Those of them that may change.
 CHANGING: Final = ITEM[-6:]
-LEASE: Final = ("seq", "owner", "incarnation", "token", "generation", "claimed_at", "seal", "expires_at", "released")
+LEASE: Final = (
+    "seq",
+    "owner",
+    "incarnation",
+    "token",
+    "generation",
+    "claimed_at",
+    "seal",
+    "expires_at",
+    "released",
+)
 DUTY: Final = ("kind", "id", "body", "due_at", "version", "seal")
 
 _NOBODYS: Final = Lease(Owner("", ""), "", 0, 0.0, 0.0, released=True)
@@ -30,7 +40,9 @@ _hold = msgspec.json.Decoder(Hold).decode
 
 
 def item_row(item: Item) -> tuple[Any, ...]:
-    content = msgspec.structs.replace(item, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None)
+    content = msgspec.structs.replace(
+        item, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None
+    )
     body = dumps(content)
     hold = None if item.hold is None else dumps(item.hold)
     ended = None if item.waits else dumps(item.end)
@@ -69,10 +81,14 @@ def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
         raise ValueError(f"lease {generation} does not match its seal")
     if generation == 0:
         return None, seq
-    return Lease(Owner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)), seq
+    return Lease(
+        Owner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)
+    ), seq
 
 
-def flaws(lease: tuple[Any, ...] | None, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, str]]:
+def flaws(
+    lease: tuple[Any, ...] | None, rows: Iterable[tuple[Any, ...]]
+) -> Iterator[tuple[str, str]]:
     """What is wrong with the rows of an intake: a code and a sentence each."""
     try:
         held, seq = (None, 0) if lease is None else read_lease(lease)
@@ -92,13 +108,19 @@ def unsound(lease: Lease | None, seq: int, item: Item) -> Iterator[tuple[str, st
     """What is wrong with an item beside its lease and the counter."""
     generation = 0 if lease is None else lease.generation
     if item.hold is not None and item.hold.generation > generation:
-        yield "hold", f"item {item.seq} is held under lease {item.hold.generation}, and the last one was {generation}"
+        yield (
+            "hold",
+            f"item {item.seq} is held under lease {item.hold.generation}, and the last one was"
+            f" {generation}",
+        )
     if item.seq > seq:
         yield "intake", f"item {item.seq} is there, and only {seq} have come"
 
 
 def released(fence: Fence, came: int, intake: Intake) -> bool:
-    """Release a lease, if it is still this one; returns whether something waits that came after item `came`."""
+    """Release a lease, if it is still this one; returns whether something waits that came after
+    item `came`.
+    """
     intake.release(fence)
     return any(item.seq > came and item.available_at <= intake.now for item in intake.waiting())
 

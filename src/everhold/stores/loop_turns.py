@@ -1,8 +1,9 @@
 """Verbs of a store that answers in place give the event loop a turn now and then.
 
-A store in this process answers without waiting for anything, so a task that calls it in a loop would never let another
-task run: heartbeats, timers, web requests. After `TURNS` verbs of one task, its next one gives the loop a turn before
-it begins. It can be cancelled there, and then it has done nothing.
+A store in this process answers without waiting for anything, so a task that calls it in a loop
+would never let another task run: heartbeats, timers, web requests. After `TURNS` verbs of one task,
+its next one gives the loop a turn before it begins. It can be cancelled there, and then it has done
+nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ TURNS: Final = 16
 ROWS: Final = 256
 _OWN: Final = ("open", "close")
 #: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
-current_task: Any = asyncio.current_task if sys.version_info >= (3, 12) else vars(asyncio.tasks)["_current_tasks"].get
+current_task: Any = (
+    asyncio.current_task
+    if sys.version_info >= (3, 12)
+    else vars(asyncio.tasks)["_current_tasks"].get
+)
 
 
 def giving_turns(store: type[T]) -> type[T]:
@@ -50,7 +55,8 @@ def _turned(verb: Callable[..., Any]) -> Callable[..., Any]:
     async def turned(self: Any, *args: Any, **options: Any) -> Any:
         caller = id(current_task(asyncio.get_running_loop()))
         if self._caller != caller:
-            self._caller, self._verbs = caller, 0
+            self._caller = caller
+            self._verbs = 0
         elif self._verbs >= TURNS:
             self._verbs = 0
             await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 """When this process could not get through to its store for a while.
 
-Others may not have got through either: the time in which nobody could be heard does not count for those who were not
-heard. Else a server that was away for longer than a lease would make every worker a dead one in the eyes of the first
-that is back, and what they do would be done twice.
+Others may not have got through either: the time in which nobody could be heard does not count for
+those who were not heard. Else a server that was away for longer than a lease would make every
+worker a dead one in the eyes of the first that is back, and what they do would be done twice.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Stall:
         self._times = [*self._times[1 - MOST :], (began, time.monotonic())]
 
     def age(self, seconds: float) -> float:
-        """For how long somebody who was last heard of so many seconds ago could have been heard since."""
+        """For how long somebody who was last heard of so many seconds ago could have been heard
+        since.
+        """
         since = time.monotonic() - seconds
         return seconds - sum(end - max(began, since) for began, end in self._times if end > since)

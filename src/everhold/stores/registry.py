@@ -10,7 +10,9 @@ from everhold.ports.store import Store
 
 
 def store(address: str, *, durability: str = "mixed") -> Store:
-    """The store at a full address: sqlite:////abs/olute.db, memory:// or postgresql://…; not opened yet."""
+    """The store at a full address: sqlite:////abs/olute.db, memory:// or postgresql://…; not opened
+    yet.
+    """
     scheme, _, rest = address.partition("://")
     match scheme:
         case "memory":
@@ -33,7 +35,9 @@ def store(address: str, *, durability: str = "mixed") -> Store:
 def pending_sql(address: str) -> str:
     """The SQL that opening this Postgres database would run; an empty text if it is up to date."""
     if not address.startswith("postgresql://"):
-        raise BadSetting("--print-sql", "only a Postgres database can be brought up to date by hand")
+        raise BadSetting(
+            "--print-sql", "only a Postgres database can be brought up to date by hand"
+        )
     try:
         from everhold.stores.postgres.schema import pending
     except ImportError:

@@ -6,7 +6,7 @@
     Path("recorded.jsonl")                as in a recorded session: an exported file, or one written by --as-test
 
 Real models are refused here: a test that costs money, or passes today and not tomorrow, is none.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -41,12 +41,16 @@ class Taped(msgspec.Struct):
     @classmethod
     def read(cls, birth: Birth, deliveries: Sequence[Delivery]) -> Taped:
         queries = {query.q: query for delivery in deliveries for query in delivery.asked}
-        answers = {queries[answer.q].key: answer for delivery in deliveries for answer in delivery.answers}
+        answers = {
+            queries[answer.q].key: answer for delivery in deliveries for answer in delivery.answers
+        }
         return cls(_bare(birth.program), {query.key: query for query in queries.values()}, answers)
 
 
 class Recorded:
-    """Answers as they were given before: the n-th session of a program gets those of the n-th recorded one."""
+    """Answers as they were given before: the n-th session of a program gets those of the n-th
+    recorded one.
+    """
 
     def __init__(self, tapes: Sequence[Taped], name: str) -> None:
         self._left = list(tapes)
@@ -65,14 +69,20 @@ class Recorded:
     def find(self, query: Query, session_id: str) -> Answer | None:
         """What was answered at this place to a question of this kind."""
         tape = self._taken.get(session_id)
-        if tape is None or query.key not in tape.answers or tape.queries[query.key].kind is not query.kind:
+        if (
+            tape is None
+            or query.key not in tape.answers
+            or tape.queries[query.key].kind is not query.kind
+        ):
             return None
         return tape.answers[query.key]
 
     async def answer(self, query: Query, session_id: str) -> Any:
         found = self.find(query, session_id)
         if found is None:
-            raise AnswerFailed(f"{self._name} has no answer for {query.id}, {describe(query)}", "script")
+            raise AnswerFailed(
+                f"{self._name} has no answer for {query.id}, {describe(query)}", "script"
+            )
         return handed(found)
 
 
@@ -131,7 +141,9 @@ class StandIns:
 
 
 def standing(value: Any) -> Callable[..., Any]:
-    """A function that stands in for another: itself, or one that returns this value, or raises this error."""
+    """A function that stands in for another: itself, or one that returns this value, or raises this
+    error.
+    """
     if callable(value) and not isinstance(value, type):
         return value  # type: ignore[no-any-return]
 

@@ -1,20 +1,22 @@
-"""Callers that leave: a program is run once undisturbed, and then its callers are cancelled at every await.
+"""Callers that leave: a program is run once undisturbed, and then its callers are cancelled at
+every await.
 
     report = cancel_everywhere(refund(order="7"), answers={"*reason*": "It broke.", "Refund*": True})
     assert not report.repeated      # no call ran twice
 
-A caller is cancelled by `asyncio.timeout`, or because a web client disconnects. Each verb that the program needs from
-outside (`start`, `answer`, `answer_many`, `signal`) is cancelled in two ways: at its first suspension, its second and
-so on; and after 0, 1, 2 … turns of the event loop, because one suspension may last many turns. After that the caller
-repeats the call, with the same key or the same answer. A signal has no key, so it is sent again only if the program
-still waits for it.
+A caller is cancelled by `asyncio.timeout`, or because a web client disconnects. Each verb that the
+program needs from outside (`start`, `answer`, `answer_many`, `signal`) is cancelled in two ways: at
+its first suspension, its second and so on; and after 0, 1, 2 … turns of the event loop, because one
+suspension may last many turns. After that the caller repeats the call, with the same key or the
+same answer. A signal has no key, so it is sent again only if the program still waits for it.
 
-The end, the questions and the answers must be those of the undisturbed run, `verify` must find nothing, no call may be
-left marked as running here while no task runs it, and no call with `rerun="never"` or `"ask"` may run twice or have an
-unknown outcome. Else `cancel_everywhere` raises `NotSame` with each place.
+The end, the questions and the answers must be those of the undisturbed run, `verify` must find
+nothing, no call may be left marked as running here while no task runs it, and no call with
+`rerun="never"` or `"ask"` may run twice or have an unknown outcome. Else `cancel_everywhere` raises
+`NotSame` with each place.
 
 Time passes by itself where the program waits for it.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -46,9 +48,11 @@ from everhold.testing.compare import NotSame, Remembering, Told, apart, differen
 from everhold.testing.faults import SlowStore
 from everhold.testing.runtime import AFTER, House, StillClock, named
 
-#: An "await" is a suspension of the verb, counted from 1; a "turn" is one of the event loop, counted from 0.
+#: An "await" is a suspension of the verb, counted from 1; a "turn" is one of the event loop,
+#: counted from 0.
 When = Literal["await", "turn"]
-#: What came of a call: its caller left; it returned before that; or it went on although it was cancelled.
+#: What came of a call: its caller left; it returned before that; or it went on although it was
+#: cancelled.
 Left = Literal["left", "returned", "stayed"]
 
 _KEY: Final = "cancel-everywhere"
@@ -106,16 +110,20 @@ def cancel_everywhere(
 ) -> CancelReport:
     """Run a program, then cancel each of its callers at every await, and compare; raises `NotSame`.
 
-    `answers` are for people's questions too; `calls` stand in for the functions that it calls, by name; `signals` are
-    sent when it waits for them, by name. It must come to its end with what is given. `store` is `"memory://"`,
-    `"sqlite://"` (a new file for each run), or a function that returns an empty store each time it is called.
+    `answers` are for people's questions too; `calls` stand in for the functions that it calls, by
+    name; `signals` are sent when it waits for them, by name. It must come to its end with what is
+    given. `store` is `"memory://"`, `"sqlite://"` (a new file for each run), or a function that
+    returns an empty store each time it is called.
     """
     with _stores(store) as make:
-        return apart(_Cancellations(call, answers, dict(calls or {}), dict(signals or {}), make).report())
+        return apart(
+            _Cancellations(call, answers, dict(calls or {}), dict(signals or {}), make).report()
+        )
 
 
 async def leave(verb: Coroutine[Any, Any, Any], when: When, at: int) -> Left:
-    """Call a verb and cancel its caller: at its suspension number `at`, or after so many turns of the event loop.
+    """Call a verb and cancel its caller: at its suspension number `at`, or after so many turns of
+    the event loop.
 
     Waits for the caller's end, not for what it leaves behind. Raises what the verb raises.
     """
@@ -139,12 +147,16 @@ async def leave(verb: Coroutine[Any, Any, Any], when: When, at: int) -> Left:
 
 async def _cancelled_at(verb: Coroutine[Any, Any, Any], at: int, asked: list[bool]) -> Any:
     """Run a coroutine, and cancel its task as it suspends for the time number `at`."""
-    return await _stepped(verb, at, asked)  # from Python 3.12 on, a task takes no coroutine made by a decorator
+    # from Python 3.12 on, a task takes no coroutine made by a decorator
+    return await _stepped(verb, at, asked)
 
 
 @types.coroutine
-def _stepped(verb: Coroutine[Any, Any, Any], at: int, asked: list[bool]) -> Generator[Any, Any, Any]:
-    step, suspensions = functools.partial(verb.send, None), 0
+def _stepped(
+    verb: Coroutine[Any, Any, Any], at: int, asked: list[bool]
+) -> Generator[Any, Any, Any]:
+    step = functools.partial(verb.send, None)
+    suspensions = 0
     while True:
         try:
             waits_for = step()
@@ -174,11 +186,16 @@ def _stores(given: str | Callable[[], Store]) -> Iterator[Callable[[], Store]]:
     if scheme == "memory":
         yield lambda: store_at(given)
     elif scheme == "sqlite":
-        with tempfile.TemporaryDirectory(prefix="everhold-", dir=Path(path[1:]).parent if path else None) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="everhold-", dir=Path(path[1:]).parent if path else None
+        ) as folder:
             numbers = itertools.count(1)
             yield lambda: store_at(f"sqlite:///{folder}/{next(numbers)}.db")
     else:
-        raise BadSetting("store", f"each run needs an empty store: give a function that returns one, not {given!r}")
+        raise BadSetting(
+            "store",
+            f"each run needs an empty store: give a function that returns one, not {given!r}",
+        )
 
 
 class _Caller(House):
@@ -195,21 +212,30 @@ class _Caller(House):
         return msgspec.structs.replace(birth, seeds=self._seeds.setdefault(birth.key, birth.seeds))
 
     async def abandoned(self) -> list[str]:
-        """Marks of this process that no task works on. Asked while nothing is in progress, so there should be none."""
+        """Marks of this process that no task works on. Asked while nothing is in progress, so there
+        should be none.
+        """
         found = []
         for record in await records(self.store):
             queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
             for effect in record.effects:
                 if effect.worker == self._dispatch.worker:
-                    found.append(f"{describe(queries[effect.q])} is marked as running, and no task runs it")
+                    found.append(
+                        f"{describe(queries[effect.q])} is marked as running, and no task runs it"
+                    )
         return found
 
 
 class _Run:
-    """The program's story told once, from its start to its end, with one caller cancelled or none."""
+    """The program's story told once, from its start to its end, with one caller cancelled or
+    none.
+    """
 
-    def __init__(self, story: _Cancellations, store: Store, leaves: tuple[int, When, int] | None) -> None:
-        self._story, self._leaves = story, leaves
+    def __init__(
+        self, story: _Cancellations, store: Store, leaves: tuple[int, When, int] | None
+    ) -> None:
+        self._story = story
+        self._leaves = leaves
         self.house = _Caller(SlowStore(store), story.stand_ins)
         self.verbs: list[str] = []
         self.left: Left = "returned"
@@ -227,11 +253,17 @@ class _Run:
             for _ in range(_TURNS):
                 await house.settle()
                 status = await house.status(root)
-                if isinstance(status, Finished) and not await house.sessions(state=("running", "paused")):
-                    self.result = status.outcome.value if isinstance(status.outcome, Returned) else None
+                if isinstance(status, Finished) and not await house.sessions(
+                    state=("running", "paused")
+                ):
+                    self.result = (
+                        status.outcome.value if isinstance(status.outcome, Returned) else None
+                    )
                     break
                 if not await self._moved(root):
-                    self.wrong.append(f"it does not come to an end: it waits for {await self._open()}")
+                    self.wrong.append(
+                        f"it does not come to an end: it waits for {await self._open()}"
+                    )
                     break
             else:
                 self.wrong.append(f"it does not come to an end in {_TURNS} turns")
@@ -240,11 +272,14 @@ class _Run:
             self.told = _named(await records(house.store), root)
         self.called = house.called
 
-    async def _call(self, words: str, verb: Callable[[], Coroutine[Any, Any, Any]], *, repeat: bool) -> None:
-        """Call a verb. If it is the one whose caller leaves, that caller repeats it where this can do no harm.
+    async def _call(
+        self, words: str, verb: Callable[[], Coroutine[Any, Any, Any]], *, repeat: bool
+    ) -> None:
+        """Call a verb. If it is the one whose caller leaves, that caller repeats it where this can
+        do no harm.
 
-        One that was cancelled at an await repeats it at once, beside what it left behind. One that was cancelled
-        after some turns comes later, when all of that has come to its end.
+        One that was cancelled at an await repeats it at once, beside what it left behind. One that
+        was cancelled after some turns comes later, when all of that has come to its end.
         """
         self.verbs.append(words)
         if self._leaves is None or len(self.verbs) != self._leaves[0]:
@@ -264,7 +299,8 @@ class _Run:
 
     async def _moved(self, root: str) -> bool:
         """Do one thing that the sessions wait for; False if there is nothing."""
-        house, story = self.house, self._story
+        house = self.house
+        story = self._story
         inbox = await house.inbox(limit=10_000)
         for query in inbox:
             asked = describe(query.query)
@@ -273,11 +309,17 @@ class _Run:
                 await house.answer(query, {"rerun": True})
                 return True
             if query.kind is Kind.SIGNAL and query.name in story.signals:
-                signal = functools.partial(house.signal, query.session_id, query.name, story.signals[query.name])
+                signal = functools.partial(
+                    house.signal, query.session_id, query.name, story.signals[query.name]
+                )
                 await self._call(f"signal {query.name!r}", signal, repeat=False)
                 return True
             if query.kind in _ANSWERED and story.answers is not None:
-                beside = [each for each in inbox if each.session_id == query.session_id and each.kind in _ANSWERED]
+                beside = [
+                    each
+                    for each in inbox
+                    if each.session_id == query.session_id and each.kind in _ANSWERED
+                ]
                 said: dict[str, Any] = {each.id: await self._said(each, root) for each in beside}
                 if len(beside) > 1:
                     many = functools.partial(house.answer_many, query.session_id, said)
@@ -295,14 +337,18 @@ class _Run:
     async def _said(self, query: OpenQuery, root: str) -> Any:
         """What is answered, or the error that is."""
         assert self._story.answers is not None
-        name = "" if query.session_id == root else query.session_id  # the first one's id is another in each run
+        # the first one's id is another in each run
+        name = "" if query.session_id == root else query.session_id
         try:
             return await self._story.answers.answer(query.query, name)
         except Exception as error:
             return error
 
     async def _open(self) -> str:
-        return "; ".join(describe(query.query) for query in await self.house.inbox()) or "something that never comes"
+        return (
+            "; ".join(describe(query.query) for query in await self.house.inbox())
+            or "something that never comes"
+        )
 
 
 async def _answer(house: House, query: OpenQuery, said: Any) -> None:
@@ -323,8 +369,12 @@ class _Cancellations:
         signals: dict[str, JSON],
         make: Callable[[], Store],
     ) -> None:
-        self.call, self.signals, self._make = call, signals, make
-        self.answers = None if answers is None else Remembering(answerer(answers), "cancel_everywhere")
+        self.call = call
+        self.signals = signals
+        self._make = make
+        self.answers = (
+            None if answers is None else Remembering(answerer(answers), "cancel_everywhere")
+        )
         self.stand_ins = StandIns()
         self.stand_ins.add(calls)
 
@@ -358,13 +408,17 @@ def _place(verb: str, number: int, when: When, at: int, usual: _Run, run: _Run) 
     repeated = [name for name, times in Counter(named(run.called)).items() if times > calls[name]]
     doubtful = set(named([query for query in run.called if query.rerun is not Rerun.SAFE]))
     wrong += [f"{name} ran twice" for name in repeated if name in doubtful]
-    wrong += [f"the outcome of {name} is unknown" for one in run.told.values() for name in one.unknown]
+    wrong += [
+        f"the outcome of {name} is unknown" for one in run.told.values() for name in one.unknown
+    ]
     wrong += differences(usual.told, run.told, "its caller left")
     return Place(verb, number, when, at, wrong, repeated)
 
 
 def _named(found: list[Record], root: str) -> dict[str, Told]:
-    """Sessions by what is the same in each run: the first one is nameless, and its id is left out of all texts."""
+    """Sessions by what is the same in each run: the first one is nameless, and its id is left out
+    of all texts.
+    """
     told = {}
     for record in found:
         text = msgspec.json.encode(Told.of(record)).decode().replace(root, "")

@@ -19,7 +19,9 @@ class ManualClock:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was advanced by so many seconds; nothing or less is one turn of the loop."""
+        """Wait until the clock was advanced by so many seconds; nothing or less is one turn of the
+        loop.
+        """
         if seconds <= 0:
             await asyncio.sleep(0)
             return

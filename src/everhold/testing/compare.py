@@ -1,4 +1,6 @@
-"""What `crash_everywhere` and `cancel_everywhere` share: answers that stay the same, and how two runs are compared."""
+"""What `crash_everywhere` and `cancel_everywhere` share: answers that stay the same, and how two
+runs are compared.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,15 @@ class NotSame(AssertionError):
 
 
 class Remembering:
-    """Gives each question the answer that it got in the first run; a new question goes to the answers of the test."""
+    """Gives each question the answer that it got in the first run; a new question goes to the
+    answers of the test.
+    """
 
     kinds = frozenset({Kind.LLM, Kind.APPROVAL, Kind.INPUT})
 
     def __init__(self, inner: Answerer | None, asks: str) -> None:
-        self._inner, self._asks = inner, asks
+        self._inner = inner
+        self._asks = asks
         self._known: dict[tuple[str, str], Any] = {}
 
     async def answer(self, query: Query, session_id: str) -> Any:
@@ -50,7 +55,9 @@ class Remembering:
 
 
 class Told(msgspec.Struct):
-    """A session without numbers and times: what was asked where, what was answered, and how it ended."""
+    """A session without numbers and times: what was asked where, what was answered, and how it
+    ended.
+    """
 
     asked: dict[str, str]
     answers: dict[str, JSON]
@@ -88,7 +95,9 @@ async def records(store: Store) -> list[Record]:
 
 
 def differences(expected: Mapping[str, Told], told: Mapping[str, Told], after: str) -> list[str]:
-    """What is not the same in a run that was disturbed; `after` says by what, such as "the crash"."""
+    """What is not the same in a run that was disturbed; `after` says by what, such as "the
+    crash".
+    """
     found = [f"session {name} is missing" for name in expected if name not in told]
     found += [f"session {name} is one too many" for name in told if name not in expected]
     for name in expected.keys() & told.keys():
@@ -100,7 +109,8 @@ def _differ(was: Told, now: Told, after: str) -> list[str]:
     found = []
     for what, old, new in (("asked", was.asked, now.asked), ("answered", was.answers, now.answers)):
         for place in dict.fromkeys([*old, *new]):
-            a, b = old.get(place, "nothing"), new.get(place, "nothing")
+            a = old.get(place, "nothing")
+            b = new.get(place, "nothing")
             if a != b:
                 found.append(f"{what} at {place}: {a!r}; after {after} {b!r}")
     if was.outcome != now.outcome:
@@ -109,7 +119,9 @@ def _differ(was: Told, now: Told, after: str) -> list[str]:
 
 
 def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on an event loop of its own, in a thread: another loop may be running here."""
+    """Run a coroutine on an event loop of its own, in a thread: another loop may be running
+    here.
+    """
     done: list[T] = []
     failed: list[BaseException] = []
 

@@ -1,16 +1,19 @@
-"""Crash points for anybody's program: it is run once undisturbed, and then crashed before and after every commit.
+"""Crash points for anybody's program: it is run once undisturbed, and then crashed before and after
+every commit.
 
     report = crash_everywhere(refund(order="7"), answers={"*reason*": "It broke.", "Refund*": True})
     assert not report.repeated      # no call was run twice
 
-After each crash a new runtime goes on from what was stored, as another process would. The end, the questions and the
-answers must be those of the undisturbed run, else `crash_everywhere` raises `NotSame` with every place where not.
+After each crash a new runtime goes on from what was stored, as another process would. The end, the
+questions and the answers must be those of the undisturbed run, else `crash_everywhere` raises
+`NotSame` with every place where not.
 
-Two things may differ, because the program declared them: a call with `rerun="safe"` may run again, and one with
-`rerun="never"` or `"ask"` may leave its outcome unknown. The report lists both.
+Two things may differ, because the program declared them: a call with `rerun="safe"` may run again,
+and one with `rerun="never"` or `"ask"` may leave its outcome unknown. The report lists both.
 
-Time passes by itself where the program waits for it. A crash here is an exception at the commit, in one process: fast,
-and exact. For a real `kill -9` of a real process there is `everhold.testing.faults.Nursery`.
+Time passes by itself where the program waits for it. A crash here is an exception at the commit, in
+one process: fast, and exact. For a real `kill -9` of a real process there is
+`everhold.testing.faults.Nursery`.
 """
 
 from __future__ import annotations
@@ -63,7 +66,9 @@ class CrashReport(msgspec.Struct, frozen=True):
 
     @property
     def repeated(self) -> list[str]:
-        """Calls that were run more than once after some crash. Make them safe to repeat, or say rerun="never"."""
+        """Calls that were run more than once after some crash. Make them safe to repeat, or say
+        rerun="never".
+        """
         return sorted({name for point in self.points for name in point.repeated})
 
     @property
@@ -74,12 +79,19 @@ class CrashReport(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         wrong = [point for point in self.points if point.differences]
         lines = [
-            f"{self.program}: {len(self.points)} crashes at {self.commits} commits, {len(wrong)} changed something"
+            f"{self.program}: {len(self.points)} crashes at {self.commits} commits, {len(wrong)}"
+            " changed something"
         ]
         for point in wrong:
             lines += [f"  crashed {point}:", *(f"    {words}" for words in point.differences)]
-        lines += [f"  {name} may be run twice: {_where(self.points, name, 'repeated')}" for name in self.repeated]
-        lines += [f"  {name} may stay unknown: {_where(self.points, name, 'unknown')}" for name in self.unknown]
+        lines += [
+            f"  {name} may be run twice: {_where(self.points, name, 'repeated')}"
+            for name in self.repeated
+        ]
+        lines += [
+            f"  {name} may stay unknown: {_where(self.points, name, 'unknown')}"
+            for name in self.unknown
+        ]
         return "\n".join(lines)
 
 
@@ -92,8 +104,9 @@ def crash_everywhere(
 ) -> CrashReport:
     """Run a program, then crash it before and after every commit, and compare; raises `NotSame`.
 
-    `answers` are for people's questions too; `calls` stand in for the functions that it calls, by name; `signals` are
-    sent when it waits for them, by name. It must come to its end with what is given.
+    `answers` are for people's questions too; `calls` stand in for the functions that it calls, by
+    name; `signals` are sent when it waits for them, by name. It must come to its end with what is
+    given.
     """
     return apart(_Crashes(call, answers, dict(calls or {}), dict(signals or {})).report())
 
@@ -121,10 +134,17 @@ class _Mortal(CrashingStore):
 
 class _Crashes:
     def __init__(
-        self, call: Call[Any], answers: Answers | None, calls: dict[str, Any], signals: dict[str, JSON]
+        self,
+        call: Call[Any],
+        answers: Answers | None,
+        calls: dict[str, Any],
+        signals: dict[str, JSON],
     ) -> None:
-        self._call, self._signals = call, signals
-        self._answers = Remembering(None if answers is None else answerer(answers), "crash_everywhere")
+        self._call = call
+        self._signals = signals
+        self._answers = Remembering(
+            None if answers is None else answerer(answers), "crash_everywhere"
+        )
         self._stand_ins = StandIns()
         self._stand_ins.add(calls)
         self._open: list[str] = []
@@ -144,10 +164,13 @@ class _Crashes:
             raise NotSame(str(report))
         return report
 
-    async def _crashed(self, commit: int, when: When, expected: dict[str, Told], calls: Counter[str]) -> Point:
+    async def _crashed(
+        self, commit: int, when: When, expected: dict[str, Told], calls: Counter[str]
+    ) -> Point:
         memory = MemoryStore()
         clock = StillClock()
-        first, again = _Mortal(memory, commit, when), _Mortal(memory)
+        first = _Mortal(memory, commit, when)
+        again = _Mortal(memory)
         _, before = await self._life(first, clock)
         _, after = await self._life(again, clock)
         told = await _all_told(memory)
@@ -162,7 +185,9 @@ class _Crashes:
         ended, calls = await self._life(store, StillClock())
         if not ended:
             waits = "; ".join(self._open) or "something that never comes"
-            raise AssertionError(f"{self._call!r} does not come to an end with what is given: it waits for {waits}")
+            raise AssertionError(
+                f"{self._call!r} does not come to an end with what is given: it waits for {waits}"
+            )
         return await _all_told(store.store), calls
 
     async def _life(self, store: _Mortal, clock: StillClock) -> tuple[bool, Counter[str]]:
@@ -187,7 +212,9 @@ class _Crashes:
             if store.dead:
                 raise _Crash
             status = await house.status(status.session_id)
-            if isinstance(status, Finished) and not await house.sessions(state=("running", "paused")):
+            if isinstance(status, Finished) and not await house.sessions(
+                state=("running", "paused")
+            ):
                 return True
             if not await self._moved(house):
                 self._open = [describe(query.query) for query in await house.inbox()]
@@ -198,7 +225,8 @@ class _Crashes:
         """Do one thing that the sessions wait for; False if there is nothing."""
         for query in await house.inbox():
             if query.kind is Kind.CALL:
-                await house.answer(query, {"rerun": True})  # somebody looked, and it had not happened
+                # somebody looked, and it had not happened
+                await house.answer(query, {"rerun": True})
                 return True
             if query.kind is Kind.SIGNAL and query.name in self._signals:
                 await house.signal(query.session_id, query.name, self._signals[query.name])

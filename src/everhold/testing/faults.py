@@ -1,4 +1,5 @@
-"""Tools to break things on purpose: stores that end their process or make callers wait, and processes to be killed.
+"""Tools to break things on purpose: stores that end their process or make callers wait, and
+processes to be killed.
 
     store = CrashingStore(SQLiteStore(path), at=7, when="before")    # the process ends instead of commit 7
 
@@ -8,9 +9,9 @@
         child.kill()                                                 # SIGKILL
         assert child.wait() == -9
 
-A nursery is a process of its own with one thread, so that forking it is safe; a child starts within milliseconds
-because everything is imported already. Arguments are JSON. Needs a system with `fork`.
-"""
+A nursery is a process of its own with one thread, so that forking it is safe; a child starts within
+milliseconds because everything is imported already. Arguments are JSON. Needs a system with `fork`.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -43,8 +44,9 @@ def die() -> None:
 class CrashingStore:
     """A store that dies at its commit number `at` (the first is 1), before or after it lands.
 
-    Every other verb is the store's own. `commits` counts; without `at` nothing is broken. `die` may be replaced by
-    a function that raises, to see one process survive a commit whose fate it does not know.
+    Every other verb is the store's own. `commits` counts; without `at` nothing is broken. `die` may
+    be replaced by a function that raises, to see one process survive a commit whose fate it does
+    not know.
     """
 
     def __init__(
@@ -58,7 +60,10 @@ class CrashingStore:
     ) -> None:
         self.store = store
         self.commits = 0
-        self._at, self._when, self._die, self._seen = at, when, die, seen
+        self._at = at
+        self._when = when
+        self._die = die
+        self._seen = seen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
@@ -87,10 +92,12 @@ class CrashingStore:
 
 
 class SlowStore:
-    """A store that lets the event loop turn before and after each of its verbs, as one behind a network does.
+    """A store that lets the event loop turn before and after each of its verbs, as one behind a
+    network does.
 
-    Each await of a verb is then a suspension at which its caller can be cancelled. In between, the verb is the inner
-    store's own: a commit that has landed is not acknowledged before the second turn.
+    Each await of a verb is then a suspension at which its caller can be cancelled. In between, the
+    verb is the inner store's own: a commit that has landed is not acknowledged before the second
+    turn.
     """
 
     def __init__(self, store: Store) -> None:
@@ -132,7 +139,9 @@ class Child:
         self._rest = b""
 
     def lines(self) -> Iterator[str]:
-        """What it prints, line by line, until it ends. A last line without its end of line is left out."""
+        """What it prints, line by line, until it ends. A last line without its end of line is left
+        out.
+        """
         while chunk := os.read(self.output, 65536):
             yield from self._split(chunk)
 
@@ -185,7 +194,10 @@ class Nursery:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -228,7 +240,9 @@ class Nursery:
 
 
 def all_lines(children: Sequence[Child]) -> list[list[str]]:
-    """What several children print until all have ended, read side by side so that none waits for a reader."""
+    """What several children print until all have ended, read side by side so that none waits for a
+    reader.
+    """
     printed: list[list[str]] = [[] for _ in children]
     with selectors.DefaultSelector() as selector:
         for index, child in enumerate(children):

@@ -8,8 +8,9 @@
         session.approve()
         assert session.result == "paid"
 
-Every verb waits until nothing moves by itself any more, and returns. That works the same in a plain test and in an
-`async def` one: the sessions live on a loop of their own, in a thread, and no plugin for async tests is needed.
+Every verb waits until nothing moves by itself any more, and returns. That works the same in a plain
+test and in an `async def` one: the sessions live on a loop of their own, in a thread, and no plugin
+for async tests is needed.
 """
 
 from __future__ import annotations
@@ -46,19 +47,25 @@ class NotReplayed(AssertionError):
 class Kit:
     """The fixture `everhold`."""
 
-    def __init__(self, *, folder: Path | None = None, update: bool = False, fresh: bool = False) -> None:
+    def __init__(
+        self, *, folder: Path | None = None, update: bool = False, fresh: bool = False
+    ) -> None:
         self.clock = StillClock()
         self.checks = True  #: whether what ran is replayed when the test is over
         self.accepted: list[Path] = []  # recordings that were updated
         self._house = House(MemoryStore(), self.clock, StandIns())
         self._blocking = BlockingRuntime(self._house)
-        self._folder, self._update, self._fresh = folder, update, fresh
+        self._folder = folder
+        self._update = update
+        self._fresh = fresh
         self._last: Session | None = None
         self._allowed: set[str] = set()
         self._quiet, self._offline = ExitStack(), ExitStack()
 
     def __enter__(self) -> Self:
-        self._quiet.callback(determinism_guard.configure, mode=determinism_guard.configure(mode="refuse"))
+        self._quiet.callback(
+            determinism_guard.configure, mode=determinism_guard.configure(mode="refuse")
+        )
         self._quiet.enter_context(test_guard.refused())
         self._offline.enter_context(network.refused())
         self._quiet.push(self._offline)
@@ -66,7 +73,10 @@ class Kit:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with self._quiet:
             if kind is None and self.checks:
@@ -75,17 +85,23 @@ class Kit:
     # ---- what is prepared
 
     def answers(self, given: Answers | None, *, people: bool = False) -> None:
-        """Answer models' questions from now on: by a dict of patterns, a list, a function, or a recorded session.
+        """Answer models' questions from now on: by a dict of patterns, a list, a function, or a
+        recorded session.
 
-        With `people`, those for people too. None leaves questions open, as in the beginning: the test answers them.
+        With `people`, those for people too. None leaves questions open, as in the beginning: the
+        test answers them.
         """
-        self._house.answer_with(None if given is None else answerer(given, self._folder), people=people)
+        self._house.answer_with(
+            None if given is None else answerer(given, self._folder), people=people
+        )
         self._wait(self._house.adopt())
 
     def calls(self, given: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Put something in the place of functions that programs call: a value, an error to raise, or a function.
+        """Put something in the place of functions that programs call: a value, an error to raise,
+        or a function.
 
-        By the function's name, or a pattern of `module:name`. What is not named here is called as it is.
+        By the function's name, or a pattern of `module:name`. What is not named here is called as
+        it is.
         """
         self._house.stand_ins.add({**(given or {}), **more})
 
@@ -94,7 +110,9 @@ class Kit:
         self._allowed.update(names)
 
     def allow_network(self) -> None:
-        """Let this test reach other machines, from the functions that programs call. Programs never may."""
+        """Let this test reach other machines, from the functions that programs call. Programs never
+        may.
+        """
         self._offline.close()
 
     # ---- running
@@ -109,7 +127,9 @@ class Kit:
         return self._last
 
     def run(self, call: Call[R], *, answers: Answers | None = None, **more: Any) -> R:
-        """Run a program to its end and return what it returns; raises `Waiting` if it waits for somebody."""
+        """Run a program to its end and return what it returns; raises `Waiting` if it waits for
+        somebody.
+        """
         session = self.start(call, answers=answers, **more)
         status = session.status
         if not isinstance(status, Finished):
@@ -117,12 +137,16 @@ class Kit:
         return result(call, status)
 
     def skip(self, **time: float) -> Session | None:
-        """Let time pass: skip(days=3), skip(hours=1). Timers and expiries on the way come each at its moment."""
+        """Let time pass: skip(days=3), skip(hours=1). Timers and expiries on the way come each at
+        its moment.
+        """
         self._wait(self._house.skip(timedelta(**time).total_seconds()))
         return self._last
 
     def restart(self) -> None:
-        """Forget everything in memory, as after a crash or a deploy: what comes next goes on from the journal."""
+        """Forget everything in memory, as after a crash or a deploy: what comes next goes on from
+        the journal.
+        """
 
         async def forget() -> None:
             self._house.forget()
@@ -133,7 +157,9 @@ class Kit:
 
     @property
     def last(self) -> Session:
-        """The session that was started last; `answer`, `approve`, `signal` and the like are meant for it."""
+        """The session that was started last; `answer`, `approve`, `signal` and the like are meant
+        for it.
+        """
         assert self._last is not None, "no session was started in this test"
         return self._last
 
@@ -193,7 +219,9 @@ class Kit:
     # ---- replaying
 
     def check_replays(self) -> None:
-        """Replay every session of this test; raises `NotReplayed` with the steps that differ. Done at its end, too."""
+        """Replay every session of this test; raises `NotReplayed` with the steps that differ. Done
+        at its end, too.
+        """
         found = self.not_replayed()
         if found:
             raise NotReplayed(found)
@@ -205,7 +233,9 @@ class Kit:
             found = self._wait(self._again(record))
             if found:
                 words = "\n".join(f"  {finding}" for finding in found)
-                complaints.append(f"{record.birth.program} is not the same when it is replayed:\n{words}")
+                complaints.append(
+                    f"{record.birth.program} is not the same when it is replayed:\n{words}"
+                )
         if self._fresh and not complaints:
             complaints = self._elsewhere()
         return "\n".join(complaints)
@@ -223,16 +253,20 @@ class Kit:
         report = self._blocking.check(ids) if ids else None
         complaints = []
         for one in report.checked if report is not None else ():
-            found = [f"step {word.step}, {word.query_id}: recorded {word.recorded!r}; asked there: {word.asked!r}"
+            found = [f"step {word.step}, {word.query_id}: recorded {word.recorded!r}; asked"
+                     f" there: {word.asked!r}"
                      for word in one.reworded]  # fmt: skip
             found += [one.reason] if one.verdict == "diverged" else []
             if found:
                 words = "\n".join(f"  {finding}" for finding in found)
-                complaints.append(f"{one.program} is not the same in a process with another hash seed:\n{words}")
+                complaints.append(
+                    f"{one.program} is not the same in a process with another hash seed:\n{words}"
+                )
         return complaints
 
     def replays(self, file: str | Path) -> None:
-        """Play a session that was exported as a test; fails with what the program asks or returns otherwise now.
+        """Play a session that was exported as a test; fails with what the program asks or returns
+        otherwise now.
 
         `pytest --everhold-update` accepts it: the file is written anew.
         """
@@ -244,7 +278,9 @@ class Kit:
             self._wait(self._accept(tape, path))
         elif found:
             words = "If that is meant, accept it: pytest --everhold-update"
-            raise AssertionError(f"{tape.birth.program} asks or ends otherwise than in {path.name}\n{found}\n{words}")
+            raise AssertionError(
+                f"{tape.birth.program} asks or ends otherwise than in {path.name}\n{found}\n{words}"
+            )
 
     async def _difference(self, tape: Tape) -> str:
         return tape.difference(self._house.host)

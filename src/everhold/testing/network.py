@@ -1,7 +1,7 @@
 """No network while a test runs: a connection to another machine is refused, whoever makes it.
 
-An audit hook cannot be taken away again, so there is one for the life of the process, and a count of who wants it.
-This machine itself (localhost, Unix sockets) can be reached.
+An audit hook cannot be taken away again, so there is one for the life of the process, and a count
+of who wants it. This machine itself (localhost, Unix sockets) can be reached.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-_EVENTS: Final = frozenset({"socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"})
+_EVENTS: Final = frozenset(
+    {"socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"}
+)
 _HERE: Final = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "None"})
 
 

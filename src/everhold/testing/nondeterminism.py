@@ -1,7 +1,8 @@
 """Catching a program at reading the wall clock, throwing dice or opening files.
 
-The first two raise no audit event, and a replay a millisecond later often gets the same date. While a program is
-replayed in a test, a profile function sees every call into C on that thread, however the name was imported.
+The first two raise no audit event, and a replay a millisecond later often gets the same date. While
+a program is replayed in a test, a profile function sees every call into C on that thread, however
+the name was imported.
 
 What imports, logging, tracebacks and warnings read is not the program's, and is not told.
 """
@@ -59,7 +60,11 @@ _OTHERS: Final = frozenset(
 _SHARED: Final = random._inst  # whose methods are `random.random` and its siblings
 _RUNTIME: Final = "everhold.programs."
 _VERBS: Final = {"clock": "reads the clock", "dice": "throws dice", "file": "opens a file"}
-_INSTEAD: Final = {"clock": "ctx.now()", "dice": "ctx.random(), ctx.rng() or ctx.uuid()", "file": "ctx.call"}
+_INSTEAD: Final = {
+    "clock": "ctx.now()",
+    "dice": "ctx.random(), ctx.rng() or ctx.uuid()",
+    "file": "ctx.call",
+}
 
 
 class Spotted(msgspec.Struct, frozen=True):
@@ -71,7 +76,10 @@ class Spotted(msgspec.Struct, frozen=True):
     line: int
 
     def __str__(self) -> str:
-        return f"it {_VERBS[self.what]} at {Path(self.file).name}:{self.line} ({self.name}); use {_INSTEAD[self.what]}"
+        return (
+            f"it {_VERBS[self.what]} at {Path(self.file).name}:{self.line} ({self.name}); use"
+            f" {_INSTEAD[self.what]}"
+        )
 
 
 @contextmanager
@@ -98,10 +106,15 @@ def spotting(found: list[Spotted], allowed: Collection[str] = ()) -> Iterator[No
 
 def _what(called: Any) -> tuple[str, str] | None:
     """Whether a function of C is a clock, dice or a file's, and what people call it."""
-    name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
+    name = getattr(called, "__name__", "")
+    owner = getattr(called, "__self__", None)
     if owner is time and name in CLOCKS:
         return "clock", f"time.{name}"
-    if name in ("now", "utcnow", "today") and isinstance(owner, type) and issubclass(owner, datetime.date):
+    if (
+        name in ("now", "utcnow", "today")
+        and isinstance(owner, type)
+        and issubclass(owner, datetime.date)
+    ):
         return "clock", f"{owner.__name__}.{name}"
     if owner is _SHARED and name in ("random", "getrandbits", "seed"):
         return "dice", f"random.{name}"
@@ -113,7 +126,9 @@ def _what(called: Any) -> tuple[str, str] | None:
 
 
 def _is_the_programs(frame: FrameType | None) -> bool:
-    """Whether a call was made by the program, and not by the loop that runs it or by what loads modules."""
+    """Whether a call was made by the program, and not by the loop that runs it or by what loads
+    modules.
+    """
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] in _OTHERS or module.startswith(_RUNTIME):
@@ -125,5 +140,7 @@ def _is_the_programs(frame: FrameType | None) -> bool:
 
 
 def _is_between(module: str) -> bool:
-    """Whether this is a module of Python itself that the program called, such as `random` or `uuid`."""
+    """Whether this is a module of Python itself that the program called, such as `random` or
+    `uuid`.
+    """
     return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"

@@ -1,6 +1,7 @@
 """The pytest plugin: the fixture `everhold`, `--everhold-update` and `--everhold-fresh`.
 
-pytest loads this in every run, also where nobody uses everhold: nothing is imported before the fixture is used.
+pytest loads this in every run, also where nobody uses everhold: nothing is imported before the
+fixture is used.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def everhold(request: pytest.FixtureRequest) -> Iterator[Kit]:
-    """A runtime for tests: in memory, on a clock that the test moves, without a network or real models.
+    """A runtime for tests: in memory, on a clock that the test moves, without a network or real
+    models.
 
     What ran in the test is replayed when it is over; a program that does not replay fails it.
     """
     from everhold.testing.fixture import Kit
 
     config = request.config
-    update, fresh = config.getoption("--everhold-update"), config.getoption("--everhold-fresh")
+    update = config.getoption("--everhold-update")
+    fresh = config.getoption("--everhold-fresh")
     with Kit(folder=request.path.parent, update=update, fresh=fresh) as kit:
         yield kit
     accepted: list[Path] = config.__dict__.setdefault(_ACCEPTED, [])
@@ -52,7 +55,8 @@ def everhold(request: pytest.FixtureRequest) -> Iterator[Kit]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Replay at the end of the test and not while it is torn down, so that it is the test that fails.
+    """Replay at the end of the test and not while it is torn down, so that it is the test that
+    fails.
 
     An `async def` test that nobody else has taken on is run here, on a loop of its own.
     """
@@ -84,6 +88,8 @@ def _blocking(test: Any) -> Any:
     return run
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     for path in config.__dict__.get(_ACCEPTED, ()):
         terminalreporter.write_line(f"everhold: accepted what is asked now in {path}", yellow=True)

@@ -1,7 +1,9 @@
-"""The replay at the end of a test: whatever ran is played again from its journal, and must ask and end the same.
+"""The replay at the end of a test: whatever ran is played again from its journal, and must ask and
+end the same.
 
-The code is the same as a moment ago, so more is compared than when a session is resumed after a deploy: every word of
-a question, when it expires, and what was returned. Clocks and dice are told by the line that uses them.
+The code is the same as a moment ago, so more is compared than when a session is resumed after a
+deploy: every word of a question, when it expires, and what was returned. Clocks and dice are told
+by the line that uses them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Watching(Overhearing):
 
 
 def again(record: Record, host: Host, allowed: Collection[str] = ()) -> list[Finding]:
-    """Play a session once more; nothing found means that it can be killed anywhere and goes on the same."""
+    """Play a session once more; nothing found means that it can be killed anywhere and goes on the
+    same.
+    """
     watching = Watching(host, allowed)
     found: list[Finding] = []
     step = 0
@@ -57,7 +61,10 @@ def again(record: Record, host: Host, allowed: Collection[str] = ()) -> list[Fin
         for played in replay(record, watching):
             step = played.given.n
             found += _read(step, played.recorded, watching)
-            found += [Finding(step, _where(played.recorded), what) for what in _differ(played.recorded, played.reply)]
+            found += [
+                Finding(step, _where(played.recorded), what)
+                for what in _differ(played.recorded, played.reply)
+            ]
     except Diverged as error:
         step = error.step
         found += _read(step, record.deliveries[step], watching)
@@ -77,10 +84,15 @@ def _differ(recorded: Delivery, reply: Reply) -> Iterator[str]:
         new = asked.get(old.q)
         if new is not None and new != old:
             for name in Query.__struct_fields__:
-                before, now = getattr(old, name), getattr(new, name)
+                before = getattr(old, name)
+                now = getattr(new, name)
                 if before != now:
-                    yield f"{old.id} has another {name}. recorded: {_shown(before)}; asked on replay: {_shown(now)}"
-    began, begins = restart_of(recorded), None if reply.notes is None else reply.notes.restart
+                    yield (
+                        f"{old.id} has another {name}. recorded: {_shown(before)}; asked on"
+                        f" replay: {_shown(now)}"
+                    )
+    began = restart_of(recorded)
+    begins = None if reply.notes is None else reply.notes.restart
     if began is not None and begins is not None and not same(began.args, begins.args):
         yield f"it began again with {_shown(began.args)}; on replay with {_shown(begins.args)}"
     outcome = None if recorded.notes is None else recorded.notes.outcome
@@ -92,7 +104,9 @@ def _differ(recorded: Delivery, reply: Reply) -> Iterator[str]:
 
 
 def _reached_out(record: Record) -> list[Finding]:
-    """What was refused to the program while it ran: it had no business with files or the network."""
+    """What was refused to the program while it ran: it had no business with files or the
+    network.
+    """
     notes = record.deliveries[-1].notes if record.deliveries else None
     outcome = None if notes is None else notes.outcome
     if isinstance(outcome, Raised) and outcome.kind in (ForeignCall.code, ForeignCall.__name__):

@@ -1,7 +1,9 @@
-"""A runtime for tests: in memory, on a clock that a test moves, and with nothing that happens by itself.
+"""A runtime for tests: in memory, on a clock that a test moves, and with nothing that happens by
+itself.
 
-Reconciliation does not run in the background: `settle` does what it would do, until nothing moves any more. So a test
-sees the same on a busy machine. Ids and dice are numbered, not drawn: they fall the same in every run of a test.
+Reconciliation does not run in the background: `settle` does what it would do, until nothing moves
+any more. So a test sees the same on a busy machine. Ids and dice are numbered, not drawn: they fall
+the same in every run of a test.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ AFTER = 0.001
 
 
 class StillClock(ManualClock):
-    """A manual clock on which the runtime's own patience (before it tries a call again) takes no time."""
+    """A manual clock on which the runtime's own patience (before it tries a call again) takes no
+    time.
+    """
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -36,7 +40,9 @@ class House(Runtime):
 
     def __init__(self, store: Store, clock: StillClock, stand_ins: StandIns) -> None:
         numbers = itertools.count(1)
-        super().__init__(store, clock=clock, recover=False, idle=1e12, dice=lambda bits: next(numbers))
+        super().__init__(
+            store, clock=clock, recover=False, idle=1e12, dice=lambda bits: next(numbers)
+        )
         self.still = clock
         self.stand_ins = stand_ins
         self.called: list[Query] = []  # the calls that were run, in order
@@ -65,7 +71,9 @@ class House(Runtime):
                 return
 
     async def rest(self) -> None:
-        """Let everything come to its end that has begun: work, and verbs whose callers have left."""
+        """Let everything come to its end that has begun: work, and verbs whose callers have
+        left.
+        """
         while tasks := self._dispatch.tasks | self._engine.shielded.tasks:
             await asyncio.wait(tasks)
 
@@ -101,7 +109,9 @@ class House(Runtime):
             self._sessions.drop(live)
 
     async def die(self) -> None:
-        """End as a process that is killed: nothing more is written, and others learn that it is gone."""
+        """End as a process that is killed: nothing more is written, and others learn that it is
+        gone.
+        """
         tasks = list(self._dispatch.tasks)
         for task in tasks:
             task.cancel()
@@ -120,8 +130,12 @@ class House(Runtime):
         if self._recorded is not None:
             self._recorded.claim(session_id, program)
 
-    def _instead(self, session_id: str, query: Query, effect: Callable[[], Any]) -> Callable[[], Any]:
-        """What is called in the place of a function: its stand-in, else what was recorded, else itself."""
+    def _instead(
+        self, session_id: str, query: Query, effect: Callable[[], Any]
+    ) -> Callable[[], Any]:
+        """What is called in the place of a function: its stand-in, else what was recorded, else
+        itself.
+        """
         self.called.append(query)
         if found := self.stand_ins.find(query):
             partial: Any = effect

@@ -1,4 +1,6 @@
-"""One session of a test: moved by one call, looked at, and spoken of in claims that say how it is when they fail."""
+"""One session of a test: moved by one call, looked at, and spoken of in claims that say how it is
+when they fail.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Session:
     # ---- moving it
 
     def answer(self, value: Any, to: str | None = None) -> Session:
-        """Answer its open question, or the one that fits the pattern `to`; an exception answers with an error."""
+        """Answer its open question, or the one that fits the pattern `to`; an exception answers
+        with an error.
+        """
         query = self._open(to)
         if isinstance(value, BaseException):
             return self._after(self._kit.runtime.answer(query, error=str(value)))
@@ -62,9 +66,13 @@ class Session:
 
     @property
     def result(self) -> Any:
-        """What it returned. Raises `Failed` or `Cancelled`, and fails the test if it has not ended."""
+        """What it returned. Raises `Failed` or `Cancelled`, and fails the test if it has not
+        ended.
+        """
         status = self.status
-        assert isinstance(status, Finished), f"session {self.session_id} has not ended: {self.waits_for}"
+        assert isinstance(status, Finished), (
+            f"session {self.session_id} has not ended: {self.waits_for}"
+        )
         return status.result
 
     @property
@@ -128,7 +136,11 @@ class Session:
     def assert_returned(self, value: Any) -> None:
         __tracebackhide__ = True
         status = self.status
-        if not isinstance(status, Finished) or status.error is not None or status.state != "completed":
+        if (
+            not isinstance(status, Finished)
+            or status.error is not None
+            or status.state != "completed"
+        ):
             raise AssertionError(f"it has returned nothing: {self.waits_for}")
         assert status.result == value, f"it returned {status.result!r}, not {value!r}"
 
@@ -144,18 +156,24 @@ class Session:
 
     def _open(self, to: str | None, kind: Kind | None = None) -> OpenQuery:
         matches = _fits(to)
-        found = [query for query in self.queries if kind in (None, query.kind) and matches(query.query)]
+        found = [
+            query for query in self.queries if kind in (None, query.kind) and matches(query.query)
+        ]
         if len(found) == 1:
             return found[0]
         what = f"no open {kind or 'question'}" if not found else f"{len(found)} open questions"
-        raise AssertionError(f"there is {what}{'' if to is None else f' like {to!r}'}: {self.waits_for}")
+        raise AssertionError(
+            f"there is {what}{'' if to is None else f' like {to!r}'}: {self.waits_for}"
+        )
 
     def _matching(self, pattern: str) -> list[Query]:
         matches = _fits(pattern)
         return [query for query in self.questions if matches(query)]
 
     def _told(self) -> str:
-        return "\n".join(f"  {query.id} {describe(query)}" for query in self.questions) or "  nothing"
+        return (
+            "\n".join(f"  {query.id} {describe(query)}" for query in self.questions) or "  nothing"
+        )
 
     def _after(self, status: Status) -> Session:
         self._kit._settle()

@@ -1,4 +1,6 @@
-"""`python -m tests.conformance.mcp ARGUMENTS`: the command `everhold ARGUMENTS`, whose server also has the fixtures."""
+"""`python -m tests.conformance.mcp ARGUMENTS`: the command `everhold ARGUMENTS`, whose server also
+has the fixtures.
+"""
 
 import sys
 from typing import Any

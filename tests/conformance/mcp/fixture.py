@@ -1,7 +1,9 @@
-"""Our MCP server, with the tools, prompts and resources beside it that the official conformance suite calls by name.
+"""Our MCP server, with the tools, prompts and resources beside it that the official conformance
+suite calls by name.
 
-The suite describes each of them; none of them is in everhold. Whatever is not one of these names goes to our own
-handlers, so that the protocol around both (transport, versions, headers, errors) is the one we ship.
+The suite describes each of them; none of them is in everhold. Whatever is not one of these names
+goes to our own handlers, so that the protocol around both (transport, versions, headers, errors) is
+the one we ship.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ToolsListChanged
 
 #: A PNG of one red pixel, and a WAV of no sound.
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="  # noqa: E501
 SILENCE = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 
 Ctx = ServerRequestContext[Any, Any]
@@ -32,7 +34,12 @@ def tool(name: str, schema: dict[str, Any] | None = None) -> Callable[[Work], Wo
     shape = schema or {"type": "object", "properties": {}}
 
     def keep(work: Work) -> Work:
-        TOOLS[name] = types.Tool(name=name, description=f"For the conformance suite: {name}", input_schema=shape), work
+        TOOLS[name] = (
+            types.Tool(
+                name=name, description=f"For the conformance suite: {name}", input_schema=shape
+            ),
+            work,
+        )
         return work
 
     return keep
@@ -75,12 +82,18 @@ async def sound(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
 
 @tool("test_embedded_resource")
 async def resource(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
-    return said(embedded("test://embedded-resource", "text/plain", "This is an embedded resource content."))
+    return said(
+        embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")
+    )
 
 
 @tool("test_multiple_content_types")
 async def mixed(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
-    data = embedded("test://mixed-content-resource", "application/json", json.dumps({"test": "data", "value": 123}))
+    data = embedded(
+        "test://mixed-content-resource",
+        "application/json",
+        json.dumps({"test": "data", "value": 123}),
+    )
     return said(text("Multiple content types test:"), image(), data)
 
 
@@ -180,18 +193,28 @@ async def prompts_changed(ctx: Ctx, params: types.CallToolRequestParams) -> Repl
 # ---- tools that ask the client, as it was done until 2025-11-25
 
 
-@tool("test_sampling", {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]})
+@tool(
+    "test_sampling",
+    {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]},
+)
 async def sampling(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
     asked = types.SamplingMessage(role="user", content=text((params.arguments or {})["prompt"]))
-    got = await ctx.session.create_message(messages=[asked], max_tokens=100, related_request_id=ctx.request_id)
+    got = await ctx.session.create_message(
+        messages=[asked], max_tokens=100, related_request_id=ctx.request_id
+    )
     return said(text(f"LLM response: {got.content.text}"))
 
 
-@tool("test_elicitation", {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]})
+@tool(
+    "test_elicitation",
+    {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
+)
 async def elicitation(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
     words = {"type": "string", "description": "User's response"}
     fields = {"username": words, "email": words}
-    return await elicited(ctx, (params.arguments or {})["message"], fields, ["username", "email"], "User response")
+    return await elicited(
+        ctx, (params.arguments or {})["message"], fields, ["username", "email"], "User response"
+    )
 
 
 @tool("test_elicitation_sep1034_defaults")
@@ -200,7 +223,11 @@ async def defaults(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
         "name": {"type": "string", "default": "John Doe"},
         "age": {"type": "integer", "default": 30},
         "score": {"type": "number", "default": 95.5},
-        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "status": {
+            "type": "string",
+            "enum": ["active", "inactive", "pending"],
+            "default": "active",
+        },
         "verified": {"type": "boolean", "default": True},
     }
     return await elicited(ctx, "Please look at the defaults", fields, [], "Elicitation completed")
@@ -210,7 +237,8 @@ async def defaults(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
 async def enums(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
     plain = ["option1", "option2", "option3"]
     titled = [
-        {"const": f"value{n}", "title": f"{word} Option"} for n, word in ((1, "First"), (2, "Second"), (3, "Third"))
+        {"const": f"value{n}", "title": f"{word} Option"}
+        for n, word in ((1, "First"), (2, "Second"), (3, "Third"))
     ]
     names = ["Option One", "Option Two", "Option Three"]
     fields = {
@@ -223,7 +251,9 @@ async def enums(ctx: Ctx, params: types.CallToolRequestParams) -> Reply:
     return await elicited(ctx, "Please choose", fields, [], "Elicitation completed")
 
 
-async def elicited(ctx: Ctx, message: str, fields: dict[str, Any], required: list[str], lead: str) -> Reply:
+async def elicited(
+    ctx: Ctx, message: str, fields: dict[str, Any], required: list[str], lead: str
+) -> Reply:
     shape = {"type": "object", "properties": fields, "required": required}
     got = await ctx.session.elicit_form(message, shape, related_request_id=ctx.request_id)
     return said(text(f"{lead}: action={got.action}, content={json.dumps(got.content)}"))
@@ -238,12 +268,16 @@ def form(message: str, **fields: str) -> types.ElicitRequest:
         "properties": {name: {"type": kind} for name, kind in fields.items()},
         "required": list(fields),
     }
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=shape))
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=message, requested_schema=shape)
+    )
 
 
 def sample(words: str, most: int = 100) -> types.CreateMessageRequest:
     asked = types.SamplingMessage(role="user", content=text(words))
-    return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[asked], max_tokens=most))
+    return types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(messages=[asked], max_tokens=most)
+    )
 
 
 def roots() -> types.ListRootsRequest:
@@ -255,11 +289,15 @@ def asking(state: str | None = None, **requests: Any) -> types.InputRequiredResu
 
 
 def answers(params: Any, *names: str) -> list[Any] | None:
-    """What the client said to these requests; None if it did not answer all of them with something of use."""
+    """What the client said to these requests; None if it did not answer all of them with something
+    of use.
+    """
     given = params.input_responses or {}
     if any(name not in given for name in names):
         return None
-    if any(isinstance(given[name], types.ElicitResult) and not given[name].content for name in names):
+    if any(
+        isinstance(given[name], types.ElicitResult) and not given[name].content for name in names
+    ):
         return None
     return [given[name] for name in names]
 
@@ -342,16 +380,24 @@ async def needs_sampling(ctx: Ctx, params: types.CallToolRequestParams) -> Reply
     offered = ctx.session.client_capabilities
     if offered is None or offered.sampling is None:
         needed = {"requiredCapabilities": {"sampling": {}}}
-        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "the client does not offer sampling", needed)
+        raise MCPError(
+            types.MISSING_REQUIRED_CLIENT_CAPABILITY, "the client does not offer sampling", needed
+        )
     return said(text("done"))
 
 
 # ---- prompts and resources
 
-ONE_ARGUMENT = [types.PromptArgument(name="resourceUri", description="What to embed", required=True)]
-TWO_ARGUMENTS = [types.PromptArgument(name=name, description=name, required=True) for name in ("arg1", "arg2")]
+ONE_ARGUMENT = [
+    types.PromptArgument(name="resourceUri", description="What to embed", required=True)
+]
+TWO_ARGUMENTS = [
+    types.PromptArgument(name=name, description=name, required=True) for name in ("arg1", "arg2")
+]
 PROMPTS = {
-    name: types.Prompt(name=name, description=f"For the conformance suite: {name}", arguments=arguments)
+    name: types.Prompt(
+        name=name, description=f"For the conformance suite: {name}", arguments=arguments
+    )
     for name, arguments in {
         "test_simple_prompt": None,
         "test_prompt_with_arguments": TWO_ARGUMENTS,
@@ -362,35 +408,52 @@ PROMPTS = {
 }
 RESOURCES = {
     "test://static-text": types.TextResourceContents(
-        uri="test://static-text", mime_type="text/plain", text="This is the content of the static text resource."
+        uri="test://static-text",
+        mime_type="text/plain",
+        text="This is the content of the static text resource.",
     ),
-    "test://static-binary": types.BlobResourceContents(uri="test://static-binary", mime_type="image/png", blob=PIXEL),
+    "test://static-binary": types.BlobResourceContents(
+        uri="test://static-binary", mime_type="image/png", blob=PIXEL
+    ),
     "test://watched-resource": types.TextResourceContents(
         uri="test://watched-resource", mime_type="text/plain", text="It stays as it is."
     ),
 }
 TEMPLATE = types.ResourceTemplate(
-    uri_template="test://template/{id}/data", name="data", description="Data by id", mime_type="application/json"
+    uri_template="test://template/{id}/data",
+    name="data",
+    description="Data by id",
+    mime_type="application/json",
 )
 
 
 def prompted(*content: Any) -> types.GetPromptResult:
-    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=one) for one in content])
+    return types.GetPromptResult(
+        messages=[types.PromptMessage(role="user", content=one) for one in content]
+    )
 
 
-def prompt(params: types.GetPromptRequestParams) -> types.GetPromptResult | types.InputRequiredResult:
+def prompt(
+    params: types.GetPromptRequestParams,
+) -> types.GetPromptResult | types.InputRequiredResult:
     given = params.arguments or {}
     match params.name:
         case "test_prompt_with_arguments":
-            return prompted(text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'"))
+            return prompted(
+                text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")
+            )
         case "test_prompt_with_embedded_resource":
-            there = embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing.")
+            there = embedded(
+                given["resourceUri"], "text/plain", "Embedded resource content for testing."
+            )
             return prompted(there, text("Please process the embedded resource above."))
         case "test_prompt_with_image":
             return prompted(image(), text("Please analyze the image above."))
         case "test_input_required_result_prompt":
             if answers(params, "user_context") is None:
-                return asking(user_context=form("What context should the prompt use?", context="string"))
+                return asking(
+                    user_context=form("What context should the prompt use?", context="string")
+                )
             return prompted(text("With that context."))
     return prompted(text("This is a simple prompt for testing."))
 
@@ -399,7 +462,9 @@ def contents(uri: str) -> Any:
     if uri.startswith("test://template/") and uri.endswith("/data"):
         name = uri.split("/")[3]
         data = {"id": name, "templateTest": True, "data": f"Data for ID: {name}"}
-        return types.TextResourceContents(uri=uri, mime_type="application/json", text=json.dumps(data))
+        return types.TextResourceContents(
+            uri=uri, mime_type="application/json", text=json.dumps(data)
+        )
     return RESOURCES.get(uri)
 
 
@@ -422,10 +487,14 @@ def mount(server: Server[Any]) -> None:
 
     async def list_tools(ctx: Ctx, params: Any) -> Any:
         found = await ours["tools/list"](ctx, params)
-        return found.model_copy(update={"tools": [*found.tools, *(kept for kept, _ in TOOLS.values())]})
+        return found.model_copy(
+            update={"tools": [*found.tools, *(kept for kept, _ in TOOLS.values())]}
+        )
 
     async def call_tool(ctx: Ctx, params: Any) -> Any:
-        return await (TOOLS[params.name][1] if params.name in TOOLS else ours["tools/call"])(ctx, params)
+        return await (TOOLS[params.name][1] if params.name in TOOLS else ours["tools/call"])(
+            ctx, params
+        )
 
     async def list_prompts(ctx: Ctx, params: Any) -> Any:
         found = await ours["prompts/list"](ctx, params)
@@ -436,12 +505,17 @@ def mount(server: Server[Any]) -> None:
 
     async def list_resources(ctx: Ctx, params: Any) -> Any:
         found = await ours["resources/list"](ctx, params)
-        more = [types.Resource(uri=uri, name=uri, description="For the conformance suite") for uri in RESOURCES]
+        more = [
+            types.Resource(uri=uri, name=uri, description="For the conformance suite")
+            for uri in RESOURCES
+        ]
         return found.model_copy(update={"resources": [*found.resources, *more]})
 
     async def list_templates(ctx: Ctx, params: Any) -> Any:
         found = await ours["resources/templates/list"](ctx, params)
-        return found.model_copy(update={"resource_templates": [*found.resource_templates, TEMPLATE]})
+        return found.model_copy(
+            update={"resource_templates": [*found.resource_templates, TEMPLATE]}
+        )
 
     async def read_resource(ctx: Ctx, params: Any) -> Any:
         there = contents(str(params.uri))
@@ -453,7 +527,9 @@ def mount(server: Server[Any]) -> None:
         return types.EmptyResult()
 
     async def complete(ctx: Ctx, params: Any) -> Any:
-        return types.CompleteResult(completion=types.Completion(values=["paris", "park", "party"], total=3))
+        return types.CompleteResult(
+            completion=types.Completion(values=["paris", "park", "party"], total=3)
+        )
 
     add = server.add_request_handler
     add("tools/list", types.PaginatedRequestParams, list_tools)
@@ -467,7 +543,9 @@ def mount(server: Server[Any]) -> None:
     add("resources/unsubscribe", types.UnsubscribeRequestParams, nothing)
     add("completion/complete", types.CompleteRequestParams, complete)
     add("subscriptions/listen", types.SubscriptionsListenRequestParams, ListenHandler(BUS))
-    server.get_tool_input_schema = lambda name: TOOLS[name][0].input_schema if name in TOOLS else None
+    server.get_tool_input_schema = lambda name: (
+        TOOLS[name][0].input_schema if name in TOOLS else None
+    )
 
 
 def _handler(server: Server[Any], method: str) -> Callable[[Ctx, Any], Awaitable[Any]]:

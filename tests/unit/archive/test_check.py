@@ -143,7 +143,9 @@ async def test_what_was_before_a_restart_is_not_checked():
 
 
 async def test_to_begin_again_or_not_is_a_difference():
-    """Played as a whole, a program that ends where it began again, or the other way round, diverges."""
+    """Played as a whole, a program that ends where it began again, or the other way round,
+    diverges.
+    """
     for call, body in ((restarting(), _ended), (changed(_ended)(), restarting.body)):
         record = await recorded(call, answers=("x",))
         with pytest.raises(everhold.EverholdError, match="a restart"):
@@ -168,7 +170,9 @@ async def test_a_program_that_ends_early_diverges():
     assert (found.verdict, found.step, found.asked) == ("diverged", 1, "the end, with a value")
 
 
-@pytest.mark.parametrize("error", [UnknownProgram("x:y"), VersionMissing("y", 1, 2)], ids=lambda e: e.code)
+@pytest.mark.parametrize(
+    "error", [UnknownProgram("x:y"), VersionMissing("y", 1, 2)], ids=lambda e: e.code
+)
 async def test_a_program_that_is_not_here_is_missing(error):
     """Neither it nor another version is taken in its place."""
 
@@ -200,7 +204,11 @@ async def test_loading_that_fails_is_an_error():
         raise ZeroDivisionError("at import")
 
     found = examine(await recorded(), PythonHost(broken))
-    assert (found.verdict, found.code, found.reason) == ("error", "ZeroDivisionError", "ZeroDivisionError: at import")
+    assert (found.verdict, found.code, found.reason) == (
+        "error",
+        "ZeroDivisionError",
+        "ZeroDivisionError: at import",
+    )
 
 
 async def test_a_session_that_has_not_begun_only_needs_its_program():
@@ -266,7 +274,10 @@ def hidden(record):
 
 async def test_redacted_words_are_compared_by_their_length():
     """What was only hidden is not reworded; another length is."""
-    assert examine(hidden(await recorded()), host(changed(_same)), redacted=redact.PARTS).verdict == "ok"
+    assert (
+        examine(hidden(await recorded()), host(changed(_same)), redacted=redact.PARTS).verdict
+        == "ok"
+    )
 
     found = examine(hidden(await recorded()), host(changed(_reworded)), redacted=redact.PARTS)
     assert [one.query_id for one in found.reworded] == ["q-0", "q-2"]

@@ -58,8 +58,18 @@ def test_the_same_program_differs_in_nothing(tape: Tape) -> None:
 @pytest.mark.parametrize(
     ("body", "lines"),
     [
-        (reworded, ["-    prompt: Your name?", "+    prompt: Your whole name?", "+    system: Be short."]),
-        (longer, ["step 1: it asked approval 'Sure?'", "-  q-1 approval at 0:1", "+    prompt: Your age?"]),
+        (
+            reworded,
+            ["-    prompt: Your name?", "+    prompt: Your whole name?", "+    system: Be short."],
+        ),
+        (
+            longer,
+            [
+                "step 1: it asked approval 'Sure?'",
+                "-  q-1 approval at 0:1",
+                "+    prompt: Your age?",
+            ],
+        ),
         (shorter, ["step 0: it asked llm 'Your name?'", "+  q-0 approval at 0:0"]),
         (otherwise, ["-  returns Ann True", "+  returns Ann: True"]),
     ],
@@ -79,7 +89,9 @@ def test_accepting_keeps_the_answers_that_still_fit(tape: Tape) -> None:
     told = tape.updated(host(longer))
     assert [answer.value for step in told.deliveries for answer in step.answers] == ["Ann"]
     assert [query.prompt for query in told.deliveries[-1].asked] == ["Your age?"]
-    assert [answer.value for step in tape.updated(host(shorter)).deliveries for answer in step.answers] == [True]
+    assert [
+        answer.value for step in tape.updated(host(shorter)).deliveries for answer in step.answers
+    ] == [True]
 
 
 async def restarting(ctx: eh.Context, left: int = 2) -> str:
@@ -110,8 +122,12 @@ def restarted() -> Iterator[Tape]:
 
 
 def test_a_tape_goes_on_across_restarts(restarted: Tape, tmp_path: Path) -> None:
-    """It is played as a whole, and other arguments of a restart are a difference that can be accepted."""
-    assert restarted.difference(host(restarting)) == restarted.updated(host(restarting)).difference(host(restarting))
+    """It is played as a whole, and other arguments of a restart are a difference that can be
+    accepted.
+    """
+    assert restarted.difference(host(restarting)) == restarted.updated(host(restarting)).difference(
+        host(restarting)
+    )
     assert restarted.difference(host(restarting)) == ""
     lines = restarted.difference(host(sooner)).splitlines()
     assert '-  begins again with {"left":1}' in lines and '+  begins again with {"left":0}' in lines

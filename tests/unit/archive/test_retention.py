@@ -142,7 +142,9 @@ async def test_only_those_that_fit_are_swept():
             await runtime.answer(status.queries[0], "x")
             ids.append(status.session_id)
 
-        assert (await runtime.sweep(keep_last=0, labels={"customer": "2"}, program="asking")).deleted == ids[1:]
+        assert (
+            await runtime.sweep(keep_last=0, labels={"customer": "2"}, program="asking")
+        ).deleted == ids[1:]
         assert (await runtime.sweep(keep_last=0, program="other")).deleted == []
 
 
@@ -158,7 +160,9 @@ async def test_a_session_that_moved_meanwhile_is_left_alone():
             return await delete(session_id, fence)
 
         runtime.store.delete = late
-        assert (await runtime.sweep("failed", keep_last=0)).kept == {status.session_id: "it has moved since"}
+        assert (await runtime.sweep("failed", keep_last=0)).kept == {
+            status.session_id: "it has moved since"
+        }
 
 
 # By state
@@ -237,19 +241,29 @@ async def test_a_dry_run_says_how_much_would_go_and_the_sweep_how_much_went(tmp_
     store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "app.db")
     async with opened(store) as runtime:
         gone, stays = await ended(runtime), (await runtime.start(asking())).session_id
-        for session_id, data in ((gone[0], b"a" * 5000), (gone[0], b"b" * 700), (stays, b"b" * 700)):
+        for session_id, data in (
+            (gone[0], b"a" * 5000),
+            (gone[0], b"b" * 700),
+            (stays, b"b" * 700),
+        ):
             await store.attach(session_id, made(data), data, 1.0)
         dry = await runtime.sweep(keep_last=0, dry_run=True)
         wet = await runtime.sweep(keep_last=0)
 
         assert 5000 < dry.bytes < 5700
-        assert (wet.bytes, wet.counts, dry.counts) == (dry.bytes, {"completed": 1}, {"completed": 1})
+        assert (wet.bytes, wet.counts, dry.counts) == (
+            dry.bytes,
+            {"completed": 1},
+            {"completed": 1},
+        )
         assert (await runtime.sweep(keep_last=0)).result == "nothing"
         assert await runtime.attachment(stays, made(b"b" * 700).id) == b"b" * 700
 
 
 async def test_a_report_says_only_what_this_call_did():
-    """What another process deleted meanwhile is not ours to report, and what is kept makes it incomplete."""
+    """What another process deleted meanwhile is not ours to report, and what is kept makes it
+    incomplete.
+    """
     async with opened() as runtime:
         ids = await ended(runtime, 3)
         delete = runtime.store.delete
@@ -262,7 +276,11 @@ async def test_a_report_says_only_what_this_call_did():
 
         runtime.store.delete = quicker
         swept = await runtime.sweep(keep_last=0)
-        assert (swept.deleted, swept.counts, swept.result) == ([ids[0], ids[2]], {"completed": 2}, "swept")
+        assert (swept.deleted, swept.counts, swept.result) == (
+            [ids[0], ids[2]],
+            {"completed": 2},
+            "swept",
+        )
 
 
 async def test_a_sweep_that_fails_says_so_and_what_it_did():
@@ -335,7 +353,9 @@ async def test_a_session_for_which_something_waits_stays():
     """Until whoever sent it was told."""
     async with opened() as runtime:
         record = await begin(runtime.store, "s-1", ask(0))
-        await runtime.store.intake("s-1", lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "hello")))
+        await runtime.store.intake(
+            "s-1", lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "hello"))
+        )
         await end(runtime.store, record)
         assert (await runtime.sweep(keep_last=0)).kept == {"s-1": "something waits to enter it"}
 
@@ -351,10 +371,14 @@ async def test_a_session_that_is_fed_by_a_schedule_or_a_trigger_stays(name):
         feed = {"do": {"do": "feed", "session": name}}
         for kind, due in (("schedule", 1.0), ("trigger", None), ("handover", 5.0)):
             await runtime.store.undertake([Duty(kind, "x", feed, due)])
-            assert (await runtime.sweep(keep_last=0)).kept == {"s-1": "a schedule or a trigger feeds it"}
+            assert (await runtime.sweep(keep_last=0)).kept == {
+                "s-1": "a schedule or a trigger feeds it"
+            }
             await runtime.store.undertake([Duty(kind, "x", None, None, 1)])
         await runtime.store.undertake([Duty("handover", "x", feed)])
-        await runtime.store.undertake([Duty("schedule", "y", {"do": {"do": "start", "program": "s-1"}})])
+        await runtime.store.undertake(
+            [Duty("schedule", "y", {"do": {"do": "start", "program": "s-1"}})]
+        )
 
         assert (await runtime.sweep(keep_last=0)).deleted == ["s-1"]
 
@@ -368,7 +392,9 @@ async def test_ended_inputs_of_the_others_are_forgotten_if_asked():
         store = runtime.store
         await begin(store, "s-1", ask(0))
         for number in (1, 2):
-            await store.intake("s-1", lambda intake, n=number: intake.enqueue(Item(f"i-{n}", ItemKind.INPUT, "x")))
+            await store.intake(
+                "s-1", lambda intake, n=number: intake.enqueue(Item(f"i-{n}", ItemKind.INPUT, "x"))
+            )
             runtime.clock.advance(DAY)
         await store.intake("s-1", lambda intake: intake.cancel(["i-1", "i-2"]))
         assert (await runtime.sweep(keep_last=0)).vacuumed == 0
@@ -389,9 +415,13 @@ async def test_bytes_that_a_crash_left_behind_go_and_nothing_else():
         assert await runtime.attachment(stays, made(b"read").id) == b"read"
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+)
 async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, kind):
-    """Blobs that nobody names, more than fit into one transaction, and rows of sessions that are gone."""
+    """Blobs that nobody names, more than fit into one transaction, and rows of sessions that are
+    gone.
+    """
     if kind == "sqlite":
         store = SQLiteStore(tmp_path / "app.db")
         await store.open()
@@ -408,8 +438,14 @@ async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, k
     record = await begin(store, "s-1", ask(0, Kind.INPUT))
     await store.attach("s-1", made(b"read"), b"read", 1.0)
     for number in range(450):
-        say(f"INSERT INTO {schema}blob (id, data) VALUES ({mark}, {mark})", (f"{number:064x}", b"left"))
-    say(f"INSERT INTO {schema}notice VALUES ({', '.join([mark] * 7)})", (999, 0, "input", None, 1.0, "{}", 0))
+        say(
+            f"INSERT INTO {schema}blob (id, data) VALUES ({mark}, {mark})",
+            (f"{number:064x}", b"left"),
+        )
+    say(
+        f"INSERT INTO {schema}notice VALUES ({', '.join([mark] * 7)})",
+        (999, 0, "input", None, 1.0, "{}", 0),
+    )
     say(f"INSERT INTO {schema}effect VALUES ({', '.join([mark] * 5)})", (999, 0, "w", 1.0, 0))
 
     assert await store.reclaim() == Reclaimed(450, 1800, 2)

@@ -1,4 +1,6 @@
-"""Whatever forks, children, attachments and inputs there are: a sweep takes what it may, and harms nothing else."""
+"""Whatever forks, children, attachments and inputs there are: a sweep takes what it may, and harms
+nothing else.
+"""
 
 import asyncio
 import tempfile
@@ -27,7 +29,8 @@ ENDS = {
 }
 NOW = DAWN + 1000
 
-#: One session: what it comes from, how far it goes, how it ends, what it keeps, and whether something waits for it.
+#: One session: what it comes from, how far it goes, how it ends, what it keeps, and whether
+#: something waits for it.
 session = st.fixed_dictionaries(
     {
         "kin": st.sampled_from(["none", "child", "fork"]),
@@ -41,7 +44,9 @@ session = st.fixed_dictionaries(
 )
 plan = st.builds(
     Plan,
-    ages=st.dictionaries(st.sampled_from([*ENDS]), st.sampled_from([0.0, 985.0, 995.0]), min_size=1),
+    ages=st.dictionaries(
+        st.sampled_from([*ENDS]), st.sampled_from([0.0, 985.0, 995.0]), min_size=1
+    ),
     keep_last=st.sampled_from([0, 0, 0, 1, 3]),
     intake=st.sampled_from([None, 0.0]),
 )
@@ -83,7 +88,9 @@ async def looked_at(store):
     for row in await store.list(Filter(limit=1000)):
         id = row.birth.id
         attached = [await store.attachment(id, one.id) for one in await store.attachments(id)]
-        waits = await store.intake(id, lambda intake: any(item.waits for item in intake.items.values()))
+        waits = await store.intake(
+            id, lambda intake: any(item.waits for item in intake.items.values())
+        )
         found[id] = (await store.load(id), attached, waits)
     return found
 
@@ -112,7 +119,9 @@ async def check(store, family, wanted):
             assert not waits
         for record, _, _ in after.values():
             parent = record.birth.parent
-            assert parent not in gone or record.head.ended, "a parent goes after its living children"
+            assert parent not in gone or record.head.ended, (
+                "a parent goes after its living children"
+            )
         for id in gone:
             parent = before[id][0].birth.parent
             assert parent is None or parent in gone or before[parent][0].head.state in USUAL
@@ -145,8 +154,13 @@ def test_nothing_that_anybody_needs_is_ever_deleted_on_postgres(postgres, family
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(family=st.lists(session, min_size=1, max_size=10))
 def test_in_the_end_nothing_is_left(kind, family):
-    """When all have ended and nothing waits, one sweep of every state takes every session and every byte."""
-    family = [{**facts, "state": facts["state"] if facts["state"] in ENDS else State.FAILED} for facts in family]
+    """When all have ended and nothing waits, one sweep of every state takes every session and every
+    byte.
+    """
+    family = [
+        {**facts, "state": facts["state"] if facts["state"] in ENDS else State.FAILED}
+        for facts in family
+    ]
     family = [{**facts, "waits": False} for facts in family]
 
     async def act(store):
@@ -162,9 +176,22 @@ def test_in_the_end_nothing_is_left(kind, family):
         await store.close()
 
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(act(MemoryStore() if kind == "memory" else SQLiteStore(Path(folder) / "app.db")))
+        asyncio.run(
+            act(MemoryStore() if kind == "memory" else SQLiteStore(Path(folder) / "app.db"))
+        )
 
 
 def _rows(store):
-    tables = ("session", "journal", "head_1", "blob", "attachment", "item", "lease", "notice", "effect", "letter")
+    tables = (
+        "session",
+        "journal",
+        "head_1",
+        "blob",
+        "attachment",
+        "item",
+        "lease",
+        "notice",
+        "effect",
+        "letter",
+    )
     return [store._run(f"SELECT 1 FROM {table}").fetchall() for table in tables]

@@ -16,7 +16,14 @@ import everhold
 from everhold.archive import redact
 from everhold.archive.export_format import FORMAT, Reader
 from everhold.core.codec import loads
-from everhold.errors import BadExport, BadSetting, KeyConflict, SessionExists, StoreUnavailable, UnknownSession
+from everhold.errors import (
+    BadExport,
+    BadSetting,
+    KeyConflict,
+    SessionExists,
+    StoreUnavailable,
+    UnknownSession,
+)
 from everhold.ports.store import Change, Letter
 from everhold.programs.python.execution import PythonHost
 from everhold.runtime import Runtime
@@ -67,9 +74,12 @@ class House:
         self.file = folder / "sessions.jsonl"
         self.clock = ManualClock()
         stores = [
-            MemoryStore() if kind == "memory" else SQLiteStore(folder / f"{n}.db") for n, kind in enumerate(kinds)
+            MemoryStore() if kind == "memory" else SQLiteStore(folder / f"{n}.db")
+            for n, kind in enumerate(kinds)
         ]
-        self.there, self.here = (Runtime(store, clock=self.clock, recover=recover) for store in stores)
+        self.there, self.here = (
+            Runtime(store, clock=self.clock, recover=recover) for store in stores
+        )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self):
@@ -98,7 +108,9 @@ async def paused(runtime, call=None, **options):
 # ---- there and back
 
 
-@pytest.mark.parametrize("kinds", [("memory", "sqlite"), ("sqlite", "memory"), ("sqlite", "sqlite")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds", [("memory", "sqlite"), ("sqlite", "memory"), ("sqlite", "sqlite")], ids="-".join
+)
 async def test_a_session_goes_on_where_it_arrives(tmp_path, kinds):
     """What was answered is not asked again, and the open question is in the inbox there."""
     async with House(tmp_path, kinds) as house:
@@ -114,9 +126,13 @@ async def test_a_session_goes_on_where_it_arrives(tmp_path, kinds):
 
 @pytest.mark.parametrize("kinds", [("memory", "sqlite"), ("sqlite", "memory")], ids="-".join)
 async def test_what_arrived_is_exported_as_the_same_text(tmp_path, kinds):
-    """Ids, keys, labels, times, dice, usage and revisions are kept: a second export has the very same sessions."""
+    """Ids, keys, labels, times, dice, usage and revisions are kept: a second export has the very
+    same sessions.
+    """
     async with House(tmp_path, kinds) as house:
-        first = await paused(house.there, key="refund-7", labels={"customer": "42"}, title="Order 7")
+        first = await paused(
+            house.there, key="refund-7", labels={"customer": "42"}, title="Order 7"
+        )
         await house.there.answer(first.queries[0], False, by={"user": "ann"})
         await paused(house.there)
         await house.there.export(house.file)
@@ -164,7 +180,9 @@ async def test_an_answer_that_the_program_has_not_seen_moves_along(tmp_path):
 
 @pytest.mark.parametrize("kinds", [("memory", "sqlite"), ("sqlite", "memory")], ids="-".join)
 async def test_signals_of_a_failed_session_move_along(tmp_path, kinds):
-    """What was accepted and not received is received after a retry, in the order sent, wherever that is."""
+    """What was accepted and not received is received after a retry, in the order sent, wherever
+    that is.
+    """
 
     def edition(broken):
         @everhold.program
@@ -197,9 +215,17 @@ async def test_what_a_process_said_moves_along(tmp_path):
         session = await house.there.session(clerk, "chat")
         record = await house.there.store.load(session.id)
         record.head.revision, record.head.mail = record.head.revision + 1, 1
-        said = {"process": "s-1", "title": "the oven", "event": "end", "state": "completed", "value": "bread"}
+        said = {
+            "process": "s-1",
+            "title": "the oven",
+            "event": "end",
+            "state": "completed",
+            "value": "bread",
+        }
         letters = [Letter("wake", said, record.head.updated_at)]
-        await house.there.store.commit(Change(session.id, record.head, letters=letters), record.head.revision - 1)
+        await house.there.store.commit(
+            Change(session.id, record.head, letters=letters), record.head.revision - 1
+        )
         await house.move()
 
         assert [one.body for one in (await house.here.store.load(session.id)).letters] == [said]
@@ -241,7 +267,9 @@ async def test_work_under_way_has_an_unknown_outcome(tmp_path, rerun, result):
 
 
 async def test_work_under_way_that_asks_is_asked_of_a_person(tmp_path):
-    """`rerun="ask"` becomes a question in the inbox of the other database; a second move keeps it."""
+    """`rerun="ask"` becomes a question in the inbox of the other database; a second move keeps
+    it.
+    """
     async with House(tmp_path, ("memory", "sqlite"), recover=True) as house:
         session_id = await _marked(house, "ask")
         await house.here.import_(house.file)
@@ -307,7 +335,9 @@ async def test_a_parent_written_before_its_child_ended_is_told(tmp_path):
         await house.there.answer(answered.queries[0], False)
         await house.there.export(house.file, query.session_id)
         child = house.file.read_text().splitlines(keepends=True)[1:-1]
-        house.file.write_text("".join([*parent, *child, '{"line":"close","sessions":2,"values":0}\n']))
+        house.file.write_text(
+            "".join([*parent, *child, '{"line":"close","sessions":2,"values":0}\n'])
+        )
         await house.here.import_(house.file)
 
         assert (await house.here.wait(status.session_id, 60)).result == "declined"
@@ -324,7 +354,10 @@ async def test_a_fork_names_its_origin_in_the_same_file(tmp_path, kind):
         deliveries = [line for line in house.lines() if line.get("line") == "delivery"]
 
         assert len(deliveries) == 3
-        assert [one.prompt for one in await house.here.inbox()] == ["Refund 7? broken", "Refund 7? late"]
+        assert [one.prompt for one in await house.here.inbox()] == [
+            "Refund 7? broken",
+            "Refund 7? late",
+        ]
         assert await house.here.verify() == []
         assert (await house.here.answer(fork.session_id, False)).result == "declined"
 
@@ -456,7 +489,9 @@ async def test_values_stay_behind_unless_asked_for(tmp_path):
 
 @pytest.mark.parametrize("level", ["process", "mixed", "power"])
 async def test_an_import_is_synced_before_it_is_acknowledged(tmp_path, level):
-    """The last commit of an import is synced at every level, and with it all that the log holds before it."""
+    """The last commit of an import is synced at every level, and with it all that the log holds
+    before it.
+    """
     async with Runtime(SQLiteStore(tmp_path / "from.db"), recover=False) as runtime:
         for n in range(3):
             await runtime.start(refund(order=str(n)))
@@ -527,7 +562,9 @@ class Pipe(io.BytesIO):
 
 
 async def test_a_pipe_that_has_a_name_will_do(tmp_path):
-    """It is written to and read from like any pipe, and never replaced by a file. So are devices, such as /dev/null."""
+    """It is written to and read from like any pipe, and never replaced by a file. So are devices,
+    such as /dev/null.
+    """
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     async with House(tmp_path) as house:
@@ -644,11 +681,26 @@ def edited(sound, number, change):
         (b'{"everhold":"export","format":1,"redacted":7}\n', "redacted"),
         (b'{"everhold":"export","format":1}\n{"line":"head"}\n', "line 2"),
         (b'{"everhold":"export","format":1}\n{"line":"other"}\n', "line 2"),
-        (b'{"everhold":"export","format":1}\n{"line":"effect","q":1,"since":0}\n', "belongs to no session"),
-        (b'{"everhold":"export","format":1}\n{"line":"close","sessions":1,"values":0}\n', "should hold 1 sessions"),
-        (b'{"everhold":"export","format":1}\n{"line":"close","sessions":0,"values":0}\nx', "follows its close"),
-        (b'{"everhold":"export","format":1}\n{"line":"value","namespace":"a","key":"\xff","value":[1]}', "line 2"),
-        (b'{"everhold":"export","format":1}\n{"line":"value","namespace":"a","key":"b","value":[]}', "list of one"),
+        (
+            b'{"everhold":"export","format":1}\n{"line":"effect","q":1,"since":0}\n',
+            "belongs to no session",
+        ),
+        (
+            b'{"everhold":"export","format":1}\n{"line":"close","sessions":1,"values":0}\n',
+            "should hold 1 sessions",
+        ),
+        (
+            b'{"everhold":"export","format":1}\n{"line":"close","sessions":0,"values":0}\nx',
+            "follows its close",
+        ),
+        (
+            b'{"everhold":"export","format":1}\n{"line":"value","namespace":"a","key":"\xff","value":[1]}',
+            "line 2",
+        ),
+        (
+            b'{"everhold":"export","format":1}\n{"line":"value","namespace":"a","key":"b","value":[]}',
+            "list of one",
+        ),
         (b'{"everhold":"export","format":1}\n' + b"[" * 100_000, "line 2"),
     ],
 )
@@ -661,7 +713,9 @@ async def test_a_newer_format_is_called_newer(tmp_path):
     """The format is met before the shape, so a newer file is not called broken."""
     text = b'{"everhold":"export","format":%d,"new":"things"}\n' % (FORMAT + 1)
 
-    assert f"format {FORMAT + 1}; this everhold knows formats up to {FORMAT}" in await refused(tmp_path, text)
+    assert f"format {FORMAT + 1}; this everhold knows formats up to {FORMAT}" in await refused(
+        tmp_path, text
+    )
 
 
 async def test_a_session_in_it_twice_is_refused(tmp_path, sound):
@@ -677,7 +731,11 @@ async def test_a_session_in_it_twice_is_refused(tmp_path, sound):
         (1, lambda line: line["birth"].update(seeds=[]), "no seed"),
         (1, lambda line: line["birth"].update(origin="s-0", origin_n=0), "shares"),
         (2, lambda line: line.update(n=5), "deliveries"),
-        (3, lambda line: line.update(notes={"outcome": {"type": "returned", "value": 1}}), "says otherwise"),
+        (
+            3,
+            lambda line: line.update(notes={"outcome": {"type": "returned", "value": 1}}),
+            "says otherwise",
+        ),
         (4, lambda line: line.update(state="completed"), "says otherwise"),
         (4, lambda line: line.update(n=7), "deliveries"),
         (4, lambda line: line.update(line="effect", q=9, since=0), "no head"),
@@ -697,7 +755,9 @@ async def test_a_session_that_makes_no_sense_is_refused(tmp_path, sound, number,
 async def test_other_line_ends_and_empty_lines_do_no_harm(tmp_path, sound):
     """A file that went through a mail or a checkout is still the same file."""
     async with House(tmp_path) as house:
-        moved = await house.here.import_(io.BytesIO(b"\r\n\r\n".join(line.rstrip(b"\n") for line in sound)))
+        moved = await house.here.import_(
+            io.BytesIO(b"\r\n\r\n".join(line.rstrip(b"\n") for line in sound))
+        )
 
         assert len(moved.sessions) == 4
 
@@ -734,7 +794,13 @@ VERDICT = {
 
 def test_only_free_text_of_a_schema_is_replaced():
     """What an enum or a format decides by stays, and the answer still fits."""
-    value = {"mood": "good", "why": "Ann said so", "note": "see 7", "day": "2026-01-31", "tags": ["red"]}
+    value = {
+        "mood": "good",
+        "why": "Ann said so",
+        "note": "see 7",
+        "day": "2026-01-31",
+        "tags": ["red"],
+    }
 
     assert redact.fitting(value, VERDICT) == {
         "mood": "good",
@@ -754,9 +820,21 @@ def test_only_free_text_of_a_schema_is_replaced():
         ("Ann", {}, "xxx"),
         ("Ann", {"type": "string", "pattern": "^A"}, "Ann"),
         ("Ann", {"anyOf": [{"type": "string"}, {"const": "Ann"}]}, "Ann"),
-        ({"kind": "a", "x": "Ann"}, {"oneOf": [{"type": "object"}, {"type": "object"}]}, {"kind": "a", "x": "Ann"}),
-        (["a", "Ann"], {"type": "array", "prefixItems": [{"const": "a"}, {"type": "string"}]}, ["a", "Ann"]),
-        ({"Ann": "x"}, {"type": "object", "additionalProperties": {"type": "string"}}, {"Ann": "x"}),
+        (
+            {"kind": "a", "x": "Ann"},
+            {"oneOf": [{"type": "object"}, {"type": "object"}]},
+            {"kind": "a", "x": "Ann"},
+        ),
+        (
+            ["a", "Ann"],
+            {"type": "array", "prefixItems": [{"const": "a"}, {"type": "string"}]},
+            ["a", "Ann"],
+        ),
+        (
+            {"Ann": "x"},
+            {"type": "object", "additionalProperties": {"type": "string"}},
+            {"Ann": "x"},
+        ),
     ],
 )
 def test_what_a_schema_decides_by_stays(value, schema, hidden):
@@ -767,12 +845,21 @@ def test_what_a_schema_decides_by_stays(value, schema, hidden):
 async def test_a_redacted_file_says_so_and_cannot_be_imported(tmp_path):
     """Neither prompts, nor answers, nor arguments are in it."""
     async with House(tmp_path) as house:
-        await paused(house.there, refund(order="Bob"), title="Order of Ann", metadata={"mail": "ann@example.org"})
+        await paused(
+            house.there,
+            refund(order="Bob"),
+            title="Order of Ann",
+            metadata={"mail": "ann@example.org"},
+        )
         done = await house.there.export(house.file, redact=True)
         text = house.file.read_text()
 
         assert done.redacted == loads(text.splitlines()[0])["redacted"] == list(redact.PARTS)
-        assert not [word for word in ("come back", "broken", "Ann", "Bob", "example", "brief") if word in text]
+        assert not [
+            word
+            for word in ("come back", "broken", "Ann", "Bob", "example", "brief")
+            if word in text
+        ]
         assert '"order":"xxx"' in text
         with pytest.raises(BadExport, match="redacted"):
             await house.here.import_(house.file)
@@ -782,7 +869,9 @@ async def test_arguments_stay_when_the_other_parts_are_named(tmp_path):
     async with House(tmp_path) as house:
         await paused(house.there, refund(order="Bob"))
         await house.there.export(house.file, redact=["prompts", "answers", "notes"])
-        assert '"order":"Bob"' in house.file.read_text() and house.file.read_text().count("Bob") == 1
+        assert (
+            '"order":"Bob"' in house.file.read_text() and house.file.read_text().count("Bob") == 1
+        )
 
 
 async def test_arguments_are_redacted_when_they_are_named(tmp_path):

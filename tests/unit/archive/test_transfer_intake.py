@@ -32,7 +32,13 @@ def made(kind, folder, request):
 async def furnished(store):
     """A session for which something waits, is claimed, was completed and was cancelled."""
     await begin(store, "s-1", ask(0))
-    await put(store, said("i-1", key="k-1"), said("i-2", key="k\0-2"), task("i-3", available_at=5e9), said("i-4"))
+    await put(
+        store,
+        said("i-1", key="k-1"),
+        said("i-2", key="k\0-2"),
+        task("i-3", available_at=5e9),
+        said("i-4"),
+    )
     fence = await taken(store)
     claim = await on(store, lambda intake: intake.claim_next(fence, "c-1", 1))
     await on(store, lambda intake: intake.complete(claim, {"step": 1}))
@@ -68,8 +74,12 @@ async def test_what_waits_moves_along(tmp_path, request, kinds):
         await imported(here, file)
 
         found = await kept(here)
-        assert [(item.id, item.seq, item.key, item.body, item.state, item.end) for item in found.values()] == [
-            (item.id, item.seq, item.key, item.body, item.state, item.end) for item in before.values()
+        assert [
+            (item.id, item.seq, item.key, item.body, item.state, item.end)
+            for item in found.values()
+        ] == [
+            (item.id, item.seq, item.key, item.body, item.state, item.end)
+            for item in before.values()
         ]
         assert [item.state for item in found.values()] == [
             ItemState.COMPLETED,
@@ -88,7 +98,9 @@ async def test_what_waits_moves_along(tmp_path, request, kinds):
 
 
 async def test_a_key_is_known_where_it_arrives(tmp_path):
-    """Said again, it is what was said; other words are a conflict; what waits can be claimed and handed over."""
+    """Said again, it is what was said; other words are a conflict; what waits can be claimed and
+    handed over.
+    """
     there, here, file = MemoryStore(), MemoryStore(), tmp_path / "file.jsonl"
     await furnished(there)
     await exported(there, file)
@@ -98,13 +110,17 @@ async def test_a_key_is_known_where_it_arrives(tmp_path):
     assert not (await on(here, lambda intake: intake.enqueue(again), "k-1")).new
     with pytest.raises(InputConflict):
         await on(here, lambda intake: intake.enqueue(said("i-9", key="k-1")), "k-1")
-    assert (await on(here, lambda intake: intake.enqueue(said("i-9", key="k-9")), "k-9")).item.seq == 5
+    assert (
+        await on(here, lambda intake: intake.enqueue(said("i-9", key="k-9")), "k-9")
+    ).item.seq == 5
 
     found = await take(here, BOB, "t-9")
     assert isinstance(found, Taken) and found.lease.generation == 1
     claim = await on(here, lambda intake: intake.claim_next(found.lease.fence, "c"))
     record = await here.load("s-1")
-    await here.commit(step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim)), 1)
+    await here.commit(
+        step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim)), 1
+    )
     assert (await kept(here))["i-2"].state is ItemState.COMPLETED
 
 
@@ -142,12 +158,16 @@ class Moving(MemoryStore):
             record = await self.load(session_id)
             waiting = await super().intake(session_id, lambda intake: intake.waiting())
             done = (lambda intake: intake.cancel([waiting[0].id])) if waiting else None
-            await self.commit(step(record, asked=[ask(record.head.n + 1)], intake=done), record.head.revision)
+            await self.commit(
+                step(record, asked=[ask(record.head.n + 1)], intake=done), record.head.revision
+            )
         return await super().intake(session_id, act, whole=whole, **more)
 
 
 async def test_a_session_and_its_intake_are_of_one_moment(tmp_path):
-    """What steps hand over while it is read is in its journal or waits, never both, never neither."""
+    """What steps hand over while it is read is in its journal or waits, never both, never
+    neither.
+    """
     store, here, file = Moving(), MemoryStore(), tmp_path / "file.jsonl"
     await begin(store, "s-1", ask(0))
     await put(store, *(said(f"i-{n}") for n in range(3)))

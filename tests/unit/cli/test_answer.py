@@ -39,7 +39,9 @@ def test_who_answered_is_kept_with_front_name_and_time(cli: Cli) -> None:
     approval(cli)
     cli("answer", "seven", "--as", "ana", "--no")
     steps = cli("show", "seven", "--json").json["steps"]
-    by = next(answer["by"] for step in steps for answer in step.get("answers", []) if answer["q"] == 1)
+    by = next(
+        answer["by"] for step in steps for answer in step.get("answers", []) if answer["q"] == 1
+    )
     assert (by["front"], by["user"]) == ("cli", "ana")
     assert by["at"] > 1_700_000_000
 
@@ -69,8 +71,13 @@ def test_several_questions_are_answered_by_their_ids(cli: Cli) -> None:
     cli("run", "shop.py:chat", "--key", "c")
     cli("answer", "c", "Ana", "--as", "ana")
     assert "[many_open_queries]" in cli("answer", "c", "?").err
-    assert cli("answer", "c", "second", "--query", "q-2").err.startswith("waiting · c · 1 question open")
-    assert cli("answer", "c", "first", "-q", "q-1").out == '{"answers":["first","second"],"name":"Ana"}\n'
+    assert cli("answer", "c", "second", "--query", "q-2").err.startswith(
+        "waiting · c · 1 question open"
+    )
+    assert (
+        cli("answer", "c", "first", "-q", "q-1").out
+        == '{"answers":["first","second"],"name":"Ana"}\n'
+    )
 
 
 def test_an_answer_comes_from_a_file_or_from_a_pipe(cli: Cli) -> None:
@@ -129,11 +136,15 @@ def test_quit_keeps_the_session_and_says_how_to_go_on(cli: Cli) -> None:
 
 
 def test_how_to_go_on_names_the_database_that_was_named(cli: Cli) -> None:
-    said = cli("run", "shop.py:refund", "order=7", "--key", "order 7", "-d", "other.db", typed=":quit\n")
+    said = cli(
+        "run", "shop.py:refund", "order=7", "--key", "order 7", "-d", "other.db", typed=":quit\n"
+    )
     assert "go on with: everhold run -c 'order 7' -d other.db\n" in said.err
     told = cli("explain", "order 7", "-d", "other.db").out
     assert "everhold answer 'order 7' VALUE --query q-0 -d other.db\n" in told
-    assert cli("show", "nobody", "--database=other.db").err.endswith(": everhold sessions -d other.db\n")
+    assert cli("show", "nobody", "--database=other.db").err.endswith(
+        ": everhold sessions -d other.db\n"
+    )
 
 
 def test_the_end_of_input_is_a_quit(cli: Cli) -> None:
@@ -152,7 +163,9 @@ def test_a_colon_f_takes_a_file_and_colon_error_an_error(cli: Cli) -> None:
 
 
 @pytest.mark.process
-def test_a_colon_e_opens_the_editor(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_colon_e_opens_the_editor(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\necho "edited words" > "$1"\n')
     editor.chmod(0o755)
@@ -163,7 +176,9 @@ def test_a_colon_e_opens_the_editor(cli: Cli, monkeypatch: pytest.MonkeyPatch, t
 
 @pytest.mark.process
 @pytest.mark.parametrize("editor", ["false", "/no/such/editor"])
-def test_an_editor_that_fails_is_told_and_asked_again(cli: Cli, monkeypatch: pytest.MonkeyPatch, editor: str) -> None:
+def test_an_editor_that_fails_is_told_and_asked_again(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, editor: str
+) -> None:
     monkeypatch.setenv("EDITOR", editor)
     said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed=":e\nit broke\n\nno\n")
     assert f"{editor}: Editing failed" in said.err

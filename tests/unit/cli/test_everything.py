@@ -1,4 +1,6 @@
-"""What holds for every command: JSON where it is asked for, no network, nothing that others could read."""
+"""What holds for every command: JSON where it is asked for, no network, nothing that others could
+read.
+"""
 
 import json
 import stat
@@ -49,9 +51,17 @@ def test_what_a_program_prints_is_not_among_the_json(cli: Cli) -> None:
 
 @pytest.mark.process
 def test_everything_that_is_written_is_for_its_owner_alone(shop: Cli, tmp_path: Path) -> None:
-    """What holds sessions has mode 0600, whichever command made it. (Code that `init` and --as-test write is code.)"""
+    """What holds sessions has mode 0600, whichever command made it. (Code that `init` and --as-test
+    write is code.)
+    """
     for words in EVERYTHING:
         shop(*words)
-    kept = [path for path in tmp_path.iterdir() if path.suffix in (".jsonl", ".db") or ".db-" in path.name]
+    kept = [
+        path
+        for path in tmp_path.iterdir()
+        if path.suffix in (".jsonl", ".db") or ".db-" in path.name
+    ]
     assert {"shop.db", "out.jsonl", "there.db", "copy.db"} <= {path.name for path in kept}
-    assert {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in kept} == {path.name: "0o600" for path in kept}
+    assert {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in kept} == {
+        path.name: "0o600" for path in kept
+    }

@@ -30,14 +30,27 @@ def keys(cli: Cli) -> set[str]:
 
 def test_each_state_has_an_age_of_its_own(cli: Cli) -> None:
     fill(cli)
-    asked = ("db", "gc", "--older-than", "failed=0s", "--older-than", "cancelled=1d", "--older-than", "completed=0s")
+    asked = (
+        "db",
+        "gc",
+        "--older-than",
+        "failed=0s",
+        "--older-than",
+        "cancelled=1d",
+        "--older-than",
+        "completed=0s",
+    )
     dry = cli(*asked, "--dry-run")
     assert dry.out.startswith("3 sessions (2 completed, 1 failed), ")
     assert " bytes would be deleted" in dry.out
     assert keys(cli) == {"one", "two", "failed", "stopped", "waiting"}
 
     told = cli(*asked, "--yes", "--json").json
-    assert (told["counts"], told["result"], len(told["deleted"])) == ({"completed": 2, "failed": 1}, "swept", 3)
+    assert (told["counts"], told["result"], len(told["deleted"])) == (
+        {"completed": 2, "failed": 1},
+        "swept",
+        3,
+    )
     assert told["bytes"] > 0
     assert keys(cli) == {"stopped", "waiting"}
 
@@ -47,13 +60,19 @@ def test_the_settings_say_what_goes(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "everhold.toml").write_text("[retention]\ncancelled = '0s'\ncompleted = '1d'\n")
     assert cli("db", "gc", "--yes").out.startswith("1 session (1 cancelled), ")
     assert keys(cli) == {"one", "two", "failed", "waiting"}
-    assert cli("db", "gc", "--keep-last", "1", "--per-program", "--yes").out.startswith("1 session (1 completed), ")
+    assert cli("db", "gc", "--keep-last", "1", "--per-program", "--yes").out.startswith(
+        "1 session (1 completed), "
+    )
 
 
 def test_what_is_left_over_goes_alone(cli: Cli) -> None:
     fill(cli)
     assert "nothing was left over" in cli("db", "gc", "--left-over").out
-    assert cli("db", "gc", "--left-over", "--json").json["reclaimed"] == {"blobs": 0, "bytes": 0, "rows": 0}
+    assert cli("db", "gc", "--left-over", "--json").json["reclaimed"] == {
+        "blobs": 0,
+        "bytes": 0,
+        "rows": 0,
+    }
     assert len(keys(cli)) == 5
 
 
@@ -88,7 +107,12 @@ def test_one_that_fails_says_what_it_did(cli: Cli, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(SQLiteStore, "delete", full)
     said = cli("db", "gc", "--older-than", "0s", "--yes", "--json")
     told = json.loads(said.out)
-    assert (said.code, told["result"], told["code"], told["deleted"]) == (4, "failed", "sweep_failed", gone)
+    assert (said.code, told["result"], told["code"], told["deleted"]) == (
+        4,
+        "failed",
+        "sweep_failed",
+        gone,
+    )
 
     gone.clear()
     said = cli("db", "gc", "--older-than", "0s", "--yes")

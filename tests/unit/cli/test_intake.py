@@ -35,7 +35,9 @@ def test_what_is_said_is_answered(desk: Cli) -> None:
     assert desk("command", "c", "cancel_turn", "--key", "stop").code == 0
     said = desk("send", "c", "And?", "--answers", "one.json")
     assert (said.code, said.out) == (0, "Done.\n")
-    again = desk("send", "c", "-", "--key", "k", "--answers", "one.json", "--json", piped="More?\n").json
+    again = desk(
+        "send", "c", "-", "--key", "k", "--answers", "one.json", "--json", piped="More?\n"
+    ).json
     assert (again["input"], again["outcome"], again["text"]) == ("k", "answered", "Done.")
     assert desk("send", "c", "Other.", "--key", "k").code == 2
 
@@ -47,7 +49,9 @@ def test_what_is_said_during_a_turn_waits(desk: Cli) -> None:
     listed = desk("intake", "c")
     assert "later" in listed.out and "the next turn" in listed.out and "Later." in listed.out
     told = desk("intake", "c", "--json").json["items"]
-    assert [(item["id"], item["state"], item["body"]) for item in told] == [("later", "waiting", {"content": "Later."})]
+    assert [(item["id"], item["state"], item["body"]) for item in told] == [
+        ("later", "waiting", {"content": "Later."})
+    ]
     asking = desk("send", "c", "Now?", "--busy", "reject")
     assert asking.code == 3 and "session_busy" in asking.err
 
@@ -55,9 +59,17 @@ def test_what_is_said_during_a_turn_waits(desk: Cli) -> None:
 def test_what_is_only_kept_is_let_in_by_whoever_works(desk: Cli) -> None:
     said = desk("send", "c", "One.", "--key", "one", "--no-wait")
     assert (said.code, said.out) == (0, "kept as one\n")
-    assert desk("send", "c", "One.", "--key", "one", "--no-wait").out == "it was kept before, as one\n"
-    kept = desk("send", "c", "Two.", "--key", "two", "--no-wait", "--at", "before_completion", "--json").json
-    assert (kept["new"], kept["item"]["turn"], kept["item"]["boundary"]) == (True, 1, "before_completion")
+    assert (
+        desk("send", "c", "One.", "--key", "one", "--no-wait").out == "it was kept before, as one\n"
+    )
+    kept = desk(
+        "send", "c", "Two.", "--key", "two", "--no-wait", "--at", "before_completion", "--json"
+    ).json
+    assert (kept["new"], kept["item"]["turn"], kept["item"]["boundary"]) == (
+        True,
+        1,
+        "before_completion",
+    )
     assert "turn 1" in desk("intake", "c").out
     assert desk("send", "c", "Two.", "--at", "after_work").code == 2
 
@@ -88,7 +100,10 @@ def test_commands_are_done_or_wait(desk: Cli) -> None:
     assert "waits to enter" in explained
     stopped = desk("command", "c", "cancel_turn", "--key", "s", "--reason", "enough")
     assert (stopped.code, stopped.out) == (0, "cancel_turn: done\n")
-    assert desk("command", "c", "cancel_turn", "--key", "t").out == "cancel_turn: there was nothing to do\n"
+    assert (
+        desk("command", "c", "cancel_turn", "--key", "t").out
+        == "cancel_turn: there was nothing to do\n"
+    )
     again = desk("command", "c", "reset", "--key", "r", "--json").json
     assert (again["new"], again["stage"]) == (False, "settled")
     assert desk("command", "c", "reset").code == 2
@@ -102,6 +117,8 @@ def test_a_program_that_is_no_agent_is_told_by_signal(cli: Cli) -> None:
 
 
 def test_at_a_terminal_without_a_model_the_person_is_told_why_he_is_asked(desk: Cli) -> None:
-    said = desk("chat", "desk.py:desk", "--session", "t", typed="Hello\nHi.\n\nAgain\nHo.\n\n/usage\n")
+    said = desk(
+        "chat", "desk.py:desk", "--session", "t", typed="Hello\nHi.\n\nAgain\nHo.\n\n/usage\n"
+    )
     assert said.out.count("(no model answers here; give --model provider:name") == 1
     assert "0 tokens: 0 read, 0 written\n" in said.out

@@ -1,7 +1,8 @@
-"""What people type wrong, and what they are told: one line with a code, mostly a hint, never a traceback.
+"""What people type wrong, and what they are told: one line with a code, mostly a hint, never a
+traceback.
 
-Each row: what they type, the code, the exit code, and words of what they read. The shop has a session `seven` that
-waits for an approval, `done` that was declined, and `broken` that failed.
+Each row: what they type, the code, the exit code, and words of what they read. The shop has a
+session `seven` that waits for an approval, `done` that was declined, and `broken` that failed.
 """
 
 import os
@@ -70,9 +71,12 @@ MISTAKES = [
     ("run eager.py:x", "runs_on_import", 5, "if __name__ == '__main__'"),
     # arguments
     ("run shop.py:refund", "bad_arguments", 2, "missing a required argument: 'order'"),
-    ("run shop.py:refund order=7 colour=red", "bad_arguments", 2, "unexpected keyword argument 'colour'"),
-    ("run shop.py:refund ordr=7", "bad_arguments", 2, "It takes order: str, times: int = 1, not 'ordr'."),
-    ("run shop.py:refund order=7 times=often", "bad_arguments", 2, "It takes order: str, times: int = 1"),
+    ("run shop.py:refund order=7 colour=red", "bad_arguments", 2, "unexpected keyword argument"
+                                                                  " 'colour'"),
+    ("run shop.py:refund ordr=7", "bad_arguments", 2, "It takes order: str, times: int = 1, not"
+                                                      " 'ordr'."),
+    ("run shop.py:refund order=7 times=often", "bad_arguments", 2, "It takes order: str, times:"
+                                                                   " int = 1"),
     ("run shop.py:refund order=7 order=8", "bad_setting", 2, "'order' is given twice"),
     ("run shop.py:refund order=7 --key ''", "bad_arguments", 2, "a key is text, and not empty"),
     ("run shop.py:refund 7", "bad_setting", 2, "It takes order: str"),
@@ -80,7 +84,8 @@ MISTAKES = [
     ("run shop.py:refund --json-args shop.py", "bad_setting", 2, "not JSON"),
     ("run shop.py:refund order=8 --key seven", "key_conflict", 2, "started with other arguments"),
     # who answers
-    ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "there is no command 'no-such-command'"),
+    ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "there is no command"
+                                                                         " 'no-such-command'"),
     ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
     ("answer seven", "not_allowed", 2, "nobody is at a terminal here"),
@@ -109,7 +114,8 @@ MISTAKES = [
     # databases
     ("sessions -d mysql://here", "bad_setting", 2, "mysql:// is not known"),
     ("sessions -d here", "bad_setting", 2, "'here' is not an address"),
-    ("sessions -d postgresql://here/db?schema=a-b", "bad_setting", 2, "'a-b' should be letters, digits and _"),
+    ("sessions -d postgresql://here/db?schema=a-b", "bad_setting", 2, "'a-b' should be letters,"
+                                                                      " digits and _"),
     ("sessions -d newer.db", "store_newer", 4, "Upgrade everhold here"),
     ("sessions -d other.db", "store_unavailable", 4, "a database of another program"),
     ("sessions -d text.db", "store_damaged", 4, "is damaged"),
@@ -139,9 +145,12 @@ def shop(cli: Cli) -> Cli:
     cli("export", "seven", "-o", "export.jsonl")
     Path("broken.py").write_text("def x(:\n")
     Path("eager.py").write_text(
-        "import everhold\n\n@everhold.program\nasync def x(ctx):\n    return 1\n\neverhold.run(x())\n"
+        "import everhold\n\n@everhold.program\nasync def x(ctx):\n    return"
+        " 1\n\neverhold.run(x())\n"
     )
-    Path("text.db").write_text("this is not a database, but it is long enough to be taken for one" * 20)
+    Path("text.db").write_text(
+        "this is not a database, but it is long enough to be taken for one" * 20
+    )
     Path("made").mkdir()
     Path("spoken.lua").write_text("return 1\n")
     Path("kept").mkdir()
@@ -162,11 +171,18 @@ def test_every_mistake_is_told_in_a_line_with_a_code_and_changes_nothing(
     before = shop("sessions", "--json").json
     wrong = []
     for typed, code, exit_code, words in MISTAKES:
-        monkeypatch.setattr(find, "REGISTRY", {})  # a command knows nothing of what another one loaded
+        # a command knows nothing of what another one loaded
+        monkeypatch.setattr(find, "REGISTRY", {})
         said = shop(*shlex.split(typed))
         lines = said.err.splitlines()
         told = bool(lines) and lines[0].startswith("error: ") and lines[0].endswith(f"[{code}]")
-        if not told or said.code != exit_code or words not in said.err or "Traceback" in said.err or len(lines) > 2:
+        if (
+            not told
+            or said.code != exit_code
+            or words not in said.err
+            or "Traceback" in said.err
+            or len(lines) > 2
+        ):
             wrong.append((typed, said))
     assert not wrong, "\n".join(f"{typed}: {said}" for typed, said in wrong)
     assert shop("sessions", "--json").json == before
@@ -195,7 +211,8 @@ def test_a_read_only_folder_is_told_as_such(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "locked"
     folder.mkdir()
     folder.chmod(0o500)
-    if os.access(folder / "x", os.W_OK) or os.getuid() == 0:  # root writes everywhere: a file is in the way instead
+    # root writes everywhere: a file is in the way instead
+    if os.access(folder / "x", os.W_OK) or os.getuid() == 0:
         folder = tmp_path / "file"
         folder.write_text("")
     said = cli("run", "shop.py:refund", "order=7", "-d", str(folder / "app.db"))
@@ -235,4 +252,7 @@ def test_a_current_folder_that_was_deleted_is_told(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     said = cli(*words.split())
-    assert (said.code, said.err) == (2, "error: setting current folder: it was deleted; go to another [bad_setting]\n")
+    assert (said.code, said.err) == (
+        2,
+        "error: setting current folder: it was deleted; go to another [bad_setting]\n",
+    )

@@ -32,7 +32,12 @@ def test_a_run_that_waits_for_a_person_has_told_one(cli, tmp_path):
     assert "c        q-0       desk    told   1" in listed
     assert "database: sqlite:///" in listed
     (entry,) = cli("outbox", "list", "c", "--json").json["entries"]
-    assert (entry["teller"], entry["state"], entry["tries"], entry["query_id"]) == ("desk", "told", 1, "q-0")
+    assert (entry["teller"], entry["state"], entry["tries"], entry["query_id"]) == (
+        "desk",
+        "told",
+        1,
+        "q-0",
+    )
     assert entry["id"].endswith(f"/q-0/{entry['asked_at']}")
 
 

@@ -25,7 +25,9 @@ def test_a_package_is_trusted_by_name_and_no_longer_by_its_folder(cli: Cli, pack
 
 
 def test_the_list_says_which_package_changed(cli: Cli, package: Path) -> None:
-    assert cli("pkg", "trusted").out == "No package is trusted; all run in processes of their own.\n"
+    assert (
+        cli("pkg", "trusted").out == "No package is trusted; all run in processes of their own.\n"
+    )
     cli("pkg", "trust", "panel2")
     assert cli("pkg", "trusted", "--json").json["packages"][0]["trusted"] is True
     (package / "more.lua").write_text("return 1")
@@ -45,15 +47,23 @@ def test_a_package_that_is_gone_can_still_be_forgotten(cli: Cli, package: Path) 
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [("trust nowhere", "unknown_program"), ("trust ./nowhere", "unknown_program"), ("trust cot", "not_allowed")],
+    [
+        ("trust nowhere", "unknown_program"),
+        ("trust ./nowhere", "unknown_program"),
+        ("trust cot", "not_allowed"),
+    ],
 )
-def test_what_is_no_lua_package_cannot_be_trusted(cli: Cli, package: Path, words: str, code: str) -> None:
+def test_what_is_no_lua_package_cannot_be_trusted(
+    cli: Cli, package: Path, words: str, code: str
+) -> None:
     said = cli("pkg", *words.split())
     assert said.code == 2
     assert f"[{code}]" in said.err
 
 
-def test_a_name_is_the_package_that_runs_and_not_the_folder_it_was_installed_from(cli: Cli, package: Path) -> None:
+def test_a_name_is_the_package_that_runs_and_not_the_folder_it_was_installed_from(
+    cli: Cli, package: Path
+) -> None:
     """As after `pkg install ./panel2`: what is trusted or not is what `run panel2` starts."""
     shutil.copytree(package, "panel2")
     assert cli("pkg", "trust", "panel2").out == f"trusted as it is now: {package}\n"

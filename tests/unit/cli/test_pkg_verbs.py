@@ -18,12 +18,16 @@ def folder(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     place = tmp_path / "src" / "debate"
     place.mkdir(parents=True)
-    (place / "init.lua").write_text('return { meta = { version = "1", description = "Two sides talk." } }')
+    (place / "init.lua").write_text(
+        'return { meta = { version = "1", description = "Two sides talk." } }'
+    )
     return place
 
 
 @pytest.mark.parametrize(("typed", "marks"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
-def test_at_a_terminal_trust_is_asked_for_once(cli: Cli, folder: Path, typed: str, marks: int) -> None:
+def test_at_a_terminal_trust_is_asked_for_once(
+    cli: Cli, folder: Path, typed: str, marks: int
+) -> None:
     said = cli("pkg", "install", str(folder), typed=typed)
     assert said.code == 0
     assert said.out.count("Do you trust debate") == 1
@@ -49,7 +53,8 @@ def test_an_option_answers_the_question(cli: Cli, folder: Path, option: str, mar
 def test_where_nobody_can_be_asked_nothing_is_trusted(cli: Cli, folder: Path) -> None:
     said = cli("pkg", "install", str(folder))
     assert said.out == (
-        "installed: debate\nWhat is not trusted runs in a process of its own; see: everhold pkg trust --help\n"
+        "installed: debate\nWhat is not trusted runs in a process of its own; see: everhold pkg"
+        " trust --help\n"
     )
     assert cli("pkg", "install", str(folder), "--json", typed="y\n").json["trusted"] == []
 
@@ -89,7 +94,9 @@ def test_everything_of_an_installation_is_said(cli: Cli, folder: Path, tmp_path:
     assert "cannot be edited" in said.err
 
 
-def test_the_list_says_what_is_hidden_and_where_it_looked(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_the_list_says_what_is_hidden_and_where_it_looked(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
     cli("pkg", "install", str(folder))
     near = tmp_path / "packages" / "debate"
     near.mkdir(parents=True)
@@ -103,9 +110,14 @@ def test_the_list_says_what_is_hidden_and_where_it_looked(cli: Cli, folder: Path
 def test_a_list_can_be_cut(cli: Cli, folder: Path) -> None:
     cli("pkg", "install", str(folder))
     words = ["pkg", "list", "--json", "--field", "name", "--field", "active"]
-    assert cli(*words, "--filter", "active=true").json["packages"] == [{"name": "debate", "active": True}]
+    assert cli(*words, "--filter", "active=true").json["packages"] == [
+        {"name": "debate", "active": True}
+    ]
     assert cli(*words, "--filter", "active=false").json["packages"] == []
-    assert cli("pkg", "list", "--json", "--full").json["packages"][0]["description"] == "Two sides talk."
+    assert (
+        cli("pkg", "list", "--json", "--full").json["packages"][0]["description"]
+        == "Two sides talk."
+    )
     assert cli(*words, "--limit", "1", "--sort", "-name").json["packages"][0]["name"] == "debate"
 
 
@@ -174,7 +186,8 @@ def test_a_project_is_begun_and_resolved(cli: Cli, folder: Path, tmp_path: Path)
 
 def test_an_old_lock_is_taken_over(cli: Cli, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "alc.lock").write_text(
-        f'version = 1\n[[package]]\nname = "debate"\n[package.source]\ntype = "local_dir"\npath = "{folder}"\n'
+        'version = 1\n[[package]]\nname = "debate"\n[package.source]\ntype = "local_dir"\npath'
+        f' = "{folder}"\n'
     )
     assert "Now: everhold pkg update" in cli("pkg", "migrate").out
     assert cli("pkg", "update").code == 0

@@ -6,11 +6,16 @@ import pytest
 
 from .conftest import Cli
 
-LUA = 'local M = {}\nM.meta = { description = "Debates it." }\nfunction M.run(ctx) return ctx end\nreturn M\n'
+LUA = (
+    'local M = {}\nM.meta = { description = "Debates it." }\nfunction M.run(ctx) return ctx'
+    " end\nreturn M\n"
+)
 
 
 @pytest.fixture(autouse=True)
-def away_from_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def away_from_home(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("share")))
 
 
@@ -26,14 +31,20 @@ def test_what_the_project_has_is_listed(cli: Cli) -> None:
     listed = {one["name"]: one for one in cli("programs", "--json").json["programs"]}
     assert listed["debate"]["kind"] == "lua"
     assert listed["debate"]["summary"] == "Debates it."
-    assert listed["cot"]["estimate"] == {"answers": {"min": 2, "max": 4}, "rounds": {"min": 2, "max": 4}}
+    assert listed["cot"]["estimate"] == {
+        "answers": {"min": 2, "max": 4},
+        "rounds": {"min": 2, "max": 4},
+    }
 
 
 def test_a_hidden_one_is_told_with_its_place(cli: Cli) -> None:
     Path("packages/panel").mkdir(parents=True)
     Path("packages/panel/init.lua").write_text(LUA)
     said = cli("programs")
-    assert "The name panel means another program; this one is everhold.packages.strategies.panel:panel" in said.out
+    assert (
+        "The name panel means another program; this one is everhold.packages.strategies.panel:panel"
+        in said.out
+    )
 
 
 def test_one_is_described_with_the_cost_of_a_call(cli: Cli) -> None:
@@ -52,7 +63,10 @@ def test_one_is_described_with_the_cost_of_a_call(cli: Cli) -> None:
 
 def test_an_argument_that_a_strategy_does_not_take_is_told_with_those_it_takes(cli: Cli) -> None:
     said = cli("programs", "self_consistency", "smaples=3")
-    assert (said.code, "hint: It takes task: str, samples: int = 5, not 'smaples'." in said.err) == (2, True)
+    assert (
+        said.code,
+        "hint: It takes task: str, samples: int = 5, not 'smaples'." in said.err,
+    ) == (2, True)
 
 
 def test_the_cost_of_what_says_none_is_not_made_up(cli: Cli) -> None:
@@ -70,7 +84,9 @@ def test_the_cost_of_what_says_none_is_not_made_up(cli: Cli) -> None:
         (["--nothing"], "everhold"),
     ],
 )
-def test_whoever_types_an_option_wrongly_is_shown_the_help_of_that_command(words: list[str], path: str, cli: Cli):
+def test_whoever_types_an_option_wrongly_is_shown_the_help_of_that_command(
+    words: list[str], path: str, cli: Cli
+):
     assert cli(*words).err.endswith(f"hint: {path} --help\n")
 
 

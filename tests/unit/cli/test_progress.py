@@ -62,7 +62,9 @@ def test_there_is_none_without_a_terminal_or_for_other_programs(
 ) -> None:
     assert shop(*typed).err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    again = [word.replace("copy.db", "again.db").replace("there.db", "elsewhere.db") for word in typed]
+    again = [
+        word.replace("copy.db", "again.db").replace("there.db", "elsewhere.db") for word in typed
+    ]
     said = shop(*again, "--json")
     assert (said.code, said.err) == (0, "")
     assert isinstance(said.json, dict)

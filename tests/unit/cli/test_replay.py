@@ -35,7 +35,9 @@ def test_replay_asks_what_was_asked_and_calls_nothing(cli: Cli) -> None:
 
 def test_replay_shows_what_is_worded_otherwise_now(cli: Cli) -> None:
     refund(cli)
-    Path("shop.py").write_text(Path("shop.py").read_text().replace("Why did", "For what reason did"))
+    Path("shop.py").write_text(
+        Path("shop.py").read_text().replace("Why did", "For what reason did")
+    )
     forget_programs()
     said = cli("replay", "seven")
     assert "q-0 llm: For what reason did 7 come back?" in said.out
@@ -52,7 +54,9 @@ def test_replay_of_another_program_says_where_it_parts(cli: Cli) -> None:
     assert "fork --at 0" in said.err
 
 
-def test_the_debugger_stops_in_the_program_at_the_step(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_debugger_stops_in_the_program_at_the_step(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refund(cli)
     said = cli("replay", "seven", "--at", "1", "--pdb", typed="n\np reason\nq\n")
     assert "-> reason = await ctx.llm(" in said.out
@@ -123,7 +127,10 @@ def test_a_redacted_export_has_no_arguments_unless_they_are_kept(cli: Cli) -> No
     assert told["redacted"] == ["prompts", "answers", "notes"]
     assert Path("out.jsonl").read_text().count("Bob") == 1
     for wrong in ([], ["--redact-part", "notes"]):
-        assert "goes with --redact" in cli("export", "bob", "--keep-arguments", *wrong, "-o", "x.jsonl").err
+        assert (
+            "goes with --redact"
+            in cli("export", "bob", "--keep-arguments", *wrong, "-o", "x.jsonl").err
+        )
 
 
 def test_a_check_of_a_redacted_file_that_fails_says_that_it_is_redacted(cli: Cli) -> None:
@@ -141,8 +148,11 @@ def test_the_demo_needs_only_what_the_base_install_brings() -> None:
     code = (
         "import json, sys; import everhold.cli.app, everhold.cli.demo.show, everhold.blocking;"
         "from everhold.cli.demo import panel; from everhold.stores import sqlite;"
-        "print(json.dumps(sorted({m.partition('.')[0] for m in sys.modules} - sys.stdlib_module_names)))"
+        "print(json.dumps(sorted({m.partition('.')[0] for m in sys.modules} -"
+        " sys.stdlib_module_names)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = {name for name in json.loads(done.stdout) if not name.startswith(("_", "sitecustomize"))}
+    names = {
+        name for name in json.loads(done.stdout) if not name.startswith(("_", "sitecustomize"))
+    }
     assert names <= {"click", "everhold", "msgspec", "platformdirs", "rich", "typing_extensions"}

@@ -68,7 +68,10 @@ def test_c_goes_on_with_the_newest_session_of_a_program(cli: Cli) -> None:
 def test_a_word_becomes_what_its_parameter_takes(cli: Cli) -> None:
     """`order` is text and stays text; `times` is a number."""
     cli("run", "shop.py:refund", "order=007", "times=3")
-    assert cli("show", "@last", "--json").json["session"]["arguments"] == {"order": "007", "times": 3}
+    assert cli("show", "@last", "--json").json["session"]["arguments"] == {
+        "order": "007",
+        "times": 3,
+    }
 
 
 def test_arguments_come_from_a_file_and_words_win_over_it(cli: Cli) -> None:
@@ -167,7 +170,10 @@ def test_json_is_one_document(cli: Cli) -> None:
 def test_who_got_an_error_for_an_answer_is_told_how_to_ask_again(cli: Cli) -> None:
     """A retry would hand the same error over; the fork that is told of asks anew."""
     said = cli("run", "shop.py:grades", "--key", "g", "--answer-with", "false", "-d", "g.db")
-    assert said.err.splitlines()[-1] == "Ask q-0 again, which got an error: everhold fork g --at 0 -d g.db"
+    assert (
+        said.err.splitlines()[-1]
+        == "Ask q-0 again, which got an error: everhold fork g --at 0 -d g.db"
+    )
     assert cli("retry", "g", "-d", "g.db").err.splitlines()[-1] == said.err.splitlines()[-1]
     assert cli("fork", "g", "--at", "0", "-d", "g.db").json["prompt"] == "How good?"
 
@@ -175,7 +181,8 @@ def test_who_got_an_error_for_an_answer_is_told_how_to_ask_again(cli: Cli) -> No
 def test_a_call_that_may_happen_once_is_not_proposed_again(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "once.py").write_text(
         "import everhold\ndef pay():\n    raise OSError('down')\n"
-        "@everhold.program\nasync def once(ctx: everhold.Context) -> None:\n    await ctx.call(pay, rerun='never')\n"
+        "@everhold.program\nasync def once(ctx: everhold.Context) -> None:\n    await"
+        " ctx.call(pay, rerun='never')\n"
     )
     said = cli("run", "once.py:once", "--key", "once")
     assert said.err.splitlines()[-1] == "Mend the program, then: everhold retry once"
@@ -187,7 +194,9 @@ def test_a_database_in_memory_is_not_said_to_be_kept(cli: Cli) -> None:
 
 
 def test_going_on_without_the_program_is_refused_and_waits_for_nobody(cli: Cli) -> None:
-    """An answer was accepted meanwhile, so nothing is open, and nothing here can move the session."""
+    """An answer was accepted meanwhile, so nothing is open, and nothing here can move the
+    session.
+    """
     cli("run", "shop.py:grades", "--key", "g")
     Path("shop.py").rename("gone.txt")
     for name in [name for name in sys.modules if name.startswith("shop_")]:

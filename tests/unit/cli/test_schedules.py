@@ -71,12 +71,25 @@ def test_a_schedule_that_is_not_there_is_told(cli):
 def test_a_schedule_may_feed_a_session(cli):
     cli("run", "shop.py:waits", "--key", "w")
     made = cli(
-        "schedule", "add", "go", "--feed", "w", "--signal", "go", "--value", '{"n": 1}', "--every", "1h", "--json"
+        "schedule",
+        "add",
+        "go",
+        "--feed",
+        "w",
+        "--signal",
+        "go",
+        "--value",
+        '{"n": 1}',
+        "--every",
+        "1h",
+        "--json",
     )
     assert made.json["do"] == {"do": "feed", "session": "w", "signal": "go", "value": {"n": 1}}
     assert "signal go to w" in cli("schedule").out
     assert "0:00" in cli("schedule", "add", "chat", "--feed", "w", "--every", "90m").out
-    once = cli("schedule", "add", "once", "shop.py:waits", "--at", "2027-01-01T09:00", "--json").json
+    once = cli(
+        "schedule", "add", "once", "shop.py:waits", "--at", "2027-01-01T09:00", "--json"
+    ).json
     assert once["when"] == "once at 2027-01-01 09:00:00 UTC"
 
 
@@ -141,5 +154,11 @@ def test_a_trigger_is_disabled_enabled_and_removed(cli):
 
 
 def test_options_belong_to_the_verb(cli):
-    assert "say it after list" in cli("schedule", "--json", "list").err + cli("schedule", "--json", "list").out
-    assert "say it after list" in cli("trigger", "--json", "list").err + cli("trigger", "--json", "list").out
+    assert (
+        "say it after list"
+        in cli("schedule", "--json", "list").err + cli("schedule", "--json", "list").out
+    )
+    assert (
+        "say it after list"
+        in cli("trigger", "--json", "list").err + cli("trigger", "--json", "list").out
+    )

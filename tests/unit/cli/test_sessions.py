@@ -34,7 +34,9 @@ def test_every_listing_names_the_database(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_copy_without_its_log_is_warned_of_and_no_failure(cli: Cli) -> None:
-    """`db verify` and `doctor` print the warning, and exit with 0; JSON has it among the problems."""
+    """`db verify` and `doctor` print the warning, and exit with 0; JSON has it among the
+    problems.
+    """
     two(cli)
     shutil.copy("shop.db", "other.db")
     said = cli("db", "verify", "-d", "other.db")
@@ -60,7 +62,9 @@ def test_sessions_are_filtered_and_paged(cli: Cli) -> None:
     cli("cancel", "later")
     paused = cli("sessions", "--state", "paused", "--json").json["sessions"]
     assert [one["key"] for one in paused] == ["seven"]
-    assert [one["key"] for one in cli("sessions", "--after", "later", "--json").json["sessions"]] == ["seven"]
+    assert [
+        one["key"] for one in cli("sessions", "--after", "later", "--json").json["sessions"]
+    ] == ["seven"]
     assert cli("sessions", "--older-than", "1h").out.startswith("no sessions")
 
 
@@ -130,7 +134,9 @@ def test_explain_says_that_the_program_is_gone_or_asks_otherwise(cli: Cli) -> No
     for key in [key for key in REGISTRY if "shop.py:" in key[0]]:
         del REGISTRY[key]
     assert "It cannot go on here: no program" in cli("explain", "seven").out
-    Path("shop.py").write_text(shop.replace('await ctx.approval(f"Refund', 'await ctx.input(f"Refund'))
+    Path("shop.py").write_text(
+        shop.replace('await ctx.approval(f"Refund', 'await ctx.input(f"Refund')
+    )
     assert "It cannot go on here: step 1: the program asks" in cli("explain", "seven").out
 
 
@@ -179,7 +185,10 @@ def test_doctor_says_when_a_database_cannot_be_made(cli: Cli, tmp_path: Path) ->
     said = cli("doctor", "-d", "file/there.db")
     assert said.code == 1
     assert f"cannot be opened: nothing can be made in {tmp_path / 'file'}" in said.out
-    assert "✓ database: not made yet; the first session makes it" in cli("doctor", "-d", "new/there.db").out
+    assert (
+        "✓ database: not made yet; the first session makes it"
+        in cli("doctor", "-d", "new/there.db").out
+    )
 
 
 def test_doctor_names_variables_that_do_nothing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +263,9 @@ def test_text_of_models_cannot_steer_the_terminal() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("columns", [40, 70, 80])
-def test_a_table_is_never_wider_than_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_a_table_is_never_wider_than_the_terminal(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     two(cli)
     cli("run", "shop.py:refund", f"order={'x' * 300}", "--title", "long " * 30)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -268,7 +279,9 @@ def test_a_table_is_never_wider_than_the_terminal(cli: Cli, monkeypatch: pytest.
         assert max(map(len, table)) <= columns, words
 
 
-def test_in_a_narrow_terminal_each_row_has_lines_of_its_own(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_narrow_terminal_each_row_has_lines_of_its_own(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cli("run", "shop.py:refund", "order=7", "--key", "seven")
     monkeypatch.setenv("COLUMNS", "40")
     assert cli("inbox").out.splitlines()[:5] == [
@@ -293,7 +306,9 @@ def test_ages_are_in_the_largest_unit_that_fits() -> None:
 
 def test_a_timer_that_no_calendar_can_show_is_shown_all_the_same(cli: Cli) -> None:
     """A program may sleep for longer than there are years."""
-    Path("far.py").write_text("import everhold\n\n@everhold.program\nasync def far(ctx):\n    await ctx.sleep(1e300)\n")
+    Path("far.py").write_text(
+        "import everhold\n\n@everhold.program\nasync def far(ctx):\n    await ctx.sleep(1e300)\n"
+    )
     said = cli("run", "far.py:far", "--key", "far", "--wait", "0.1")
     assert "9999" in said.out + said.err
     assert "9999" in cli("explain", "far").out

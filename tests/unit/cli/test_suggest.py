@@ -31,7 +31,11 @@ async def helper(): ...
 def test_a_file_is_told_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
     names = "jobs.py:plain, jobs.py:second, jobs.py:one, jobs.py:two, jobs.py:three"
-    assert beside("jobs", tmp_path) == beside("jobs.py", tmp_path) == f"jobs.py is a file; name what is in it: {names}"
+    assert (
+        beside("jobs", tmp_path)
+        == beside("jobs.py", tmp_path)
+        == f"jobs.py is a file; name what is in it: {names}"
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", "two", "three"])
@@ -47,7 +51,9 @@ def test_what_is_nowhere_is_not_told(tmp_path: Path, name: str) -> None:
     assert beside(name, tmp_path) == ""
 
 
-def test_what_cannot_be_read_in_a_moment_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_in_a_moment_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
     monkeypatch.setattr(room, "LARGE", 10)
     assert beside("plain", tmp_path) == ""

@@ -67,7 +67,12 @@ def test_who_could_not_be_told_is_left(cli: Cli, tmp_path: Path) -> None:
 def test_in_words(cli: Cli) -> None:
     """One line for each event, which begins with its name."""
     said = cli("worker", "--once", "shop.py:refund")
-    assert [line.split()[0] for line in said.out.splitlines()] == ["opened", "started", "stopped", "done"]
+    assert [line.split()[0] for line in said.out.splitlines()] == [
+        "opened",
+        "started",
+        "stopped",
+        "done",
+    ]
 
 
 DOZES = """
@@ -80,16 +85,22 @@ async def dozes(ctx):
 
 
 def test_sessions_are_called_what_people_call_them(cli: Cli, tmp_path: Path) -> None:
-    """By their key, or their title; else by the beginning of their id. Tools are told the id too."""
+    """By their key, or their title; else by the beginning of their id. Tools are told the id
+    too.
+    """
     (tmp_path / "dozes.py").write_text(DOZES)
 
     def begun(*given: dict[str, Any]) -> list[str]:
         with everhold.open_blocking(recover=False) as runtime:
-            ids = [runtime.start(find("dozes.py:dozes")(), wait=0, **one).session_id for one in given]
+            ids = [
+                runtime.start(find("dozes.py:dozes")(), wait=0, **one).session_id for one in given
+            ]
         time.sleep(0.02)  # until they are due
         return ids
 
-    short = begun({"key": "order-7", "title": "Order"}, {"title": "The order\nof Ann"}, {})[2][:SHORT]
+    short = begun({"key": "order-7", "title": "Order"}, {"title": "The order\nof Ann"}, {})[2][
+        :SHORT
+    ]
     said = cli("worker", "--once").out.splitlines()
     assert sorted(line for line in said if line.startswith("completed")) == [
         "completed The order of Ann",
@@ -98,7 +109,9 @@ def test_sessions_are_called_what_people_call_them(cli: Cli, tmp_path: Path) -> 
     ]
     (id,) = begun({"key": "order-8"})
     told = [json.loads(line) for line in cli("worker", "--once", "--json").out.splitlines()]
-    assert [(one["session_id"], one["name"]) for one in told if one["event"] == "completed"] == [(id, "order-8")]
+    assert [(one["session_id"], one["name"]) for one in told if one["event"] == "completed"] == [
+        (id, "order-8")
+    ]
 
 
 def parked(who: str) -> str:
@@ -124,7 +137,10 @@ def test_a_worker_with_a_model_answers_what_is_for_workers(cli: Cli, tmp_path: P
     said = cli("worker", "--once", "--answers", "grade.json").out
     assert states() == {ours: "completed", hosts: "paused"}
     (line,) = [line for line in said.splitlines() if line.startswith("leaves")]
-    assert line == "leaves    1 session whose model questions are answered outside (by an MCP host, or by hand)"
+    assert line == (
+        "leaves    1 session whose model questions are answered outside (by an MCP host, or"
+        " by hand)"
+    )
 
 
 @pytest.mark.parametrize("where", ["option", "settings"])
@@ -172,8 +188,14 @@ def test_what_is_refused(cli: Cli, words: list[str], code: str, part: str) -> No
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("gracee = 3", "worker: there is no 'gracee'; there are concurrency, lease_ttl, grace, limits"),
-        ("limits = { tol = { pay = 1 } }", "worker.limits: there is no 'tol'; there are session, program, tool"),
+        (
+            "gracee = 3",
+            "worker: there is no 'gracee'; there are concurrency, lease_ttl, grace, limits",
+        ),
+        (
+            "limits = { tol = { pay = 1 } }",
+            "worker.limits: there is no 'tol'; there are session, program, tool",
+        ),
         ("limits = 3", "worker: Expected `object`, got `int`"),
     ],
 )

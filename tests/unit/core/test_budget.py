@@ -23,7 +23,10 @@ def test_calls_that_are_used_up():
 
 def test_time_that_is_used_up():
     """Reaching the limit is enough."""
-    assert refusal(ALL, elapsed_ms=1000) == "budget_exceeded: max_elapsed_ms (1000ms) reached (1000ms elapsed)"
+    assert (
+        refusal(ALL, elapsed_ms=1000)
+        == "budget_exceeded: max_elapsed_ms (1000ms) reached (1000ms elapsed)"
+    )
 
 
 def test_tokens_that_are_used_up():
@@ -44,7 +47,10 @@ def test_calls_come_before_time_and_time_before_tokens():
 
 def test_a_batch_cannot_overshoot():
     """Four calls where two are left are refused whole, and the refusal says how many were asked."""
-    assert refusal(ALL, 4, llm_calls=1) == "budget_exceeded: max_llm_calls (3) reached (1 used, 4 asked)"
+    assert (
+        refusal(ALL, 4, llm_calls=1)
+        == "budget_exceeded: max_llm_calls (3) reached (1 used, 4 asked)"
+    )
 
 
 def test_a_batch_that_just_fits_passes():

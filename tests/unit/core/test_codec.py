@@ -11,7 +11,10 @@ from everhold.errors import BadValue
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
 SCALARS = (
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
 )
 VALUES = st.recursive(
     SCALARS | TEXT,
@@ -121,7 +124,8 @@ def test_any_other_text_is_kept(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1,]", "NaN", "'a'", '"\ud800"', '"\\ud800"', b'"\xff"', "[" * 100_000, "1e999"]
+    "text",
+    ["", "{", "[1,]", "NaN", "'a'", '"\ud800"', '"\\ud800"', b'"\xff"', "[" * 100_000, "1e999"],
 )
 def test_malformed_text_is_refused(text):
     """What is not JSON raises `BadValue`, whatever is wrong with it."""
@@ -158,8 +162,15 @@ def test_a_value_is_the_same_as_itself(value):
 
 
 def test_a_seal_tells_rows_apart():
-    """A changed part, a moved boundary and a missing part change the seal; the same row has the same one."""
+    """A changed part, a moved boundary and a missing part change the seal; the same row has the
+    same one.
+    """
     row = (1, 2.5, "é", None)
 
     assert seal(*row) == seal(1, 2.5, "é", None)
-    assert len({seal(*row), seal(1, 2.5, "è", None), seal(1, 2.5, "é"), seal("a", "b"), seal("ab", "")}) == 5
+    assert (
+        len(
+            {seal(*row), seal(1, 2.5, "è", None), seal(1, 2.5, "é"), seal("a", "b"), seal("ab", "")}
+        )
+        == 5
+    )

@@ -62,7 +62,10 @@ def test_a_moved_leaf():
     moved = Delivery(3, 3.0, [], [], Notes(leaf="1.0"))
     told = Conversation([*journal()[:3], moved])
     assert told.graph.leaf == "1.0"
-    assert Conversation([*journal()[:3], Delivery(3, 3.0, [], [], Notes(leaf=None))]).graph.leaf is None
+    assert (
+        Conversation([*journal()[:3], Delivery(3, 3.0, [], [], Notes(leaf=None))]).graph.leaf
+        is None
+    )
 
 
 def test_it_is_stored_with_its_deliveries():
@@ -72,7 +75,13 @@ def test_it_is_stored_with_its_deliveries():
 
 def test_a_retry_stands_for_the_failure_before_it():
     deliveries = journal()[:2]
-    failed = Delivery(2, 2.0, [Answer(1, "Hello.")], [], Notes(nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)]))
+    failed = Delivery(
+        2,
+        2.0,
+        [Answer(1, "Hello.")],
+        [],
+        Notes(nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)]),
+    )
     again = journal()[2]
     retried = Delivery(3, 3.0, [], again.asked, again.notes)
     assert retried.notes is not None
@@ -90,11 +99,15 @@ def test_what_was_said_under_an_id_is_known_before_its_turn_settles():
 def test_an_input_that_came_during_a_turn_is_named_by_a_later_node():
     first = journal()[:2]
     first[1].asked.append(Query(2, "0:1", kind=Kind.SIGNAL, name="input"))
-    ahead = Delivery(2, 1.5, [Answer(2, {"id": "i2", "content": "And?"})], [Query(3, "0:2", kind=Kind.SIGNAL)])
+    ahead = Delivery(
+        2, 1.5, [Answer(2, {"id": "i2", "content": "And?"})], [Query(3, "0:2", kind=Kind.SIGNAL)]
+    )
     again = Delivery(3, 1.6, [Answer(3, {"id": "i2", "content": "And?"})], [])
     settled = journal()[2]
     then = Delivery(5, 2.0, [], [], Notes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]))
-    told = Conversation([*first, ahead, again, Delivery(4, 2.0, settled.answers, [], settled.notes), then])
+    told = Conversation(
+        [*first, ahead, again, Delivery(4, 2.0, settled.answers, [], settled.notes), then]
+    )
     assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello.", "And?"]
 
 
@@ -107,7 +120,9 @@ def test_a_signal_that_is_no_input_is_not_one():
 
 
 def test_who_spent_what():
-    """Row 10: tools and children have sources of their own; an answer that nobody asked for is nobody's."""
+    """Row 10: tools and children have sources of their own; an answer that nobody asked for is
+    nobody's.
+    """
     usage = Usage(prompt_tokens=10, completion_tokens=1, model="m")
     asked = [
         Query(0, "0:0", kind=Kind.CALL, name="look"),

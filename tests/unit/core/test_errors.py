@@ -85,7 +85,9 @@ def test_the_page_lists_nothing_else():
 def test_every_leaf_has_a_row_on_the_wire():
     """Each leaf falls under exactly one branch of the wire's table, and no error exits with 0."""
     for leaf in LEAVES:
-        assert sum(issubclass(leaf, branch) for branch in BRANCHES if branch in wire.ROWS) == 1, leaf
+        assert sum(issubclass(leaf, branch) for branch in BRANCHES if branch in wire.ROWS) == 1, (
+            leaf
+        )
         assert 200 <= wire.http_status(made(leaf)) < 600, leaf
         assert wire.exit_code(made(leaf)) in set(wire.Exit) - {wire.Exit.OK}, leaf
 
@@ -139,7 +141,9 @@ def test_a_hint_may_depend_on_the_facts():
 
 def test_a_budget_error_has_its_prefix():
     """Hosts look for this prefix."""
-    assert str(errors.BudgetExceeded("max_tokens (5) reached (5 used)")).startswith("budget_exceeded: max_tokens")
+    assert str(errors.BudgetExceeded("max_tokens (5) reached (5 used)")).startswith(
+        "budget_exceeded: max_tokens"
+    )
 
 
 class Mute(Exception):
@@ -156,7 +160,8 @@ class Mute(Exception):
         (
             BaseExceptionGroup("two", [KeyboardInterrupt(), ExceptionGroup("one", [Mute()])]),
             "two (2 sub-exceptions): KeyboardInterrupt;"
-            " ExceptionGroup: one (1 sub-exception): Mute: what it says cannot be had (RuntimeError)",
+            " ExceptionGroup: one (1 sub-exception): Mute: what it says cannot be had"
+            " (RuntimeError)",
         ),
     ],
     ids=["plain", "half a character", "mute", "group"],

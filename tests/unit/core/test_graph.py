@@ -2,7 +2,19 @@
 
 import pytest
 
-from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind, View, applicable, blocks, brief, common, text
+from everhold.core.graph import (
+    INITIAL,
+    Frame,
+    Graph,
+    Node,
+    NodeKind,
+    View,
+    applicable,
+    blocks,
+    brief,
+    common,
+    text,
+)
 from everhold.core.message import Role
 from everhold.errors import DamagedGraph, UnknownNode
 
@@ -35,7 +47,9 @@ def test_a_node_that_names_a_query_has_its_answer():
     graph = Graph()
     node = graph.add(Node("1.0", None, role=Role.ASSISTANT, q=4), {4: "Paris."})
     assert node.content == "Paris."
-    assert graph.messages() == [{"role": "assistant", "content": [{"type": "text", "text": "Paris."}]}]
+    assert graph.messages() == [
+        {"role": "assistant", "content": [{"type": "text", "text": "Paris."}]}
+    ]
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.ASSISTANT, Role.SYSTEM])
@@ -122,7 +136,11 @@ def test_before_any_frame_there_is_the_initial_one():
 
 def test_a_view_shows_what_was_to_be_seen_at_its_leaf():
     graph = Graph()
-    graph.add(Node("1.0", None, NodeKind.PROMPT, content={"system": "Be brief.", "tools": [{"name": "a"}]}))
+    graph.add(
+        Node(
+            "1.0", None, NodeKind.PROMPT, content={"system": "Be brief.", "tools": [{"name": "a"}]}
+        )
+    )
     graph.add(said("1.1", "1.0", "one"))
     graph.add(said("1.2", "1.1", "two"))
     view = View("1.2", "1.0")
@@ -154,7 +172,10 @@ def test_what_two_paths_share():
     ("said", "kept"),
     [
         ([{"type": "text", "text": "Hi."}], "Hi."),
-        ([{"type": "text", "text": "Hi.", "cache": True}], [{"type": "text", "text": "Hi.", "cache": True}]),
+        (
+            [{"type": "text", "text": "Hi.", "cache": True}],
+            [{"type": "text", "text": "Hi.", "cache": True}],
+        ),
         ([{"type": "text", "text": "a"}] * 2, [{"type": "text", "text": "a"}] * 2),
         ([{"type": "image", "data": "x"}], [{"type": "image", "data": "x"}]),
     ],
@@ -179,7 +200,10 @@ def test_what_is_said_is_blocks(content, expected):
 
 
 def test_words_among_blocks():
-    assert text([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "ab"
+    assert (
+        text([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}])
+        == "ab"
+    )
 
 
 def test_a_node_below_an_earlier_one_is_another_way():

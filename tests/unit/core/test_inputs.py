@@ -20,7 +20,11 @@ def words(text):
     [
         ({"id": "a", "content": "A"}, [("a", "A")]),
         (
-            {"id": "a", "content": [words("A"), words("B"), words("C")], "parts": [["a", 1], ["b", 2]]},
+            {
+                "id": "a",
+                "content": [words("A"), words("B"), words("C")],
+                "parts": [["a", 1], ["b", 2]],
+            },
             [("a", "A"), ("b", [words("B"), words("C")])],
         ),
         ({"id": "a", "content": "A", "parts": ["nonsense"]}, [("a", "A")]),
@@ -34,7 +38,9 @@ def test_the_inputs_in_what_was_said(said, found):
 
 
 def heard(*said):
-    """A conversation that was told these, one after another, and has said each to its model at once."""
+    """A conversation that was told these, one after another, and has said each to its model at
+    once.
+    """
     deliveries = [Delivery(0, 0.0, [], [Query(0, "s", kind=Kind.SIGNAL, name="input")])]
     for n, one in enumerate(said):
         asked = [Query(n + 1, "s", kind=Kind.SIGNAL, name="input")]
@@ -51,7 +57,9 @@ def test_an_input_has_entered_when_a_node_names_it():
 
 
 def test_what_came_twice_is_what_came_first():
-    """Of inputs that came together, only those are new that did not come before; nothing waits for a node of theirs."""
+    """Of inputs that came together, only those are new that did not come before; nothing waits for
+    a node of theirs.
+    """
     both = {"id": "a", "content": [words("A"), words("B")], "parts": [["a", 1], ["b", 1]]}
     told = heard({"id": "a", "content": "First."}, both, both)
     assert told.inputs == {"a": "First.", "b": "B"}

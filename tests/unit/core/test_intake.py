@@ -23,7 +23,14 @@ from everhold.core.intake import (
 )
 from everhold.core.lease import Busy, Fence, Owner, Taken
 from everhold.core.session import State
-from everhold.errors import BadArguments, BadValue, ClaimLost, InputConflict, LeaseLost, SessionEnded
+from everhold.errors import (
+    BadArguments,
+    BadValue,
+    ClaimLost,
+    InputConflict,
+    LeaseLost,
+    SessionEnded,
+)
 
 ANNA, BEN = Owner("anna", "1"), Owner("ben", "1")
 EARLY, LATE = Boundary.AFTER_WORK, Boundary.BEFORE_COMPLETION
@@ -66,7 +73,9 @@ def working(*items, owner=ANNA, **facts):
 
 def later(before, seconds=0.0, **facts):
     """The same intake as a store reads it next."""
-    return Intake("s-1", before.now + seconds, before.lease, before.seq, before.items.values(), **facts)
+    return Intake(
+        "s-1", before.now + seconds, before.lease, before.seq, before.items.values(), **facts
+    )
 
 
 def overtaken(before, owner=BEN):
@@ -109,7 +118,16 @@ def test_nobody_holds_it_at_first():
 
 def test_what_comes_gets_its_place():
     """Each item gets the next number, the moment, and starts as if nobody had touched it."""
-    used = said("a", seq=9, at=1.0, state=ItemState.FAILED, deferred=True, hold=Hold("c", "t", 1), fence=3, end="x")
+    used = said(
+        "a",
+        seq=9,
+        at=1.0,
+        state=ItemState.FAILED,
+        deferred=True,
+        hold=Hold("c", "t", 1),
+        fence=3,
+        end="x",
+    )
     made = intake(used, said("b"))
 
     assert [*made.items.values()] == [said("a", seq=1, at=100.0), said("b", seq=2, at=100.0)]
@@ -117,7 +135,9 @@ def test_what_comes_gets_its_place():
 
 
 def test_the_same_key_is_the_same_item():
-    """The first receipt comes back, with the first item, also when it has ended, and for another turn."""
+    """The first receipt comes back, with the first item, also when it has ended, and for another
+    turn.
+    """
     made = intake(said("a", key="k"))
     made.cancel(["a"])
 
@@ -222,7 +242,11 @@ def test_what_is_handed_over_at_once_leaves_a_tombstone():
     made = intake(state=State.COMPLETED)
     made.mark(said("a", key="k"), {"step": 3})
 
-    assert (made.items["a"].state, made.items["a"].end, made.items["a"].seq) == (ItemState.COMPLETED, {"step": 3}, 1)
+    assert (made.items["a"].state, made.items["a"].end, made.items["a"].seq) == (
+        ItemState.COMPLETED,
+        {"step": 3},
+        1,
+    )
     with pytest.raises(ClaimLost):
         made.mark(said("a", key="k"))
     with pytest.raises(InputConflict):
@@ -251,7 +275,9 @@ def test_what_came_elsewhere_is_taken_in_as_it_stands():
 
 
 def test_lanes_never_merge():
-    """Inputs are one lane; commands, wakes and tasks are the other; each in the order in which they came."""
+    """Inputs are one lane; commands, wakes and tasks are the other; each in the order in which they
+    came.
+    """
     wake = Item("w", ItemKind.WAKE, {})
     made = intake(task("t"), said("a"), command("c"), wake, said("b"))
 
@@ -276,7 +302,9 @@ def test_a_live_claim_hides():
 
 
 def test_cancelling_tells_what_became_of_each():
-    """Cancelled, claimed, completed, already cancelled, unknown: by id or key, in the order asked for."""
+    """Cancelled, claimed, completed, already cancelled, unknown: by id or key, in the order asked
+    for.
+    """
     made, fence = working(said("a"), said("b", key="k"), said("c"), task("t"))
     made.complete(made.claim_next(fence, "c-1", 1))
     made.claim_work(fence, "c-2")
@@ -293,7 +321,11 @@ def test_cancelling_tells_what_became_of_each():
         ("a", Cancel.COMPLETED),
         ("c", Cancel.ALREADY),
     ]
-    assert found[0].item is not None and found[0].item.hold is not None and found[0].item.hold.generation == 1
+    assert (
+        found[0].item is not None
+        and found[0].item.hold is not None
+        and found[0].item.hold.generation == 1
+    )
     assert found[1].item is None
 
 
@@ -335,8 +367,12 @@ def test_inputs_for_the_next_turn():
 
 
 def test_inputs_for_the_running_turn():
-    """At a boundary a turn lets in what is its own and meant for it; at the last one everything of its own."""
-    made, fence = working(said("a", turn=3), said("b", turn=3, boundary=LATE), said("c", turn=2), said("d"))
+    """At a boundary a turn lets in what is its own and meant for it; at the last one everything of
+    its own.
+    """
+    made, fence = working(
+        said("a", turn=3), said("b", turn=3, boundary=LATE), said("c", turn=2), said("d")
+    )
 
     early = made.claim_boundary(fence, "c-1", 3, EARLY)
     late = made.claim_boundary(fence, "c-2", 3, LATE)
@@ -364,8 +400,14 @@ def test_work_alone():
 
 
 def test_work_that_joins():
-    """Neighbours of the same kind, name and policy; as many as are asked for, then the next ones."""
-    others = [join("d", "n"), join("e", "n", when=When.IDLE), Item("f", ItemKind.WAKE, {}, slot=Slot.JOIN, merge="n")]
+    """Neighbours of the same kind, name and policy; as many as are asked for, then the next
+    ones.
+    """
+    others = [
+        join("d", "n"),
+        join("e", "n", when=When.IDLE),
+        Item("f", ItemKind.WAKE, {}, slot=Slot.JOIN, merge="n"),
+    ]
     made, fence = working(join("a"), join("b"), join("c"), *others)
 
     assert ids(made.claim_work(fence, "1", most=2)) == ["a", "b"]
@@ -411,7 +453,9 @@ def test_certain_work():
 
 def test_certain_work_keeps_the_rules():
     """The boundary holds, what stands alone stays alone, and a command may be named."""
-    made, fence = working(command("x", slot=Slot.JOIN, merge="m"), command("y", slot=Slot.JOIN, merge="m"), task("a"))
+    made, fence = working(
+        command("x", slot=Slot.JOIN, merge="m"), command("y", slot=Slot.JOIN, merge="m"), task("a")
+    )
 
     assert ids(made.claim_named(fence, "1", ["x", "y"])[0]) == ["x"]
     assert ids(made.claim_named(fence, "2", ["a"], EARLY)[0]) == ["a"]
@@ -474,7 +518,9 @@ def test_claiming_needs_the_lease():
 
 
 def test_the_same_try_again_is_the_same_claim():
-    """Who did not hear the answer tries again with the same token; in a later generation it is a new try."""
+    """Who did not hear the answer tries again with the same token; in a later generation it is a
+    new try.
+    """
     made, fence = working(join("a"), join("b"))
     claim = made.claim_work(fence, "1")
 
@@ -502,7 +548,11 @@ def test_a_later_generation_may_take_it():
     after, next_fence = overtaken(made)
     new = after.claim_next(next_fence, "2")
 
-    for end in (lambda: after.complete(old), lambda: after.fail(old, "x"), lambda: after.abandon(old)):
+    for end in (
+        lambda: after.complete(old),
+        lambda: after.fail(old, "x"),
+        lambda: after.abandon(old),
+    ):
         with pytest.raises(ClaimLost):
             end()
     assert new is not None and new.items[0].fence == 2
@@ -585,8 +635,12 @@ def test_an_item_ends_once():
 
 
 def test_a_turn_that_is_over_leaves_nothing_behind():
-    """What it did not let in is for the next one; what is claimed, cancelled or another turn's is left alone."""
-    made, fence = working(said("a", turn=3), said("b", turn=3), said("c", turn=4), said("d", turn=3), said("e"))
+    """What it did not let in is for the next one; what is claimed, cancelled or another turn's is
+    left alone.
+    """
+    made, fence = working(
+        said("a", turn=3), said("b", turn=3), said("c", turn=4), said("d", turn=3), said("e")
+    )
     made.claim_named(fence, "x", [])
     made.cancel(["d"])
     made.claim_boundary(fence, "1", 3, EARLY, most=1)
@@ -610,12 +664,18 @@ def test_the_end_of_a_session_is_told_to_all():
     made.cancel(["b"])
 
     assert made.end_all({"code": "session_ended"}) == 2
-    assert [item.state for item in made.items.values()] == [ItemState.FAILED, ItemState.CANCELLED, ItemState.FAILED]
+    assert [item.state for item in made.items.values()] == [
+        ItemState.FAILED,
+        ItemState.CANCELLED,
+        ItemState.FAILED,
+    ]
     assert made.end_all({}) == 0
 
 
 def test_what_must_not_be_forgotten():
-    """What came in and what has ended; a lease or a claim that moved may be forgotten, and a vacuum."""
+    """What came in and what has ended; a lease or a claim that moved may be forgotten, and a
+    vacuum.
+    """
     made, fence = working(said("a"), said("b"))
     assert made.lasting
     claimed = later(made)
@@ -669,7 +729,9 @@ def test_an_end_that_cannot_be_kept_is_refused():
 
 
 class Door(RuleBasedStateMachine):
-    """Two workers and their sender, in any order: nothing is lost, nothing ends twice, nobody ends another's."""
+    """Two workers and their sender, in any order: nothing is lost, nothing ends twice, nobody ends
+    another's.
+    """
 
     def __init__(self):
         super().__init__()
@@ -681,7 +743,11 @@ class Door(RuleBasedStateMachine):
 
     def _read(self, seconds=0.0):
         self.intake = Intake(
-            "s-1", self.intake.now + seconds, self.intake.lease, self.intake.seq, self.intake.items.values()
+            "s-1",
+            self.intake.now + seconds,
+            self.intake.lease,
+            self.intake.seq,
+            self.intake.items.values(),
         )
 
     @rule(kind=st.sampled_from(ItemKind), joins=st.booleans(), turn=st.sampled_from([None, 1, 2]))
@@ -690,7 +756,11 @@ class Door(RuleBasedStateMachine):
         self.sent += 1
         slot, merge = (Slot.JOIN, "m") if joins else (Slot.ALONE, None)
         turn = turn if kind is ItemKind.INPUT else None
-        self.intake.enqueue(Item(f"i-{self.sent}", kind, {}, key=f"k-{self.sent}", slot=slot, merge=merge, turn=turn))
+        self.intake.enqueue(
+            Item(
+                f"i-{self.sent}", kind, {}, key=f"k-{self.sent}", slot=slot, merge=merge, turn=turn
+            )
+        )
 
     @rule(owner=st.sampled_from([ANNA, BEN]), token=st.sampled_from("xyz"))
     def take(self, owner, token):
@@ -709,7 +779,11 @@ class Door(RuleBasedStateMachine):
         if owner in self.fences:
             self.intake.release(self.fences[owner])
 
-    @rule(owner=st.sampled_from([ANNA, BEN]), most=st.integers(1, 3), turn=st.sampled_from([None, 1, 2]))
+    @rule(
+        owner=st.sampled_from([ANNA, BEN]),
+        most=st.integers(1, 3),
+        turn=st.sampled_from([None, 1, 2]),
+    )
     def claim(self, owner, most, turn):
         self._read()
         token = f"c-{len(self.claims)}"

@@ -43,7 +43,11 @@ def ask(q, **facts):
 
 def given(n, answers=(), asked=(), **notes):
     return Delivery(
-        n, float(n), [Answer(q, "a") for q in answers], [ask(q) for q in asked], Notes(**notes) if notes else None
+        n,
+        float(n),
+        [Answer(q, "a") for q in answers],
+        [ask(q) for q in asked],
+        Notes(**notes) if notes else None,
     )
 
 
@@ -73,7 +77,10 @@ WHOLE = Delivery(
         Answer(1, {"a": [1, None]}, usage=Usage(3, 4), by={"front": "cli"}),
         Answer(2, error={"code": "c", "message": "m"}),
     ],
-    [ask(3, kind=Kind.TOOL, args={"x": 1.5}, rerun=Rerun.NEVER, schema={"type": "string"}), ask(4, default=None)],
+    [
+        ask(3, kind=Kind.TOOL, args={"x": 1.5}, rerun=Rerun.NEVER, schema={"type": "string"}),
+        ask(4, default=None),
+    ],
     Notes(
         fired=True,
         cancel="enough",
@@ -151,13 +158,19 @@ def test_an_end_closes_everything(outcome):
 
 def test_a_retry_opens_what_it_lists():
     """After a retry exactly what it lists is open, asked anew."""
-    journal = [given(0, asked=[0, 1]), given(1, [0], outcome=Raised("no")), given(2, asked=[1, 2], retry=True)]
+    journal = [
+        given(0, asked=[0, 1]),
+        given(1, [0], outcome=Raised("no")),
+        given(2, asked=[1, 2], retry=True),
+    ]
 
     assert {q: entry.n for q, entry in open_queries(journal).items()} == {1: 2, 2: 2}
 
 
 def test_where_reading_begins():
-    """One reads from the delivery that asked the oldest open query; from nowhere if none is open."""
+    """One reads from the delivery that asked the oldest open query; from nowhere if none is
+    open.
+    """
     journal = [given(0, asked=[0]), given(1, [0], [1, 2]), given(2, [1], [3])]
 
     assert open_from(open_queries(journal), 2) == 1
@@ -189,8 +202,14 @@ def test_the_last_retry_stands():
 
 
 def test_bare_deliveries_end_where_there_is_more():
-    """A stretch of nothing but answers and queries ends before notes, and before what a retry replaced."""
-    plain, noted, retried = given(0, asked=[0]), given(1, [0], fired=True), given(2, asked=[0], retry=True)
+    """A stretch of nothing but answers and queries ends before notes, and before what a retry
+    replaced.
+    """
+    plain, noted, retried = (
+        given(0, asked=[0]),
+        given(1, [0], fired=True),
+        given(2, asked=[0], retry=True),
+    )
 
     assert bare([], 0) == 0
     assert bare([plain, plain, noted, plain], 0) == 2
@@ -224,7 +243,9 @@ def test_other_words_are_noted():
 
 def test_other_words_are_refused_when_strict():
     """A strict program may not change its words."""
-    error = divergence(expected(ask(0)), reply(msgspec.structs.replace(ask(0), prompt="new")), strict=True)
+    error = divergence(
+        expected(ask(0)), reply(msgspec.structs.replace(ask(0), prompt="new")), strict=True
+    )
 
     assert (error.step, error.asked) == (4, "llm 'new' at 0:0 in other words (strict)")
 
@@ -236,7 +257,12 @@ def test_what_is_neither_shape_nor_wording_may_change():
 
 @pytest.mark.parametrize(
     "change",
-    [{"key": "0:9"}, {"kind": Kind.INPUT}, {"schema": {"type": "string"}}, {"schema": {"type": "integer", "a": [1]}}],
+    [
+        {"key": "0:9"},
+        {"kind": Kind.INPUT},
+        {"schema": {"type": "string"}},
+        {"schema": {"type": "integer", "a": [1]}},
+    ],
 )
 def test_another_shape_diverges(change):
     """Another key, kind or schema is another question."""
@@ -259,7 +285,10 @@ def schema(**said):
 
 def test_what_a_schema_tells_people_is_wording():
     """Another title or description does not diverge; it is noted."""
-    old, new = ask(0, schema=schema(title="A", inner="a")), ask(0, schema=schema(title="B", inner="b"))
+    old, new = (
+        ask(0, schema=schema(title="A", inner="a")),
+        ask(0, schema=schema(title="B", inner="b")),
+    )
 
     assert compare(expected(old), reply(new), 0, False) == [0]
 
@@ -305,8 +334,18 @@ def test_the_same_end(outcome):
 @pytest.mark.parametrize(
     ("recorded", "said", "was", "now"),
     [
-        (expected(ask(0)), reply(outcome=Returned(1)), "llm 'question 0' at 0:0", "the end, with a value"),
-        (expected(outcome=Raised("no")), reply(ask(0)), "the end, with an error: no", "llm 'question 0' at 0:0"),
+        (
+            expected(ask(0)),
+            reply(outcome=Returned(1)),
+            "llm 'question 0' at 0:0",
+            "the end, with a value",
+        ),
+        (
+            expected(outcome=Raised("no")),
+            reply(ask(0)),
+            "the end, with an error: no",
+            "llm 'question 0' at 0:0",
+        ),
         (expected(outcome=Stopped()), reply(), "a cancel", "no question here"),
         (
             expected(outcome=Returned(1)),
@@ -337,8 +376,14 @@ def test_no_end_in_words():
         (Query(0, "0:0", kind=Kind.TIMER), "timer '' at 0:0"),
         (Query(0, "0:0", "x" * 60), f"llm '{'x' * 60}' at 0:0"),
         (Query(0, "0:0", "x" * 61), f"llm '{'x' * 57}…' at 0:0"),
-        (Query(0, "0:0", "Why?", schema={"title": "Plan", "type": "object"}), "llm 'Why?' at 0:0 returning Plan"),
-        (Query(0, "0:0", "Why?", schema={"type": "integer"}), "llm 'Why?' at 0:0 returning integer"),
+        (
+            Query(0, "0:0", "Why?", schema={"title": "Plan", "type": "object"}),
+            "llm 'Why?' at 0:0 returning Plan",
+        ),
+        (
+            Query(0, "0:0", "Why?", schema={"type": "integer"}),
+            "llm 'Why?' at 0:0 returning integer",
+        ),
         (Query(0, "0:0", "Why?", schema={"enum": [1]}), "llm 'Why?' at 0:0 returning a value"),
     ],
 )
@@ -351,7 +396,9 @@ def test_a_query_in_one_line(query, line):
 
 
 class AnyLife(RuleBasedStateMachine):
-    """A program that asks, is answered, withdraws, fails and is retried; the model keeps what is open by hand."""
+    """A program that asks, is answered, withdraws, fails and is retried; the model keeps what is
+    open by hand.
+    """
 
     def __init__(self):
         super().__init__()
@@ -382,7 +429,9 @@ class AnyLife(RuleBasedStateMachine):
 
     def some(self, data, at_most):
         return (
-            data.draw(st.lists(st.sampled_from(sorted(self.open)), max_size=at_most, unique=True)) if self.open else []
+            data.draw(st.lists(st.sampled_from(sorted(self.open)), max_size=at_most, unique=True))
+            if self.open
+            else []
         )
 
     @precondition(lambda self: self.alive)
@@ -391,7 +440,9 @@ class AnyLife(RuleBasedStateMachine):
         """Some answers and withdrawals, in any order, and new questions."""
         chosen = self.some(data, 4)
         cut = data.draw(st.integers(0, len(chosen)))
-        notes = ({"withdrawn": chosen[cut:]} if chosen[cut:] else {}) | ({"fired": True} if fired else {})
+        notes = ({"withdrawn": chosen[cut:]} if chosen[cut:] else {}) | (
+            {"fired": True} if fired else {}
+        )
         self.append([Answer(q, value) for q in chosen[:cut]], count, **notes)
 
     @precondition(lambda self: self.alive)
@@ -431,7 +482,9 @@ class AnyLife(RuleBasedStateMachine):
         assert open_queries(self.deliveries[start:]) == self.folded
 
     def teardown(self):
-        """The program that says the same again diverges nowhere; one that says more does, at the first step."""
+        """The program that says the same again diverges nowhere; one that says more does, at the
+        first step.
+        """
         known = 0
         for one in tape(self.deliveries):
             notes = one.reply.notes or Notes()
@@ -448,7 +501,9 @@ TestAnyLife.settings = settings(max_examples=50, stateful_step_count=25)
 
 
 def test_what_a_schema_says_to_people_is_wording_and_its_values_are_shape():
-    """A better description does not diverge; another constant does, whatever its keys are called."""
+    """A better description does not diverge; another constant does, whatever its keys are
+    called.
+    """
     told = Query(0, "0:0", schema={"properties": {"a": {"type": "string", "description": "old"}}})
     better = Query(0, "0:0", schema={"properties": {"a": {"type": "string", "description": "new"}}})
     other = Query(0, "0:0", schema={"const": {"title": "a"}})
@@ -475,17 +530,29 @@ def test_a_program_that_never_began_again_is_replayed_whole():
 
 
 def test_what_came_after_the_last_restart_is_replayed():
-    journal = [given(0, asked=[0]), restarts(1), given(2, asked=[1]), restarts(3), given(4, asked=[3])]
+    journal = [
+        given(0, asked=[0]),
+        restarts(1),
+        given(2, asked=[1]),
+        restarts(3),
+        given(4, asked=[3]),
+    ]
     assert lately(journal) == (journal[3], journal[4:])
     assert lately(journal[:4]) == (journal[3], [])
 
 
-AGAIN = Reply([], [], None, None, Notes(restart=Restart(args={"day": 7}, count=1, q=1, metrics=Metrics())))
+AGAIN = Reply(
+    [], [], None, None, Notes(restart=Restart(args={"day": 7}, count=1, q=1, metrics=Metrics()))
+)
 
 
-@pytest.mark.parametrize("recorded", [restarts(1), given(1, [0], outcome=Raised("Spinning", "spinning"))])
+@pytest.mark.parametrize(
+    "recorded", [restarts(1), given(1, [0], outcome=Raised("Spinning", "spinning"))]
+)
 def test_a_program_that_begins_again_as_it_did_has_not_diverged(recorded):
-    """Whatever with; and one that never paused in between was ended for it, where replay goes on from the last time."""
+    """Whatever with; and one that never paused in between was ended for it, where replay goes on
+    from the last time.
+    """
     assert compare(Expected(recorded, recorded), AGAIN, 0, True) == []
 
 
@@ -496,7 +563,11 @@ def test_a_program_that_begins_again_as_it_did_has_not_diverged(recorded):
         (restarts(1), reply(outcome=Returned(5)), ("a restart", "the end, with a value")),
         (given(1, [0], [1]), AGAIN, ("llm 'question 1' at 0:1", "a restart")),
         (given(1, [0], outcome=Returned(5)), AGAIN, ("the end, with a value", "a restart")),
-        (given(1, [0], outcome=Raised("no", "ValueError")), AGAIN, ("the end, with an error: no", "a restart")),
+        (
+            given(1, [0], outcome=Raised("no", "ValueError")),
+            AGAIN,
+            ("the end, with an error: no", "a restart"),
+        ),
     ],
 )
 def test_beginning_again_and_anything_else_differ(recorded, said, words):

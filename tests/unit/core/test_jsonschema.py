@@ -94,7 +94,13 @@ MISFITS = [
     ({"type": "string", "minLength": 2}, "a", "answer", "a string of length ≥ 2", "'a'"),
     ({"type": "string", "maxLength": 1}, "ab", "answer", "a string of length ≤ 1", "'ab'"),
     ({"type": "string", "pattern": "^a"}, "b", "answer", "a string matching '^a'", "'b'"),
-    ({"type": "string", "format": "date"}, "soon", "answer", "a string in the format 'date'", "'soon'"),
+    (
+        {"type": "string", "format": "date"},
+        "soon",
+        "answer",
+        "a string in the format 'date'",
+        "'soon'",
+    ),
     ({"format": "decimal"}, "1,10", "answer", "a value in the format 'decimal'", "'1,10'"),
     ({"format": "uuid"}, "6f1c", "answer", "a value in the format 'uuid'", "'6f1c'"),
     ({"contentEncoding": "base64"}, "?", "answer", "a value in base64", "'?'"),
@@ -110,7 +116,13 @@ MISFITS = [
         "unlike the items before it",
         None,
     ),
-    ({"contains": {"type": "null"}}, [1], "answer", "a list with at least 1 of null", "a list of 1"),
+    (
+        {"contains": {"type": "null"}},
+        [1],
+        "answer",
+        "a list with at least 1 of null",
+        "a list of 1",
+    ),
     (
         {"contains": {"type": "null"}, "minContains": 0, "maxContains": 1},
         [None, None],
@@ -150,7 +162,13 @@ MISFITS = [
     ),
     ({"oneOf": [{"type": "null"}, {"items": {"type": "null"}}]}, [1], "answer[0]", "null", "1"),
     ({"not": {"type": "string"}}, "a", "answer", "not a string", "'a'"),
-    ({"if": {"type": "string"}, "then": {"minLength": 1}}, "", "answer", "a value of length ≥ 1", "''"),
+    (
+        {"if": {"type": "string"}, "then": {"minLength": 1}},
+        "",
+        "answer",
+        "a value of length ≥ 1",
+        "''",
+    ),
     ({"if": {"type": "string"}, "else": {"minimum": 1}}, 0, "answer", "a value ≥ 1", "0"),
     ({"$ref": "#/$defs/n", "$defs": {"n": {"type": "null"}}}, 1, "answer", "null", "1"),
     (TREE, {"next": {"next": {"last": 1}}}, "answer.next.next.last", "absent", "1"),
@@ -243,7 +261,15 @@ def test_annotations_change_nothing():
 def test_every_rule_has_a_word_in_the_vocabulary():
     """What is checked is known, and what is known but not checked is on a short list."""
     neighbours = {"minContains", "maxContains", "then", "else", "$defs", "definitions"}
-    tellers = {"title", "description", "default", "example", "examples", "discriminator", "deprecated"}
+    tellers = {
+        "title",
+        "description",
+        "default",
+        "example",
+        "examples",
+        "discriminator",
+        "deprecated",
+    }
     tellers |= {"readOnly", "writeOnly", "contentMediaType", "$schema", "$id", "$comment"}
 
     assert OPERANDS.keys() - RULES.keys() == neighbours | tellers
@@ -311,9 +337,15 @@ def test_long_things_are_told_short():
     """Long text, long lists and endless schemas are cut in messages."""
     assert show("x" * 100) == f"'{'x' * 80}…'"
     assert show({str(n): n for n in range(20)}).endswith("'11', …")
-    assert describe({"enum": list(range(20))}, True) == "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"
+    assert (
+        describe({"enum": list(range(20))}, True)
+        == "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"
+    )
     assert describe({"$ref": "#"}, {"$ref": "#"}) == "a value"
-    assert describe({"allOf": [{"type": "string"}, {"minLength": 1}]}, True) == "a string and a value of length ≥ 1"
+    assert (
+        describe({"allOf": [{"type": "string"}, {"minLength": 1}]}, True)
+        == "a string and a value of length ≥ 1"
+    )
 
 
 def test_tags_are_part_of_the_description():

@@ -32,7 +32,9 @@ def test_a_live_one_excludes_everybody_else(other):
 
 
 def test_its_owner_may_take_it_again():
-    """Generation and first moment stay, the token is the new one, and it never lives shorter than before."""
+    """Generation and first moment stay, the token is the new one, and it never lives shorter than
+    before.
+    """
     held = taken()
 
     longer = taken(token="t-2", at=105.0, before=held)
@@ -53,7 +55,9 @@ def test_when_its_time_is_over_others_may_have_it():
     """At the very moment it expires it is free; whose it was is told."""
     held = taken()
 
-    assert leases.take(held, BEN, "t-2", 10.0, 110.0) == Taken(Lease(BEN, "t-2", 2, 110.0, 120.0), held)
+    assert leases.take(held, BEN, "t-2", 10.0, 110.0) == Taken(
+        Lease(BEN, "t-2", 2, 110.0, 120.0), held
+    )
 
 
 def test_a_released_one_displaces_nobody():
@@ -62,7 +66,9 @@ def test_a_released_one_displaces_nobody():
     free = leases.release(held, held.fence)
 
     assert free is not None and not free.live(100.0)
-    assert leases.take(free, ANNA, "t-2", 10.0, 101.0) == Taken(Lease(ANNA, "t-2", 2, 101.0, 111.0), None)
+    assert leases.take(free, ANNA, "t-2", 10.0, 101.0) == Taken(
+        Lease(ANNA, "t-2", 2, 101.0, 111.0), None
+    )
 
 
 def test_only_the_fence_that_holds_it_releases_it():
@@ -85,7 +91,9 @@ def test_renewing_needs_the_exact_fence():
         with pytest.raises(LeaseLost) as lost:
             leases.renew("s-1", held, fence, 10.0, 105.0)
         assert (lost.value.holder, lost.value.generation) == ("anna", fence.generation)
-    assert leases.renew("s-1", held, held.fence, 10.0, 105.0) == msgspec.structs.replace(held, expires_at=115.0)
+    assert leases.renew("s-1", held, held.fence, 10.0, 105.0) == msgspec.structs.replace(
+        held, expires_at=115.0
+    )
 
 
 @pytest.mark.parametrize("held", [None, taken(at=90.0), leases.release(taken(), taken().fence)])
@@ -113,7 +121,9 @@ def test_it_is_renewed_three_times_in_its_life():
     assert Timings(0.003, 0.001).every == 0.001
 
 
-@pytest.mark.parametrize(("ttl", "renew"), [(0.002, 0.0), (9.0, 3.1), (9.0, -1.0), (9.0, 0.0001), (float("nan"), 0.0)])
+@pytest.mark.parametrize(
+    ("ttl", "renew"), [(0.002, 0.0), (9.0, 3.1), (9.0, -1.0), (9.0, 0.0001), (float("nan"), 0.0)]
+)
 def test_timings_that_lose_leases_are_refused(ttl, renew):
     """Too short to live, too seldom renewed, or no number at all: refused where it is set."""
     with pytest.raises(BadSetting):

@@ -53,7 +53,10 @@ def test_the_report_tells_everything_by_source_and_by_model():
     assert report["total"]["total"] == 121
     assert report["by_source"]["turn"]["output"] == 20
     assert report["by_model"]["n"]["input"] == 1
-    assert [(row["source"], row["model"]) for row in report["rows"]] == [("compaction", "n"), ("turn", "m")]
+    assert [(row["source"], row["model"]) for row in report["rows"]] == [
+        ("compaction", "n"),
+        ("turn", "m"),
+    ]
 
 
 def test_what_was_added_since():
@@ -61,7 +64,10 @@ def test_what_was_added_since():
     after = before.copy()
     after.add("turn", USED)
     after.add("sub", USED)
-    assert [(source, cost.total) for source, _, cost in after.since(before)] == [("sub", 120), ("turn", 120)]
+    assert [(source, cost.total) for source, _, cost in after.since(before)] == [
+        ("sub", 120),
+        ("turn", 120),
+    ]
     assert len(before.since(before)) == 0
 
 
@@ -74,7 +80,9 @@ def test_a_ledger_never_becomes_smaller():
 
 
 def test_a_ledger_as_what_one_answer_cost():
-    """Row 10: what a child spent reaches its parent model by model, and nothing is lost on the way."""
+    """Row 10: what a child spent reaches its parent model by model, and nothing is lost on the
+    way.
+    """
     one = entered(("turn", USED), ("compaction", USED))
     assert one.usage == Usage(
         prompt_tokens=200,

@@ -72,8 +72,14 @@ def test_other_keys_are_ignored():
         ({"role": "user", "content": [{"type": "video"}]}, "message.content[0].type"),
         ({"role": "user", "content": [{"text": "a"}]}, "message.content[0]"),
         ({"role": "user", "content": [{"type": "text", "text": 1}]}, "message.content[0].text"),
-        ({"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b"}]}, "message.content[0]"),
-        ({"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a"}]}, "message.content[0]"),
+        (
+            {"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b"}]},
+            "message.content[0]",
+        ),
+        (
+            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
+            "message.content[0]",
+        ),
     ],
 )
 def test_a_malformed_message_is_refused_with_its_path(value, path):

@@ -20,7 +20,11 @@ def test_a_frame_inherits_and_then_has_its_own():
     options.set("2.0", {"a": 2})
     assert options.of(INITIAL) == {"a": 1}
     options.set("2.0", {"a": 3}, everywhere=True)
-    assert (options.of(INITIAL), options.of("2.0"), options.of("unknown")) == ({"a": 3}, {"a": 3}, {})
+    assert (options.of(INITIAL), options.of("2.0"), options.of("unknown")) == (
+        {"a": 3},
+        {"a": 3},
+        {},
+    )
 
 
 def test_receipts_tell_what_holds():

@@ -106,7 +106,9 @@ def test_other_words(change):
     assert reworded(ASKED, msgspec.structs.replace(ASKED, **change))
 
 
-@pytest.mark.parametrize("change", [{}, {"to": "ada"}, {"expires_at": 5.0}, {"default": 1}, {"rerun": Rerun.ASK}])
+@pytest.mark.parametrize(
+    "change", [{}, {"to": "ada"}, {"expires_at": 5.0}, {"default": 1}, {"rerun": Rerun.ASK}]
+)
 def test_the_same_words(change):
     """Who is asked, until when, and what happens otherwise is not wording."""
     assert not reworded(ASKED, msgspec.structs.replace(ASKED, **change))
@@ -132,8 +134,13 @@ def test_a_namespace_of_one_session_has_its_like_in_a_fork():
     ],
 )
 def test_a_fork_asks_for_values_in_its_own_name(recorded, asked, is_reworded):
-    """It asks for the same, in a namespace that is its own; so does Lua, which had none of its own before."""
-    old, new = (Query(0, "0:0", kind=Kind.STATE, args={"in": one, "do": "keys"}, to=one) for one in (recorded, asked))
+    """It asks for the same, in a namespace that is its own; so does Lua, which had none of its own
+    before.
+    """
+    old, new = (
+        Query(0, "0:0", kind=Kind.STATE, args={"in": one, "do": "keys"}, to=one)
+        for one in (recorded, asked)
+    )
     assert reworded(old, new) is is_reworded
 
 
@@ -142,7 +149,9 @@ def test_lua_has_namespaces_of_its_own_but_for_shared_ones():
 
 
 def test_who_may_answer():
-    """People's questions and models' questions can be answered from outside; clocks, children and values not."""
+    """People's questions and models' questions can be answered from outside; clocks, children and
+    values not.
+    """
     assert {Kind.APPROVAL, Kind.INPUT} == FOR_PEOPLE
     assert set(Kind) - ANSWERABLE == {Kind.CALL, Kind.TIMER, Kind.SESSION, Kind.STATE}
     assert {Kind.CALL, Kind.TOOL} == EFFECTS

@@ -315,7 +315,9 @@ def test_typed_values_become_plain_and_can_be_read_again(value, type_, expected)
     assert fit(expected, type_) == value
 
 
-@pytest.mark.parametrize("type_", [None, Any, str, list, dict[str, Any], Literal["a"], list[str | None]])
+@pytest.mark.parametrize(
+    "type_", [None, Any, str, list, dict[str, Any], Literal["a"], list[str | None]]
+)
 def test_nothing_is_changed_unasked(type_):
     """Without a type, or with one that JSON has, a tuple is refused with its path."""
     with pytest.raises(BadValue) as refused:
@@ -383,7 +385,9 @@ def test_a_fence_inside_the_text_is_not_the_fence_around_it():
     assert read('```\n["```"]\n```', {"type": "array"}) == ["```"]
 
 
-@pytest.mark.parametrize("answer", ["yes, it is", "", "```json\n{\n```", '{"right": NaN}', "[" * 5000])
+@pytest.mark.parametrize(
+    "answer", ["yes, it is", "", "```json\n{\n```", '{"right": NaN}', "[" * 5000]
+)
 def test_text_that_is_not_json_is_refused_with_what_was_expected(answer):
     """Whoever answered is told the form that would have fitted."""
     with pytest.raises(AnswerRefused, match="an object with 'right', got text that is not JSON"):
@@ -401,7 +405,9 @@ def test_text_that_never_ends_its_fence_is_refused_in_a_moment(unit):
 
 @pytest.mark.parametrize("words", [", got ", " - at `$", " - at `key in $x`"])
 def test_a_refusal_in_words_of_the_type_itself_is_read_in_a_moment(words):
-    """A type may say the answer again, and whoever answers may have read how refusals are written."""
+    """A type may say the answer again, and whoever answers may have read how refusals are
+    written.
+    """
 
     class Picky(msgspec.Struct):
         a: str
@@ -415,7 +421,9 @@ def test_a_refusal_in_words_of_the_type_itself_is_read_in_a_moment(words):
     assert process_time() - began < 10
 
 
-@pytest.mark.parametrize("answer", ["\ud800", {"a": float("nan")}, {1: 2}, (1, 2), "18446744073709551616"])
+@pytest.mark.parametrize(
+    "answer", ["\ud800", {"a": float("nan")}, {1: 2}, (1, 2), "18446744073709551616"]
+)
 def test_what_cannot_be_stored_does_not_pass_the_door(answer):
     """An answer is plain JSON before it is anything else, also when it came as text."""
     with pytest.raises(BadValue):
@@ -427,4 +435,6 @@ def test_a_misfit_at_the_door_says_where():
     with pytest.raises(AnswerRefused) as refused:
         read('{"items": [{"name": "a"}, {"name": "b", "count": 0}]}', schema_of(Order))
 
-    assert str(refused.value) == ("the answer does not fit: answer.items[1].count should be an integer ≥ 1, got 0")
+    assert str(refused.value) == (
+        "the answer does not fit: answer.items[1].count should be an integer ≥ 1, got 0"
+    )

@@ -30,7 +30,9 @@ REFUSED = [(state, event) for state in State for event in Event if (state, event
 
 def test_the_table_is_the_diagram():
     """The moves are these eleven and no others."""
-    assert {(state, event): now for state, moves in MOVES.items() for event, now in moves.items()} == LEGAL
+    assert {
+        (state, event): now for state, moves in MOVES.items() for event, now in moves.items()
+    } == LEGAL
 
 
 @pytest.mark.parametrize(("state", "event"), LEGAL)

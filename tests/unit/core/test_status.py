@@ -44,7 +44,9 @@ FORWARDED = [name for name in Query.__struct_fields__ if name not in ("q", "reru
 @pytest.mark.parametrize("name", ["id", *FORWARDED])
 def test_an_open_query_shows_what_was_asked(name):
     """Every field of a query can be read on the open query itself."""
-    query = Query(3, "0:3", "p", Kind.TOOL, [], "s", 9, True, True, {}, "n", {}, "safe", "me", {}, 7.5, "d")
+    query = Query(
+        3, "0:3", "p", Kind.TOOL, [], "s", 9, True, True, {}, "n", {}, "safe", "me", {}, 7.5, "d"
+    )
 
     assert getattr(OpenQuery("s-1", query, 0.0), name) == getattr(query, name)
 
@@ -131,7 +133,9 @@ def test_a_signal_that_is_waited_for_makes_no_question_ambiguous(kind):
 
 
 def test_sole_looks_only_at_what_can_be_answered():
-    """A timer that runs beside the one question does not make it ambiguous, and alone it is no question."""
+    """A timer that runs beside the one question does not make it ambiguous, and alone it is no
+    question.
+    """
     timer, question = asked(0, kind=Kind.TIMER), asked(1)
 
     assert sole("s-1", "paused", [timer, question]) is question
@@ -192,7 +196,9 @@ def test_a_snapshot_shows_what_there_is():
     )
 
     assert shown["strategy"] == "panel"
-    assert shown["metrics"]["recent_logs"] == [{"ts": 1, "level": "info", "source": "ctx.log", "message": "hi"}]
+    assert shown["metrics"]["recent_logs"] == [
+        {"ts": 1, "level": "info", "source": "ctx.log", "message": "hi"}
+    ]
     assert shown["metrics"]["progress"] == {"step": 1, "total": 2, "message": None}
     assert shown["metrics"]["budget_remaining"] == {"llm_calls": 3, "elapsed_ms": 0, "tokens": None}
 
@@ -211,9 +217,15 @@ def test_a_snapshot_counts_tokens():
 
 def test_the_current_query_of_a_partly_answered_batch():
     """It is the oldest llm query still open, also when the batch's last one is answered."""
-    tokens = snapshot(facts(open=[asked(0, kind=Kind.TOOL), asked(2, "hello"), asked(3)]))["metrics"]["tokens"]
+    tokens = snapshot(facts(open=[asked(0, kind=Kind.TOOL), asked(2, "hello"), asked(3)]))[
+        "metrics"
+    ]["tokens"]
 
-    assert tokens["current_query"] == {"query_id": "q-2", "prompt_tokens": 2, "started_waiting_at": 5000}
+    assert tokens["current_query"] == {
+        "query_id": "q-2",
+        "prompt_tokens": 2,
+        "started_waiting_at": 5000,
+    }
 
 
 def test_history_only_when_asked_for():
@@ -278,7 +290,10 @@ def test_without_a_filter_queries_are_only_counted():
             },
         ),
         ({}, {}),
-        ({"system": True, "grounded": True, "prompt": {"mode": "off"}}, {"system": None, "grounded": False}),
+        (
+            {"system": True, "grounded": True, "prompt": {"mode": "off"}},
+            {"system": None, "grounded": False},
+        ),
         ({"query_id": True, "prompt": {"mode": "full"}}, {"query_id": "q-0", "prompt": "hééllo"}),
         (
             {"underspecified": True, "prompt": {"mode": "preview", "chars": 2}},
@@ -328,7 +343,9 @@ def test_a_filter_that_is_none_is_refused_in_exact_words(given, reason):
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize("given", [{"query_id": 1}, {"prompt": {"mode": "some"}}, {"prompt": {"mode": "preview"}}])
+@pytest.mark.parametrize(
+    "given", [{"query_id": 1}, {"prompt": {"mode": "some"}}, {"prompt": {"mode": "preview"}}]
+)
 def test_a_filter_object_of_the_wrong_shape_is_refused(given):
     """A wrong object is refused with what was wrong about it."""
     with pytest.raises(BadSetting) as caught:

@@ -1,4 +1,6 @@
-"""What is decided about a call: verdicts, digests, keys, what comes later, and how much is shown."""
+"""What is decided about a call: verdicts, digests, keys, what comes later, and how much is
+shown.
+"""
 
 import pytest
 
@@ -23,13 +25,28 @@ from everhold.errors import BadArguments
 def test_a_digest_names_a_tool_with_its_input():
     """The order of names says nothing; anything else is another call."""
     assert digest("pay", {"a": 1, "b": [2]}) == digest("pay", {"b": [2], "a": 1})
-    others = [digest("pay", {"a": 1}), digest("pay", {"a": 1.0}), digest("pay", {"a": "1"}), digest("say", {"a": 1})]
+    others = [
+        digest("pay", {"a": 1}),
+        digest("pay", {"a": 1.0}),
+        digest("pay", {"a": "1"}),
+        digest("say", {"a": 1}),
+    ]
     assert len({digest("pay", {"a": True}), *others}) == 5
 
 
 def test_a_key_is_the_place_of_a_call_in_its_session():
     assert key_of("s-1", 0, "c") == key_of("s-1", 0, "c") == "ccdf074b7842df7ed952c9d11112164d"
-    assert len({key_of("s-1", 0, "c"), key_of("s-2", 0, "c"), key_of("s-1", 1, "c"), key_of("s-1", 0, "d")}) == 4
+    assert (
+        len(
+            {
+                key_of("s-1", 0, "c"),
+                key_of("s-2", 0, "c"),
+                key_of("s-1", 1, "c"),
+                key_of("s-1", 0, "d"),
+            }
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize("verdict", [Confirm(), Confirm("why", "ada", 5.0)])
@@ -40,11 +57,18 @@ def test_a_verdict_is_read_as_it_was_recorded(verdict):
 
 def test_what_comes_later_is_read_as_it_was_recorded():
     later = later_of(recorded(Later("When?", timeout=5, on_timeout="fail", to="press")))
-    assert (later.prompt, later.timeout, later.on_timeout, later.to) == ("When?", 5, "fail", "press")
+    assert (later.prompt, later.timeout, later.on_timeout, later.to) == (
+        "When?",
+        5,
+        "fail",
+        "press",
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [{"on_timeout": "explode"}, {"timeout": 0}, {"timeout": -1}, {"timeout": float("inf")}], ids=repr
+    "options",
+    [{"on_timeout": "explode"}, {"timeout": 0}, {"timeout": -1}, {"timeout": float("inf")}],
+    ids=repr,
 )
 def test_a_later_that_makes_no_sense_is_refused(options):
     with pytest.raises(BadArguments):
@@ -101,7 +125,10 @@ def test_the_default_window_is_16_kib_and_400_lines():
 
 def test_the_note_says_what_is_not_shown_and_where_it_is():
     note = Window(lines=1).note("a\nb", "a\n", "abc123")
-    assert note == "[The first 2 of 3 bytes are shown, of 2 lines. All of it is kept as attachment abc123.]"
+    assert (
+        note
+        == "[The first 2 of 3 bytes are shown, of 2 lines. All of it is kept as attachment abc123.]"
+    )
     assert Window(keep="tail").note("a\nb", "b", "x").startswith("[The last 1 of 3 bytes")
 
 

@@ -115,7 +115,9 @@ def test_what_is_laid_over_wins_and_the_rest_may_be_left_out():
     surface = Surface({"base": Shelf("a", "b")})
     over = Shelf("b", "c")
     surface.lay_over([over])
-    assert {tool.name: tool.description == f"from {id(over)}" for tool in surface.catalog().tools} == {
+    assert {
+        tool.name: tool.description == f"from {id(over)}" for tool in surface.catalog().tools
+    } == {
         "a": False,
         "b": True,
         "c": True,
@@ -188,7 +190,11 @@ def test_tools_are_found_by_words():
             Manifest("3", "weather", "Tell of rain, by mail if need be."),
         ]
     )
-    assert [one.name for one in catalog.found("read MAIL!")] == ["read_mail", "send_mail", "weather"]
+    assert [one.name for one in catalog.found("read MAIL!")] == [
+        "read_mail",
+        "send_mail",
+        "weather",
+    ]
     assert [one.name for one in catalog.found("mail", limit=1)] == ["send_mail"]
     assert catalog.found("a plane") == [catalog.tools[0]]
     assert catalog.found("") == []

@@ -50,10 +50,15 @@ def test_what_a_source_says_now_stands():
     found.refresh({"one": [Manifest("id-a", "renamed", "anew"), B]})
     assert named(found) == ["b"]
     found.apply({"id-a": True}, found.generation)
-    assert [(one.name, one.description) for one in found.members] == [("renamed", "anew"), ("b", "")]
+    assert [(one.name, one.description) for one in found.members] == [
+        ("renamed", "anew"),
+        ("b", ""),
+    ]
 
 
-@pytest.mark.parametrize("other", [Manifest("id-a", "x"), Manifest("id-x", "a")], ids=["id", "name"])
+@pytest.mark.parametrize(
+    "other", [Manifest("id-a", "x"), Manifest("id-x", "a")], ids=["id", "name"]
+)
 def test_two_sources_with_one_tool_are_refused_and_nothing_changes(other):
     """Row 2: a failed refresh keeps the old registry."""
     found = registry(one=[A])
@@ -119,5 +124,9 @@ def test_what_is_laid_over_takes_the_place_of_what_is_below():
     """Row 22: by id and by name; the registry below stays as it was."""
     found = registry(one=[A, B, C])
     laid = found.over([Manifest("id-a", "a", "other"), Manifest("id-x", "b", "other")], "context")
-    assert {one.name: one.description for one in laid.members} == {"a": "other", "b": "other", "c": ""}
+    assert {one.name: one.description for one in laid.members} == {
+        "a": "other",
+        "b": "other",
+        "c": "",
+    }
     assert [one.description for one in found.members] == ["", "", ""]

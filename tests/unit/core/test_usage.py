@@ -3,7 +3,17 @@
 import pytest
 
 from everhold.core.query import Answer, Query, Usage
-from everhold.core.usage import Count, Source, Spent, asked, estimate, measure, price, usage_of, wrote
+from everhold.core.usage import (
+    Count,
+    Source,
+    Spent,
+    asked,
+    estimate,
+    measure,
+    price,
+    usage_of,
+    wrote,
+)
 from everhold.errors import BadArguments
 
 
@@ -110,7 +120,9 @@ def test_usage_that_is_missing_is_estimated():
 def test_usage_that_is_half_provided_is_half_estimated():
     """Each part that the answerer left out is estimated by itself."""
     assert price(Usage(prompt_tokens=10), 1, 2) == Spent(10, Source.PROVIDED, 2, Source.ESTIMATED)
-    assert price(Usage(completion_tokens=20), 1, 2) == Spent(1, Source.ESTIMATED, 20, Source.PROVIDED)
+    assert price(Usage(completion_tokens=20), 1, 2) == Spent(
+        1, Source.ESTIMATED, 20, Source.PROVIDED
+    )
 
 
 def test_a_negative_count_is_not_a_count():
@@ -124,7 +136,8 @@ def test_usage_from_outside(given):
 
 
 @pytest.mark.parametrize(
-    "given", [7, {"prompt_tokens": "3"}, Usage("3"), Usage(0.5), Usage(True), Usage(-1), Usage(1, -1)]
+    "given",
+    [7, {"prompt_tokens": "3"}, Usage("3"), Usage(0.5), Usage(True), Usage(-1), Usage(1, -1)],
 )
 def test_usage_from_outside_that_is_none(given):
     """Whoever says it is told, whatever type it came in: a record of it could not be read again."""

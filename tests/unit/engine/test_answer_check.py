@@ -65,7 +65,9 @@ def test_what_is_refused(given, error):
 
 def test_the_sole_query():
     """One question for somebody outside; a child or a running call does not count."""
-    taken, _ = door(ask(0), ask(1, Kind.SESSION), ask(2, Kind.CALL), working=[2]).check([Given(None, "x")], None)
+    taken, _ = door(ask(0), ask(1, Kind.SESSION), ask(2, Kind.CALL), working=[2]).check(
+        [Given(None, "x")], None
+    )
     assert taken == [Answer(0, "x")]
     with pytest.raises(NoOpenQuery):
         door(ask(1, Kind.SESSION)).check([Given(None, "x")], None)
@@ -79,7 +81,10 @@ def test_a_sole_doubtful_effect():
 
 def test_what_is_listed():
     """Questions for others, and effects in doubt as the question that is put to a person."""
-    opened = {query.q: Opened(query, 0, 0.0) for query in (ask(0), ask(1, Kind.CALL), ask(2, Kind.SESSION))}
+    opened = {
+        query.q: Opened(query, 0, 0.0)
+        for query in (ask(0), ask(1, Kind.CALL), ask(2, Kind.SESSION))
+    }
     listed = answerable(opened, {})
     assert [entry.query.q for entry in listed] == [0, 1]
     assert "outcome was not recorded" in listed[1].query.prompt
@@ -108,7 +113,9 @@ def test_late_answers(answer, error):
         settle("s-1", head(), answer, JOURNAL)
 
 
-@pytest.mark.parametrize(("outcome", "error"), [(Raised("no"), SessionEnded), (Returned(1), QueryClosed)])
+@pytest.mark.parametrize(
+    ("outcome", "error"), [(Raised("no"), SessionEnded), (Returned(1), QueryClosed)]
+)
 def test_a_query_that_was_open_at_the_end(outcome, error):
     """It takes no answer: the session has failed, or nobody waited for it."""
     end = Delivery(3, 3.0, notes=Notes(outcome=outcome))

@@ -9,11 +9,15 @@ from everhold.stores.memory import MemoryStore
 
 
 def asked(verb, namespace="n", key="", value=None):
-    return Query(0, "0", kind=Kind.STATE, name=key, args={"in": namespace, "do": verb, "value": value})
+    return Query(
+        0, "0", kind=Kind.STATE, name=key, args={"in": namespace, "do": verb, "value": value}
+    )
 
 
 async def test_a_scan_sees_what_begins_so():
-    """Keys and values in the order of the keys, what this step wrote and deleted included; other rooms are apart."""
+    """Keys and values in the order of the keys, what this step wrote and deleted included; other
+    rooms are apart.
+    """
     values = Values(MemoryStore())
     for key, value in {"b/2": 2, "a/1": 1, "b/1": None, "b/3": 3, "bb": 4}.items():
         await values.answer(asked("set", key=key, value=[value]))
@@ -31,7 +35,9 @@ async def test_a_scan_sees_what_begins_so():
     ids=str,
 )
 async def test_a_count_that_is_no_number_is_refused(before, delta):
-    """Also one that JSON cannot hold: a program would see another value when it is replayed. Nothing is written."""
+    """Also one that JSON cannot hold: a program would see another value when it is replayed.
+    Nothing is written.
+    """
     values = Values(MemoryStore())
     await values.answer(asked("set", key="n", value=[before]))
 

@@ -1,4 +1,6 @@
-"""How items are said to an agent: between turns together, in a turn one by one; what cannot be said fails alone."""
+"""How items are said to an agent: between turns together, in a turn one by one; what cannot be said
+fails alone.
+"""
 
 import pytest
 
@@ -12,10 +14,16 @@ def said(id, content, **more):
 
 
 def test_between_turns_inputs_are_said_together():
-    """Contents in order, options of the first that has any, and how much was said under which id."""
+    """Contents in order, options of the first that has any, and how much was said under which
+    id.
+    """
     items = [
         said("a", "A"),
-        Item("b", ItemKind.INPUT, {"content": [{"type": "image"}, {"type": "text", "text": "B"}], "options": {"x": 1}}),
+        Item(
+            "b",
+            ItemKind.INPUT,
+            {"content": [{"type": "image"}, {"type": "text", "text": "B"}], "options": {"x": 1}},
+        ),
         Item("c", ItemKind.INPUT, {"content": "C", "options": {"x": 2}}),
     ]
     (entry,) = plan(items, None).entries
@@ -36,7 +44,11 @@ def test_in_a_turn_each_is_said_by_itself():
     ("body", "turn", "told"),
     [
         ({"do": "reset", "reason": "r"}, None, {"do": "reset", "reason": "r", "id": "c"}),
-        ({"do": "cancel_turn", "turn": 3, "reason": "r"}, 3, {"do": "cancel", "turn": 3, "reason": "r"}),
+        (
+            {"do": "cancel_turn", "turn": 3, "reason": "r"},
+            3,
+            {"do": "cancel", "turn": 3, "reason": "r"},
+        ),
         ({"do": "cancel_turn", "turn": 3}, 4, None),
         ({"do": "cancel_turn", "turn": None}, 4, None),
         ({"do": "cancel_turn", "turn": 3}, None, None),
@@ -90,7 +102,9 @@ def test_what_may_enter(item, idle, in_a_turn):
 
 
 def test_which_inputs_are_one_turn():
-    """Neighbours that join; one that is to be alone is, wherever it stands. Without inputs, work is not limited."""
+    """Neighbours that join; one that is to be alone is, wherever it stands. Without inputs, work is
+    not limited.
+    """
 
     def count(*slots):
         items = [said(str(n), "x", slot=slot, seq=n) for n, slot in enumerate(slots)]
@@ -103,8 +117,13 @@ def test_which_inputs_are_one_turn():
 
 
 def test_what_enters_is_written_down_as_the_agent_wants_it():
-    """Each item by itself, also of those that are one turn; commands say nothing that could be changed."""
-    items = [Item(name, ItemKind.INPUT, {"content": f"{name} secret"}, slot=Slot.JOIN) for name in ("a", "b")]
+    """Each item by itself, also of those that are one turn; commands say nothing that could be
+    changed.
+    """
+    items = [
+        Item(name, ItemKind.INPUT, {"content": f"{name} secret"}, slot=Slot.JOIN)
+        for name in ("a", "b")
+    ]
 
     def keep(value):
         return [{**block, "text": block["text"].replace("secret", "***")} for block in value]
@@ -112,9 +131,16 @@ def test_what_enters_is_written_down_as_the_agent_wants_it():
     (entry,) = plan(items, None, keep).entries
     assert [block["text"] for block in entry.said["content"]] == ["a ***", "b ***"]
     assert entry.said["parts"] == [["a", 1], ["b", 1]]
-    (entry,) = plan([Item("c", ItemKind.COMMAND, {"do": "compact", "reason": "x"})], None, keep).entries
+    (entry,) = plan(
+        [Item("c", ItemKind.COMMAND, {"do": "compact", "reason": "x"})], None, keep
+    ).entries
     assert entry.said == {"do": "compact", "reason": "x", "id": "c"}
-    assert plan([Item("d", ItemKind.COMMAND, {"do": "cancel_turn", "turn": 1})], None, keep).entries[0].said is None
+    assert (
+        plan([Item("d", ItemKind.COMMAND, {"do": "cancel_turn", "turn": 1})], None, keep)
+        .entries[0]
+        .said
+        is None
+    )
 
 
 def test_what_the_agent_cannot_write_down_fails():

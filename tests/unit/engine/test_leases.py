@@ -45,7 +45,9 @@ def house() -> House:
 
 
 async def test_one_has_it_at_a_time(house):
-    """Who holds a lease is known to live; another gets it when it is released, one generation on."""
+    """Who holds a lease is known to live; another gets it when it is released, one generation
+    on.
+    """
     fence = await house.ours.take("s-1")
     assert fence.generation == 1 and house.introduced == 1
     assert await house.theirs.take("s-1") is None
@@ -82,7 +84,9 @@ async def test_a_lease_that_came_with_a_commit_is_driven(house):
     """Whoever drives is told once, takes it without asking the store, and gives it back."""
     driven: list[str] = []
     house.ours.driven = driven.append
-    fence = (await house.store.intake("s-1", lambda intake: intake.take(house.ours.owner, "t-1", TTL))).lease.fence
+    fence = (
+        await house.store.intake("s-1", lambda intake: intake.take(house.ours.owner, "t-1", TTL))
+    ).lease.fence
     house.ours.adopt("s-1", fence)
     house.ours.adopt("s-1", fence)
     assert driven == ["s-1"] and house.ours.holds("s-1") and house.introduced == 0
@@ -97,7 +101,10 @@ async def test_all_are_renewed_together(house):
     for _ in range(5):
         house.clock.advance(TTL / 3)
         await house.ours.renew()
-    assert [(await house.lease(id)).expires_at - house.clock.now() for id in ("s-1", "s-2")] == [TTL, TTL]
+    assert [(await house.lease(id)).expires_at - house.clock.now() for id in ("s-1", "s-2")] == [
+        TTL,
+        TTL,
+    ]
     assert house.lost == []
 
 
@@ -160,7 +167,9 @@ async def test_what_came_while_it_was_held_is_told_when_it_is_given_back(house):
 
 
 async def test_what_waited_before_it_was_held_is_not_told(house):
-    """The holder has seen it: a session into which nothing can enter now is not taken again and again."""
+    """The holder has seen it: a session into which nothing can enter now is not taken again and
+    again.
+    """
     freed = []
     house.ours.freed = freed.append
     await put(house.store, said("i-1"), id="s-1")
@@ -173,7 +182,9 @@ async def test_what_waited_before_it_was_held_is_not_told(house):
 
 
 async def test_what_could_not_be_released_is_not_renewed_for_ever(house):
-    """The store was away when it was given back: others get it all the same, though we hold another one."""
+    """The store was away when it was given back: others get it all the same, though we hold another
+    one.
+    """
     await house.ours.take("s-1")
     await house.ours.take("s-2")
     intake = house.store.intake

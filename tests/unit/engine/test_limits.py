@@ -16,7 +16,9 @@ class Queue:
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task] = {}
 
-    async def come(self, name: str, session: str, program: str = "shop:order", tool: str = "shop:pay") -> None:
+    async def come(
+        self, name: str, session: str, program: str = "shop:order", tool: str = "shop:pay"
+    ) -> None:
         self.ends[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._work(name, Job(session, program, tool)))
         await asyncio.sleep(0)
@@ -85,7 +87,9 @@ async def test_limits_hold_for_names_and_references():
 
 
 async def test_who_gives_up_waiting_leaves_his_place():
-    """A job that is cancelled before its turn takes nobody's place; one that is cancelled within gives it back."""
+    """A job that is cancelled before its turn takes nobody's place; one that is cancelled within
+    gives it back.
+    """
     queue = Queue()
     await queue.come("a", "a")
     await queue.come("b", "b")

@@ -49,7 +49,9 @@ def test_where_nothing_is_known_beside_the_name(monkeypatch):
 @pytest.mark.process
 @pytest.mark.parametrize("elsewhere", ["{name}/6d1b6dea-1", "{name}/", "{name}", "other"])
 async def test_a_process_of_another_container_lives_until_its_time_is_over(dead, elsewhere):
-    """D18: a machine or container of the same name has process ids of its own; there only the clock decides."""
+    """D18: a machine or container of the same name has process ids of its own; there only the clock
+    decides.
+    """
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock) as runtime:
         name = liveness.named(liveness.here())
@@ -85,7 +87,9 @@ async def test_the_end_of_a_process_is_heard():
     """Of one that is watched, at once; of one that is not watched any more, nothing."""
     ended = asyncio.Event()
     vigil = liveness.Vigil(ended.set)
-    one, two = (subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2))
+    one, two = (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)
+    )
     vigil.watch([one.pid, two.pid, os.getpid()])
     assert not vigil.ended()
     vigil.watch([one.pid])
@@ -132,7 +136,10 @@ def test_who_was_away_gives_others_time_to_be_heard(asleep, caplog):
     pulse = times.pulse()
 
     def ages(*given):
-        return [row.age for row in pulse.heard([Worker("w", "h", 1, 9.0, age) for age in given], timings)]
+        return [
+            row.age
+            for row in pulse.heard([Worker("w", "h", 1, 9.0, age) for age in given], timings)
+        ]
 
     assert ages(0.5, 12.0) == [0.5, 12.0]
     times.go(5)

@@ -20,7 +20,9 @@ from everhold.testing.clock import ManualClock
 
 
 async def test_a_call_between_two_rests_is_heard():
-    """What happens after a rest was over, and before the next one begins, is looked at and not forgotten."""
+    """What happens after a rest was over, and before the next one begins, is looked at and not
+    forgotten.
+    """
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
         reconciler = runtime._reconciler
         looks = []
@@ -42,7 +44,9 @@ async def dozes(ctx, seconds: float = 1):
 
 
 async def test_a_timer_that_the_store_would_not_take_fires_when_it_does():
-    """A store that is full for a while is no reason to leave a session to others, nor to hold up its neighbours."""
+    """A store that is full for a while is no reason to leave a session to others, nor to hold up
+    its neighbours.
+    """
     clock, store = ManualClock(), MemoryStore()
     async with Runtime(store, clock=clock, recover=False) as runtime:
         ids = [(await runtime.start(dozes())).session_id for _ in range(3)]
@@ -60,7 +64,9 @@ async def test_a_timer_that_the_store_would_not_take_fires_when_it_does():
 
 
 async def test_a_timer_that_the_store_would_not_take_is_tried_again_by_itself():
-    """The mover tries it a little later; reconciliation has requested that move, and does so only once."""
+    """The mover tries it a little later; reconciliation has requested that move, and does so only
+    once.
+    """
     clock, store = ManualClock(), MemoryStore()
     async with Runtime(store, clock=clock) as runtime:
         id = (await runtime.start(dozes())).session_id
@@ -83,9 +89,13 @@ async def test_a_timer_that_the_store_would_not_take_is_tried_again_by_itself():
 async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog, works):
     """It is left as it is, which is told once; its neighbours go on."""
     async with Runtime(SQLiteStore(tmp_path / "app.db"), recover=False) as runtime:
-        broken, sound = [(await runtime.start(dozes(seconds=seconds))).session_id for seconds in (0.001, 0.002)]
+        broken, sound = [
+            (await runtime.start(dozes(seconds=seconds))).session_id for seconds in (0.001, 0.002)
+        ]
     with closing(sqlite3.connect(tmp_path / "app.db")) as file:
-        file.execute("UPDATE session SET birth = replace(birth, 'dozes', 'dosed') WHERE id = ?", (broken,))
+        file.execute(
+            "UPDATE session SET birth = replace(birth, 'dozes', 'dosed') WHERE id = ?", (broken,)
+        )
         file.commit()
     async with Runtime(SQLiteStore(tmp_path / "app.db"), recover=False) as runtime:
         await asyncio.sleep(0.01)
@@ -127,20 +137,26 @@ def strangers():
 
 @pytest.mark.parametrize("works", [False, True], ids=["plain", "worker"])
 async def test_a_session_that_does_not_move_here_is_read_once(works):
-    """And again when something happened to it, or when this process has learned a program; however often it looks."""
+    """And again when something happened to it, or when this process has learned a program; however
+    often it looks.
+    """
     clock, store = ManualClock(), Counting()
     program, agent = strangers()
     async with Runtime(store, clock=clock, recover=False) as runtime:
         asked = [(await runtime.start(program())).session_id for _ in range(20)]
         talks = [(await runtime.session(agent, f"{n}")).id for n in range(20)]
-    away = {place: REGISTRY.pop(place) for place in [*REGISTRY] if REGISTRY[place] in (program, agent)}
+    away = {
+        place: REGISTRY.pop(place) for place in [*REGISTRY] if REGISTRY[place] in (program, agent)
+    }
     async with Runtime(store, clock=clock, recover=False) as runtime:
         worker = runtime.worker(concurrency=100)
         if works:
             await worker._enter(looks=False)
 
         async def say(id, what):
-            await store.intake(id, lambda intake: intake.enqueue(Item(what, ItemKind.INPUT, {"content": what})))
+            await store.intake(
+                id, lambda intake: intake.enqueue(Item(what, ItemKind.INPUT, {"content": what}))
+            )
 
         async def looked():
             store.read = 0
@@ -202,7 +218,9 @@ async def test_whatever_keeps_a_process_from_saying_that_it_lives_it_says_so_aga
 
 
 async def test_the_news_of_others_can_wait_and_a_call_cannot():
-    """However much others write, there is time for work between two looks; what is due or called for does not wait."""
+    """However much others write, there is time for work between two looks; what is due or called
+    for does not wait.
+    """
     clock = ManualClock()
     async with Runtime(MemoryStore(), clock=clock, recover=False) as runtime:
         reconciler = runtime._reconciler
@@ -227,7 +245,9 @@ class Requests:
 
 
 async def test_what_another_sees_to_first_is_left_to_it():
-    """Waiting callers are notified all the same; what is for no other worker is requested at once."""
+    """Waiting callers are notified all the same; what is for no other worker is requested at
+    once.
+    """
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
         reconciler, mover = runtime._reconciler, Requests()
         reconciler._mover, reconciler.living = mover, frozenset({"w-other"})
@@ -271,7 +291,9 @@ async def test_news_that_move_nothing_only_wake_who_waits():
 
 
 async def test_a_process_that_dies_during_a_look_is_found_dead():
-    """It has just been seen alive, and nothing else will happen: the next rest would last for minutes."""
+    """It has just been seen alive, and nothing else will happen: the next rest would last for
+    minutes.
+    """
     clock, store = ManualClock(), MemoryStore()
     async with Runtime(store, clock=clock, recover=False, ttl=600) as runtime:
         reconciler = runtime._reconciler
@@ -289,7 +311,9 @@ async def test_a_process_that_dies_during_a_look_is_found_dead():
 
 @pytest.mark.parametrize("later", range(4))
 async def test_who_is_cancelled_while_called_leaves(later):
-    """Also if both happen at the same moment; a runtime that closes would wait for ever otherwise."""
+    """Also if both happen at the same moment; a runtime that closes would wait for ever
+    otherwise.
+    """
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
         reconciler = runtime._reconciler
         reconciler._rested = asyncio.get_running_loop().time() + 600

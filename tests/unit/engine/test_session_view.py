@@ -70,7 +70,11 @@ async def test_a_retry_is_marked():
         FAILING.clear()
         await runtime.retry(status.session_id)
 
-        assert [step.retry for step in await runtime.steps(status.session_id)] == [False, False, True]
+        assert [step.retry for step in await runtime.steps(status.session_id)] == [
+            False,
+            False,
+            True,
+        ]
         FAILING.append(1)
 
 
@@ -86,12 +90,19 @@ async def unsure(ctx: everhold.Context) -> str:
 
 
 async def test_a_transcript_is_what_models_were_asked_and_said():
-    """In the order asked, with null for what nobody has answered, and an error where one was given."""
+    """In the order asked, with null for what nobody has answered, and an error where one was
+    given.
+    """
     async with opened() as runtime:
         status = await runtime.start(essay(topic="tea"))
         await runtime.answer(status.session_id, "a draft")
         assert await runtime.transcript(status.session_id) == [
-            {"query_id": "q-0", "prompt": "Draft on tea", "system": "Be brief.", "response": "a draft"},
+            {
+                "query_id": "q-0",
+                "prompt": "Draft on tea",
+                "system": "Be brief.",
+                "response": "a draft",
+            },
             {"query_id": "q-1", "prompt": "Mend a draft", "system": None, "response": None},
         ]
 
@@ -106,7 +117,9 @@ async def test_people_are_not_in_a_transcript():
         await runtime.answer(status.session_id, "hello")
         told = await runtime.transcript(status.session_id)
 
-        assert [(one["query_id"], one["messages"]) for one in told] == [("q-1", [{"role": "user", "content": "hello"}])]
+        assert [(one["query_id"], one["messages"]) for one in told] == [
+            ("q-1", [{"role": "user", "content": "hello"}])
+        ]
 
 
 @everhold.program
@@ -116,7 +129,9 @@ async def talking(ctx: everhold.Context) -> str:
 
 
 async def test_a_snapshot_has_the_facts_of_one_session():
-    """Times in milliseconds, counters, the latest log and progress; open questions are only counted."""
+    """Times in milliseconds, counters, the latest log and progress; open questions are only
+    counted.
+    """
     async with opened() as runtime:
         status = await runtime.start(essay(topic="tea"), budget={"max_llm_calls": 5})
         runtime.clock.advance(2)
@@ -124,7 +139,11 @@ async def test_a_snapshot_has_the_facts_of_one_session():
         now = int(runtime.clock.now() * 1000)
 
         assert (shot["state"], shot["phase"], shot["pending_queries"]) == ("paused", "paused", 1)
-        assert (shot["started_at"], shot["last_activity_at"], shot["strategy"]) == (now - 2000, now - 2000, "essay")
+        assert (shot["started_at"], shot["last_activity_at"], shot["strategy"]) == (
+            now - 2000,
+            now - 2000,
+            "essay",
+        )
         metrics = shot["metrics"]
         assert (metrics["elapsed_ms"], metrics["llm_calls"], metrics["rounds"]) == (2000, 1, 0)
         assert metrics["progress"] == {"step": 1, "total": 2, "message": "drafting"}
@@ -135,13 +154,21 @@ async def test_a_snapshot_has_the_facts_of_one_session():
 
 
 async def test_open_questions_and_history_are_shown_when_asked_for():
-    """As much of a question as the filter lets through, and the newest exchanges with what they cost."""
+    """As much of a question as the filter lets through, and the newest exchanges with what they
+    cost.
+    """
     async with opened() as runtime:
         status = await runtime.start(essay(topic="tea"))
-        await runtime.answer(status.session_id, "a draft", query_id="q-0", usage={"prompt_tokens": 9})
-        shot = await runtime.snapshot(status.session_id, pending_filter="preview", include_history=True)
+        await runtime.answer(
+            status.session_id, "a draft", query_id="q-0", usage={"prompt_tokens": 9}
+        )
+        shot = await runtime.snapshot(
+            status.session_id, pending_filter="preview", include_history=True
+        )
 
-        assert shot["pending"] == [{"query_id": "q-1", "max_tokens": 1024, "prompt_preview": "Mend a draft"}]
+        assert shot["pending"] == [
+            {"query_id": "q-1", "max_tokens": 1024, "prompt_preview": "Mend a draft"}
+        ]
         now = int(runtime.clock.now() * 1000)
         assert shot["metrics"]["conversation_history"] == [
             {
@@ -181,7 +208,10 @@ async def test_those_that_live_come_before_those_that_have_ended():
             await runtime.cancel(ended.session_id)
         shown = await runtime.snapshot(limit=2)
 
-        assert [one["session_id"] for one in shown["sessions"]] == [old.session_id, ended.session_id]
+        assert [one["session_id"] for one in shown["sessions"]] == [
+            old.session_id,
+            ended.session_id,
+        ]
         assert (shown["active_sessions"], shown["sessions"][1]["phase"]) == (1, "cancelled")
 
 

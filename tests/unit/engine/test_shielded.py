@@ -62,7 +62,8 @@ async def test_a_verb_completes_although_its_caller_has_a_timeout():
     """A timeout cancels, too; the caller hears of it and not of the verb."""
     verb, shielded = Verb(), Shielded()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):  # clock: nothing ends it earlier, for the verb waits for `go`
+        # clock: nothing ends it earlier, for the verb waits for `go`
+        async with asyncio.timeout(0.01):
             await shielded.run(verb())
     verb.go.set()
     await shielded.rest()
@@ -84,7 +85,9 @@ async def test_a_verb_completes_although_its_caller_is_cancelled_before_it_began
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("no"), Overtaken("s-1", 1), KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=repr
+    "error",
+    [ValueError("no"), Overtaken("s-1", 1), KeyboardInterrupt(), SystemExit(3), GeneratorExit()],
+    ids=repr,
 )
 async def test_an_error_reaches_the_caller(error):
     """Also an interrupt, which would end the loop if a task raised it."""
@@ -115,7 +118,9 @@ async def test_a_verb_that_is_cancelled_itself_says_so():
 async def test_the_error_of_a_verb_whose_caller_left_is_logged(caplog):
     """It is in nobody's hands any more, and it is no error of the loop either."""
     unhandled = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: unhandled.append(context)
+    )
     verb = Verb(ValueError("too late"))
     with caplog.at_level(logging.INFO, "everhold"):
         shielded = await left(verb)
@@ -200,7 +205,9 @@ async def test_rest_waits_for_what_begins_meanwhile():
 
 @pytest.mark.parametrize("timeout", [0, 0.01])
 async def test_rest_cancels_what_takes_longer(timeout):
-    """A runtime that closes waits for so long. Its callers were not cancelled: they get an error."""
+    """A runtime that closes waits for so long. Its callers were not cancelled: they get an
+    error.
+    """
     verb, shielded = Verb(), Shielded(where="app.db")
     caller = asyncio.create_task(shielded.run(verb()))
     await verb.began.wait()
@@ -277,7 +284,9 @@ async def test_a_plain_answer_that_has_to_wait_completes_although_its_caller_lea
         await runtime._engine.shielded.rest()
         status = await runtime.status(status.session_id)
         assert [query.prompt for query in status.queries] == ["1?"]
-        assert [query.prompt for query in (await runtime.answer(status.queries[0], "1")).queries] == ["2?"]
+        assert [
+            query.prompt for query in (await runtime.answer(status.queries[0], "1")).queries
+        ] == ["2?"]
 
 
 async def test_a_verb_that_the_end_of_its_runtime_cuts_off_says_so():

@@ -47,7 +47,9 @@ class Counting(MemoryStore):
 
 
 async def test_others_are_heard_while_somebody_waits_and_only_then():
-    """What another runtime does to a session is seen by whoever waits for it here; before and after, nobody listens."""
+    """What another runtime does to a session is seen by whoever waits for it here; before and
+    after, nobody listens.
+    """
     global may_end
     may_end = asyncio.Event()
     store = Counting()

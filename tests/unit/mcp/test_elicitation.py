@@ -10,10 +10,16 @@ from everhold.mcp import elicitation
 
 
 def query(kind=Kind.INPUT, schema=None, to=None, number=0):
-    return OpenQuery("s-1", Query(number, f"0:{number}", "Well?", kind=kind, schema=schema, to=to), 0)
+    return OpenQuery(
+        "s-1", Query(number, f"0:{number}", "Well?", kind=kind, schema=schema, to=to), 0
+    )
 
 
-FLAT = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}
+FLAT = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name"],
+}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,11 @@ def test_what_no_form_can_ask_is_left_to_the_command_line(schema):
 
 def test_a_choice_within_an_object_is_one_in_the_form():
     part = {"$ref": "#/$defs/Color", "default": "red"}
-    schema = {"type": "object", "properties": {"color": part}, "$defs": {"Color": {"enum": ["red", "blue"]}}}
+    schema = {
+        "type": "object",
+        "properties": {"color": part},
+        "$defs": {"Color": {"enum": ["red", "blue"]}},
+    }
     shown = elicitation.form(query(schema=schema)).schema["properties"]
     assert shown == {"color": {"type": "string", "enum": ["red", "blue"], "default": "red"}}
 
@@ -95,12 +105,16 @@ def test_a_flat_object_is_answered_as_a_whole():
 
 
 def test_a_person_reads_whose_question_it_is():
-    assert elicitation.message(query(), "Refund 7") == 'everhold session s-1 "Refund 7" asks:\n\nWell?'
+    assert (
+        elicitation.message(query(), "Refund 7") == 'everhold session s-1 "Refund 7" asks:\n\nWell?'
+    )
     assert elicitation.message(query(), "") == "everhold session s-1 asks:\n\nWell?"
 
 
 def test_a_title_that_a_model_chose_cannot_pass_for_the_question():
-    told = elicitation.message(query(), 'x" asks:\n\nPress approve to close this window.' + "z" * 200)
+    told = elicitation.message(
+        query(), 'x" asks:\n\nPress approve to close this window.' + "z" * 200
+    )
     assert told.splitlines()[1:] == ["", "Well?"]
     assert told.count('"') == 2
     assert len(told) < 120

@@ -15,7 +15,9 @@ FILES = {
     "one line": '{"servers":{"x":{"command":"y"}},"n":1e5}',
     "one line, no servers": '{"a": 1}',
     "tabs": '{\n\t"servers": {\n\t\t"x": {"command": "y"}\n\t}\n}',
-    "Windows line ends": '{\r\n  "q": "ü\\u00e9",\r\n  "servers": {\r\n    "x": {}\r\n  },\r\n  "z": null\r\n}\r\n',
+    "Windows line ends": (
+        '{\r\n  "q": "ü\\u00e9",\r\n  "servers": {\r\n    "x": {}\r\n  },\r\n  "z": null\r\n}\r\n'
+    ),
     "a byte order mark": '\ufeff{\n  "a": 1\n}',
     "comments": '{\n  // mine\n  "servers": {\n    "x": {} // last\n    /* after */\n  }\n}\n',
     "trailing commas": '{\n    "a": 1, // hi\n    "b": [1, 2,],\n}\n',
@@ -25,12 +27,18 @@ FILES = {
 
 WORDS = st.text(max_size=8)
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=6,
 )
 OTHERS = st.dictionaries(WORDS.filter(lambda key: key != "servers"), PLAIN, max_size=4)
-SERVERS = st.dictionaries(WORDS.filter(lambda key: key != "everhold"), PLAIN, min_size=1, max_size=3)
+SERVERS = st.dictionaries(
+    WORDS.filter(lambda key: key != "everhold"), PLAIN, min_size=1, max_size=3
+)
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
@@ -46,8 +54,12 @@ def test_putting_it_in_twice_is_putting_it_in_once(text: str) -> None:
 
 @settings(max_examples=40)
 @given(others=OTHERS, servers=st.none() | SERVERS, indent=st.sampled_from([None, 2, 4, "\t"]))
-def test_the_rest_means_what_it_meant(others: dict, servers: dict | None, indent: int | str | None) -> None:
-    """Whatever else is in the file, and however it is laid out: the standard library reads the same, and ours."""
+def test_the_rest_means_what_it_meant(
+    others: dict, servers: dict | None, indent: int | str | None
+) -> None:
+    """Whatever else is in the file, and however it is laid out: the standard library reads the
+    same, and ours.
+    """
     before = others | ({} if servers is None else {"servers": servers})
     text = json.dumps(before, indent=indent)
 
@@ -64,9 +76,14 @@ def test_an_empty_file_becomes_one() -> None:
 
 
 def test_what_a_person_added_to_our_member_stays() -> None:
-    text = '{\n  "servers": {\n    "everhold": {"env": {"A": "1"}, /* old */ "command": "/old", "args": []}\n  }\n}'
+    text = (
+        '{\n  "servers": {\n    "everhold": {"env": {"A": "1"}, /* old */ "command": "/old",'
+        ' "args": []}\n  }\n}'
+    )
     after = put(text, PATH, ENTRY)
-    assert after == text.replace('"/old"', '"/opt/everhold"').replace('"args": []', f'"args": {_as_indented(["mcp"])}')
+    assert after == text.replace('"/old"', '"/opt/everhold"').replace(
+        '"args": []', f'"args": {_as_indented(["mcp"])}'
+    )
 
 
 def _as_indented(value: list[str]) -> str:
@@ -102,8 +119,14 @@ def test_of_two_members_with_one_name_the_last_counts_as_it_does_for_readers() -
         ('{\n  "a": 1\n  "b": 2\n}', "line 3: expected a comma or }, found '\"'"),
         ('{"a" 1}', "line 1: expected a colon, found '1'"),
         ('{"a": yes}', "line 1: expected a value, found 'y'"),
-        ('{"a": "b\nc"}', "line 1: expected a string that ends on its line, with known escapes, found '\"'"),
-        ('{"a": "\\q"}', "line 1: expected a string that ends on its line, with known escapes, found '\"'"),
+        (
+            '{"a": "b\nc"}',
+            "line 1: expected a string that ends on its line, with known escapes, found '\"'",
+        ),
+        (
+            '{"a": "\\q"}',
+            "line 1: expected a string that ends on its line, with known escapes, found '\"'",
+        ),
         ('{"a": [1 2]}', "line 1: expected a comma or ], found '2'"),
         ("{} {}", "line 1: expected nothing more, found '{'"),
         ("[" * 300, "line 1: expected at most 200 levels, found '['"),
@@ -116,7 +139,8 @@ def test_what_is_not_json_is_refused_with_the_line(text: str, says: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", '"x"', "7", '{"servers": []}', '{"servers": null}', '{"servers": {"everhold": 1}}']
+    "text",
+    ["[]", '"x"', "7", '{"servers": []}', '{"servers": null}', '{"servers": {"everhold": 1}}'],
 )
 def test_what_holds_no_objects_is_refused(text: str) -> None:
     with pytest.raises(Malformed, match="should be an object"):

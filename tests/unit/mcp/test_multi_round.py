@@ -65,7 +65,9 @@ def test_a_schema_and_a_refusal_are_told_after_the_prompt():
 
 @pytest.mark.parametrize("odd", ["hot", None, [1]])
 def test_options_that_sampling_does_not_have_are_left_out(odd):
-    request = multi_round.requests({"q-0": query(options={"temperature": odd, "top_k": 3})}, "")["q-0"]
+    request = multi_round.requests({"q-0": query(options={"temperature": odd, "top_k": 3})}, "")[
+        "q-0"
+    ]
     assert request.params.temperature is None
 
 
@@ -77,7 +79,12 @@ def text(words):
     ("response", "words"),
     [
         (CreateMessageResult(role="assistant", model="m", content=text("yes")), "yes"),
-        (CreateMessageResultWithTools(role="assistant", model="m", content=[text("y"), text("es")]), "yes"),
+        (
+            CreateMessageResultWithTools(
+                role="assistant", model="m", content=[text("y"), text("es")]
+            ),
+            "yes",
+        ),
         (CreateMessageResultWithTools(role="assistant", model="m", content=text("")), ""),
     ],
 )
@@ -94,7 +101,9 @@ def test_the_text_of_a_models_message_is_its_answer(response, words):
         ListRootsResult(roots=[]),
         CreateMessageResultWithTools(role="assistant", model="m", content=[]),
         CreateMessageResult(
-            role="assistant", model="m", content=AudioContent(type="audio", data="", mime_type="audio/wav")
+            role="assistant",
+            model="m",
+            content=AudioContent(type="audio", data="", mime_type="audio/wav"),
         ),
         CreateMessageResultWithTools(
             role="assistant",

@@ -3,7 +3,16 @@
 import pytest
 
 from everhold.core.query import Kind, Query
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Running, Stopped
+from everhold.core.status import (
+    Accepted,
+    Finished,
+    OpenQuery,
+    Paused,
+    Raised,
+    Returned,
+    Running,
+    Stopped,
+)
 from everhold.errors import BadSetting, Diverged, StoreDamaged, UnknownSession
 from everhold.mcp import render
 from everhold.wire import status_json
@@ -40,13 +49,20 @@ def test_the_next_sentence_is_one_and_names_the_session_or_the_end(status):
     told = render.told(status)["next"]
     assert told.endswith(".")
     assert "\n" not in told
-    assert "'s-1'" in told or '"s-1"' in told or "everhold answer s-1" in told or "nothing is left" in told
+    assert (
+        "'s-1'" in told
+        or '"s-1"' in told
+        or "everhold answer s-1" in told
+        or "nothing is left" in told
+    )
 
 
 @pytest.mark.parametrize("status", [one for one in STATUSES if not render.others(one)], ids=str)
 def test_the_keys_of_the_wire_are_kept(status):
     wire, told = status_json(status), render.told(status, title="T", extra={"estimate": {}})
-    assert {key: told[key] for key in wire if key != "hint"} == {k: v for k, v in wire.items() if k != "hint"}
+    assert {key: told[key] for key in wire if key != "hint"} == {
+        k: v for k, v in wire.items() if k != "hint"
+    }
     assert set(told) - set(wire) == {"title", "estimate", "next"}
 
 
@@ -67,7 +83,9 @@ def test_a_signal_is_sent_and_not_answered():
 
 def test_what_a_person_types_is_one_command_whatever_a_signal_is_called():
     odd = Query(3, "0:3", kind=Kind.SIGNAL, name="go; rm -rf ~")
-    assert render.told(asked(odd))["for_people"][0]["command"] == "everhold signal s-1 'go; rm -rf ~'"
+    assert (
+        render.told(asked(odd))["for_people"][0]["command"] == "everhold signal s-1 'go; rm -rf ~'"
+    )
 
 
 def test_many_questions_are_all_named_and_the_form_is_shown():
@@ -78,7 +96,9 @@ def test_many_questions_are_all_named_and_the_form_is_shown():
 
 
 def test_the_text_says_all_that_a_question_holds():
-    schema = Query(4, "0:4", "Right?", schema={"type": "integer"}, messages=[{"role": "user", "content": "Hm"}])
+    schema = Query(
+        4, "0:4", "Right?", schema={"type": "integer"}, messages=[{"role": "user", "content": "Hm"}]
+    )
     words = render.text(render.told(asked(LLM, MORE, schema), title="My title"))
     for part in (
         "My title",
@@ -113,10 +133,19 @@ def test_lists_of_rows_are_one_a_line():
             "Answer it: everhold answer 'my key' VALUE --query q-0",
             "Answer it: the tool `answer`, session_id 'my key', query_id q-0",
         ),
-        ("Mend the program, then: everhold retry s-1", "Mend the program, then: the tool `retry`, session_id s-1"),
+        (
+            "Mend the program, then: everhold retry s-1",
+            "Mend the program, then: the tool `retry`, session_id s-1",
+        ),
         ("Earlier: everhold fork s-1 --at N", "Earlier: the tool `fork`, session_id s-1, with at"),
-        ("Ask q-0 again: everhold fork s-1 --at 3", "Ask q-0 again: the tool `fork`, session_id s-1, at 3"),
-        ("A person answers: everhold answer s-1 --query q-1", "A person answers: everhold answer s-1 --query q-1 -d x"),
+        (
+            "Ask q-0 again: everhold fork s-1 --at 3",
+            "Ask q-0 again: the tool `fork`, session_id s-1, at 3",
+        ),
+        (
+            "A person answers: everhold answer s-1 --query q-1",
+            "A person answers: everhold answer s-1 --query q-1 -d x",
+        ),
         (
             "Say what it returned: everhold answer s-1 VALUE --query q-1",
             "Say what it returned: everhold answer s-1 VALUE --query q-1 -d x",
@@ -129,7 +158,8 @@ def test_what_moves_a_session_is_a_tool_where_a_model_may_do_it(sentence, said):
 
 def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     assert (
-        render.refused(UnknownSession("s-9"))["hint"] == "Call the tool `sessions` to list the sessions that are here."
+        render.refused(UnknownSession("s-9"))["hint"]
+        == "Call the tool `sessions` to list the sessions that are here."
     )
     assert "Roll the code back" in render.refused(Diverged(3, "a", "b"))["hint"]
     assert render.refused(BadSetting("x", "y"))["hint"]

@@ -1,4 +1,6 @@
-"""The key outlives the process and is nobody else's; without one that can be kept, the process has its own."""
+"""The key outlives the process and is nobody else's; without one that can be kept, the process has
+its own.
+"""
 
 import logging
 import os

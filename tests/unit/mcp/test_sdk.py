@@ -20,7 +20,15 @@ def says(code: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["mcp.client", "mcp.server.mcpserver", "mcp.server.auth", "starlette", "uvicorn", "cryptography"]
+    "name",
+    [
+        "mcp.client",
+        "mcp.server.mcpserver",
+        "mcp.server.auth",
+        "starlette",
+        "uvicorn",
+        "cryptography",
+    ],
 )
 def test_a_server_on_pipes_loads_no_client_no_second_server_no_web_and_no_seals(name: str) -> None:
     assert says(LOADED + f"import everhold.mcp.serve; print({name!r} in sys.modules)") == "False"
@@ -28,7 +36,10 @@ def test_a_server_on_pipes_loads_no_client_no_second_server_no_web_and_no_seals(
 
 @pytest.mark.parametrize("web", [True, False])
 def test_whoever_asks_for_the_rest_gets_it(web: bool) -> None:
-    code = "from mcp import Client; import mcp.server; print(Client.__name__, mcp.server.MCPServer.__name__)"
+    code = (
+        "from mcp import Client; import mcp.server; print(Client.__name__,"
+        " mcp.server.MCPServer.__name__)"
+    )
     assert says(LOADED.replace("False", str(web)) + code) == "Client MCPServer"
 
 
@@ -88,9 +99,11 @@ class Part(BaseModel):
 before = Model.__pydantic_complete__
 Model.model_rebuild()
 print(BaseModel.model_config, before, Model.__pydantic_complete__, TypeAdapter(int | str).pydantic_complete)
-"""
+"""  # noqa: E501
     assert says(LOADED + code) == "{} False True True"
 
 
 def test_what_is_loaded_already_stays_as_it_is() -> None:
-    assert says("import mcp; before = mcp.Client\n" + LOADED + "print(mcp.Client is before)") == "True"
+    assert (
+        says("import mcp; before = mcp.Client\n" + LOADED + "print(mcp.Client is before)") == "True"
+    )

@@ -1,4 +1,6 @@
-"""The end of what comes in waits for the answers under way, and nobody waits for what was not understood."""
+"""The end of what comes in waits for the answers under way, and nobody waits for what was not
+understood.
+"""
 
 import asyncio
 import json
@@ -44,7 +46,10 @@ async def test_the_end_comes_after_the_answer():
 
 async def test_a_request_that_was_cancelled_holds_nothing_back():
     incoming, _, _ = ends(REQUEST, CANCEL)
-    assert [message.message.method async for message in incoming] == ["ping", "notifications/cancelled"]
+    assert [message.message.method async for message in incoming] == [
+        "ping",
+        "notifications/cancelled",
+    ]
 
 
 @pytest.mark.parametrize("name", [b"[7]", b'{"a": 7}', b"null", b"7.5"])
@@ -87,7 +92,11 @@ async def test_what_cannot_be_read_comes_as_an_error_and_the_rest_follows():
         (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}\n', None, -32600),
         (b'{"jsonrpc": "2.0", "id": true, "method": 1}\n', None, -32600),
         (b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "method": "x"}\n', 7, -32600),
-        (b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"a": {"b": 1, "b": 1}}}\n', 7, -32600),
+        (
+            b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"a": {"b": 1, "b": 1}}}\n',
+            7,
+            -32600,
+        ),
         (b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"a": NaN}}\n', None, -32700),
         (b'{"jsonrpc": "2.0", "id": "\\ud83d", "method": 1}\n', "\ud83d", -32600),
     ],
@@ -121,7 +130,9 @@ async def test_a_client_that_has_gone_need_not_hear_what_was_wrong():
     assert len([message async for message in incoming]) == 1
 
 
-@pytest.mark.parametrize("reply", [b'"result": 5', b'"result": null', b'"error": "no"', b'"result": [1], "x": 1'])
+@pytest.mark.parametrize(
+    "reply", [b'"result": 5', b'"result": null', b'"error": "no"', b'"result": [1], "x": 1']
+)
 async def test_a_reply_that_cannot_be_read_is_an_error_to_whoever_waits_for_it(reply):
     incoming, _, written = ends(b'{"jsonrpc": "2.0", "id": 7, %s}\n' % reply)
     message = (await incoming.receive()).message
@@ -155,7 +166,9 @@ async def test_a_reply_that_does_not_say_whose_it_is_ends_all_that_is_waited_for
 
 async def test_an_id_with_half_a_character_is_given_back_as_it_came():
     _, outgoing, written = ends()
-    await outgoing.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id="\ud83d", result={})))
+    await outgoing.send(
+        SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id="\ud83d", result={}))
+    )
     assert json.loads(written[0]) == {"jsonrpc": "2.0", "id": "\ud83d", "result": {}}
 
 

@@ -32,7 +32,9 @@ def test_servers_that_start_together_have_the_same_token(folder):
     assert [file.name for file in folder.iterdir()] == [FILE]
 
 
-def test_the_environment_comes_before_the_usual_file_and_after_a_named_one(folder, tmp_path, monkeypatch):
+def test_the_environment_comes_before_the_usual_file_and_after_a_named_one(
+    folder, tmp_path, monkeypatch
+):
     monkeypatch.setenv(VARIABLE, " s3cret\n")
     assert token() == Token("s3cret")
     assert not folder.exists()
@@ -54,7 +56,9 @@ def test_a_file_that_others_can_read_is_refused_and_stays(tmp_path):
     assert token(file).value == "s3cret"
 
 
-@pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"one\ntwo", "tök".encode(), b"\x00", b"x" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"", b" \n", b"two words", b"one\ntwo", "tök".encode(), b"\x00", b"x" * 5000]
+)
 def test_what_no_header_can_bring_is_refused_and_not_repeated(tmp_path, content):
     file = tmp_path / "mine"
     file.write_bytes(content)

@@ -68,7 +68,9 @@ def test_what_a_person_added_to_our_table_stays() -> None:
 
 
 def test_a_key_that_was_missing_from_our_table_is_put_in() -> None:
-    after = put('[mcp_servers.everhold]\ncommand = "/x"\n[b]\n', PATH, {"command": "/x", "args": ["mcp"]})
+    after = put(
+        '[mcp_servers.everhold]\ncommand = "/x"\n[b]\n', PATH, {"command": "/x", "args": ["mcp"]}
+    )
     assert after == '[mcp_servers.everhold]\nargs = ["mcp"]\ncommand = "/x"\n[b]\n'
 
 
@@ -103,4 +105,6 @@ def test_what_is_not_toml_is_refused(text: str) -> None:
 
 
 def test_a_snippet_is_the_table_alone() -> None:
-    assert tomllib.loads(snippet(("mcp_servers", "my server"), ENTRY)) == {"mcp_servers": {"my server": ENTRY}}
+    assert tomllib.loads(snippet(("mcp_servers", "my server"), ENTRY)) == {
+        "mcp_servers": {"my server": ENTRY}
+    }

@@ -42,17 +42,23 @@ async def test_prepared_answers_become_a_script(given):
 
 
 def test_a_model_is_named_by_its_provider():
-    """`provider:name` is a model; whether it can be asked here is said when the runtime is opened."""
+    """`provider:name` is a model; whether it can be asked here is said when the runtime is
+    opened.
+    """
     made = answerer("anthropic:claude-sonnet-4-6 | openai:gpt-5-mini")
 
     assert isinstance(made, Model)
-    assert [str(name) for name in made.names] == ["anthropic:claude-sonnet-4-6", "openai:gpt-5-mini"]
+    assert [str(name) for name in made.names] == [
+        "anthropic:claude-sonnet-4-6",
+        "openai:gpt-5-mini",
+    ]
 
 
 WRONG = {
     "command": (
         "claude -p",
-        "'claude -p' is no model, which is provider:name; a command is everhold.Command('claude -p')",
+        "'claude -p' is no model, which is provider:name; a command is everhold.Command('claude"
+        " -p')",
     ),
     "class": (Command, "Command is a class; it takes provider:name, an async function"),
     "number": (7, "or None, not int"),

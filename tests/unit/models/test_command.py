@@ -48,10 +48,14 @@ async def number_in(file: Path) -> int:
 
 
 async def timed_out(file: Path, line: str) -> int:
-    """Run a shell that writes a number to `file` and never ends; on a busy machine it gets more time to write it."""
+    """Run a shell that writes a number to `file` and never ends; on a busy machine it gets more
+    time to write it.
+    """
     for timeout in (0.5, 5, 30):
         with pytest.raises(AnswerFailed, match=f"no answer in {timeout} s"):
-            await shell(line.replace("PID", shlex.quote(str(file))), timeout=timeout).answer(ASK, "s-1")
+            await shell(line.replace("PID", shlex.quote(str(file))), timeout=timeout).answer(
+                ASK, "s-1"
+            )
         if file.exists() and file.read_text():
             return int(file.read_text())
     raise AssertionError(f"nothing is in {file}")
@@ -71,7 +75,7 @@ QUESTIONS = {
     "messages": (
         Query(0, "0:0", messages=[
             {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},  # noqa: E501
         ]),
         "user: Hi\n\nassistant: a\nb",
     ),
@@ -93,7 +97,9 @@ def test_what_the_command_reads(query, text):
 
 async def test_a_command_cannot_see():
     """A message with an image fails as an answer, before anything runs."""
-    query = Query(0, "0:0", messages=[{"role": "user", "content": [{"type": "image", "data": "…"}]}])
+    query = Query(
+        0, "0:0", messages=[{"role": "user", "content": [{"type": "image", "data": "…"}]}]
+    )
 
     with pytest.raises(AnswerFailed, match="a message holds image"):
         await CAT.answer(query, "s-1")
@@ -119,11 +125,17 @@ async def test_trailing_newlines_are_dropped():
 @pytest.mark.process
 async def test_a_command_that_does_not_listen():
     """A command may answer without reading the question."""
-    assert await shell("exec <&-; echo fine").answer(Query(0, "0:0", "x" * 1_000_000), "s-1") == "fine"
+    assert (
+        await shell("exec <&-; echo fine").answer(Query(0, "0:0", "x" * 1_000_000), "s-1") == "fine"
+    )
 
 
 FAILURES = {
-    "exit code": ("echo all is lost >&2; exit 3", "sh exited with 3: all is lost", "command_failed"),
+    "exit code": (
+        "echo all is lost >&2; exit 3",
+        "sh exited with 3: all is lost",
+        "command_failed",
+    ),
     "silent": ("exit 4", "sh exited with 4", "command_failed"),
     "signal": ("kill -TERM $$", "sh was ended by SIGTERM", "command_failed"),
     "not text": (r"printf '\377'", "sh wrote what is not UTF-8: ", "not_text"),
@@ -165,7 +177,9 @@ async def test_a_timeout_ends_what_the_command_started(tmp_path):
 
 @pytest.mark.process
 async def test_a_timeout_ends_what_the_command_left(tmp_path):
-    """A command that is gone, while what it started keeps the output open, is timed out all the same."""
+    """A command that is gone, while what it started keeps the output open, is timed out all the
+    same.
+    """
     pid = await timed_out(tmp_path / "pid", "sleep 600 & echo $! > PID")
 
     assert await ends(pid)
@@ -174,7 +188,9 @@ async def test_a_timeout_ends_what_the_command_left(tmp_path):
 @pytest.mark.process
 async def test_a_command_that_writes_without_end_is_ended(tmp_path):
     """What it started as well; nobody collects what it writes."""
-    flood = shell(f"sleep 600 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; exec yes", timeout=None)
+    flood = shell(
+        f"sleep 600 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}; exec yes", timeout=None
+    )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     with pytest.raises(AnswerFailed, match=r"^sh wrote more than 8,388,608 bytes$") as caught:
@@ -218,7 +234,9 @@ async def test_cancelling_ends_the_command(tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize("turns", range(12))
 async def test_cancelling_while_the_command_starts(turns, tmp_path):
-    """Whenever the cancellation comes, and if it comes twice, nothing stays and nobody waits for long."""
+    """Whenever the cancellation comes, and if it comes twice, nothing stays and nobody waits for
+    long.
+    """
     command = shell(f"echo $$ > {shlex.quote(str(tmp_path / 'pid'))}; sleep 600")
     answer = asyncio.create_task(command.answer(ASK, "s-1"))
     for _ in range(turns):
@@ -254,7 +272,9 @@ async def test_what_left_the_group_holds_nobody_up(then, tmp_path, monkeypatch):
     """A daemon that keeps the pipes open cannot keep the answerer waiting, whoever started it."""
     monkeypatch.setattr("everhold.models.process.PATIENCE", 0.1)
     begun = time.monotonic()
-    pid = await timed_out(tmp_path / "pid", f"setsid sh -c 'echo $$ > PID; exec sleep 600' & {then}")
+    pid = await timed_out(
+        tmp_path / "pid", f"setsid sh -c 'echo $$ > PID; exec sleep 600' & {then}"
+    )
 
     os.kill(pid, signal.SIGKILL)
     assert time.monotonic() - begun < 300
@@ -311,7 +331,9 @@ async def test_people_are_not_answered_for(kind):
 
 @pytest.mark.process
 async def test_a_command_that_is_not_there():
-    """A missing command is a mistake in the settings, not an answer; it can be checked beforehand."""
+    """A missing command is a mistake in the settings, not an answer; it can be checked
+    beforehand.
+    """
     command = Command("no-such-command --now")
 
     with pytest.raises(BadSetting, match="there is no command 'no-such-command' here"):
@@ -338,7 +360,10 @@ WRONG = {
     "blank": (lambda: Command(["", "x"]), "it is empty"),
     "quote": (lambda: Command("claude 'p"), "is not a command: no closing quotation"),
     "none at once": (lambda: Command("cat", at_once=0), "it should be at least 1, got 0"),
-    "no time": (lambda: Command("cat", timeout=0), "it should be more than 0 seconds, or None, got 0"),
+    "no time": (
+        lambda: Command("cat", timeout=0),
+        "it should be more than 0 seconds, or None, got 0",
+    ),
 }
 
 

@@ -23,7 +23,13 @@ from everhold.models.provider.model_settings import OPTIONS
 from everhold.models.provider.provider_errors import trouble_of
 from everhold.models.provider.retry import Pace
 
-VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY")
+VARIABLES = (
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_API_KEY",
+    "GOOGLE_API_KEY",
+    "GEMINI_API_KEY",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +74,9 @@ def test_several_models_are_asked_in_order(given: Any) -> None:
     assert names(given) == (Name("a", "b"), Name("c", "d"))
 
 
-@pytest.mark.parametrize("given", ["", "gpt-5", "openai:", ":x", "a:b|", "OpenAI:x", "a:b c", [], [7], "a:b||c:d"])
+@pytest.mark.parametrize(
+    "given", ["", "gpt-5", "openai:", ":x", "a:b|", "OpenAI:x", "a:b c", [], [7], "a:b||c:d"]
+)
 def test_what_names_no_model_is_refused(given: Any) -> None:
     """With how a model is named."""
     with pytest.raises(BadSetting) as caught:
@@ -107,7 +115,9 @@ def test_a_random_part_makes_no_wait_shorter_than_a_provider_asks() -> None:
         assert [pace.throttled(7.0), pace.throttled(60.0)] == [7.0 + more, 60.0 + more]
 
 
-def test_models_that_fail_together_do_not_come_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_fail_together_do_not_come_back_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without a source of randomness of its own, a model has a real one."""
     slept: list[float] = []
 
@@ -150,7 +160,11 @@ def test_a_provider_may_ask_for_a_longer_wait_within_limits() -> None:
 
 def test_slowing_down_is_counted_by_itself() -> None:
     """At most eight times, at most ninety seconds, and a wait of nothing counts as a second."""
-    assert [Pace(Patience(), never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [0.0, 30.0, 60.0]
+    assert [Pace(Patience(), never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [
+        0.0,
+        30.0,
+        60.0,
+    ]
     pace = Pace(Patience(), never)
     assert [pace.throttled(0.0) for _ in range(9)] == [0.0] * 8 + [None]
     pace = Pace(Patience(), never)
@@ -193,7 +207,9 @@ KEYS = {
 
 
 @pytest.mark.parametrize(("model", "variable"), KEYS.items(), ids=KEYS)
-def test_a_missing_key_is_said_with_its_variable(model: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_said_with_its_variable(
+    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ProviderUnconfigured) as caught:
         Model(model).check()
     assert caught.value.hint == f"Set the variable {variable}."
@@ -239,7 +255,9 @@ def test_a_missing_extra_is_said_in_one_line(library: str, monkeypatch: pytest.M
 
 
 def test_options_are_looked_at_when_they_are_given() -> None:
-    assert Model("a:b", temperature=0, openai_store=False, extra_headers={"x": "y"}).names == (Name("a", "b"),)
+    assert Model("a:b", temperature=0, openai_store=False, extra_headers={"x": "y"}).names == (
+        Name("a", "b"),
+    )
     with pytest.raises(BadSetting, match="did you mean temperature"):
         Model("a:b", temprature=0)
 
@@ -285,15 +303,23 @@ async def test_the_model_a_question_names_goes_first(monkeypatch: pytest.MonkeyP
 async def test_providers_may_be_limited() -> None:
     """Row 24: a provider that may not be asked is another error than one that cannot."""
     with pytest.raises(ProviderMismatch) as caught:
-        await Model("anthropic:x", only=["anthropic"]).answer(question(options={"model": "openai:y"}), "s-1")
+        await Model("anthropic:x", only=["anthropic"]).answer(
+            question(options={"model": "openai:y"}), "s-1"
+        )
 
-    assert (caught.value.session_id, caught.value.expected, caught.value.actual) == ("s-1", "anthropic", "openai")
+    assert (caught.value.session_id, caught.value.expected, caught.value.actual) == (
+        "s-1",
+        "anthropic",
+        "openai",
+    )
 
 
 async def test_its_own_models_may_be_asked_always() -> None:
     """Whatever a question names; with none of its own, that is refused when it is made."""
     with pytest.raises(ProviderUnconfigured, match="openai"):
-        await Model("openai:x", always=True).answer(question(options={"model": "anthropic:y"}), "s-1")
+        await Model("openai:x", always=True).answer(
+            question(options={"model": "anthropic:y"}), "s-1"
+        )
     with pytest.raises(BadSetting, match="there is none"):
         Model(always=True)
 

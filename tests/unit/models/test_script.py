@@ -52,7 +52,10 @@ EXHAUSTED = {
         Script({"Which": []}),
         "the pattern 'Which' had 0 answers and is used up; asked: q-7 (llm) 'Which one?'",
     ),
-    "unmatched": (Script({"Who": "me"}), "no pattern of the script matches; asked: q-7 (llm) 'Which one?'"),
+    "unmatched": (
+        Script({"Who": "me"}),
+        "no pattern of the script matches; asked: q-7 (llm) 'Which one?'",
+    ),
 }
 
 
@@ -126,7 +129,12 @@ async def test_one_answer_serves_for_ever_and_a_list_is_used_up():
     """A list under a pattern is given in order."""
     script = Script({"ever": "same", "list": ["first", "second"]})
 
-    assert await answers(script, "ever", "list", "ever", "list") == ["same", "first", "same", "second"]
+    assert await answers(script, "ever", "list", "ever", "list") == [
+        "same",
+        "first",
+        "same",
+        "second",
+    ]
     with pytest.raises(AnswerFailed, match="the pattern 'list' had 2 answers"):
         await script.answer(ask("list"), "s-1")
 

@@ -119,7 +119,9 @@ async def test_a_few_sessions_are_moved_at_a_time():
 
 
 async def test_a_session_that_is_moved_keeps_no_place_for_its_next_request():
-    """Eight sessions are requested again while they are moved; others that came later get free places first."""
+    """Eight sessions are requested again while they are moved; others that came later get free
+    places first.
+    """
     async with serving() as house:
         gates = [house.hold(f"s-{n}") for n in range(AT_ONCE - 1)]
         for n in range(AT_ONCE - 1):

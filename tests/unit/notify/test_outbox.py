@@ -1,4 +1,6 @@
-"""An asking is told once by the outbox, at least once on the wire; what fails is tried again, and then given up."""
+"""An asking is told once by the outbox, at least once on the wire; what fails is tried again, and
+then given up.
+"""
 
 import asyncio
 import json
@@ -65,7 +67,10 @@ class House:
             await asyncio.wait(tasks)
 
     async def states(self):
-        return [(entry.query_id, entry.teller, entry.state.value) for entry, _ in await entries(self.store)]
+        return [
+            (entry.query_id, entry.teller, entry.state.value)
+            for entry, _ in await entries(self.store)
+        ]
 
     async def one(self):
         ((entry, _),) = await entries(self.store)
@@ -85,7 +90,9 @@ async def opened(store, *tellers, **options):
 async def test_an_asking_is_told_once(store):
     """However often one looks, and whoever looks."""
     house = await opened(store, Told())
-    record = await begin(store, "s-1", ask(0, Kind.APPROVAL, to="ada"), ask(1), labels={"a": "b"}, key="k")
+    record = await begin(
+        store, "s-1", ask(0, Kind.APPROVAL, to="ada"), ask(1), labels={"a": "b"}, key="k"
+    )
     other = House(store, Told(), clock=house.clock)
     for each in (house, other, house, other):
         await each.look()
@@ -136,7 +143,11 @@ async def test_what_fails_is_tried_again_later_and_later(store):
 
     assert pauses == [0.05, 0.1, 0.2, 0.4]
     assert len(set(house.tellers[0].ids)) == 1
-    assert ((await house.one()).state, (await house.one()).tries, (await house.one()).error) == ("told", 5, "")
+    assert ((await house.one()).state, (await house.one()).tries, (await house.one()).error) == (
+        "told",
+        5,
+        "",
+    )
     await store.close()
 
 
@@ -146,7 +157,9 @@ def test_a_pause_is_five_minutes_at_most():
 
 async def test_a_receiver_says_when_it_wants_to_be_asked_again(store):
     """For five minutes at most."""
-    house = await opened(store, Told(fails=[NotTold("busy", after=7.0), NotTold("busy", after=1e9)]))
+    house = await opened(
+        store, Told(fails=[NotTold("busy", after=7.0), NotTold("busy", after=1e9)])
+    )
     await begin(store, "s-1", ask(0, Kind.INPUT))
     for wanted in (7.0, 300.0):
         await house.look()
@@ -185,7 +198,10 @@ async def test_a_try_has_its_time(store):
     await begin(store, "s-1", ask(0, Kind.INPUT))
     await house.look()
 
-    assert ((await house.one()).state, (await house.one()).error) == ("waiting", "no answer in 0.05 s")
+    assert ((await house.one()).state, (await house.one()).error) == (
+        "waiting",
+        "no answer in 0.05 s",
+    )
     await store.close()
 
 
@@ -215,7 +231,12 @@ async def test_what_is_not_asked_any_more_is_not_told_any_more(store, how):
         case "ended":
             await end(store, record)
         case "accepted":
-            await mark(store, record, letters=[Letter("answer", {"q": 0, "value": 1}, 1.0)], tip={"mail": 1})
+            await mark(
+                store,
+                record,
+                letters=[Letter("answer", {"q": 0, "value": 1}, 1.0)],
+                tip={"mail": 1},
+            )
     house.clock.advance(1.0)
     await house.look()
 
@@ -352,7 +373,9 @@ async def test_a_store_that_is_busy_harms_nobody(store):
 
 
 async def test_a_person_puts_entries_back_and_drops_them(store):
-    """Those given up are tried as if they were new; those dropped are not, and do not come again."""
+    """Those given up are tried as if they were new; those dropped are not, and do not come
+    again.
+    """
     house = await opened(store, Told(fails=[NotTold("gone", final=True)] * 2))
     await begin(store, "s-1", ask(0, Kind.INPUT))
     await begin(store, "s-2", ask(0, Kind.INPUT), created_at=1001.0)
@@ -362,7 +385,8 @@ async def test_a_person_puts_entries_back_and_drops_them(store):
     chosen = await entries(store, session_id="s-1")
     (again,) = await module.put_back(store, chosen, house.clock.now())
     assert (again.state, again.tries, again.session_id) == ("waiting", 0, SessionId("s-1"))
-    assert await module.put_back(store, chosen, house.clock.now()) == []  # others have moved it since
+    # others have moved it since
+    assert await module.put_back(store, chosen, house.clock.now()) == []
     (dropped,) = await module.drop(store, await entries(store, session_id="s-2"), house.clock.now())
     assert dropped.state == "dropped"
     await house.look()

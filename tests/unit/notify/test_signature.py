@@ -27,11 +27,16 @@ def test_a_signature_is_that_of_the_specification():
 def test_a_signed_message_is_read():
     """Whatever the case of the headers, and among signatures with other secrets."""
     assert verify(headers(), BODY, SECRET, now=AT + 299) == {"test": 2432232314}
-    assert verify(headers(signature=f"v1,AAAA v2,x {SIGNATURE}"), BODY, SECRET, now=AT - 299)["test"] == 2432232314
+    assert (
+        verify(headers(signature=f"v1,AAAA v2,x {SIGNATURE}"), BODY, SECRET, now=AT - 299)["test"]
+        == 2432232314
+    )
 
 
 def test_the_public_library_believes_what_we_sign_and_we_what_it_signs():
-    """`standardwebhooks` of PyPI, as receivers use it; while one secret replaces another, either is enough."""
+    """`standardwebhooks` of PyPI, as receivers use it; while one secret replaces another, either is
+    enough.
+    """
     new, old, body = new_secret(), new_secret(), '{"kind": "asked", "prompt": "Büro?"}'
     now = datetime.now(UTC)
     sent = signature.headers([new, old], "msg_1", int(now.timestamp()), body.encode())
@@ -91,7 +96,8 @@ def test_a_new_secret_is_one_and_another_each_time():
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "whsec_", "short", "whsec_c2hvcnQ=", "not base64 at all, but long enough", "ü" * 40]
+    "wrong",
+    ["", "whsec_", "short", "whsec_c2hvcnQ=", "not base64 at all, but long enough", "ü" * 40],
 )
 def test_a_secret_that_is_none_is_refused_and_not_repeated(wrong):
     with pytest.raises(BadSetting, match="24 to 64 bytes") as caught:

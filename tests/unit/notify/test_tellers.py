@@ -17,7 +17,8 @@ from everhold.notify import ByCommand, ByWebhook, NotTold, new_secret, verify, w
 
 MESSAGE = json.dumps({"type": "question", "prompt": "Ja oder nein? ✓"}).encode()
 ID = "s-1/q-0/1700000000000"
-CERTIFICATE = Path(__file__).parent / "localhost.pem"  # and its key; for tests, and good for a hundred years
+# and its key; for tests, and good for a hundred years
+CERTIFICATE = Path(__file__).parent / "localhost.pem"
 
 
 async def complaint(teller):
@@ -76,7 +77,10 @@ async def test_a_command_has_told_when_it_exits_though_what_it_started_goes_on(t
 
 @pytest.mark.process
 async def test_of_a_command_that_complains_without_end_the_last_words_are_kept():
-    flood = "import sys; [sys.stderr.write('oh ' * 10000) for _ in range(1000)]; print('x' * 10**7); sys.exit('no')"
+    flood = (
+        "import sys; [sys.stderr.write('oh ' * 10000) for _ in range(1000)]; print('x' *"
+        " 10**7); sys.exit('no')"
+    )
     why = str(await complaint(ByCommand([sys.executable, "-c", flood])))
     assert why.startswith("it exited with 1: ") and why.endswith("oh no") and len(why) < 300
 
@@ -93,7 +97,11 @@ async def test_a_command_that_is_stopped_leaves_nobody_behind(tmp_path):
 
     alive = f"import os; os.kill({(tmp_path / 'pid').read_text()}, 0)"
     for _ in range(500):
-        if (await (await asyncio.create_subprocess_exec(sys.executable, "-c", alive, stderr=-3)).wait()) != 0:
+        if (
+            await (
+                await asyncio.create_subprocess_exec(sys.executable, "-c", alive, stderr=-3)
+            ).wait()
+        ) != 0:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("it still runs")
@@ -106,12 +114,17 @@ async def test_a_webhook_posts_the_message_signed(receiver):
     """With its id, to the address as it stands; whoever has the secret can tell that it is ours."""
     secret = new_secret()
     async with receiver.opened():
-        await ByWebhook(f"{receiver.url}/in%20here/ä?for=you#part", secret=secret).tell(ID, MESSAGE, 1700000000.9)
+        await ByWebhook(f"{receiver.url}/in%20here/ä?for=you#part", secret=secret).tell(
+            ID, MESSAGE, 1700000000.9
+        )
 
     first, headers, body = receiver.got[0]
     assert first == "POST /in%20here/%C3%A4?for=you HTTP/1.1"
     assert (headers["webhook-id"], headers["webhook-timestamp"]) == (ID, "1700000000")
-    assert (headers["Content-Type"], headers["Host"]) == ("application/json", receiver.url.removeprefix("http://"))
+    assert (headers["Content-Type"], headers["Host"]) == (
+        "application/json",
+        receiver.url.removeprefix("http://"),
+    )
     assert body == MESSAGE
     assert verify(headers, body, secret, now=1700000000)["type"] == "question"
 
@@ -149,7 +162,12 @@ async def test_a_webhook_without_a_secret_is_not_signed(receiver):
         (b"220 smtp here\r\n\r\n", "it does not answer in HTTP", False, 0),
         (b"HTTP/1.1 no\r\n\r\n", "it does not answer in HTTP", False, 0),
         (b"", "it does not answer in HTTP", False, 0),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000 + b"\r\n\r\n", "it does not answer in HTTP", False, 0),
+        (
+            b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000 + b"\r\n\r\n",
+            "it does not answer in HTTP",
+            False,
+            0,
+        ),
     ],
 )
 async def test_a_webhook_that_fails_says_why(receiver, said, why, final, after):
@@ -162,7 +180,9 @@ async def test_a_webhook_that_fails_says_why(receiver, said, why, final, after):
 
 
 async def test_an_answer_may_come_after_a_word_that_it_comes(receiver):
-    receiver.says = [b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\nnot read"]
+    receiver.says = [
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\nnot read"
+    ]
     async with receiver.opened():
         await ByWebhook(receiver.url).tell(ID, MESSAGE, 1.0)
     assert len(receiver.got) == 1
@@ -183,12 +203,16 @@ async def test_tls_to_one_that_has_none():
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    found = str(await complaint(ByWebhook(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hush")))
+    found = str(
+        await complaint(ByWebhook(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hush"))
+    )
     server.close()
     assert found.startswith(("TLS failed: ", "it cannot be reached: "))
 
 
-async def test_tls_to_one_whom_nobody_knows_and_to_one_whom_this_machine_trusts(receiver, monkeypatch):
+async def test_tls_to_one_whom_nobody_knows_and_to_one_whom_this_machine_trusts(
+    receiver, monkeypatch
+):
     """A certificate that nobody vouches for is refused, and nothing was sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
@@ -250,7 +274,11 @@ def test_what_a_teller_tells_of():
     teller = ByCommand("true", name="desk", kinds=["approval"], to="boss", timeout=3, max_age=60)
     assert (teller.name, teller.kinds, teller.to) == ("desk", (Kind.APPROVAL,), ("boss",))
     assert (teller.timeout, teller.max_age) == (3.0, 60.0)
-    assert (ByCommand("true").kinds, ByCommand("true").to, ByCommand("true").max_age) == ((), (), 86400.0)
+    assert (ByCommand("true").kinds, ByCommand("true").to, ByCommand("true").max_age) == (
+        (),
+        (),
+        86400.0,
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ Fresh = Callable[..., str]
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     path, registry = list(sys.path), dict(REGISTRY)
     REGISTRY.clear()  # of what other tests left in this process
-    passing = f"{tmp_path_factory.getbasetemp()}{os.sep}"  # text: there are thousands of modules, and a test is short
+    # text: there are thousands of modules, and a test is short
+    passing = f"{tmp_path_factory.getbasetemp()}{os.sep}"
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(passing):
             del sys.modules[name]
@@ -60,7 +61,9 @@ def fresh(here: Path) -> Fresh:
     """Run Python in a process of its own in the current folder; return what it printed."""
 
     def fresh(*arguments: str) -> str:
-        done = subprocess.run([*start.python(), *arguments], cwd=here, capture_output=True, text=True, timeout=250)
+        done = subprocess.run(
+            [*start.python(), *arguments], cwd=here, capture_output=True, text=True, timeout=250
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

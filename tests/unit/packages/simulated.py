@@ -1,7 +1,9 @@
-"""Models that are simulated, with an accuracy that is known, and a host that answers everything that is open at once.
+"""Models that are simulated, with an accuracy that is known, and a host that answers everything
+that is open at once.
 
-A simulated model reads the question as a real one would: it knows the task, the form that is asked for and the material
-between tags, and nothing else. What it says is right with the probabilities that it was made with, from a seed.
+A simulated model reads the question as a real one would: it knows the task, the form that is asked
+for and the material between tags, and nothing else. What it says is right with the probabilities
+that it was made with, from a seed.
 """
 
 import asyncio
@@ -48,7 +50,9 @@ async def _played(house: House, call: Any, model: Callable[[str], str]) -> Playe
     while isinstance(status, Paused) and len(widths) < ENDLESS:
         widths.append(len(status.queries))
         prompts += [query.prompt for query in status.queries]
-        status = await house.answer_many(status.session_id, {query.id: model(query.prompt) for query in status.queries})
+        status = await house.answer_many(
+            status.session_id, {query.id: model(query.prompt) for query in status.queries}
+        )
     assert isinstance(status, Finished), status
     assert status.outcome.__class__.__name__ == "Returned", status
     return Played(status.result, len(prompts), len(widths), widths, prompts)
@@ -56,7 +60,10 @@ async def _played(house: House, call: Any, model: Callable[[str], str]) -> Playe
 
 def parts(prompt: str, tag: str) -> list[str]:
     """What stands between these tags."""
-    return [found.strip() for found in re.findall(rf"<{tag}(?: n=\"\d+\")?>\n(.*?)\n</{tag}>", prompt, re.DOTALL)]
+    return [
+        found.strip()
+        for found in re.findall(rf"<{tag}(?: n=\"\d+\")?>\n(.*?)\n</{tag}>", prompt, re.DOTALL)
+    ]
 
 
 def task_of(prompt: str) -> str:
@@ -81,7 +88,9 @@ def tasks(trials: int) -> list[str]:
 
 
 class Model:
-    """Answers a task with right probability `right`, and tells right from wrong with probability `judge`."""
+    """Answers a task with right probability `right`, and tells right from wrong with probability
+    `judge`.
+    """
 
     def __init__(self, *, right: float, judge: float = 0.5, seed: int = 1) -> None:
         self.right, self.judge = right, judge
@@ -107,4 +116,7 @@ class Model:
 
 def count(played: list[Played], trials: int) -> int:
     """How many sessions ended with the right answer."""
-    return sum(str(truth(task)) == one.result["answer"] for task, one in zip(tasks(trials), played, strict=True))
+    return sum(
+        str(truth(task)) == one.result["answer"]
+        for task, one in zip(tasks(trials), played, strict=True)
+    )

@@ -79,7 +79,9 @@ def test_a_lua_package_of_the_project(here, install):
 
 
 def test_a_lua_package_of_the_packages_path(here, write, install):
-    """Folders of the setting come in their order, before packages/; ~ and relative paths are understood."""
+    """Folders of the setting come in their order, before packages/; ~ and relative paths are
+    understood.
+    """
     write("everhold.toml", "packages_path = ['first', '~/second']\n")
     install(here / "packages", "debate")
     install(home().parent.parent / "second", "debate")
@@ -112,7 +114,11 @@ def test_a_package_finds_others_where_the_settings_say(here, install):
     """It is itself whatever its name means elsewhere, and then the search path counts."""
     install(home() / PACKAGES, "debate")
     own = home() / PACKAGES
-    assert named("debate", settings()).roots == (f"debate={own / 'debate'}", str(here / "packages"), str(own))
+    assert named("debate", settings()).roots == (
+        f"debate={own / 'debate'}",
+        str(here / "packages"),
+        str(own),
+    )
 
 
 # The order
@@ -145,7 +151,9 @@ def test_an_entry_point_hides_a_strategy(here, write, points):
 
 
 def test_two_in_the_project_are_refused(here, write, install):
-    """A listed module and a Lua package of one name: the error names both, and each can be had by its reference."""
+    """A listed module and a Lua package of one name: the error names both, and each can be had by
+    its reference.
+    """
     write("everhold.toml", "programs = ['both_debates']\n")
     write("both_debates.py", PYTHON.format(name="debate"))
     main = install(here / "packages", "debate")
@@ -252,7 +260,8 @@ def test_two_of_one_name_are_a_problem(here, write, install):
 def test_a_module_that_does_not_load_is_tried_and_told_once(here, write, caplog):
     write("everhold.toml", "programs = ['broken_module']\n")
     write(
-        "broken_module.py", "with open('tried', 'a') as file: file.write('x')\nraise ValueError('broken on purpose')\n"
+        "broken_module.py",
+        "with open('tried', 'a') as file: file.write('x')\nraise ValueError('broken on purpose')\n",
     )
     found = catalog(settings())
     assert len(found.problems) == 1 and "broken on purpose" in str(found.problems[0])
@@ -263,7 +272,10 @@ def test_a_module_that_does_not_load_is_tried_and_told_once(here, write, caplog)
 
 def test_listing_runs_no_lua(here, write):
     """A package that would never end, or delete what it finds, is listed by what it says."""
-    write("packages/trap/init.lua", 'while true do end\nreturn { meta = { description = "A trap." } }\n')
+    write(
+        "packages/trap/init.lua",
+        'while true do end\nreturn { meta = { description = "A trap." } }\n',
+    )
     (trap,) = [one for one in catalog(settings()).entries if one.kind == "lua"]
     assert trap.summary == "A trap."
 
@@ -278,10 +290,15 @@ def test_folders_that_are_no_packages_are_not_listed(here, write):
 
 def test_the_newest_version_is_listed(here, write):
     write("everhold.toml", "programs = ['two_versions']\n")
-    write("two_versions.py", PYTHON.format(name="old").replace("@program", "@program(name='refund', version=1)"))
+    write(
+        "two_versions.py",
+        PYTHON.format(name="old").replace("@program", "@program(name='refund', version=1)"),
+    )
     with (here / "two_versions.py").open("a") as file:
         file.write(PYTHON.format(name="refund").replace("@program", "@program(version=2)"))
-    (refund,) = [one for one in catalog(settings()).entries if one.name == "refund" and one.version == 2]
+    (refund,) = [
+        one for one in catalog(settings()).entries if one.name == "refund" and one.version == 2
+    ]
     assert not refund.hidden
 
 
@@ -305,5 +322,7 @@ def test_nobody_knows_the_cost_of_other_programs():
 
 
 def test_folders_survive_the_way_to_another_process():
-    folders = Folders((Root(Path("/a"), "panel"), Root(Path("/b"))), (Root(Path("/c"), strict=True),))
+    folders = Folders(
+        (Root(Path("/a"), "panel"), Root(Path("/b"))), (Root(Path("/c"), strict=True),)
+    )
     assert Folders.read(folders.plain) == folders

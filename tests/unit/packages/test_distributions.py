@@ -14,13 +14,19 @@ from everhold.packages.distributions import checked, install, listed, remove
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages, first on the path: `shop` brings a program, `other` brings none."""
+    """A folder of installed packages, first on the path: `shop` brings a program, `other` brings
+    none.
+    """
     folder = tmp_path / "site"
     shop, other = folder / "shop-1.0.dist-info", folder / "other-1.0.dist-info"
     for place in (shop, other):
         place.mkdir(parents=True)
-        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {place.name.partition('-')[0]}\nVersion: 1.0\n")
-    (shop / "entry_points.txt").write_text("[everhold.programs]\nbuy = shop:buy\n[console_scripts]\nx = shop:x\n")
+        (place / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {place.name.partition('-')[0]}\nVersion: 1.0\n"
+        )
+    (shop / "entry_points.txt").write_text(
+        "[everhold.programs]\nbuy = shop:buy\n[console_scripts]\nx = shop:x\n"
+    )
     (shop / "RECORD").write_text("shop.py,,\ngone.py,,\n__pycache__/shop.pyc,,\n")
     (folder / "shop.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
@@ -39,7 +45,10 @@ def test_what_brings_programs_is_listed(site: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ('{"url": "file:///src", "dir_info": {"editable": true}}', {"source": "file:///src", "linked": True}),
+        (
+            '{"url": "file:///src", "dir_info": {"editable": true}}',
+            {"source": "file:///src", "linked": True},
+        ),
         ('{"url": "file:///src", "dir_info": {}}', {"source": "file:///src", "linked": False}),
         (
             '{"url": "https://ana:secret@h/a", "vcs_info": {"vcs": "git", "commit_id": "abc"}}',
@@ -50,7 +59,9 @@ def test_what_brings_programs_is_listed(site: Path) -> None:
 )
 def test_where_it_came_from_is_listed(site: Path, written: str, told: dict[str, object]) -> None:
     (site / "shop-1.0.dist-info" / "direct_url.json").write_text(written)
-    assert {key: value for key, value in ours()[0].items() if key in ("source", "linked", "rev")} == told
+    assert {
+        key: value for key, value in ours()[0].items() if key in ("source", "linked", "rev")
+    } == told
 
 
 def test_files_that_are_missing_are_named(site: Path) -> None:
@@ -98,8 +109,12 @@ def test_what_pip_is_asked_for(
         ("h/a", "x@y"),
     ],
 )
-def test_options_are_no_packages(monkeypatch: pytest.MonkeyPatch, source: str, rev: str | None) -> None:
-    monkeypatch.setattr(distributions, "_pip", lambda *words: pytest.fail(f"pip was asked: {words}"))
+def test_options_are_no_packages(
+    monkeypatch: pytest.MonkeyPatch, source: str, rev: str | None
+) -> None:
+    monkeypatch.setattr(
+        distributions, "_pip", lambda *words: pytest.fail(f"pip was asked: {words}")
+    )
     with pytest.raises(BadPackage):
         install(source, rev=rev)
 

@@ -69,7 +69,9 @@ def test_the_module_where_it_was_moved_from(write):
 
 
 def test_an_old_version_imported_under_its_function_name(write):
-    """A program is also found by its own name where another module imported it under its function's."""
+    """A program is also found by its own name where another module imported it under its
+    function's.
+    """
     write("moved_new.py", TWO)
     write("moved_old.py", "from moved_new import refund_v1\n")
 
@@ -122,9 +124,13 @@ def test_a_function_name_is_one_version(write):
 # From a file
 
 
-@pytest.mark.parametrize("form", ["jobs/shop.py", "./jobs/shop.py", "~/jobs/shop.py", "{here}/jobs/shop.py"])
+@pytest.mark.parametrize(
+    "form", ["jobs/shop.py", "./jobs/shop.py", "~/jobs/shop.py", "{here}/jobs/shop.py"]
+)
 def test_a_file_and_a_function(form, write, here, monkeypatch):
-    """A path may be relative, absolute or begin at home; the reference is always the absolute one."""
+    """A path may be relative, absolute or begin at home; the reference is always the absolute
+    one.
+    """
     monkeypatch.setenv("HOME", str(here))
     file = write("jobs/shop.py", ONE)
 
@@ -132,7 +138,9 @@ def test_a_file_and_a_function(form, write, here, monkeypatch):
 
 
 def test_a_file_is_loaded_once(write):
-    """The same file gives the same program, however it is named and whatever happened to it on disk."""
+    """The same file gives the same program, however it is named and whatever happened to it on
+    disk.
+    """
     file = write("shop.py", ONE)
     first = find("shop.py:refund")
     file.write_text("raise ValueError")
@@ -191,7 +199,9 @@ def test_a_file_that_clears_the_path(write):
 
 
 def test_a_neighbour_is_not_mistaken_for_another_ones(write):
-    """Two folders with a `tool_kit.py` each: the second file is refused rather than given the first one's."""
+    """Two folders with a `tool_kit.py` each: the second file is refused rather than given the first
+    one's.
+    """
     write("a/tool_kit.py")
     write("b/tool_kit.py")
     write("a/shop.py", "import tool_kit\n" + ONE)
@@ -289,7 +299,9 @@ def test_a_name_of_an_entry_point(installed):
     assert find("wrap").ref == "gift:wrap"
 
 
-@pytest.mark.parametrize("place", ["own_broken", "own_broken.py", "own_broken:refund", "no_such_module"])
+@pytest.mark.parametrize(
+    "place", ["own_broken", "own_broken.py", "own_broken:refund", "no_such_module"]
+)
 def test_a_strategy_is_found_beside_a_module_that_does_not_load(place, write, caplog):
     """The module is named in a warning; a name that it says itself is not taken from elsewhere."""
     write("own_broken.py", "async def ucb(ctx): ...\nasync def (:  # not rank_all\n")
@@ -312,7 +324,10 @@ def test_a_broken_listed_module_is_not_passed_over(installed, write):
     """If a listed module does not load, nobody else's program is taken under the name."""
     write("own_broken.py", "1 / 0\n")
 
-    said = r"no program 'give-back' here: .* raised ZeroDivisionError: division by zero \(.*own_broken.py, line 1\)"
+    said = (
+        r"no program 'give-back' here: .* raised ZeroDivisionError: division by zero"
+        r" \(.*own_broken.py, line 1\)"
+    )
     with pytest.raises(UnknownProgram, match=said) as refused:
         find("give-back", programs=["own_broken"])
     assert refused.value.hint == "Mend own_broken, or take it out of `programs` in everhold.toml."
@@ -389,7 +404,9 @@ def test_a_failed_load_leaves_nothing(ref, write):
     assert [name for name in set(sys.modules) - modules if "broken" in name] == []
     assert set(REGISTRY) == registry
 
-    file.write_text(file.read_text().replace("raise ValueError('half way')", "mended = 'by now, it is'"))
+    file.write_text(
+        file.read_text().replace("raise ValueError('half way')", "mended = 'by now, it is'")
+    )
     assert find(ref).name == "refund"
 
 
@@ -437,7 +454,11 @@ def test_what_takes_long_to_load_is_named_while_it_does(ref, write, here, monkey
         logging.getLogger("everhold").removeHandler(handler)
 
     what = str(here / "slow.py") if ref.startswith("slow.py") else "slow"
-    assert Path("told").read_text().startswith(f"everything in this process waits for {what}, which takes long to load")
+    assert (
+        Path("told")
+        .read_text()
+        .startswith(f"everything in this process waits for {what}, which takes long to load")
+    )
 
 
 def test_a_near_miss_is_offered(write):
@@ -513,7 +534,9 @@ def test_a_script_that_would_run_itself_is_refused(body, where, write, here):
 
 
 async def test_it_is_refused_inside_a_running_loop_too(write):
-    """There `asyncio.run` in the script fails first; the error is the same, and no coroutine is left over."""
+    """There `asyncio.run` in the script fails first; the error is the same, and no coroutine is
+    left over.
+    """
     write("runs.py", ONE + RUN + RUNS["inside asyncio"])
 
     with pytest.raises(RunsOnImport):

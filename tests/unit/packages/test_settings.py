@@ -99,8 +99,16 @@ def test_all_settings_of_a_file(toml, here):
     found = settings(start=here / "deep" / "down")
 
     assert found.path == here / "data" / "app.db"
-    assert found.programs == ("myapp.programs", f"{here}/jobs/refund.py", f"{Path.home()}/own.py:remind")
-    assert (found.llm, found.answer_with, found.root) == ("anthropic:claude-sonnet-4-6", "claude -p", here)
+    assert found.programs == (
+        "myapp.programs",
+        f"{here}/jobs/refund.py",
+        f"{Path.home()}/own.py:remind",
+    )
+    assert (found.llm, found.answer_with, found.root) == (
+        "anthropic:claude-sonnet-4-6",
+        "claude -p",
+        here,
+    )
     assert found.source == dict.fromkeys(["database", "programs", "llm", "answer_with"], str(file))
 
 
@@ -149,7 +157,9 @@ def test_our_own_file_comes_before_pyproject(toml):
 WRONG = {
     "databse = 'x.db'": "databse in {file}: there is no such setting; did you mean 'database'?",
     "zzz = 1": "zzz in {file}: there is no such setting",
-    "[tool.everhold]": "tool in {file}: there is no such setting; here the settings stand at the top",
+    "[tool.everhold]": (
+        "tool in {file}: there is no such setting; here the settings stand at the top"
+    ),
     "llm = 7": "llm in {file}: it should be a string, got 7",
     "programs = 'shop'": "programs in {file}: it should be a list of strings, got 'shop'",
     "packages_path = 'lua'": "packages_path in {file}: it should be a list of strings, got 'lua'",
@@ -191,7 +201,8 @@ def test_a_file_that_is_not_text(here):
 
 def test_a_file_that_cannot_be_read(here):
     """A file that is there and cannot be read is not silently passed over."""
-    (here / "everhold.toml").symlink_to("/proc/self/mem")  # nobody can read its beginning, not even root
+    # nobody can read its beginning, not even root
+    (here / "everhold.toml").symlink_to("/proc/self/mem")
 
     with pytest.raises(BadSetting, match="cannot be read: Input/output error"):
         settings()
@@ -291,7 +302,10 @@ def test_a_password_is_not_shown(given, shown, here):
 
 MALFORMED = [
     *(f"postgresql://ada:12{sign}hush{sign}@host:5432/db" for sign in "@/?#[]%\n\t\0"),
-    *(f"postgresql://ada:hush{sign}12@host:5432/db" for sign in ("@", "/", "?", "#", "[", "]", "%zz", "%00", "\n")),
+    *(
+        f"postgresql://ada:hush{sign}12@host:5432/db"
+        for sign in ("@", "/", "?", "#", "[", "]", "%zz", "%00", "\n")
+    ),
     "postgresql://ada:12?hush=1@host/db",
     "postgresql://ada:hush",
     "postgresql://ada:hush/db",
@@ -315,11 +329,15 @@ MALFORMED = [
 @pytest.mark.parametrize("given", MALFORMED)
 @pytest.mark.parametrize("way", ["argument", "variable", "file"])
 def test_an_address_that_is_refused_is_not_quoted(given, way, here):
-    """No part of a password is in the error, wherever the address stands, nor in what a hint says of it."""
+    """No part of a password is in the error, wherever the address stands, nor in what a hint says
+    of it.
+    """
     if way == "file":
         (here / FILE).write_text(f"database = {json.dumps(given)}\n")
     with pytest.raises(BadSetting) as caught:
-        settings(given if way == "argument" else None, env={VARIABLE: given} if way == "variable" else {})
+        settings(
+            given if way == "argument" else None, env={VARIABLE: given} if way == "variable" else {}
+        )
 
     assert "hush" not in f"{caught.value!r} {caught.value.hint}"
     assert "hush" not in discreet(given) or given.startswith("sqlite:///")
@@ -344,7 +362,9 @@ def test_nothing_is_made_by_looking(away_from_home, here):
 
 
 def test_the_data_folder_is_private(here):
-    """When it is used the data folder is made, for its owner only; a second time changes nothing."""
+    """When it is used the data folder is made, for its owner only; a second time changes
+    nothing.
+    """
     prepare(settings())
     prepare(settings())
 
@@ -378,7 +398,9 @@ def test_no_data_folder_for_a_database_elsewhere(here):
 
 
 def test_folders_of_packages_start_from_the_file(toml, here, monkeypatch, away_from_home):
-    """Those of the setting come first, then packages/ beside the file, then the user's; none of them need exist."""
+    """Those of the setting come first, then packages/ beside the file, then the user's; none of
+    them need exist.
+    """
     toml("packages_path = ['lua', '~/more', '/opt/lua']")
     (here / "deep").mkdir()
     monkeypatch.chdir(here / "deep")

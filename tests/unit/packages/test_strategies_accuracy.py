@@ -1,4 +1,6 @@
-"""Each strategy makes a model of known accuracy right more often than it is by itself, by more than chance explains."""
+"""Each strategy makes a model of known accuracy right more often than it is by itself, by more than
+chance explains.
+"""
 
 import random
 import re
@@ -30,7 +32,7 @@ def test_a_vote_is_right_more_often_than_a_single_attempt():
         return f"Let me see.\nANSWER: {model.attempt(task_of(prompt))}."
 
     played = play([self_consistency(task, samples=7) for task in tasks(TRIALS)], answer)
-    assert better(sum(normal_answer(one) == truth(task) for task, one in zip(tasks(TRIALS), played, strict=True)),
+    assert better(sum(normal_answer(one) == truth(task) for task, one in zip(tasks(TRIALS), played, strict=True)),  # noqa: E501
                   model.single(TRIALS), TRIALS)  # fmt: skip
 
 
@@ -40,7 +42,9 @@ def normal_answer(played):
 
 def test_an_even_vote_is_decided_by_a_further_question():
     """Two answers of equal weight are shown, and the one that is chosen is taken."""
-    said = iter(["ANSWER: 4", "ANSWER: 5", "ANSWER: 5", "ANSWER: 4", "It must be the other. CHOICE: 2"])
+    said = iter(
+        ["ANSWER: 4", "ANSWER: 5", "ANSWER: 5", "ANSWER: 4", "It must be the other. CHOICE: 2"]
+    )
     asked = []
 
     def answer(prompt):
@@ -48,21 +52,38 @@ def test_an_even_vote_is_decided_by_a_further_question():
         return next(said)
 
     (played,) = play([self_consistency("2 + 3?", samples=4)], answer)
-    assert (played.result["answer"], played.result["confidence"], played.widths) == ("5", 0.5, [4, 1])
+    assert (played.result["answer"], played.result["confidence"], played.widths) == (
+        "5",
+        0.5,
+        [4, 1],
+    )
     assert parts(asked[-1], "answer") == ["4", "5"]
 
 
 def test_answers_that_mean_the_same_are_counted_together():
-    said = iter(["ANSWER: $1,200", "**Answer:** 1200.", "The answer is 1200.00", "ANSWER: 900", "ANSWER: 900"])
+    said = iter(
+        [
+            "ANSWER: $1,200",
+            "**Answer:** 1200.",
+            "The answer is 1200.00",
+            "ANSWER: 900",
+            "ANSWER: 900",
+        ]
+    )
     (played,) = play([self_consistency("How much?", samples=5)], lambda prompt: next(said))
-    assert [(one["answer"], one["votes"]) for one in played.result["tally"]] == [("$1,200", 3), ("900", 2)]
+    assert [(one["answer"], one["votes"]) for one in played.result["tally"]] == [
+        ("$1,200", 3),
+        ("900", 2),
+    ]
 
 
 # Chain of thought
 
 
 class OneStep:
-    """A model that does one operation an answer: it can follow the steps it is shown, and guesses what is left over."""
+    """A model that does one operation an answer: it can follow the steps it is shown, and guesses
+    what is left over.
+    """
 
     def __init__(self, *, right: float, seed: int = 1) -> None:
         self.model = Model(right=right, seed=seed)
@@ -88,15 +109,20 @@ def test_steps_are_carried_from_answer_to_answer():
     """What no single answer can do, a chain of answers does; it ends when nothing is left to do."""
     dice = random.Random(3)
     sums = [[dice.randrange(10, 99) for _ in range(4)] for _ in range(TRIALS)]
-    problems = ["Begin at 0, " + ", ".join(f"add {number}" for number in numbers) for numbers in sums]
+    problems = [
+        "Begin at 0, " + ", ".join(f"add {number}" for number in numbers) for numbers in sums
+    ]
     model = OneStep(right=0.95)
     played = play([cot(problem, steps=8) for problem in problems], model)
     alone = [model(f"ANSWER:\n<task>\n{problem}\n</task>") for problem in problems]
-    right = sum(one.result["answer"] == str(sum(numbers)) for one, numbers in zip(played, sums, strict=True))
+    right = sum(
+        one.result["answer"] == str(sum(numbers)) for one, numbers in zip(played, sums, strict=True)
+    )
     single = sum(one == f"ANSWER: {sum(numbers)}" for one, numbers in zip(alone, sums, strict=True))
     assert better(right, single, TRIALS)
     assert right > 0.7 * TRIALS  # 0.95 to the fourth is 0.81
-    assert {(one.answers, one.rounds) for one in played} == {(6, 6)}  # four steps, DONE, and the conclusion
+    # four steps, DONE, and the conclusion
+    assert {(one.answers, one.rounds) for one in played} == {(6, 6)}
 
 
 # Reflection
@@ -112,7 +138,11 @@ def test_a_draft_is_mended_where_the_critic_sees_that_it_is_wrong():
             return "VERDICT: KEEP" if well else "The sum is wrong.\n\n**VERDICT: REVISE**"
         if shown := parts(prompt, "draft"):
             assert parts(prompt, "critique")[0].startswith("The sum is wrong.")
-            return f"ANSWER: {model.attempt(task, 0.6)}" if model.chance(0.9) else f"ANSWER: {shown[0]}"
+            return (
+                f"ANSWER: {model.attempt(task, 0.6)}"
+                if model.chance(0.9)
+                else f"ANSWER: {shown[0]}"
+            )
         return f"ANSWER: {model.attempt(task)}"
 
     played = play([reflect(task, revisions=3) for task in tasks(TRIALS)], answer)
@@ -126,7 +156,9 @@ def test_a_content_critic_ends_it():
 
 
 def test_praise_that_begins_with_keep_is_not_a_verdict():
-    said = iter(["ANSWER: 13", "Keep the form, but the product is wrong.", "ANSWER: 12", "VERDICT: KEEP"])
+    said = iter(
+        ["ANSWER: 13", "Keep the form, but the product is wrong.", "ANSWER: 12", "VERDICT: KEEP"]
+    )
     (played,) = play([reflect("3 * 4?")], lambda prompt: next(said))
     assert (played.result["answer"], played.answers) == ("12", 4)
 
@@ -135,7 +167,9 @@ def test_praise_that_begins_with_keep_is_not_a_verdict():
 
 
 class Encyclopedia(Model):
-    """Knows each fact of a list with probability `right`, and a fact that is asked for alone with `judge`."""
+    """Knows each fact of a list with probability `right`, and a fact that is asked for alone with
+    `judge`.
+    """
 
     def answer(self, prompt: str) -> str:
         if "NONE" in prompt:
@@ -162,13 +196,19 @@ def founded(name: str) -> int:
 
 
 def test_facts_that_are_checked_alone_are_corrected():
-    """A model that knows a fact better when it is asked for it alone corrects its list; the checks see no draft."""
+    """A model that knows a fact better when it is asked for it alone corrects its list; the checks
+    see no draft.
+    """
     model = Encyclopedia(right=0.5, judge=0.85)
     lists = [[f"city{4 * trial + at}" for at in range(4)] for trial in range(60)]
     played = play([cove(f"When were {', '.join(names)} founded?") for names in lists], model.answer)
     names = [name for listed in lists for name in listed]
-    told = dict(pair for one in played for pair in re.findall(r"(\w+) = (\d+)", one.result["answer"]))
-    drafted = dict(pair for one in played for pair in re.findall(r"(\w+) = (\d+)", one.result["draft"]))
+    told = dict(
+        pair for one in played for pair in re.findall(r"(\w+) = (\d+)", one.result["answer"])
+    )
+    drafted = dict(
+        pair for one in played for pair in re.findall(r"(\w+) = (\d+)", one.result["draft"])
+    )
     right = sum(told[name] == str(founded(name)) for name in names)
     before = sum(drafted[name] == str(founded(name)) for name in names)
     assert better(right, before, len(names))
@@ -179,7 +219,9 @@ def test_facts_that_are_checked_alone_are_corrected():
 
 
 def test_a_panel_is_right_more_often_than_one_of_its_members():
-    """Who is wrong and hears the same answer twice often gives in; the moderator weighs what is left."""
+    """Who is wrong and hears the same answer twice often gives in; the moderator weighs what is
+    left.
+    """
     model = Model(right=0.55, judge=0.85)
 
     def answer(prompt):
@@ -230,7 +272,9 @@ def test_the_winner_of_a_tournament_is_right_more_often_than_any_candidate():
 
 
 def test_a_judge_that_only_sees_the_place_decides_nothing():
-    """The same judgement in both orders contradicts itself: dice decide, and every candidate wins sometimes."""
+    """The same judgement in both orders contradicts itself: dice decide, and every candidate wins
+    sometimes.
+    """
     given = ["one", "two", "three", "four"]
     played = play([rank("Which?", candidates=given) for _ in range(40)], lambda prompt: "BETTER: 1")
     assert {one.result["answer"] for one in played} == set(given)
@@ -273,7 +317,9 @@ def test_the_right_way_is_found_among_many():
     """A way of three turns is guessed once in 27 times; a search that sees dead ends finds most."""
     model = Maze(right=0.0, judge=0.85)
     ways = ["".join(model.dice.choice("abc") for _ in range(3)) for _ in range(TRIALS)]
-    played = play([tree_of_thoughts(f"The way is {way}", depth=3, beam=3) for way in ways], model.answer)
+    played = play(
+        [tree_of_thoughts(f"The way is {way}", depth=3, beam=3) for way in ways], model.answer
+    )
     right = sum(one.result["answer"] == way for one, way in zip(played, ways, strict=True))
     guessed = sum("".join(model.dice.choice("abc") for _ in range(3)) == way for way in ways)
     assert better(right, guessed, TRIALS)
@@ -286,8 +332,13 @@ def test_a_wider_beam_survives_a_wrong_value():
     found = {}
     for beam in (1, 3):
         model = Maze(right=0.0, judge=0.8)
-        played = play([tree_of_thoughts(f"The way is {way}", depth=3, beam=beam) for way in ways], model.answer)
-        found[beam] = sum(one.result["answer"] == way for one, way in zip(played, ways, strict=True))
+        played = play(
+            [tree_of_thoughts(f"The way is {way}", depth=3, beam=beam) for way in ways],
+            model.answer,
+        )
+        found[beam] = sum(
+            one.result["answer"] == way for one, way in zip(played, ways, strict=True)
+        )
     assert better(found[3], found[1], TRIALS, sigmas=2)
 
 
@@ -295,7 +346,9 @@ def test_a_wider_beam_survives_a_wrong_value():
 
 
 class Methods(Model):
-    """Three methods, of which one works well; a judge whose marks are right with probability `judge`."""
+    """Three methods, of which one works well; a judge whose marks are right with probability
+    `judge`.
+    """
 
     chances: ClassVar = {"guess": 0.1, "measure": 0.3, "derive": 0.8}
 
@@ -310,7 +363,9 @@ class Methods(Model):
     def alone(self, trials: int) -> int:
         """How often it is right when it takes any method, once."""
         chances = list(self.chances.values())
-        return sum(self.attempt(task, self.dice.choice(chances)) == truth(task) for task in tasks(trials))
+        return sum(
+            self.attempt(task, self.dice.choice(chances)) == truth(task) for task in tasks(trials)
+        )
 
 
 def test_the_bandit_is_right_more_often_than_an_attempt():

@@ -1,4 +1,6 @@
-"""What a strategy costs is what it said it would cost: answers, and rounds of answering everything that is open."""
+"""What a strategy costs is what it said it would cost: answers, and rounds of answering everything
+that is open.
+"""
 
 import itertools
 import re
@@ -121,7 +123,10 @@ def test_the_formula_that_people_read_is_the_cost(name, args):
     answers, rounds = re.match(r"(.+?) answers in (.+?) rounds?\b", told.formula).groups()
     more = 1 if name == "self_consistency" and args["samples"] > 1 else 0
     cost = told.estimate(args)
-    assert (reckoned(answers, given) + more, reckoned(rounds, given) + more) == (cost.answers.most, cost.rounds.most)
+    assert (reckoned(answers, given) + more, reckoned(rounds, given) + more) == (
+        cost.answers.most,
+        cost.rounds.most,
+    )
 
 
 def reckoned(formula, given):
@@ -146,7 +151,9 @@ def test_a_strategy_says_what_one_has_to_know(name):
     assert told.program.ref == f"everhold.packages.strategies.{name}:{name}"
     assert all(text.endswith(".") for text in (told.summary, told.use_when, told.not_when))
     assert all(paper.year > 1950 and paper.authors for paper in told.papers) and told.papers
-    assert [one.required for one in told.parameters] == [True] + [False] * (len(told.parameters) - 1)
+    assert [one.required for one in told.parameters] == [True] + [False] * (
+        len(told.parameters) - 1
+    )
     assert told.parameters[0].name == "task" and all(one.description for one in told.parameters)
     numbers = [one.name for one in told.parameters if isinstance(one.default, int)]
     assert any(name in told.formula for name in numbers), "the formula names what it depends on"

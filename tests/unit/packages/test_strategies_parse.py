@@ -43,7 +43,9 @@ def test_without_a_mark_the_answer_is_all_of_it():
 
 
 def test_a_text_that_has_answers_in_it_is_not_cut():
-    """Only the mark that was asked for, in capitals, counts where lines of the text look like it."""
+    """Only the mark that was asked for, in capitals, counts where lines of the text look like
+    it.
+    """
     page = "Question: Why?\nAnswer: Because.\nQuestion: When?\nAnswer: Now."
     assert answer_in(page) == page
     assert answer_in(f"Here it is.\nANSWER:\n{page}") == page
@@ -81,7 +83,9 @@ def test_answers_that_mean_the_same_are_equal(one, other):
     assert normal(one) == normal(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("50%", "50"), ("12", "1,2"), ("3", "-3"), ("a b", "ab"), ("1e3", "1000")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("50%", "50"), ("12", "1,2"), ("3", "-3"), ("a b", "ab"), ("1e3", "1000")]
+)
 def test_answers_that_differ_stay_different(one, other):
     assert normal(one) != normal(other)
 
@@ -171,13 +175,21 @@ def test_lists(text, wanted):
 
 
 @pytest.mark.parametrize(
-    "unit", ["1. ", "\n", " ", "ANSWER:", "ANSWER: \n", "-", "9", "/", "[", "1/", "answer is ", "\\boxed{"]
+    "unit",
+    ["1. ", "\n", " ", "ANSWER:", "ANSWER: \n", "-", "9", "/", "[", "1/", "answer is ", "\\boxed{"],
 )
 def test_reading_takes_time_in_proportion(unit):
     """A text of a million characters that is all beginnings is read in a moment by all of them."""
     text = unit * (1_000_000 // len(unit))
     began = time.process_time()
-    for read in (answer_in, short_answer, normal, score, lambda t: choice(t, 3, "choice"), lambda t: listed(t, 5)):
+    for read in (
+        answer_in,
+        short_answer,
+        normal,
+        score,
+        lambda t: choice(t, 3, "choice"),
+        lambda t: listed(t, 5),
+    ):
         read(text)
     assert time.process_time() - began < 20
 
@@ -189,7 +201,10 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
 
 
 def test_a_tag_cannot_be_closed_from_inside():
-    assert tagged("draft", "x</draft>y< / Draft >z<b>") == "<draft>\nx‹/draft>y‹ / Draft >z<b>\n</draft>"
+    assert (
+        tagged("draft", "x</draft>y< / Draft >z<b>")
+        == "<draft>\nx‹/draft>y‹ / Draft >z<b>\n</draft>"
+    )
 
 
 def test_a_question_without_material_has_no_rule_about_it():

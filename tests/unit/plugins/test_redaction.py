@@ -6,7 +6,10 @@ import pytest
 
 from everhold.plugins.redaction import REDACTED, SECRETS, Redaction, names_a_secret
 
-KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIabc+/=\n-----END RSA PRIVATE KEY-----"
+KEY = (
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIabc+/=\n-----END RSA"
+    " PRIVATE KEY-----"
+)
 
 
 @pytest.mark.parametrize(
@@ -14,7 +17,10 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIabc+/=\n---
     [
         (f"a {KEY} b {KEY} c", f"a {REDACTED} b {REDACTED} c"),
         (f"-----BEGIN PRIVATE KEY-----\ncut off {KEY} z", f"{REDACTED}{REDACTED} z"),
-        ("it begins with -----BEGIN PRIVATE KEY-----", "it begins with -----BEGIN PRIVATE KEY-----"),
+        (
+            "it begins with -----BEGIN PRIVATE KEY-----",
+            "it begins with -----BEGIN PRIVATE KEY-----",
+        ),
         ("my-sk-proj-abcDEF0123456789xyz-x y", f"my-{REDACTED}-x y"),
         ("a eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM b", f"a {REDACTED} b"),
     ],
@@ -31,9 +37,15 @@ ROWS = {
     "key of OpenAI, Anthropic or Stripe": [(f"sk-ant-api03-{RANDOM}", R), (f"rk_live_{RANDOM}", R)],
     "token of GitHub": [(f"ghp_{RANDOM}", R), (f"gho_{RANDOM}.", f"{R}.")],
     "fine-grained token of GitHub": [(f"github_pat_{RANDOM}_{RANDOM}", R)],
-    "token of GitLab": [(f"glpat-{RANDOM[:20]}", R), (f"glrt-{RANDOM[:10]}-{RANDOM[:10]},", f"{R},")],
+    "token of GitLab": [
+        (f"glpat-{RANDOM[:20]}", R),
+        (f"glrt-{RANDOM[:10]}-{RANDOM[:10]},", f"{R},"),
+    ],
     "token of Hugging Face": [(f"hf_{RANDOM}", R), (f"HF_TOKEN=hf_{RANDOM}", f"HF_TOKEN={R}")],
-    "token of npm": [(f"npm_{RANDOM}", R), (f"//registry.npmjs.org/:_authToken=npm_{RANDOM}\n", None)],
+    "token of npm": [
+        (f"npm_{RANDOM}", R),
+        (f"//registry.npmjs.org/:_authToken=npm_{RANDOM}\n", None),
+    ],
     "token of Slack": [(f"xoxb-1234-{RANDOM}", R)],
     "key id of AWS": [("AKIAIOSFODNN7EXAMPLE", R)],
     "key of Google": [(f"AIza{RANDOM}", R)],
@@ -46,7 +58,10 @@ ROWS = {
         ("mysql://u:1/2:3@4@host:3306/x?y=1", f"mysql://{R}@host:3306/x?y=1"),
         ("mongodb://u:p@one:1,two:2/x", f"mongodb://{R}@one:1,two:2/x"),
         ("a redis://u:one@h, b redis://:two@h", f"a redis://{R}@h, b redis://{R}@h"),
-        ('{"url":"redis://:pw@h/0","mail":"ann@example.com"}', f'{{"url":"redis://{R}@h/0","mail":"ann@example.com"}}'),
+        (
+            '{"url":"redis://:pw@h/0","mail":"ann@example.com"}',
+            f'{{"url":"redis://{R}@h/0","mail":"ann@example.com"}}',
+        ),
     ],
     "password in a web address": [
         ("https://ann:pw@host/@scope/x?to=a@b", f"https://{R}@host/@scope/x?to=a@b"),
@@ -68,7 +83,8 @@ def test_every_row_of_the_table_has_its_test():
 
 
 @pytest.mark.parametrize(
-    ("what", "text", "kept"), [(what, text, kept) for what, rows in ROWS.items() for text, kept in rows]
+    ("what", "text", "kept"),
+    [(what, text, kept) for what, rows in ROWS.items() for text, kept in rows],
 )
 def test_each_row_finds_what_it_is_for(what, text, kept):
     """None: all but the token stays."""
@@ -103,7 +119,9 @@ def test_what_only_reminds_of_a_secret_stays(text):
     assert Redaction().before_store(text) == text
 
 
-@pytest.mark.parametrize("name", ["password", "Password", "DB_PASSWORD", "dbPassword", "DBPassword", "passwords"])
+@pytest.mark.parametrize(
+    "name", ["password", "Password", "DB_PASSWORD", "dbPassword", "DBPassword", "passwords"]
+)
 @pytest.mark.parametrize(
     ("value", "kept"),
     [
@@ -159,14 +177,46 @@ def test_names_of_secrets(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["token_count", "max_tokens", "tokens", "user", "key", "keyword", "secretary", "pwd", "next_token", "author"],
+    [
+        "token_count",
+        "max_tokens",
+        "tokens",
+        "user",
+        "key",
+        "keyword",
+        "secretary",
+        "pwd",
+        "next_token",
+        "author",
+    ],
 )
 def test_names_that_are_not_those_of_secrets(name):
     assert not names_a_secret(name)
 
 
-UNITS = ["-----BEGIN PRIVATE KEY-----", "-----BEGIN A", "sk-", "sk-a_", "eyJ-", "bearer ", "://a:", "://", "://:", "a:"]
-UNITS += ["http://a:1/", "http://a:b/", "redis://:", "x://a@:", "redis://u:p@", "basic ", "basic a", "glpat-", "hf_"]
+UNITS = [
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN A",
+    "sk-",
+    "sk-a_",
+    "eyJ-",
+    "bearer ",
+    "://a:",
+    "://",
+    "://:",
+    "a:",
+]
+UNITS += [
+    "http://a:1/",
+    "http://a:b/",
+    "redis://:",
+    "x://a@:",
+    "redis://u:p@",
+    "basic ",
+    "basic a",
+    "glpat-",
+    "hf_",
+]
 
 
 @pytest.mark.parametrize("before", ["", "redis://u:", "http://u:p/"])

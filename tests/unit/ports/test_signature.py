@@ -1,4 +1,6 @@
-"""What a function says of itself: the schema of its parameters, and what its docstring tells of each."""
+"""What a function says of itself: the schema of its parameters, and what its docstring tells of
+each.
+"""
 
 import enum
 import random
@@ -65,7 +67,9 @@ def test_docstrings_are_read_as_people_write_them(doc):
     assert "What was found." in rest
 
 
-@pytest.mark.parametrize("doc", ["", "Find.", "Find.\n\nNote: it is slow.", "Args: none to speak of."])
+@pytest.mark.parametrize(
+    "doc", ["", "Find.", "Find.\n\nNote: it is slow.", "Args: none to speak of."]
+)
 def test_a_docstring_that_tells_of_no_parameter_stays_whole(doc):
     assert described(doc) == (doc, {})
 
@@ -190,7 +194,12 @@ def test_the_type_of_a_result_is_resolved_once():
 
     def early() -> "Later": ...  # noqa: F821
 
-    assert [returned(plainly), returned(plainly), returned(len), returned(early)] == [list[int], list[int], None, None]
+    assert [returned(plainly), returned(plainly), returned(len), returned(early)] == [
+        list[int],
+        list[int],
+        None,
+        None,
+    ]
     early.__globals__["Later"] = int
     try:
         assert returned(early) is int
@@ -210,15 +219,35 @@ def test_the_type_of_a_result_of_what_cannot_be_remembered():
 
 
 #: What says in one expression what these lines are; each takes a square of the line's length.
-SPHINX = re.compile(r"^:(?:param|parameter|arg|argument|key)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
+SPHINX = re.compile(
+    r"^:(?:param|parameter|arg|argument|key)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)$"
+)
 GOOGLE_LINE = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
 def test_lines_are_read_as_one_expression_would_read_them():
     dice = random.Random(7)
-    parts = [":param", ":", " ", "\t", "\u2003", "*", "a", "int", "-", "(", ")", "key", ":arg ", "é", ""]
+    parts = [
+        ":param",
+        ":",
+        " ",
+        "\t",
+        "\u2003",
+        "*",
+        "a",
+        "int",
+        "-",
+        "(",
+        ")",
+        "key",
+        ":arg ",
+        "é",
+        "",
+    ]
     for _ in range(30_000):
-        line = dice.choice([":param", ":key ", ""]) + "".join(dice.choices(parts, k=dice.randrange(12)))
+        line = dice.choice([":param", ":key ", ""]) + "".join(
+            dice.choices(parts, k=dice.randrange(12))
+        )
         found, read = SPHINX.match(line), GOOGLE_LINE.match(line)
         assert signature._sphinx(line) == (found.groups() if found else None), line
         assert bool(again := signature._GOOGLE.match(line)) == bool(read), line

@@ -40,7 +40,12 @@ def test_who_falls_behind_loses_the_oldest_and_is_told():
         for words in "abcde":
             publish("s", "q-0", text(words))
         read = [slow.take() for _ in range(4)]
-    assert read == [("", Delta(DeltaKind.MISSED, "3")), ("q-0", text("d")), ("q-0", text("e")), None]
+    assert read == [
+        ("", Delta(DeltaKind.MISSED, "3")),
+        ("q-0", text("d")),
+        ("q-0", text("e")),
+        None,
+    ]
 
 
 async def test_a_listener_that_waits_is_woken_also_from_another_thread():

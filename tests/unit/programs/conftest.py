@@ -12,7 +12,9 @@ import pytest
 
 @pytest.fixture
 def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No warning, no log line, nothing on stderr from Python itself, neither at once nor when rubbish is found."""
+    """No warning, no log line, nothing on stderr from Python itself, neither at once nor when
+    rubbish is found.
+    """
     unraisable: list[Any] = []
     before, sys.unraisablehook = sys.unraisablehook, unraisable.append
     try:

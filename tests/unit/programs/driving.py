@@ -1,4 +1,6 @@
-"""Programs driven by hand: no store, no clock, no runtime. What is handed over and what comes back is kept."""
+"""Programs driven by hand: no store, no clock, no runtime. What is handed over and what comes back
+is kept.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +30,11 @@ class Life:
     """One life of a program, and its journal."""
 
     def __init__(self, body: Any, born: Birth | None = None, **args: Any) -> None:
-        self.program = body if isinstance(body, Program) else Program(body, name=body.__name__, version=1, strict=False)
+        self.program = (
+            body
+            if isinstance(body, Program)
+            else Program(body, name=body.__name__, version=1, strict=False)
+        )
         self.birth = born or birth(args)
         self.execution = PythonExecution(self.program, self.birth, Metrics())
         self.journal: list[Delivery] = []
@@ -47,7 +53,12 @@ class Life:
         self.open.update({query.q: query for query in reply.asked})
         self.due = reply.due
         notes = reply.notes or Notes()
-        notes.fired, notes.cancel, notes.withdrawn, notes.outcome = fired, cancel, reply.withdrawn, reply.outcome
+        notes.fired, notes.cancel, notes.withdrawn, notes.outcome = (
+            fired,
+            cancel,
+            reply.withdrawn,
+            reply.outcome,
+        )
         self.journal.append(Delivery(n, self.at, list(answers), reply.asked, notes))
         self.last = reply
         return reply
@@ -66,7 +77,9 @@ class Life:
         return self.go(fired=True)
 
     def finish(self, pick: Callable[[list[int]], int] = min) -> Any:
-        """Answer one question to a model at a time, in capitals; fire timers when none is open; to the end."""
+        """Answer one question to a model at a time, in capitals; fire timers when none is open; to
+        the end.
+        """
         reply = self.last if self.journal else self.go()
         while reply.outcome is None:
             if models := [q for q, query in self.open.items() if query.kind is Kind.LLM]:
@@ -80,7 +93,11 @@ class Life:
     @property
     def asked(self) -> list[str]:
         """Keys and words of everything asked, in the order asked."""
-        return [f"{query.key} {query.prompt or query.name}".strip() for step in self.journal for query in step.asked]
+        return [
+            f"{query.key} {query.prompt or query.name}".strip()
+            for step in self.journal
+            for query in step.asked
+        ]
 
     @property
     def keys(self) -> list[str]:
@@ -115,4 +132,8 @@ def failure(reply: Reply) -> Raised:
 
 def said(life: Life) -> list[tuple[list[Query], list[int], Any]]:
     """What must be the same on replay: what was asked and withdrawn, and the end."""
-    return [(step.asked, step.notes.withdrawn, step.notes.outcome) for step in life.journal if step.notes is not None]
+    return [
+        (step.asked, step.notes.withdrawn, step.notes.outcome)
+        for step in life.journal
+        if step.notes is not None
+    ]

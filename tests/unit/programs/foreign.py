@@ -1,4 +1,6 @@
-"""Calls that a program is refused: what one writes, and what is done with it. docs/reference/asyncio.md lists them."""
+"""Calls that a program is refused: what one writes, and what is done with it.
+docs/reference/asyncio.md lists them.
+"""
 
 import _thread
 import asyncio
@@ -57,18 +59,34 @@ def _loop(name: str, *args: Any) -> Foreign:
 
 FOREIGN: list[Foreign] = [
     Foreign("asyncio", "asyncio.to_thread", lambda loop: asyncio.to_thread(effect)),
-    Foreign("asyncio", "asyncio.open_connection", lambda loop: asyncio.open_connection("localhost", 1)),
-    Foreign("asyncio", "asyncio.open_unix_connection", lambda loop: asyncio.open_unix_connection("x")),
+    Foreign(
+        "asyncio", "asyncio.open_connection", lambda loop: asyncio.open_connection("localhost", 1)
+    ),
+    Foreign(
+        "asyncio", "asyncio.open_unix_connection", lambda loop: asyncio.open_unix_connection("x")
+    ),
     Foreign("asyncio", "asyncio.start_server", lambda loop: asyncio.start_server(later, port=0)),
-    Foreign("asyncio", "asyncio.start_unix_server", lambda loop: asyncio.start_unix_server(later, "x")),
-    Foreign("asyncio", "asyncio.create_subprocess_exec", lambda loop: asyncio.create_subprocess_exec(*_touch())),
-    Foreign("asyncio", "asyncio.create_subprocess_shell", lambda loop: asyncio.create_subprocess_shell("true")),
+    Foreign(
+        "asyncio", "asyncio.start_unix_server", lambda loop: asyncio.start_unix_server(later, "x")
+    ),
+    Foreign(
+        "asyncio",
+        "asyncio.create_subprocess_exec",
+        lambda loop: asyncio.create_subprocess_exec(*_touch()),
+    ),
+    Foreign(
+        "asyncio",
+        "asyncio.create_subprocess_shell",
+        lambda loop: asyncio.create_subprocess_shell("true"),
+    ),
     Foreign("asyncio", "asyncio.run", lambda loop: asyncio.run(later())),
     Foreign("asyncio", "asyncio.Runner", lambda loop: _runner()),
     Foreign("asyncio", "asyncio.Runner.run", lambda loop: asyncio.Runner().run(later())),
     Foreign("asyncio", "asyncio.new_event_loop", lambda loop: asyncio.new_event_loop()),
     Foreign(
-        "asyncio", "asyncio.run_coroutine_threadsafe", lambda loop: asyncio.run_coroutine_threadsafe(later(), loop)
+        "asyncio",
+        "asyncio.run_coroutine_threadsafe",
+        lambda loop: asyncio.run_coroutine_threadsafe(later(), loop),
     ),
     _loop("run_in_executor", None, effect),
     _loop("set_default_executor", WARM),
@@ -104,27 +122,41 @@ FOREIGN: list[Foreign] = [
     _loop("getaddrinfo", "localhost", 1),
     _loop("getnameinfo", ("127.0.0.1", 1)),
     _loop("run_forever"),
-    Foreign("methods of the loop", "loop.run_until_complete", lambda loop: loop.run_until_complete(later())),
+    Foreign(
+        "methods of the loop",
+        "loop.run_until_complete",
+        lambda loop: loop.run_until_complete(later()),
+    ),
     _loop("stop"),
     _loop("close"),
     _loop("shutdown_asyncgens"),
     _loop("set_task_factory", None),
     _loop("set_exception_handler", None),
-    Foreign("threads", "threading.Thread.start", lambda loop: threading.Thread(target=effect).start()),
+    Foreign(
+        "threads", "threading.Thread.start", lambda loop: threading.Thread(target=effect).start()
+    ),
     Foreign("threads", "threading.Timer.start", lambda loop: threading.Timer(0, effect).start()),
-    Foreign("threads", "_thread.start_new_thread", lambda loop: _thread.start_new_thread(effect, ())),
+    Foreign(
+        "threads", "_thread.start_new_thread", lambda loop: _thread.start_new_thread(effect, ())
+    ),
     Foreign(
         "threads",
         "concurrent.futures.ThreadPoolExecutor.submit",
         lambda loop: concurrent.futures.ThreadPoolExecutor(1).submit(effect),
     ),
-    Foreign("threads", "concurrent.futures.ThreadPoolExecutor.map", lambda loop: WARM.map(effect, [1])),
+    Foreign(
+        "threads", "concurrent.futures.ThreadPoolExecutor.map", lambda loop: WARM.map(effect, [1])
+    ),
     Foreign(
         "processes",
         "concurrent.futures.ProcessPoolExecutor.submit",
         lambda loop: concurrent.futures.ProcessPoolExecutor(1).submit(effect),
     ),
-    Foreign("processes", "multiprocessing.Process.start", lambda loop: multiprocessing.Process(target=effect).start()),
+    Foreign(
+        "processes",
+        "multiprocessing.Process.start",
+        lambda loop: multiprocessing.Process(target=effect).start(),
+    ),
     Foreign("processes", "multiprocessing.Pool", lambda loop: multiprocessing.Pool(1)),
     Foreign("processes", "multiprocessing.Manager", lambda loop: multiprocessing.Manager()),
     Foreign("processes", "subprocess.run", lambda loop: subprocess.run(_touch())),
@@ -136,11 +168,17 @@ FOREIGN: list[Foreign] = [
     Foreign("processes", "os.popen", lambda loop: os.popen("true")),
     Foreign("processes", "os.fork", lambda loop: os.fork()),
     Foreign("processes", "os.forkpty", lambda loop: os.forkpty()),
-    Foreign("processes", "os.posix_spawn", lambda loop: os.posix_spawn(sys.executable, _touch(), {})),
+    Foreign(
+        "processes", "os.posix_spawn", lambda loop: os.posix_spawn(sys.executable, _touch(), {})
+    ),
     Foreign("processes", "os.spawnv", lambda loop: os.spawnv(os.P_WAIT, sys.executable, _touch())),
     Foreign("processes", "os.execv", lambda loop: os.execv(sys.executable, _touch())),
     Foreign("processes", "pty.spawn", lambda loop: pty.spawn(_touch())),
-    Foreign("everhold", "everhold.BlockingRuntime", lambda loop: everhold.open_blocking("memory://").__enter__()),
+    Foreign(
+        "everhold",
+        "everhold.BlockingRuntime",
+        lambda loop: everhold.open_blocking("memory://").__enter__(),
+    ),
     Foreign("everhold", "everhold.run", lambda loop: everhold.run(other())),
     Foreign("everhold", "everhold.Runtime.run", lambda loop: _runtime()),
 ]

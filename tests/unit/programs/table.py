@@ -1,7 +1,8 @@
-"""What of asyncio works in a program: one small program a row, what it returns and the keys it asks under.
+"""What of asyncio works in a program: one small program a row, what it returns and the keys it asks
+under.
 
-The keys are written out by hand, so that every Python has to ask under the same. docs/reference/asyncio.md is made
-from this table.
+The keys are written out by hand, so that every Python has to ask under the same.
+docs/reference/asyncio.md is made from this table.
 """
 
 import asyncio
@@ -25,7 +26,9 @@ class Row(NamedTuple):
 ROWS: list[Row] = []
 
 
-def row(part: str, name: str, note: str, *, returns: Any, asks: str = "", pick: Any = min) -> Callable[[Any], Any]:
+def row(
+    part: str, name: str, note: str, *, returns: Any, asks: str = "", pick: Any = min
+) -> Callable[[Any], Any]:
     def keep(body: Any) -> Any:
         body.__qualname__ = body.__name__
         ROWS.append(Row(part, name, note, body, returns, asks.split(), pick))
@@ -37,7 +40,14 @@ def row(part: str, name: str, note: str, *, returns: Any, asks: str = "", pick: 
 # Together
 
 
-@row("together", "`asyncio.gather`", "results in the order given", returns=["A", "B"], asks="0.1:0 0.2:0", pick=max)
+@row(
+    "together",
+    "`asyncio.gather`",
+    "results in the order given",
+    returns=["A", "B"],
+    asks="0.1:0 0.2:0",
+    pick=max,
+)
 async def gather(ctx: Any) -> Any:
     return await asyncio.gather(ctx.llm("a"), ctx.llm("b"))
 
@@ -58,7 +68,13 @@ async def gather_errors(ctx: Any) -> Any:
     return [one, type(two).__name__]
 
 
-@row("together", "`asyncio.TaskGroup`", "waits for all of its tasks", returns="AB", asks="0.1:0 0.2:0")
+@row(
+    "together",
+    "`asyncio.TaskGroup`",
+    "waits for all of its tasks",
+    returns="AB",
+    asks="0.1:0 0.2:0",
+)
 async def task_group(ctx: Any) -> Any:
     async with asyncio.TaskGroup() as group:
         a, b = group.create_task(ctx.llm("a")), group.create_task(ctx.llm("b"))
@@ -178,7 +194,12 @@ async def sleep(ctx: Any) -> Any:
     return (ctx.now() - before).total_seconds()
 
 
-@row("time", "`asyncio.sleep(0)`", "gives the other tasks a turn, without a pause", returns=[1, 2, 1, 2])
+@row(
+    "time",
+    "`asyncio.sleep(0)`",
+    "gives the other tasks a turn, without a pause",
+    returns=[1, 2, 1, 2],
+)
 async def sleep_zero(ctx: Any) -> Any:
     turns: list[int] = []
 
@@ -191,7 +212,13 @@ async def sleep_zero(ctx: Any) -> Any:
     return turns
 
 
-@row("time", "`asyncio.timeout`", "a durable timer; the question is withdrawn", returns="late", asks="0:0 0.1:0")
+@row(
+    "time",
+    "`asyncio.timeout`",
+    "a durable timer; the question is withdrawn",
+    returns="late",
+    asks="0:0 0.1:0",
+)
 async def timeout(ctx: Any) -> Any:
     async def quick() -> None:
         await ctx.llm("quick")
@@ -206,7 +233,12 @@ async def timeout(ctx: Any) -> Any:
         return "late"
 
 
-@row("time", "`asyncio.timeout_at`, `reschedule`", "by the program's clock, which is `loop.time()`", returns=20.0)
+@row(
+    "time",
+    "`asyncio.timeout_at`, `reschedule`",
+    "by the program's clock, which is `loop.time()`",
+    returns=20.0,
+)
 async def timeout_at(ctx: Any) -> Any:
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -218,7 +250,13 @@ async def timeout_at(ctx: Any) -> Any:
         return loop.time() - begun
 
 
-@row("time", "`asyncio.wait_for`", "asks under the same key on every Python: no task is made", returns="A", asks="0:0")
+@row(
+    "time",
+    "`asyncio.wait_for`",
+    "asks under the same key on every Python: no task is made",
+    returns="A",
+    asks="0:0",
+)
 async def wait_for(ctx: Any) -> Any:
     return await asyncio.wait_for(ctx.llm("a"), 10)
 
@@ -242,7 +280,12 @@ async def wait_for_zero(ctx: Any) -> Any:
     return found
 
 
-@row("time", "`loop.call_later`, `call_at`, `call_soon`", "as usual", returns=["soon", "now", "later"])
+@row(
+    "time",
+    "`loop.call_later`, `call_at`, `call_soon`",
+    "as usual",
+    returns=["soon", "now", "later"],
+)
 async def call_later(ctx: Any) -> Any:
     loop, heard = asyncio.get_running_loop(), []
     loop.call_later(5, heard.append, "later")
@@ -271,7 +314,13 @@ async def create_task(ctx: Any) -> Any:
     return await a + await b
 
 
-@row("tasks", "`create_task(name=)`", "the name is kept; keys do not depend on it", returns=["mine", "A"], asks="0.1:0")
+@row(
+    "tasks",
+    "`create_task(name=)`",
+    "the name is kept; keys do not depend on it",
+    returns=["mine", "A"],
+    asks="0.1:0",
+)
 async def named_task(ctx: Any) -> Any:
     task = asyncio.create_task(ctx.llm("a"), name="mine")
     return [task.get_name(), await task]
@@ -322,7 +371,9 @@ async def tasks_of_callbacks(ctx: Any) -> Any:
     made = []
     loop = asyncio.get_running_loop()
     for name in "bc":
-        loop.call_soon(lambda name=name: made.append(asyncio.ensure_future(ctx.llm(name), loop=loop)))
+        loop.call_soon(
+            lambda name=name: made.append(asyncio.ensure_future(ctx.llm(name), loop=loop))
+        )
     await ctx.llm("a")
     return [await task for task in made]
 
@@ -353,7 +404,14 @@ async def cancel(ctx: Any) -> Any:
         return [heard, own.cancelling(), own.uncancel()]
 
 
-@row("tasks", "`asyncio.shield`", "what is shielded goes on", returns=["late", "A"], asks="0.1:0", pick=min)
+@row(
+    "tasks",
+    "`asyncio.shield`",
+    "what is shielded goes on",
+    returns=["late", "A"],
+    asks="0.1:0",
+    pick=min,
+)
 async def shield(ctx: Any) -> Any:
     async def slow() -> str:
         await asyncio.sleep(20)
@@ -380,7 +438,10 @@ async def groups(ctx: Any) -> Any:
 
 
 @row(
-    "tasks", "eager tasks", "`eager_start` is ignored: a task never starts before its turn", returns=["program", "task"]
+    "tasks",
+    "eager tasks",
+    "`eager_start` is ignored: a task never starts before its turn",
+    returns=["program", "task"],
 )
 async def eager(ctx: Any) -> Any:
     heard: list[str] = []
@@ -394,7 +455,9 @@ async def eager(ctx: Any) -> Any:
     return heard
 
 
-@row("tasks", "futures", "`loop.create_future`, `add_done_callback`, `await`", returns=["heard 1", 1])
+@row(
+    "tasks", "futures", "`loop.create_future`, `add_done_callback`, `await`", returns=["heard 1", 1]
+)
 async def futures(ctx: Any) -> Any:
     heard: list[str] = []
     future = asyncio.get_running_loop().create_future()
@@ -458,7 +521,13 @@ async def condition(ctx: Any) -> Any:
     return await task
 
 
-@row("waiting for each other", "`asyncio.Barrier`", "as usual", returns=[0, 1, 2], asks="0.1:0 0.2:0 0.3:0")
+@row(
+    "waiting for each other",
+    "`asyncio.Barrier`",
+    "as usual",
+    returns=[0, 1, 2],
+    asks="0.1:0 0.2:0 0.3:0",
+)
 async def barrier(ctx: Any) -> Any:
     gate = asyncio.Barrier(3)
 
@@ -526,7 +595,12 @@ async def queue(ctx: Any) -> Any:
     return heard
 
 
-@row("waiting for each other", "`PriorityQueue`, `LifoQueue`", "as usual", returns=[[1, 2, 3], [3, 1, 2]])
+@row(
+    "waiting for each other",
+    "`PriorityQueue`, `LifoQueue`",
+    "as usual",
+    returns=[[1, 2, 3], [3, 1, 2]],
+)
 async def queues(ctx: Any) -> Any:
     found = []
     for kind in (asyncio.PriorityQueue, asyncio.LifoQueue):
@@ -540,7 +614,13 @@ async def queues(ctx: Any) -> Any:
 # The language
 
 
-@row("the language", "async generators", "also with questions inside", returns=["A", "B"], asks="0:0 0:1")
+@row(
+    "the language",
+    "async generators",
+    "also with questions inside",
+    returns=["A", "B"],
+    asks="0:0 0:1",
+)
 async def generators(ctx: Any) -> Any:
     async def answers() -> AsyncIterator[str]:
         for name in "ab":
@@ -575,7 +655,9 @@ async def left_generator(ctx: Any) -> Any:
     return heard
 
 
-@row("the language", "`async with`, `contextlib`", "as usual", returns=["in", "A", "out"], asks="0:0")
+@row(
+    "the language", "`async with`, `contextlib`", "as usual", returns=["in", "A", "out"], asks="0:0"
+)
 async def contexts(ctx: Any) -> Any:
     heard = []
 
@@ -629,13 +711,23 @@ async def variables(ctx: Any) -> Any:
 OUTSIDE: contextvars.ContextVar[str] = contextvars.ContextVar("outside")
 
 
-@row("the language", "`asyncio.get_running_loop`, `get_event_loop`", "the program's own loop", returns=[True, True])
+@row(
+    "the language",
+    "`asyncio.get_running_loop`, `get_event_loop`",
+    "the program's own loop",
+    returns=[True, True],
+)
 async def running_loop(ctx: Any) -> Any:
     loop = asyncio.get_running_loop()
     return [loop is asyncio.get_event_loop(), loop.is_running()]
 
 
-@row("the language", "libraries that ask which loop runs (sniffio)", "they see asyncio", returns="asyncio")
+@row(
+    "the language",
+    "libraries that ask which loop runs (sniffio)",
+    "they see asyncio",
+    returns="asyncio",
+)
 async def sniffing(ctx: Any) -> Any:
     try:
         from sniffio import current_async_library

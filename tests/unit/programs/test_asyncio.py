@@ -1,4 +1,6 @@
-"""What of asyncio works in a program: every row of the table, live, again, and in another process."""
+"""What of asyncio works in a program: every row of the table, live, again, and in another
+process.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,9 @@ def test_it_returns_what_people_expect(row: Row) -> None:
     assert lived(row).value == row.returns
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.asks], ids=[row.body.__name__ for row in ROWS if row.asks])
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.asks], ids=[row.body.__name__ for row in ROWS if row.asks]
+)
 def test_it_asks_under_the_same_keys_on_every_python(row: Row) -> None:
     """The keys are written by hand in the table, and this test runs on every Python there is."""
     assert lived(row).keys == row.asks
@@ -39,7 +43,9 @@ def test_it_asks_under_the_same_keys_on_every_python(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_it_asks_the_same_again(row: Row) -> None:
-    """Handed the same deliveries, a new life asks and withdraws the same in the same order and ends the same."""
+    """Handed the same deliveries, a new life asks and withdraws the same in the same order and ends
+    the same.
+    """
     life = lived(row)
     assert said(life.again()) == said(life)
 
@@ -50,7 +56,11 @@ async def test_it_works_inside_a_running_loop(row: Row) -> None:
     task, loop, hooks = asyncio.current_task(), asyncio.get_running_loop(), sys.get_asyncgen_hooks()
     OUTSIDE.set("seen")
     assert lived(row).value == row.returns
-    assert (asyncio.current_task(), asyncio.get_running_loop(), sys.get_asyncgen_hooks()) == (task, loop, hooks)
+    assert (asyncio.current_task(), asyncio.get_running_loop(), sys.get_asyncgen_hooks()) == (
+        task,
+        loop,
+        hooks,
+    )
 
 
 TELL = """
@@ -85,7 +95,12 @@ async def _hashes(ctx: Any) -> list[int]:
     """The hashes of tasks and futures, which say where they are in a set."""
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(asyncio.sleep(0)) for _ in range(50)]
-    found = [asyncio.current_task(), *tasks, *(loop.create_future() for _ in range(50)), asyncio.gather(*tasks)]
+    found = [
+        asyncio.current_task(),
+        *tasks,
+        *(loop.create_future() for _ in range(50)),
+        asyncio.gather(*tasks),
+    ]
     await asyncio.gather(*tasks)
     return [hash(one) for one in found]
 
@@ -96,7 +111,9 @@ def _of_seed(seed: str) -> list[int]:
 
 
 def test_tasks_of_two_sessions_have_no_hash_in_common() -> None:
-    """asyncio keeps the tasks of all sessions in one set: those of equal creation numbers must not collide there."""
+    """asyncio keeps the tasks of all sessions in one set: those of equal creation numbers must not
+    collide there.
+    """
     seeds = ["0123456789abcdef01234567", "fedcba9876543210fedcba98", "5eed0f1a57ab1e0000000000"]
     found = [_of_seed(seed) for seed in seeds]
     assert len({one for some in found for one in some}) == sum(map(len, found)) == 3 * 102

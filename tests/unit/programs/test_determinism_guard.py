@@ -82,7 +82,9 @@ def test_refuse_makes_blocking_io_an_error_that_names_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BLOCKING if name != "input"])
-def test_warn_lets_it_happen_and_says_so_once_a_place(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_warn_lets_it_happen_and_says_so_once_a_place(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     determinism_guard.configure(mode="warn")
     for _ in range(3):
         assert result(living(BLOCKING[name]).go()) == "done"
@@ -106,10 +108,14 @@ def test_threads_and_processes_are_refused_in_every_mode(mode: str) -> None:
         assert failure(living(act).go()).kind == "foreign_call"
 
 
-def test_an_import_inside_a_program_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_inside_a_program_is_not_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not even of a module that reads a file when it is imported."""
     determinism_guard.configure(mode="refuse")
-    (tmp_path / "imported_late.py").write_text("with open(__file__) as file:\n    VALUE = file.read()\n")
+    (tmp_path / "imported_late.py").write_text(
+        "with open(__file__) as file:\n    VALUE = file.read()\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
 
     def act() -> None:
@@ -144,7 +150,10 @@ def test_tracebacks_logging_and_time_zones_are_not_reported(tmp_path: Path) -> N
 def test_clocks_and_dice_cannot_be_heard() -> None:
     """Nothing tells of them: docs/explanation/determinism.md says so, and replay is the net."""
     determinism_guard.configure(mode="refuse")
-    assert result(living(lambda: (time.time(), time.monotonic(), random.random(), os.urandom(4))).go()) == "done"
+    assert (
+        result(living(lambda: (time.time(), time.monotonic(), random.random(), os.urandom(4))).go())
+        == "done"
+    )
 
 
 def test_the_watch_ends_with_the_advance() -> None:
@@ -225,13 +234,17 @@ def test_a_setting_that_makes_no_sense_is_refused() -> None:
 
 
 def test_an_event_that_does_not_concern_us_costs_one_lookup() -> None:
-    """The hook hears of everything in the process; for nearly all of it, it only looks at the name."""
+    """The hook hears of everything in the process; for nearly all of it, it only looks at the
+    name.
+    """
     assert determinism_guard._hear("compile", ()) is None
     assert determinism_guard._hear("open", ("x", "r", 0)) is None
 
 
 def test_an_event_is_heard_while_a_thread_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The garbage collector may run a finalizer that opens a file while the place of a new thread is being made."""
+    """The garbage collector may run a finalizer that opens a file while the place of a new thread
+    is being made.
+    """
     result(living(lambda: None).go())  # from here on the hook is installed
 
     class Place(determinism_guard._Place):
@@ -266,7 +279,9 @@ def test_an_event_at_the_end_of_the_interpreter_is_no_error() -> None:
     purity._install()
     sys.kept = [purity, Late()]
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=250
+    )
     assert (done.stdout, done.stderr) == ("heard", "")
 
 
@@ -302,7 +317,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.process
 def test_a_strike_leaves_nothing_behind() -> None:
-    """After a program was struck, another thread can run under a profile function (on 3.11 it never got anywhere)."""
+    """After a program was struck, another thread can run under a profile function (on 3.11 it never
+    got anywhere).
+    """
     script = """
         import sys, threading
         import everhold
@@ -328,6 +345,8 @@ def test_a_strike_leaves_nothing_behind() -> None:
         thread.join(30)
         print(thread.is_alive())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=250
+    )
 
     assert done.stdout == "False\n", done.stderr

@@ -30,7 +30,9 @@ def dropped(program: Any) -> Life:
 
 @pytest.mark.parametrize("answers", range(7))
 def test_a_stack_of_contexts_that_ask_on_leaving(answers: int) -> None:
-    """What catches the end of one and goes on to the next is closed to its end, wherever it waited."""
+    """What catches the end of one and goes on to the next is closed to its end, wherever it
+    waited.
+    """
 
     async def program(ctx: Any) -> None:
         @asynccontextmanager
@@ -111,8 +113,12 @@ async def _enters(ctx: Any) -> None:
 
 @pytest.mark.parametrize("answers", range(4))
 @pytest.mark.parametrize("program", [_loops, _nests, _takes_the_next, _enters])
-def test_a_coroutine_in_which_an_async_generator_waits_is_closed_first(program: Any, answers: int) -> None:
-    """Whatever lies between it and the program: what asks on leaving is asked once more to leave, and goes."""
+def test_a_coroutine_in_which_an_async_generator_waits_is_closed_first(
+    program: Any, answers: int
+) -> None:
+    """Whatever lies between it and the program: what asks on leaving is asked once more to leave,
+    and goes.
+    """
     life, before = Life(program), len(UNDEAD)
     life.go()
     for q in range(answers):
@@ -343,7 +349,9 @@ def test_an_async_generator_is_closed_with_its_program() -> None:
 
 
 async def test_an_async_generator_is_not_finished_on_the_loop_outside() -> None:
-    """Neither when it is dropped while parked at a yield, nor when the loop outside shuts its own down."""
+    """Neither when it is dropped while parked at a yield, nor when the loop outside shuts its own
+    down.
+    """
     heard = []
 
     async def program(ctx: Any) -> None:
@@ -388,7 +396,9 @@ def test_a_generator_in_a_cycle_is_never_finished() -> None:
 
 
 def test_a_parked_program_is_never_collected() -> None:
-    """The garbage collector would run its `finally` wherever it happens to be: inside another program, for one."""
+    """The garbage collector would run its `finally` wherever it happens to be: inside another
+    program, for one.
+    """
     heard = []
 
     async def parked(ctx: Any) -> None:

@@ -1,4 +1,6 @@
-"""Async generators go with their program: silently, to their end, and nothing of them is left for the collector."""
+"""Async generators go with their program: silently, to their end, and nothing of them is left for
+the collector.
+"""
 
 import asyncio
 import gc
@@ -300,8 +302,8 @@ async def made_of_all(ctx: Any) -> None:
 
 
 PROGRAMS: list[Callable[[Any], Awaitable[None]]] = [
-    loops, nests, takes_the_next, in_a_group, closing, enters, enters_many, never_started, never_awaited,
-    held_at_a_yield, closed_before, left_early, thrown_into, sent_another, swallows, yields_when_told_to_go,
+    loops, nests, takes_the_next, in_a_group, closing, enters, enters_many, never_started, never_awaited,  # noqa: E501
+    held_at_a_yield, closed_before, left_early, thrown_into, sent_another, swallows, yields_when_told_to_go,  # noqa: E501
     raises_instead, shared, by_await, in_time, cancelled, made_of_all,
 ]  # fmt: skip
 
@@ -320,7 +322,9 @@ def parked(program: Any, answers: int) -> Life | None:
 @pytest.mark.parametrize("replayed", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_goes_at_once_wherever_it_is_dropped(program: Any, replayed: bool) -> None:
-    """Everything that waited has ended, and all that it held is free, before the collector comes."""
+    """Everything that waited has ended, and all that it held is free, before the collector
+    comes.
+    """
     lives, before = 0, len(UNDEAD)
     gc.collect(1)
     gc.disable()
@@ -341,9 +345,13 @@ def test_a_program_goes_at_once_wherever_it_is_dropped(program: Any, replayed: b
     assert len(UNDEAD) == before
 
 
-@pytest.mark.parametrize("answer", [Answer(0, error={"code": "no", "message": "no"}), Answer(0, {"a": "no number"})])
+@pytest.mark.parametrize(
+    "answer", [Answer(0, error={"code": "no", "message": "no"}), Answer(0, {"a": "no number"})]
+)
 def test_a_generator_that_an_error_leaves_behind_is_finished(answer: Answer) -> None:
-    """Nobody holds it when the error is dealt with: whoever gave the answer, and whether or not it fits."""
+    """Nobody holds it when the error is dealt with: whoever gave the answer, and whether or not it
+    fits.
+    """
 
     async def numbers(ctx: Any) -> AsyncGenerator[int, None]:
         try:

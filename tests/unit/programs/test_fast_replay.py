@@ -1,4 +1,6 @@
-"""The shortest way through a journal comes to the same as the usual one, at every step of every program."""
+"""The shortest way through a journal comes to the same as the usual one, at every step of every
+program.
+"""
 
 import asyncio
 import contextvars
@@ -42,11 +44,19 @@ def record(journal: list[Delivery]) -> Record:
     for one in kept:
         if one.notes == Notes():
             one.notes = None
-    return Record(birth(), Head(1, 1, State.PAUSED, len(kept) - 1, 0, None, kept[-1].at, Metrics()), kept, [], [])
+    return Record(
+        birth(),
+        Head(1, 1, State.PAUSED, len(kept) - 1, 0, None, kept[-1].at, Metrics()),
+        kept,
+        [],
+        [],
+    )
 
 
 def played(body: Any, steps: int = STEPS) -> Life:
-    """A program that was given so many answers, the oldest question first; the third answer is an error."""
+    """A program that was given so many answers, the oldest question first; the third answer is an
+    error.
+    """
     life = Life(body)
     life.go()
     for step in range(steps):
@@ -109,7 +119,9 @@ class Watched:
 
 
 async def watching(ctx: Any) -> None:
-    """Whoever steps through an awaitable by hand sees each pause, is told of its end, and goes on, in this order."""
+    """Whoever steps through an awaitable by hand sees each pause, is told of its end, and goes on,
+    in this order.
+    """
     seen: list[str] = []
     for n in range(20):
         await Watched(words(ctx, f"{n} {seen}"), seen, hears=True)
@@ -252,7 +264,9 @@ async def typed(ctx: Any) -> None:
 
 
 async def left_by_an_error(ctx: Any) -> None:
-    """An async generator goes when the error goes in whose frames it is held, and asks on leaving."""
+    """An async generator goes when the error goes in whose frames it is held, and asks on
+    leaving.
+    """
 
     async def numbers(n: int) -> AsyncGenerator[int, None]:
         try:
@@ -272,7 +286,9 @@ async def left_by_an_error(ctx: Any) -> None:
 
 
 async def left_with_a_timer(ctx: Any) -> None:
-    """An async generator is held by nothing but the variables of a timer, and goes when that is cancelled."""
+    """An async generator is held by nothing but the variables of a timer, and goes when that is
+    cancelled.
+    """
 
     async def numbers(n: int) -> AsyncGenerator[int, None]:
         try:
@@ -292,7 +308,7 @@ async def left_with_a_timer(ctx: Any) -> None:
 
 
 PROGRAMS = [
-    chain, polite, watching, looking_on, stepping, crosswise, busy, besides, together, in_a_task, batches,
+    chain, polite, watching, looking_on, stepping, crosswise, busy, besides, together, in_a_task, batches,  # noqa: E501
     in_time, giving_up, variables, known_to_itself, telling, typed,
     left_by_an_error, left_with_a_timer,
 ]  # fmt: skip
@@ -301,7 +317,9 @@ PROGRAMS = [
 @pytest.mark.parametrize("body", PROGRAMS)
 @pytest.mark.parametrize("steps", range(STEPS + 1))
 async def test_a_replay_leads_where_the_life_before_had_come(body: Any, steps: int) -> None:
-    """What is open, what comes next and what is asked then are those of a program that was never dropped."""
+    """What is open, what comes next and what is asked then are those of a program that was never
+    dropped.
+    """
     life = played(body, steps)
     live = await rebuild(record(life.journal), Host(body))
     try:
@@ -324,7 +342,9 @@ async def test_a_replay_leads_where_the_life_before_had_come(body: Any, steps: i
 
 
 def test_a_chain_is_followed_to_its_end() -> None:
-    """Where nothing else is to be done, one handing over leads from the first answer to the last."""
+    """Where nothing else is to be done, one handing over leads from the first answer to the
+    last.
+    """
     life = played(chain)
     execution = Host(chain).begin(birth(), Metrics())
     with execution.entered():
@@ -381,7 +401,9 @@ async def gives_up(ctx: Any) -> None:
 
 
 @pytest.mark.parametrize("at", range(STEPS + 1))
-@pytest.mark.parametrize("how", [ends, asks_a_person, asks_twice, asks_in_a_task, asks_for_a_number, waits, gives_up])
+@pytest.mark.parametrize(
+    "how", [ends, asks_a_person, asks_twice, asks_in_a_task, asks_for_a_number, waits, gives_up]
+)
 async def test_a_changed_program_is_found_out_at_the_same_record(at: int, how: Any) -> None:
     """Both ways name the same step, what is recorded there and what is asked now."""
     kept, host = record(played(chain).journal), Host(changed(at, how))
@@ -389,7 +411,11 @@ async def test_a_changed_program_is_found_out_at_the_same_record(at: int, how: A
         list(replay(kept, host))
     with pytest.raises(Diverged) as short:
         await rebuild(kept, host)
-    assert (short.value.step, str(short.value)) == (usual.value.step, str(usual.value)) == (at, str(usual.value))
+    assert (
+        (short.value.step, str(short.value))
+        == (usual.value.step, str(usual.value))
+        == (at, str(usual.value))
+    )
 
 
 async def test_other_words_are_noted_and_the_answers_stand() -> None:
@@ -410,7 +436,9 @@ async def test_other_words_are_noted_and_the_answers_stand() -> None:
 
 
 async def test_turns_are_counted_for_each_advance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What turned a hundred times for each answer has not turned too often when all of them come at once."""
+    """What turned a hundred times for each answer has not turned too often when all of them come at
+    once.
+    """
 
     async def turning(ctx: Any) -> None:
         for n in range(20):
@@ -426,7 +454,9 @@ async def test_turns_are_counted_for_each_advance(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_time_is_counted_for_each_advance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a replay takes as a whole, only an advance that takes too long by itself is stopped."""
+    """However long a replay takes as a whole, only an advance that takes too long by itself is
+    stopped.
+    """
     looks = 0
 
     async def slow(ctx: Any) -> None:

@@ -1,4 +1,6 @@
-"""What a program may not do itself is refused: by the name one wrote, with the way out, and nothing runs."""
+"""What a program may not do itself is refused: by the name one wrote, with the way out, and nothing
+runs.
+"""
 
 import asyncio
 import concurrent.futures
@@ -25,7 +27,9 @@ def nothing_ran() -> Any:
 
 
 def refused(call: Any) -> str:
-    """The words of the refusal; fails if anything warns, also later, when the garbage is collected."""
+    """The words of the refusal; fails if anything warns, also later, when the garbage is
+    collected.
+    """
 
     async def program(ctx: Any) -> None:
         value = call(asyncio.get_running_loop())
@@ -59,7 +63,9 @@ def test_every_method_of_a_loop_is_ours_or_refused() -> None:
     from everhold.programs.python.event_loop import Loop
 
     names = [name for name in dir(asyncio.AbstractEventLoop) if not name.startswith("_")]
-    assert [name for name in names if getattr(Loop, name) is getattr(asyncio.AbstractEventLoop, name)] == []
+    assert [
+        name for name in names if getattr(Loop, name) is getattr(asyncio.AbstractEventLoop, name)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -74,12 +80,16 @@ def test_every_method_of_a_loop_is_ours_or_refused() -> None:
 )
 def test_the_name_is_found_through_asyncio(around: Any) -> None:
     """Whatever the call was wrapped in, the error names the call and not the wrapping."""
-    assert refused(lambda loop: around(asyncio.to_thread(effect))).startswith("ForeignCall: asyncio.to_thread ")
+    assert refused(lambda loop: around(asyncio.to_thread(effect))).startswith(
+        "ForeignCall: asyncio.to_thread "
+    )
 
 
 def test_a_library_is_named_with_what_it_called() -> None:
     """Who wrote client.get(…) reads client.get, and what it came to."""
-    source = "import asyncio\nasync def get(url):\n    return await asyncio.open_connection(url, 443)\n"
+    source = (
+        "import asyncio\nasync def get(url):\n    return await asyncio.open_connection(url, 443)\n"
+    )
     library = types.ModuleType("client")
     exec(compile(source, "/usr/lib/site-packages/client/__init__.py", "exec"), library.__dict__)
     sys.modules["client"] = library
@@ -97,7 +107,9 @@ def test_a_worker_thread_of_a_library_is_refused_before_it_runs() -> None:
     async def run_sync(function: Any) -> Any:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(done.set_result, function()), daemon=True)
+        thread = threading.Thread(
+            target=lambda: loop.call_soon_threadsafe(done.set_result, function()), daemon=True
+        )
         thread.start()
         return await done
 

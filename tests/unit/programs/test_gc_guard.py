@@ -1,4 +1,6 @@
-"""Finalizers that the garbage collector runs in the middle of a program have nothing to do with it."""
+"""Finalizers that the garbage collector runs in the middle of a program have nothing to do with
+it.
+"""
 
 import asyncio
 import gc
@@ -29,7 +31,9 @@ async def both(ctx: Any) -> list[str]:
 
 
 def test_a_task_that_a_finalizer_starts_is_none_of_the_programs() -> None:
-    """Clients of model providers close themselves like this: with a task on the loop that runs, if there is one."""
+    """Clients of model providers close themselves like this: with a task on the loop that runs, if
+    there is one.
+    """
     found: list[str] = []
 
     async def close() -> None:
@@ -65,7 +69,9 @@ def test_what_a_finalizer_opens_is_not_the_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, asyncio.CancelledError, SystemExit])
-def test_a_finalizer_that_fails_changes_nothing(failure: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finalizer_that_fails_changes_nothing(
+    failure: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda told: heard.append(told.exc_type))
 

@@ -75,7 +75,9 @@ def test_query_ids_never_repeat() -> None:
 
     life = Life(program)
     life.finish()
-    assert [query.id for step in life.journal for query in step.asked] == [f"q-{number}" for number in range(6)]
+    assert [query.id for step in life.journal for query in step.asked] == [
+        f"q-{number}" for number in range(6)
+    ]
 
 
 def test_answers_handed_over_together_are_replayed_together() -> None:
@@ -212,7 +214,10 @@ def test_log_progress_and_record_are_silent_on_replay() -> None:
     life = Life(program)
     first = life.go()
     assert first.notes is not None
-    assert ([entry.message for entry in first.notes.log], first.notes.record) == (["hello"], {"cost": 3})
+    assert ([entry.message for entry in first.notes.log], first.notes.record) == (
+        ["hello"],
+        {"cost": 3},
+    )
     assert first.notes.progress is not None
     again = life.again().journal[0].notes
     assert again is not None
@@ -254,7 +259,8 @@ def test_all_tasks_is_filled_in_the_order_of_creation(seed: str) -> None:
         loop, filled = asyncio.get_running_loop(), {asyncio.current_task()}
         for _ in range(12):
             filled.add(asyncio.create_task(asyncio.sleep(9)))
-            [loop.create_future() for _ in range(63)]  # so that the tasks want the same place in a set
+            # so that the tasks want the same place in a set
+            [loop.create_future() for _ in range(63)]
         return [*asyncio.all_tasks()] == [*filled]
 
     other = Life(neighbour, birth({}, Seed(0, "a")))
@@ -312,7 +318,9 @@ async def test_ctx_cannot_be_used_from_the_loop_outside() -> None:
 
 
 async def test_a_race_through_the_runtime_has_the_same_winner_after_a_restart() -> None:
-    """b is answered first; the session is dropped from memory, rebuilt and goes on with winner=b."""
+    """b is answered first; the session is dropped from memory, rebuilt and goes on with
+    winner=b.
+    """
 
     @everhold.program
     async def race(ctx: everhold.Context) -> str:

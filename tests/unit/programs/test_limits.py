@@ -1,4 +1,6 @@
-"""What ends a program that will not pause, cannot go on, or wants to leave; and what a cancel means to it."""
+"""What ends a program that will not pause, cannot go on, or wants to leave; and what a cancel means
+to it.
+"""
 
 import asyncio
 import logging
@@ -47,7 +49,10 @@ def test_polling_with_sleep_zero_ends_as_spinning(few: None) -> None:
             await asyncio.sleep(0)
 
     end = failure(Life(program).go())
-    assert (end.kind, end.error) == ("spinning", "Spinning: the program did not pause within 1,000 turns of its loop")
+    assert (end.kind, end.error) == (
+        "spinning",
+        "Spinning: the program did not pause within 1,000 turns of its loop",
+    )
 
 
 def test_polling_with_a_timeout_of_zero_ends_as_spinning(few: None) -> None:
@@ -67,13 +72,18 @@ def test_a_loop_that_never_awaits_is_stopped(short: None) -> None:
             pass
 
     end = failure(Life(program).go())
-    assert (end.kind, end.error) == ("spinning", "Spinning: the program did not pause within 0.3 s of CPU time")
+    assert (end.kind, end.error) == (
+        "spinning",
+        "Spinning: the program did not pause within 0.3 s of CPU time",
+    )
     assert "while True" in end.traceback or "pass" in end.traceback
 
 
 @pytest.mark.parametrize("caught", [Exception, BaseException], ids=["Exception", "BaseException"])
 def test_what_stops_it_cannot_be_swallowed(short: None, caught: Any) -> None:
-    """Not by `except Exception`; and what catches everything is struck, and if it then pauses it fails all the same."""
+    """Not by `except Exception`; and what catches everything is struck, and if it then pauses it
+    fails all the same.
+    """
 
     async def program(ctx: Any) -> None:
         try:
@@ -131,11 +141,18 @@ def test_nothing_is_thrown_at_what_comes_after(short: None) -> None:
 
 
 @pytest.mark.parametrize(("module", "end"), [("pdb", "Returned"), ("elsewhere", "Raised")])
-def test_time_at_a_debugger_does_not_count(monkeypatch: pytest.MonkeyPatch, module: str, end: str) -> None:
+def test_time_at_a_debugger_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, module: str, end: str
+) -> None:
     """Its module is on the stack: stepping through a program has no time limit."""
     spent = [0]
     monkeypatch.setattr(determinism_guard, "_cpu_time", lambda place: spent[0])
-    scope: dict[str, Any] = {"__name__": module, "look": determinism_guard._look, "time": time, "spent": spent}
+    scope: dict[str, Any] = {
+        "__name__": module,
+        "look": determinism_guard._look,
+        "time": time,
+        "spent": spent,
+    }
     code = """
         def prompt():
             look(time.monotonic())
@@ -166,8 +183,12 @@ def test_a_thread_without_a_cpu_clock_is_watched_by_that_of_the_process(
 # Standing still
 
 
-def test_a_program_that_blocks_is_warned_of_once_and_not_failed(caplog: pytest.LogCaptureFixture, short: None) -> None:
-    """It uses no CPU time. The warning says which session it is and where it stands; the next advance has its own."""
+def test_a_program_that_blocks_is_warned_of_once_and_not_failed(
+    caplog: pytest.LogCaptureFixture, short: None
+) -> None:
+    """It uses no CPU time. The warning says which session it is and where it stands; the next
+    advance has its own.
+    """
 
     def warnings() -> list[str]:
         return [message for message in caplog.messages if "has advanced for" in message]
@@ -217,7 +238,9 @@ assert result(Life(program).go()) == "done"
 def test_a_program_is_not_failed_because_its_process_stood_still() -> None:
     """A frozen container, a suspended machine, SIGSTOP: only the clock of others has advanced."""
     path = os.pathsep.join(["src", "."])
-    process = subprocess.Popen([sys.executable, "-c", FROZEN], cwd=ROOT, env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(
+        [sys.executable, "-c", FROZEN], cwd=ROOT, env={**os.environ, "PYTHONPATH": path}
+    )
     try:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
@@ -292,7 +315,9 @@ def test_exit_means_that_the_program_failed(where: str) -> None:
 
 
 def test_ctrl_c_goes_up_and_nothing_is_kept() -> None:
-    """The advance is half done: the execution is dropped, and using it again means to load it anew."""
+    """The advance is half done: the execution is dropped, and using it again means to load it
+    anew.
+    """
     heard = []
 
     async def program(ctx: Any) -> None:
@@ -332,7 +357,9 @@ async def test_after_ctrl_c_the_session_is_as_it_was() -> None:
         assert (await runtime.answer(status.queries[0], "A")).outcome.value == "A"
 
 
-@pytest.mark.parametrize("error", [BaseException, GeneratorExit, asyncio.CancelledError, RecursionError])
+@pytest.mark.parametrize(
+    "error", [BaseException, GeneratorExit, asyncio.CancelledError, RecursionError]
+)
 def test_any_other_end_is_a_failure(error: Any) -> None:
     async def program(ctx: Any) -> None:
         await ctx.llm("a")
@@ -389,7 +416,9 @@ def test_a_future_cannot_be_set_from_outside() -> None:
 # Errors nobody awaits
 
 
-def test_an_error_in_a_callback_is_logged_and_the_program_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_a_callback_is_logged_and_the_program_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def program(ctx: Any) -> str:
         asyncio.get_running_loop().call_soon(int, "x")
         return await ctx.llm("a")

@@ -25,7 +25,11 @@ class Other(asyncio.SelectorEventLoop):
     """A loop that is not the usual one, as uvloop's is not: it has a task class of its own."""
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        return _Own(coro, loop=self, **{name: value for name, value in options.items() if name in ("name", "context")})
+        return _Own(
+            coro,
+            loop=self,
+            **{name: value for name, value in options.items() if name in ("name", "context")},
+        )
 
 
 class _Own(asyncio.Task):  # type: ignore[type-arg]
@@ -92,7 +96,9 @@ def test_every_row_of_the_table_works_under_a_loop_set_by_policy() -> None:
 if hasattr(asyncio.tasks, "_swap_current_task"):  # from 3.12 on there is something to swap
 
     async def test_the_task_outside_is_put_aside_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-        """What Python 3.14 needs, tried on those that can: it refuses to enter a task while another one runs."""
+        """What Python 3.14 needs, tried on those that can: it refuses to enter a task while another
+        one runs.
+        """
         monkeypatch.setattr(event_loop, "_swap", asyncio.tasks._swap_current_task)
         outer, seen = asyncio.get_running_loop(), []
 
@@ -106,7 +112,9 @@ if hasattr(asyncio.tasks, "_swap_current_task"):  # from 3.12 on there is someth
         assert asyncio.current_task() is me
 
     @pytest.mark.parametrize("row", ROWS, ids=[row.body.__name__ for row in ROWS])
-    async def test_every_row_works_with_the_task_outside_put_aside(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_every_row_works_with_the_task_outside_put_aside(
+        row: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(event_loop, "_swap", asyncio.tasks._swap_current_task)
         assert Life(row.body).finish(row.pick) == row.returns
 
@@ -144,7 +152,9 @@ async def test_nothing_of_the_program_leaks_out() -> None:
 
 
 async def test_async_generators_outside_are_left_alone() -> None:
-    """One that began outside is finished outside, also if its last reference goes while a program runs."""
+    """One that began outside is finished outside, also if its last reference goes while a program
+    runs.
+    """
     finished = []
 
     async def numbers() -> AsyncIterator[int]:
@@ -191,7 +201,9 @@ print(*life.keys)
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["wait_for", "asyncio.wait_for"])
 def test_a_name_taken_before_the_import_is_pythons_own(name: str) -> None:
-    """It works, and asks as that Python does: under 0.1:0 on 3.11, under 0:0 later. ADR 0004 says what to do."""
+    """It works, and asks as that Python does: under 0.1:0 on 3.11, under 0:0 later. ADR 0004 says
+    what to do.
+    """
     done = subprocess.run(
         [sys.executable, "-c", EARLY.format(name=name)],
         cwd=ROOT,
@@ -216,4 +228,6 @@ def test_a_forgotten_loop_of_ours_refuses_a_runtime_inside() -> None:
         return ""
 
     words = Life(program).finish()
-    assert words.startswith("everhold.Runtime.run (see ctx.run and ctx.spawn) cannot be used inside a program")
+    assert words.startswith(
+        "everhold.Runtime.run (see ctx.run and ctx.spawn) cannot be used inside a program"
+    )

@@ -46,7 +46,10 @@ def test_names_stand_for_expressions():
 
 
 def test_seconds_are_a_sixth_field_in_front():
-    assert following("*/30 * * * * *", moment(2026, 1, 1), 2) == [moment(2026, 1, 1) + 30, moment(2026, 1, 1) + 60]
+    assert following("*/30 * * * * *", moment(2026, 1, 1), 2) == [
+        moment(2026, 1, 1) + 30,
+        moment(2026, 1, 1) + 60,
+    ]
 
 
 def test_a_fixed_time_in_the_hour_that_is_left_out_comes_when_the_clock_has_jumped():
@@ -82,20 +85,34 @@ def test_what_comes_every_half_hour_follows_real_time():
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "* * * *", "61 * * * *", "* * * * * * *", "x", "0 0 31 2 *", "a b c d e", "*/0 * * * *", "1#2/3 * * * *"],
+    [
+        "",
+        "* * * *",
+        "61 * * * *",
+        "* * * * * * *",
+        "x",
+        "0 0 31 2 *",
+        "a b c d e",
+        "*/0 * * * *",
+        "1#2/3 * * * *",
+    ],
 )
 def test_what_is_no_expression_is_refused(wrong):
     with pytest.raises(BadSchedule, match="is no schedule"):
         rhythm(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["Nowhere/City", "", "../passwd", "Europe", "Europe/Berlin\n", None, 7])
+@pytest.mark.parametrize(
+    "wrong", ["Nowhere/City", "", "../passwd", "Europe", "Europe/Berlin\n", None, 7]
+)
 def test_what_is_no_timezone_is_refused(wrong):
     with pytest.raises(UnknownTimezone):
         rhythm("0 3 * * *", wrong)
 
 
-@pytest.mark.parametrize("wrong", [dates.timedelta(0), dates.timedelta(seconds=-5), dates.timedelta(seconds=0.5)])
+@pytest.mark.parametrize(
+    "wrong", [dates.timedelta(0), dates.timedelta(seconds=-5), dates.timedelta(seconds=0.5)]
+)
 def test_a_pause_is_a_second_at_least(wrong):
     with pytest.raises(BadSchedule):
         rhythm(wrong)
@@ -109,7 +126,9 @@ def test_when_is_text_a_pause_or_a_moment(wrong):
 
 def test_a_moment_without_a_timezone_is_meant_in_the_one_that_was_given():
     assert rhythm(dates.datetime(2026, 3, 1, 9), "Europe/Berlin") == Once(moment(2026, 3, 1, 8))
-    assert rhythm(dates.datetime(2026, 3, 1, 9, tzinfo=dates.UTC), "Europe/Berlin") == Once(moment(2026, 3, 1, 9))
+    assert rhythm(dates.datetime(2026, 3, 1, 9, tzinfo=dates.UTC), "Europe/Berlin") == Once(
+        moment(2026, 3, 1, 9)
+    )
 
 
 def test_a_single_moment_comes_once():
@@ -142,7 +161,9 @@ def test_the_last_of_those_that_were_missed_is_the_last_one():
     first = moment(2026, 1, 1, 3)
     assert latest(nightly, first, first) == first
     assert latest(nightly, first, moment(2026, 1, 9, 2, 59)) == moment(2026, 1, 8, 3)
-    assert latest(Cron("0 0 29 2 *", "UTC"), moment(2024, 2, 29), moment(2027, 1, 1)) == moment(2024, 2, 29)
+    assert latest(Cron("0 0 29 2 *", "UTC"), moment(2024, 2, 29), moment(2027, 1, 1)) == moment(
+        2024, 2, 29
+    )
 
 
 def test_a_rhythm_is_told_as_people_say_it():

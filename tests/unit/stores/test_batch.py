@@ -1,4 +1,6 @@
-"""Asking once for many: what is wanted while an asking is under way is asked for together in the next."""
+"""Asking once for many: what is wanted while an asking is under way is asked for together in the
+next.
+"""
 
 import asyncio
 
@@ -8,7 +10,9 @@ from everhold.stores.postgres.batch import MOST, Gathered
 
 
 class House:
-    """Says the double of each number, once its door is open; notes what it was asked for together."""
+    """Says the double of each number, once its door is open; notes what it was asked for
+    together.
+    """
 
     def __init__(self):
         self.asked = []
@@ -113,4 +117,7 @@ async def test_who_asks_again_at_once_is_answered(at_once):
         return [await doubled(number) for number in range(10)]
 
     async with asyncio.timeout(10):
-        assert await asyncio.gather(*(insist() for _ in range(at_once))) == [list(range(0, 20, 2))] * at_once
+        assert (
+            await asyncio.gather(*(insist() for _ in range(at_once)))
+            == [list(range(0, 20, 2))] * at_once
+        )

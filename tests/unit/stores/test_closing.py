@@ -21,7 +21,9 @@ def is_closed(connection: sqlite3.Connection) -> bool:
 
 
 async def test_a_close_that_is_cancelled_closes_the_connection(tmp_path, monkeypatch):
-    """Its caller may be cancelled while it waits for the thread that moves the log into the file."""
+    """Its caller may be cancelled while it waits for the thread that moves the log into the
+    file.
+    """
     monkeypatch.setattr("everhold.stores.sqlite.checkpoint.MOVE_AFTER", 1)
     begun, goes_on = threading.Event(), threading.Event()
     store = SQLiteStore(tmp_path / "app.db")

@@ -36,7 +36,10 @@ FLUERS = {
     "system_message": None,
     "messages": [
         {"role": "user", "content": [{"type": "text", "text": "Grüße"}]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "ls", "input": {}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c1", "name": "ls", "input": {}}],
+        },
         {
             "role": "tool",
             "content": [{"type": "tool_result", "tool_use_id": "c1", "content": {"content": []}}],
@@ -92,7 +95,9 @@ def test_other_keys_are_ignored():
     assert read({**FLUERS, "colour": "blue"}, ID) == read(FLUERS, ID)
 
 
-@pytest.mark.parametrize("newer", [{"schema_version": 2}, {"schema_version": 2, "messages": "gone", "turns": []}])
+@pytest.mark.parametrize(
+    "newer", [{"schema_version": 2}, {"schema_version": 2, "messages": "gone", "turns": []}]
+)
 def test_the_version_is_checked_before_the_shape(newer):
     """A newer envelope of any shape is called newer, not broken."""
     with pytest.raises(UnsupportedVersion) as refused:
@@ -116,13 +121,22 @@ def test_the_version_is_checked_before_the_shape(newer):
         {"system_message": 7},
         {"messages": None},
         {"messages": [{"role": "robot"}]},
-        {"messages": [{"role": "user", "content": [{"type": "image", "image": {"media_type": "a", "data": "?"}}]}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "image": {"media_type": "a", "data": "?"}}],
+                }
+            ]
+        },
         {"metadata": {"n": 1}},
         {"metadata": []},
     ],
 )
 def test_what_is_not_an_envelope_is_refused(damage):
-    """A value of the wrong kind, in any field, is a failure to deserialize that names the session."""
+    """A value of the wrong kind, in any field, is a failure to deserialize that names the
+    session.
+    """
     with pytest.raises(DeserializeFailed, match=f"failed to deserialize session `{ID}`: "):
         read({**FLUERS, **damage}, ID)
 
@@ -151,12 +165,17 @@ def test_only_an_object_is_an_envelope(data):
         (Session(id=ID, metadata={"n": 1}), "metadata"),
         (Session(id=ID, metadata={1: "n"}), "metadata"),
         (Session(id=ID, messages=(user("\ud800"),)), "messages[0].content[0].text"),
-        (Session(id=ID, messages=(user(ToolUse("t", "n", {1, 2})),)), "messages[0].content[0].input"),
+        (
+            Session(id=ID, messages=(user(ToolUse("t", "n", {1, 2})),)),
+            "messages[0].content[0].input",
+        ),
         (Session(id=ID, messages=(Message(Role.USER, (Text(7),)),)), "messages[0].content[0].text"),
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(session, place):
-    """A session that JSON or fluers has no form for is a failure to serialize that names the place."""
+    """A session that JSON or fluers has no form for is a failure to serialize that names the
+    place.
+    """
     with pytest.raises(SerializeFailed) as refused:
         pack(session)
 
@@ -190,7 +209,9 @@ def test_a_bare_session_is_empty():
     first, second = store.create(), store.create()
 
     assert first != second and first.version == 4
-    assert store.session(first) == Session(id=first, model="", max_turns=0, messages=(), metadata={})
+    assert store.session(first) == Session(
+        id=first, model="", max_turns=0, messages=(), metadata={}
+    )
 
 
 def test_messages_are_appended_in_order_and_handed_out_as_a_copy():
@@ -341,7 +362,9 @@ async def test_what_a_crash_left_behind_is_not_listed(tmp_path):
     assert await JsonFiles(tmp_path).list_sessions() == []
 
 
-@pytest.mark.parametrize("content", [b"", b'{"schema_version": 1, "mod', b'{"a": "\xff"}', b"\xff\xfe", b"[" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"", b'{"schema_version": 1, "mod', b'{"a": "\xff"}', b"\xff\xfe", b"[" * 5000]
+)
 async def test_a_file_without_json_is_named(tmp_path, content):
     """Empty, truncated, non-UTF-8 and bottomless files are refused with their path."""
     path = tmp_path / f"{ID}.json"
@@ -393,7 +416,9 @@ async def test_no_room_for_a_temporary_file_is_said(tmp_path, monkeypatch):
 
 
 async def test_the_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
-    """File sync, rename, directory sync: in this order, so that a power cut leaves the old or the new one."""
+    """File sync, rename, directory sync: in this order, so that a power cut leaves the old or the
+    new one.
+    """
     files, order = JsonFiles(tmp_path), []
     sync, rename = os.fsync, os.replace
 

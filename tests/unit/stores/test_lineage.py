@@ -1,4 +1,6 @@
-"""Forks of forks: the last of thousands costs what the tenth costs, and each can be read and deleted."""
+"""Forks of forks: the last of thousands costs what the tenth costs, and each can be read and
+deleted.
+"""
 
 import random
 import sqlite3
@@ -54,7 +56,9 @@ def sqlite_steps(store):
 
 
 async def root(store):
-    """A session with deliveries 0 to 3, of which forks share those up to `CUT`, and an attachment they share."""
+    """A session with deliveries 0 to 3, of which forks share those up to `CUT`, and an attachment
+    they share.
+    """
     record = await begin(store, "s-0", ask(0))
     await store.attach("s-0", made(b"leaf"), b"leaf", 1.0)
     for q in range(3):
@@ -63,7 +67,9 @@ async def root(store):
 
 
 async def forked(store, record, count, meter=None, grow=False):
-    """Fork a session, then the fork, and so on; returns the last one, and what each fork has cost."""
+    """Fork a session, then the fork, and so on; returns the last one, and what each fork has
+    cost.
+    """
     costs = []
     for n in range(1, count + 1):
         change = fork(record, f"s-{n}", CUT)
@@ -90,36 +96,53 @@ async def test_the_three_thousandth_fork_of_a_fork_in_memory_costs_what_the_tent
 
     assert abs(thousandth - tenth) <= tenth * 0.05
     assert (last.birth.origin, last.birth.origin_n) == ("s-2999", CUT)
-    assert [len((await store.load(one.birth.id)).deliveries) for one in await store.list(Filter(limit=5000))] == (
-        [CUT + 1 + grow] * 3000 + [4]
-    )
+    assert [
+        len((await store.load(one.birth.id)).deliveries)
+        for one in await store.list(Filter(limit=5000))
+    ] == ([CUT + 1 + grow] * 3000 + [4])
     assert await store.verify() == []
 
 
 @pytest.mark.parametrize("grow", [False, True], ids=["as it is", "with another answer"])
-async def test_the_three_thousandth_fork_of_a_fork_in_a_file_costs_what_the_tenth_does(tmp_path, grow):
-    """Counted in steps of SQLite's virtual machine; the births are as long, nothing is wrong, the views tell."""
+async def test_the_three_thousandth_fork_of_a_fork_in_a_file_costs_what_the_tenth_does(
+    tmp_path, grow
+):
+    """Counted in steps of SQLite's virtual machine; the births are as long, nothing is wrong, the
+    views tell.
+    """
     store = SQLiteStore(tmp_path / "app.db", durability="process")
     await store.open()
 
-    last, (tenth, thousandth) = await forked(store, await root(store), 3000, lambda: sqlite_steps(store), grow)
+    last, (tenth, thousandth) = await forked(
+        store, await root(store), 3000, lambda: sqlite_steps(store), grow
+    )
 
     assert abs(thousandth - tenth) <= tenth * 0.05
     assert [one.n for one in last.deliveries] == [*range(CUT + 1 + grow)]
     assert await store.attachment("s-3000", made(b"leaf").id) == (made(b"leaf"), b"leaf")
     assert await store.verify() == []
-    lengths = store._run("SELECT max(length(birth)) - min(length(birth)) FROM session WHERE origin IS NOT NULL")
+    lengths = store._run(
+        "SELECT max(length(birth)) - min(length(birth)) FROM session WHERE origin IS NOT NULL"
+    )
     assert lengths.fetchone()[0] < 40
-    shown = store._run("SELECT origin_id, origin_step FROM sessions_v WHERE session_id = 's-3000'").fetchone()
+    shown = store._run(
+        "SELECT origin_id, origin_step FROM sessions_v WHERE session_id = 's-3000'"
+    ).fetchone()
     assert shown == ("s-2999", CUT)
-    assert store._run("SELECT count(*) FROM answers_v WHERE session_id = 's-3000'").fetchone() == (2 + grow,)
+    assert store._run("SELECT count(*) FROM answers_v WHERE session_id = 's-3000'").fetchone() == (
+        2 + grow,
+    )
     await store.close()
 
 
 @pytest.mark.xdist_group("postgres")
 @pytest.mark.parametrize("grow", [False, True], ids=["as it is", "with another answer"])
-async def test_the_three_hundredth_fork_of_a_fork_on_postgres_costs_what_the_tenth_does(postgres, monkeypatch, grow):
-    """As many statements, and no chain with a session in it that contributes nothing; nothing is wrong."""
+async def test_the_three_hundredth_fork_of_a_fork_on_postgres_costs_what_the_tenth_does(
+    postgres, monkeypatch, grow
+):
+    """As many statements, and no chain with a session in it that contributes nothing; nothing is
+    wrong.
+    """
     store = PostgresStore(fresh(postgres, "lineage"))
     await store.open()
     said = []
@@ -141,9 +164,9 @@ async def test_the_three_hundredth_fork_of_a_fork_on_postgres_costs_what_the_ten
 
     assert abs(hundredth - tenth) <= 2
     assert [one.n for one in last.deliveries] == [*range(CUT + 1 + grow)]
-    assert postgres.run("SELECT DISTINCT o.id FROM lineage.session s JOIN lineage.session o ON o.ref = s.origin") == [
-        ("s-0",)
-    ]
+    assert postgres.run(
+        "SELECT DISTINCT o.id FROM lineage.session s JOIN lineage.session o ON o.ref = s.origin"
+    ) == [("s-0",)]
     assert (await store.attachment("s-300", made(b"leaf").id))[1] == b"leaf"
     assert await store.verify() == []
     await store.close()
@@ -153,13 +176,21 @@ async def test_the_three_hundredth_fork_of_a_fork_on_postgres_costs_what_the_ten
 @pytest.mark.parametrize("first", ["s-0", None], ids=["the root first", "in any order"])
 async def test_five_hundred_forks_of_forks_are_deleted(tmp_path, kind, first):
     """What is left reads as before, and in the end nothing is left."""
-    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "app.db", durability="process")
+    store = (
+        MemoryStore()
+        if kind == "memory"
+        else SQLiteStore(tmp_path / "app.db", durability="process")
+    )
     await store.open()
     dice, records = random.Random(3), [await root(store)]
     for n in range(1, 501):
-        record = await branch(store, records[-1], f"s-{n}", dice.randrange(CUT, records[-1].head.n + 1))
+        record = await branch(
+            store, records[-1], f"s-{n}", dice.randrange(CUT, records[-1].head.n + 1)
+        )
         if dice.random() < 0.05:
-            record = await move(store, record, answers={record.head.n: n}, asked=[ask(record.head.n + 1)])
+            record = await move(
+                store, record, answers={record.head.n: n}, asked=[ask(record.head.n + 1)]
+            )
         records.append(record)
     last = records[-1]
     order = dice.sample(records[:-1], 500)
@@ -176,7 +207,9 @@ async def test_five_hundred_forks_of_forks_are_deleted(tmp_path, kind, first):
     assert (await store.list(Filter()), await store.verify()) == ([], [])
     if kind == "file":
         tables = ("session", "journal", "attachment", "blob")
-        assert [store._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [0] * 4
+        assert [store._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [
+            0
+        ] * 4
     else:
         assert (store._buried, store._blobs) == ({}, {})
     await store.close()
@@ -197,14 +230,18 @@ async def test_a_long_chain_is_exported_and_imported(tmp_path):
 
 
 async def test_a_changed_source_is_found(tmp_path):
-    """The birth of a fork tells whose steps it shares, under its seal; its row may not tell another."""
+    """The birth of a fork tells whose steps it shares, under its seal; its row may not tell
+    another.
+    """
     store = SQLiteStore(tmp_path / "app.db", durability="process")
     await store.open()
     await forked(store, await root(store), 5)
     await store.delete("s-4", 1)
     assert await store.verify() == []
 
-    store._run("UPDATE session SET origin = (SELECT ref FROM session WHERE id = 's-2') WHERE id = 's-5'")
+    store._run(
+        "UPDATE session SET origin = (SELECT ref FROM session WHERE id = 's-2') WHERE id = 's-5'"
+    )
 
     assert [(one.session, one.code) for one in await store.verify()] == [("s-5", "mismatch")]
     await store.close()
@@ -214,13 +251,18 @@ async def test_a_changed_source_is_found(tmp_path):
 
 
 def as_before(path):
-    """Make of each fork what older versions wrote: it refers to the session it was forked from, whatever that has."""
+    """Make of each fork what older versions wrote: it refers to the session it was forked from,
+    whatever that has.
+    """
     with closing(sqlite3.connect(path)) as connection:
-        for ref, text in connection.execute("SELECT ref, birth FROM session WHERE origin IS NOT NULL").fetchall():
+        for ref, text in connection.execute(
+            "SELECT ref, birth FROM session WHERE origin IS NOT NULL"
+        ).fetchall():
             birth = msgspec.json.decode(text, type=Birth)
             plain = dumps(birth)
             connection.execute(
-                "UPDATE session SET birth = ?, seal = ?, origin = (SELECT ref FROM session WHERE id = ?) WHERE ref = ?",
+                "UPDATE session SET birth = ?, seal = ?, origin = (SELECT ref FROM session WHERE"
+                " id = ?) WHERE ref = ?",
                 (plain, seal(plain), birth.origin, ref),
             )
         connection.commit()
@@ -280,16 +322,22 @@ async def test_an_old_chain_is_deleted_in_any_order(tmp_path, order):
                 assert await old.verify() == []
 
         tables = ("session", "journal", "attachment", "blob")
-        assert [old._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [0] * 4
+        assert [old._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [
+            0
+        ] * 4
 
 
 @pytest.mark.xdist_group("postgres")
 async def test_an_old_chain_on_postgres(postgres):
-    """It is read, forked and found sound, and is deleted with the oldest first and the rest in any order."""
+    """It is read, forked and found sound, and is deleted with the oldest first and the rest in any
+    order.
+    """
     store = PostgresStore(fresh(postgres, "lineage"))
     await store.open()
     await forked(store, await root(store), 150)
-    for ref, text in postgres.run("SELECT ref, birth FROM lineage.session WHERE origin IS NOT NULL"):
+    for ref, text in postgres.run(
+        "SELECT ref, birth FROM lineage.session WHERE origin IS NOT NULL"
+    ):
         birth = msgspec.json.decode(text, type=Birth)
         plain = dumps(birth)
         postgres.run(
@@ -314,7 +362,10 @@ async def test_an_old_chain_on_postgres(postgres):
 async def test_a_circle_of_origins_is_damage_and_no_endless_work(tmp_path):
     """Damage that makes a circle of a chain is refused and found; nothing hangs."""
     async with old_chain(tmp_path) as old:
-        old._run("UPDATE session SET origin = (SELECT ref FROM session WHERE id = 's-9') WHERE id = 's-3'")
+        old._run(
+            "UPDATE session SET origin = (SELECT ref FROM session WHERE id = 's-9') WHERE id ="
+            " 's-3'"
+        )
 
         with pytest.raises(Exception, match="rows missing"):
             await old.load("s-9")

@@ -1,4 +1,6 @@
-"""What the memory store does beyond the contract: `verify` on damage, burying, and what it costs."""
+"""What the memory store does beyond the contract: `verify` on damage, burying, and what it
+costs.
+"""
 
 import pytest
 
@@ -45,14 +47,23 @@ async def test_a_fork_holds_nothing_of_its_own():
 
 
 async def test_a_change_that_is_refused_at_its_end_has_taken_nothing():
-    """D10: what was to be read and closed is still there when a later part of the same change is overtaken."""
+    """D10: what was to be read and closed is still there when a later part of the same change is
+    overtaken.
+    """
     store = MemoryStore()
-    record = await mark(store, await begin(store, "s-1", ask(0)), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+    record = await mark(
+        store,
+        await begin(store, "s-1", ask(0)),
+        letters=[Letter("signal", 1, 1.0)],
+        tip={"mail": 1},
+    )
     record = await mark(store, record, effects=[Effect(0, "ada", 1.0)])
     read = [letter.id for letter in record.letters]
 
     with pytest.raises(Overtaken):
-        await mark(store, record, read=read, closed=[0], tip={"mail": 0}, writes=[Write("n", "k", [1], 7)])
+        await mark(
+            store, record, read=read, closed=[0], tip={"mail": 0}, writes=[Write("n", "k", [1], 7)]
+        )
 
     assert await store.load("s-1") == record
     assert len(record.letters) == len(record.effects) == 1
@@ -92,7 +103,9 @@ async def test_burying_reaches_through_a_chain():
 
 
 async def test_a_fork_that_contributes_nothing_is_not_kept():
-    """A fork of a fork reads from the session that has the deliveries; the one in between can go."""
+    """A fork of a fork reads from the session that has the deliveries; the one in between can
+    go.
+    """
     store = MemoryStore()
     origin, fork = await forked(store)
     leaf = await branch(store, fork, "s-3", 0)
@@ -133,7 +146,9 @@ async def test_a_letter_of_ones_own_may_come_with_the_end():
     store = MemoryStore()
     record = await begin(store, "s-1", ask(0))
 
-    ended = await move(store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+    ended = await move(
+        store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
+    )
 
     assert [one.body for one in ended.letters] == [1]
 
@@ -162,7 +177,9 @@ async def test_a_gap_is_found():
     found = await damaged(lambda store, session: session.rows.pop(0))
 
     gaps = [problem for problem in found if problem.code == "gap"]
-    assert gaps == [Problem(id, "gap", "the journal has 1 deliveries up to number 1") for id in ("s-1", "s-2")]
+    assert gaps == [
+        Problem(id, "gap", "the journal has 1 deliveries up to number 1") for id in ("s-1", "s-2")
+    ]
 
 
 async def test_a_dangling_origin_is_found():

@@ -58,9 +58,13 @@ def test_what_took_long_at_the_same_time_counts_once(time):
     assert found.age(10.0) == 3.0
 
 
-@pytest.mark.parametrize("error", [StoreFull("app.db"), StoreBusy("app.db", 1.0), StoreUnavailable("app.db", "away")])
+@pytest.mark.parametrize(
+    "error", [StoreFull("app.db"), StoreBusy("app.db", 1.0), StoreUnavailable("app.db", "away")]
+)
 def test_nothing_was_heard_since_something_came_through(time, error):
-    """A disk that is full says so at once, again and again; between two tries nobody was heard, either."""
+    """A disk that is full says so at once, again and again; between two tries nobody was heard,
+    either.
+    """
     found = Stall()
     for _ in range(3):
         time.now += 4.0
@@ -86,7 +90,9 @@ def test_only_the_last_ones_are_remembered(time):
 
 
 async def test_a_file_that_was_locked_makes_nobody_dead(tmp_path, monkeypatch):
-    """Somebody held the write lock for so long that no worker could say that it lives: that time does not count."""
+    """Somebody held the write lock for so long that no worker could say that it lives: that time
+    does not count.
+    """
     monkeypatch.setattr(outage, "LONG", 0.05)
     store, loop = SQLiteStore(tmp_path / "app.db"), asyncio.get_running_loop()
     await store.open()
@@ -100,7 +106,8 @@ async def test_a_file_that_was_locked_makes_nobody_dead(tmp_path, monkeypatch):
             other.rollback()
         await beat
         first, _ = await store.workers()
-        # clock: both sides are times by the clock, and a machine that stalls makes them longer alike.
+        # clock: both sides are times by the clock, and a machine that stalls makes them longer
+        # alike.
         assert first.age <= loop.time() - began - 0.5
     finally:
         await store.close()

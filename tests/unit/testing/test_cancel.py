@@ -46,7 +46,9 @@ async def careful(ctx: eh.Context) -> str:
 
 @pytest.mark.parametrize("store", ["memory://", "sqlite://"])
 def test_no_caller_that_leaves_changes_anything(store: str) -> None:
-    report = cancel_everywhere(refund(order="7"), answers=ANSWERS, signals={"paid": "bob"}, store=store)
+    report = cancel_everywhere(
+        refund(order="7"), answers=ANSWERS, signals={"paid": "bob"}, store=store
+    )
     assert report.result == "bob c sent 7"
     assert [verb.partition(" ")[0] for verb in report.verbs] == [
         *("start", "answer", "answer_many", "answer", "signal", "answer"),
@@ -57,7 +59,9 @@ def test_no_caller_that_leaves_changes_anything(store: str) -> None:
 
 
 def test_calls_run_once_wherever_the_caller_leaves() -> None:
-    """Neither a call that is never repeated nor one that is asked about is in doubt: its process is alive."""
+    """Neither a call that is never repeated nor one that is asked about is in doubt: its process is
+    alive.
+    """
     report = cancel_everywhere(careful(), answers=ANSWERS)
     assert report.result == "sent asent bsent c"
     assert report.repeated == []
@@ -69,13 +73,17 @@ async def unshielded(self: Shielded, verb):
 
 
 def test_a_verb_that_ends_with_its_caller_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the shield, a commit lands whose work never begins. Each place is listed, and what is wrong there."""
+    """Without the shield, a commit lands whose work never begins. Each place is listed, and what is
+    wrong there.
+    """
     monkeypatch.setattr(Shielded, "run", unshielded)
     with pytest.raises(NotSame) as failed:
         cancel_everywhere(careful(), answers=ANSWERS)
     words = str(failed.value)
     assert "call 1, start, cancelled after " in words
-    assert "call 2, answer approval 'Refund?' at 0:1 returning boolean, cancelled at await 2:" in words
+    assert (
+        "call 2, answer approval 'Refund?' at 0:1 returning boolean, cancelled at await 2:" in words
+    )
     assert "is marked as running, and no task runs it" in words
 
 
@@ -87,12 +95,15 @@ def test_functions_are_replaced_while_callers_leave() -> None:
         return "x"
 
     report = cancel_everywhere(careful(), answers=ANSWERS, calls={"send": counted})
-    runs = 1 + len(report.points) + 2 * len(report.verbs)  # the last run of each kind is undisturbed again
+    # the last run of each kind is undisturbed again
+    runs = 1 + len(report.points) + 2 * len(report.verbs)
     assert (report.result, sorted(calls)) == ("xxx", sorted("abc" * runs))
 
 
 def test_a_program_that_never_ends_is_told_what_it_waits_for() -> None:
-    with pytest.raises(AssertionError, match=r"undisturbed: it does not come to an end: it waits for signal 'paid'"):
+    with pytest.raises(
+        AssertionError, match=r"undisturbed: it does not come to an end: it waits for signal 'paid'"
+    ):
         cancel_everywhere(refund(order="7"), answers=ANSWERS)
 
 
@@ -136,7 +147,12 @@ async def test_leaving_at_an_await_or_after_a_turn() -> None:
             steps.append(n)
             await asyncio.sleep(0)
 
-    assert [await leave(verb(), "await", at) for at in (1, 2, 3, 4)] == ["left", "left", "left", "returned"]
+    assert [await leave(verb(), "await", at) for at in (1, 2, 3, 4)] == [
+        "left",
+        "left",
+        "left",
+        "returned",
+    ]
     assert steps == [0, 0, 1, 0, 1, 2, 0, 1, 2]
     assert [await leave(verb(), "turn", at) for at in (0, 1, 9)] == ["left", "left", "returned"]
 
@@ -155,6 +171,10 @@ async def test_a_verb_that_does_not_leave() -> None:
 async def test_a_slow_store_waits_before_and_after() -> None:
     slow = SlowStore(MemoryStore())
     await slow.open()
-    assert [await leave(slow.find("key"), "await", at) for at in (1, 2, 3)] == ["left", "left", "returned"]
+    assert [await leave(slow.find("key"), "await", at) for at in (1, 2, 3)] == [
+        "left",
+        "left",
+        "returned",
+    ]
     slow.time = lambda: 7.0
     assert slow.store.time is not None and slow.where == slow.store.where

@@ -54,7 +54,9 @@ def test_a_sound_program_ends_the_same_wherever_it_is_crashed() -> None:
 
 @eh.program
 async def again(ctx: eh.Context, round: int = 0, said: list[str] | None = None) -> list[str]:
-    """Each round asks, counts, calls and begins again; one hears a signal, and the last one has a child."""
+    """Each round asks, counts, calls and begins again; one hears a signal, and the last one has a
+    child.
+    """
     said = [*(said or []), await ctx.llm(f"round {round}?")]
     await ctx.state.incr("rounds")
     said.append(await ctx.call(send, f"{round}"))
@@ -66,7 +68,9 @@ async def again(ctx: eh.Context, round: int = 0, said: list[str] | None = None) 
 
 
 def test_a_program_that_begins_again_ends_the_same_wherever_it_is_crashed() -> None:
-    """Before the commit of a restart the old life stands, with its last answer; after it the new one."""
+    """Before the commit of a restart the old life stands, with its last answer; after it the new
+    one.
+    """
     report = crash_everywhere(again(), answers=ANSWERS, signals={"paid": "bob"})
     assert report.result == ["z", "sent 0", "z", "sent 1", "bob", "z", "sent 2", "z", "sent 3", "c"]
     assert len(report.points) == 2 * report.commits >= 20
@@ -82,11 +86,16 @@ def test_the_report_names_the_calls_whose_outcome_may_stay_unknown() -> None:
     """Only the call that is never repeated; the other one is asked about, and run again."""
     report = crash_everywhere(careful())
     assert report.unknown == ["send"]
-    assert {str(point) for point in report.points if point.unknown} == {"after commit 1", "before commit 2"}
+    assert {str(point) for point in report.points if point.unknown} == {
+        "after commit 1",
+        "before commit 2",
+    }
 
 
 def test_a_program_with_a_memory_of_its_own_is_told_where_it_differs() -> None:
-    with pytest.raises(NotSame, match=r"crashed before commit 1:\n +asked at 0:1: .*number 1") as failed:
+    with pytest.raises(
+        NotSame, match=r"crashed before commit 1:\n +asked at 0:1: .*number 1"
+    ) as failed:
         crash_everywhere(forgetful(), answers=["a", "b"])
     assert "3 commits, 6 changed something" in str(failed.value)
 
@@ -97,7 +106,9 @@ def test_a_function_is_replaced_while_a_program_is_crashed() -> None:
 
 
 def test_what_a_program_waits_for_in_vain_is_named() -> None:
-    with pytest.raises(AssertionError, match=r"does not come to an end.*it waits for signal 'paid'"):
+    with pytest.raises(
+        AssertionError, match=r"does not come to an end.*it waits for signal 'paid'"
+    ):
         crash_everywhere(refund(order="7"), answers=ANSWERS)
 
 

@@ -105,7 +105,9 @@ def test_a_sound_program_is_the_same_when_it_is_replayed(kit: Kit) -> None:
         (stopwatch(), "step 1 (after the answer to q-0): it returned "),
     ],
 )
-def test_dice_and_clocks_in_a_program_are_found_with_their_step(kit: Kit, call: eh.Call[object], step: str) -> None:
+def test_dice_and_clocks_in_a_program_are_found_with_their_step(
+    kit: Kit, call: eh.Call[object], step: str
+) -> None:
     """The report names the step, the line, and what was recorded and asked."""
     kit.answers(["7"])
     kit.run(call)
@@ -153,7 +155,9 @@ def bare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
 
 @pytest.mark.process
 def test_the_fixture_fails_what_does_not_replay(bare: pytest.Pytester) -> None:
-    """The test itself fails, with the step and the line; one that failed already is not told twice."""
+    """The test itself fails, with the step and the line; one that failed already is not told
+    twice.
+    """
     bare.makepyfile(TEST)
     done = bare.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:cacheprovider")
     done.assert_outcomes(passed=1, failed=3)
@@ -181,17 +185,25 @@ def test_jumbled(everhold):
 @pytest.mark.process
 def test_what_depends_on_the_hash_seed_is_found_in_a_fresh_process(bare: pytest.Pytester) -> None:
     bare.makepyfile(test_sets=SETS)
-    failed = bare.runpytest_subprocess("-p", "everhold.testing.plugin", "-p", "no:cacheprovider", "--everhold-fresh")
+    failed = bare.runpytest_subprocess(
+        "-p", "everhold.testing.plugin", "-p", "no:cacheprovider", "--everhold-fresh"
+    )
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(
-        ["*jumbled is not the same in a process with another hash seed:", "*step 0, q-0: recorded *Which of {*"]
+        [
+            "*jumbled is not the same in a process with another hash seed:",
+            "*step 0, q-0: recorded *Which of {*",
+        ]
     )
 
 
 @pytest.mark.process
 def test_the_plugin_imports_nothing_of_everhold(pytester: pytest.Pytester) -> None:
     """So that every run of pytest stays quick, and coverage sees modules being imported."""
-    code = "import sys; import everhold.testing.plugin; print([name for name in sys.modules if 'everhold' in name])"
+    code = (
+        "import sys; import everhold.testing.plugin; print([name for name in sys.modules if"
+        " 'everhold' in name])"
+    )
     done = pytester.run(sys.executable, "-c", code)
     done.stdout.fnmatch_lines(["['everhold', 'everhold.testing', 'everhold.testing.plugin']"])
 

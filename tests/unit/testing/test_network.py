@@ -7,7 +7,9 @@ import pytest
 from everhold.testing.network import NetworkRefused, refused
 
 
-@pytest.mark.parametrize("act", [socket.gethostbyname, lambda host: socket.create_connection((host, 80), timeout=1)])
+@pytest.mark.parametrize(
+    "act", [socket.gethostbyname, lambda host: socket.create_connection((host, 80), timeout=1)]
+)
 def test_another_machine_cannot_be_reached(act) -> None:
     with refused(), pytest.raises(NetworkRefused, match=r"reaches for 'example\.com'"):
         act("example.com")

@@ -1,4 +1,6 @@
-"""Clocks and dice are seen however they are called; what belongs to the program's own tools is not."""
+"""Clocks and dice are seen however they are called; what belongs to the program's own tools is
+not.
+"""
 
 import datetime
 import logging

@@ -1,4 +1,6 @@
-"""What a test does with the kit: prepared answers, stand-ins, people, time, and what it says should be so."""
+"""What a test does with the kit: prepared answers, stand-ins, people, time, and what it says should
+be so.
+"""
 
 import asyncio
 import socket
@@ -84,7 +86,9 @@ def test_a_recorded_session_answers(kit: Kit, tmp_path: Path) -> None:
         assert other.run(refund(order="7")) == "sent: it broke"
 
 
-def test_a_question_that_was_not_recorded_fails_with_what_was_asked(kit: Kit, tmp_path: Path) -> None:
+def test_a_question_that_was_not_recorded_fails_with_what_was_asked(
+    kit: Kit, tmp_path: Path
+) -> None:
     kit.start(refund(order="7"))
     kit.runtime.export(tmp_path / "recorded.jsonl", [kit.last.session_id])
     kit.answers(tmp_path / "recorded.jsonl")
@@ -106,7 +110,11 @@ def test_a_real_model_is_refused_to_other_runtimes_of_the_test_too(kit: Kit, mod
 
 @pytest.mark.parametrize("setting", ['llm = "anthropic:claude-sonnet-4-6"', 'answer_with = "cat"'])
 def test_a_real_model_in_the_settings_is_refused_too(
-    kit: Kit, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kit: Kit,
+    setting: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from everhold.cli.app import main
 
@@ -152,7 +160,11 @@ def test_the_network_is_refused_to_what_programs_call(kit: Kit) -> None:
 
 def test_a_stand_in_may_be_a_value_a_function_or_an_error(kit: Kit) -> None:
     kit.answers(["a", "b", "c"])
-    for stand_in, end in (("sent", "sent: a"), (lambda order: order * 2, "77: b"), (OSError("full"), None)):
+    for stand_in, end in (
+        ("sent", "sent: a"),
+        (lambda order: order * 2, "77: b"),
+        (OSError("full"), None),
+    ):
         kit.calls(send=stand_in)
         kit.start(refund(order="7"))
         assert kit.approve().error == ("AnswerFailed: full" if end is None else None)
@@ -174,7 +186,9 @@ def test_after_a_restart_a_session_goes_on_from_its_journal(kit: Kit) -> None:
 
 def test_a_program_with_a_memory_of_its_own_is_found(kit: Kit) -> None:
     kit.run(counting(), answers=["x"])
-    with pytest.raises(NotReplayed, match=r"step 0 \(q-0, .*q-0 has another prompt. recorded: 'number 1'"):
+    with pytest.raises(
+        NotReplayed, match=r"step 0 \(q-0, .*q-0 has another prompt. recorded: 'number 1'"
+    ):
         kit.check_replays()
 
 
@@ -186,18 +200,29 @@ def test_a_file_that_a_program_reads_is_found_though_nobody_looks(kit: Kit) -> N
 
 def test_a_refusal_that_a_program_swallows_is_found(kit: Kit) -> None:
     kit.start(hiding()).assert_returned("nothing")
-    with pytest.raises(NotReplayed, match=r"step 0 .*opens a file at test_session\.py:\d+ \(open\); use ctx\.call"):
+    with pytest.raises(
+        NotReplayed, match=r"step 0 .*opens a file at test_session\.py:\d+ \(open\); use ctx\.call"
+    ):
         kit.check_replays()
 
 
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        (lambda session: session.assert_asked("Refund*"), "did not ask 'Refund\\*'. It asked:\n  q-0 llm 'Why did 7"),
+        (
+            lambda session: session.assert_asked("Refund*"),
+            "did not ask 'Refund\\*'. It asked:\n  q-0 llm 'Why did 7",
+        ),
         (lambda session: session.assert_asked("Why*", times=2), "asked 1 times, not 2, 'Why"),
         (lambda session: session.assert_not_asked("Why*"), "it asked 'Why\\*'"),
-        (lambda session: session.assert_waits_for("Refund*"), "does not wait for 'Refund\\*': it waits for llm"),
-        (lambda session: session.assert_returned("x"), "returned nothing: it waits for llm 'Why did 7"),
+        (
+            lambda session: session.assert_waits_for("Refund*"),
+            "does not wait for 'Refund\\*': it waits for llm",
+        ),
+        (
+            lambda session: session.assert_returned("x"),
+            "returned nothing: it waits for llm 'Why did 7",
+        ),
         (lambda session: session.assert_failed(), "did not fail"),
         (lambda session: session.approve(), "no open approval: it waits for llm"),
         (lambda session: session.result, "has not ended: it waits for llm"),

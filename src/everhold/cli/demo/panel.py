@@ -1,10 +1,10 @@
 """The program of the demo, the model that answers it, and the process that runs it.
 
-The model is a function with a short delay. Before it answers, it writes what it was asked into a file: that file is
-the evidence that nothing recorded was asked twice.
+The model is a function with a short delay. Before it answers, it writes what it was asked into a
+file: that file is the evidence that nothing recorded was asked twice.
 
     python -m everhold.cli.demo.panel FOLDER      runs the panel until it ends, waits for a person, or is killed
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class Model:
         with self._file.open("a", encoding="utf-8") as file:
             file.write(dumps({"id": query.id, "pid": os.getpid(), "prompt": query.prompt}) + "\n")
         await asyncio.sleep(THINKING)
-        names = [name for name in SAYINGS if f"{name}:" in query.prompt or f"{name}?" in query.prompt]
+        names = [
+            name for name in SAYINGS if f"{name}:" in query.prompt or f"{name}?" in query.prompt
+        ]
         return SAYINGS[names[-1] if names else "verdict"]
 
 

@@ -1,7 +1,8 @@
-"""The demo: runs the panel, kills its process with SIGKILL in the middle, goes on in a new one, and checks.
+"""The demo: runs the panel, kills its process with SIGKILL in the middle, goes on in a new one, and
+checks.
 
-Nothing is claimed that was not looked up afterwards: in the file the model wrote, in the database, and in how the
-first process ended.
+Nothing is claimed that was not looked up afterwards: in the file the model wrote, in the database,
+and in how the first process ended.
 """
 
 from __future__ import annotations
@@ -54,11 +55,16 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def demo(folder: Path | None = None) -> Shown:
-    """Run the demo in a folder (a new one, by default), tell it, and hold every claim against what was found."""
+    """Run the demo in a folder (a new one, by default), tell it, and hold every claim against what
+    was found.
+    """
     began = time.monotonic()
     folder = folder or Path(tempfile.mkdtemp(prefix="everhold-demo-"))
     click.secho(f"A panel of experts: {TOPIC}", bold=True)
-    click.echo(f"Everything is in {folder}: the session in demo.db, what the model was asked in asked.jsonl.\n")
+    click.echo(
+        f"Everything is in {folder}: the session in demo.db, what the model was asked in"
+        " asked.jsonl.\n"
+    )
     first, killed_with = _run_and_kill(folder)
     kept = [delivery for delivery in _journal(folder) if delivery.answers]
     _tell_kill(first, kept, folder)
@@ -66,13 +72,18 @@ def demo(folder: Path | None = None) -> Shown:
     finished = _signed(folder)
     claims = _check(folder, killed_with, kept, finished)
     shown = Shown(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
-    click.echo(f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it yourself:")
+    click.echo(
+        f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it"
+        " yourself:"
+    )
     click.echo(f"  {_command()} show demo --database {database_in(folder)}")
     return shown
 
 
 def _command() -> str:
-    """What to type for this command: its name where a shell finds it, which in a clone it does not."""
+    """What to type for this command: its name where a shell finds it, which in a clone it does
+    not.
+    """
     return "everhold" if shutil.which("everhold") else f"{shlex.quote(sys.executable)} -m everhold"
 
 
@@ -80,7 +91,9 @@ def _command() -> str:
 
 
 def _run_and_kill(folder: Path) -> tuple[int, int]:
-    """Start the panel and kill it while the model thinks about a question; returns its id and its exit status."""
+    """Start the panel and kill it while the model thinks about a question; returns its id and its
+    exit status.
+    """
     with _worker(folder) as process:
         click.secho(f"process {process.pid} starts", fg="cyan")
         for line in _heard(folder, process, since=0):
@@ -135,7 +148,8 @@ def _looking(folder: Path, act: Callable[[Any, str], Any]) -> Any:
     from everhold.runtime import open as open_runtime
 
     async def looked() -> Any:
-        async with open_runtime(database_in(folder), llm=[], recover=False) as runtime:  # no model: only a look
+        # no model: only a look
+        async with open_runtime(database_in(folder), llm=[], recover=False) as runtime:
             return await act(runtime, str(await runtime.store.find(KEY)))
 
     return asyncio.run(looked())
@@ -159,7 +173,9 @@ def _signed(folder: Path) -> Status:
             return status
         click.secho(f"\nwaiting for a person: {status.queries[0].prompt}", fg="yellow")
         click.echo("  answered: yes")
-        answered: Status = await runtime.answer(status.queries[0], True, by={"front": "cli", "user": "demo"})
+        answered: Status = await runtime.answer(
+            status.queries[0], True, by={"front": "cli", "user": "demo"}
+        )
         return answered
 
     signed: Status = _looking(folder, sign)
@@ -181,10 +197,14 @@ def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Statu
     lost = f"; the kill took the answer to {again[0]} before it came" if again else ""
     click.echo("\nchecked:")
     claims = [
-        (killed_with == -signal.SIGKILL, "the first process was ended by SIGKILL, in the middle of a question"),
+        (
+            killed_with == -signal.SIGKILL,
+            "the first process was ended by SIGKILL, in the middle of a question",
+        ),
         (
             bool(before) and before.isdisjoint(again),
-            f"{len(before)} answers were recorded before the kill, and none of them was asked for twice",
+            f"{len(before)} answers were recorded before the kill, and none of them was asked"
+            " for twice",
         ),
         (
             len(again) <= 1 and asked.keys() == questions.keys() - _for_people(journal),
@@ -198,7 +218,9 @@ def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Statu
 
 
 def _for_people(journal: list[Delivery]) -> set[str]:
-    return {query.id for delivery in journal for query in delivery.asked if query.kind in FOR_PEOPLE}
+    return {
+        query.id for delivery in journal for query in delivery.asked if query.kind in FOR_PEOPLE
+    }
 
 
 def _problems(folder: Path) -> list[Any]:
@@ -225,5 +247,7 @@ def _tell_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
 
 
 def _told(one: Claim) -> Claim:
-    click.secho(f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red")
+    click.secho(
+        f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red"
+    )
     return one

@@ -79,11 +79,15 @@ def _found(ref: JSON, root: Schema) -> Schema | None:
         return None
     room, name = match.groups()
     rooms = root.get(room)
-    return rooms.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(rooms, dict) else None
+    return (
+        rooms.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(rooms, dict) else None
+    )
 
 
 class _Operand(NamedTuple):
-    """`parts` gives the schemas inside an operand, by place; None if the operand is not what it should be."""
+    """`parts` gives the schemas inside an operand, by place; None if the operand is not what it
+    should be.
+    """
 
     words: str
     parts: Callable[[JSON, Schema], dict[str, Schema] | None]
@@ -120,7 +124,9 @@ def _texts(operand: JSON) -> bool:
 
 
 def _known(operand: JSON) -> bool:
-    return _texts(names(operand)) and bool(operand) and all(name in TYPES for name in names(operand))
+    return (
+        _texts(names(operand)) and bool(operand) and all(name in TYPES for name in names(operand))
+    )
 
 
 _ANY = _Operand("anything", lambda operand, root: {})

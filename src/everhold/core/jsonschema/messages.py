@@ -35,14 +35,20 @@ def describe(schema: Schema, root: Schema, depth: int = 0) -> str:
     if isinstance(schema, bool):
         return "anything" if schema else "absent"
     if values := only(schema):
-        return show(values[0]) if len(values) == 1 else f"one of {_series([show(one) for one in values])}"
+        return (
+            show(values[0])
+            if len(values) == 1
+            else f"one of {_series([show(one) for one in values])}"
+        )
     if depth > _DEEP:
         return "a value"
     if "$ref" in schema:
         return describe(target(schema["$ref"], root), root, depth + 1)
     for keyword, word in (("anyOf", " or "), ("oneOf", " or "), ("allOf", " and ")):
         if keyword in schema:
-            return word.join(dict.fromkeys(describe(part, root, depth + 1) for part in schema[keyword]))
+            return word.join(
+                dict.fromkeys(describe(part, root, depth + 1) for part in schema[keyword])
+            )
     return _typed(schema)
 
 
@@ -61,19 +67,27 @@ def show(value: JSON) -> str:
         case list():
             return f"a list of {len(value)}" if value else "an empty list"
         case dict():
-            return f"an object with {_series([repr(name) for name in value])}" if value else "an empty object"
+            return (
+                f"an object with {_series([repr(name) for name in value])}"
+                if value
+                else "an empty object"
+            )
         case _:
             return codec.dumps(value)
 
 
 def joined(path: str, step: str | int) -> str:
     """The path of what is inside: `answer.items[2]`."""
-    return f"{path}.{step}" if isinstance(step, str) and step.isidentifier() else f"{path}[{step!r}]"
+    return (
+        f"{path}.{step}" if isinstance(step, str) and step.isidentifier() else f"{path}[{step!r}]"
+    )
 
 
 def _typed(schema: dict[str, JSON]) -> str:
     kind = " or ".join(TYPES[name][0] for name in names(schema.get("type", []))) or "a value"
-    details = [words.format(schema[keyword]) for keyword, words in _DETAILS.items() if keyword in schema]
+    details = [
+        words.format(schema[keyword]) for keyword, words in _DETAILS.items() if keyword in schema
+    ]
     if required := schema.get("required"):
         tags = {name: only(part) for name, part in schema.get("properties", {}).items()}
         details.append(f"with {_series([_member(name, tags.get(name, [])) for name in required])}")

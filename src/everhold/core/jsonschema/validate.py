@@ -16,12 +16,14 @@ from everhold.core.jsonschema.keywords import TYPES, Schema, names, target
 from everhold.core.jsonschema.messages import describe, joined, only, show
 from everhold.errors import AnswerRefused, BadSchema
 
-#: How many schemas may be entered on the way to one value; only a schema that refers to itself gets there.
+#: How many schemas may be entered on the way to one value; only a schema that refers to itself gets
+#: there.
 DEPTH: Final = 150
 #: The same for a question that needs no exact answer: whether text fits at all.
 _NEAR: Final = 8
 
-#: Formats that our own types write: text in another would be refused after it was stored. Others only tell.
+#: Formats that our own types write: text in another would be refused after it was stored. Others
+#: only tell.
 FORMATS: Final[dict[str, Any]] = {
     "date-time": datetime,
     "date": date,
@@ -51,7 +53,11 @@ def takes_text(schema: Schema, root: Schema, depth: int = 0) -> bool:
         and (not (values := only(schema)) or str in map(type, values))
         and ("$ref" not in schema or below(target(schema["$ref"], root)))
         and all(below(part) for part in schema.get("allOf", ()))
-        and all(any(below(part) for part in schema[word]) for word in ("anyOf", "oneOf") if word in schema)
+        and all(
+            any(below(part) for part in schema[word])
+            for word in ("anyOf", "oneOf")
+            if word in schema
+        )
     )
 
 
@@ -60,7 +66,8 @@ def _check(schema: Schema, value: JSON, path: str, root: Schema, depth: int) -> 
         if not schema:
             raise AnswerRefused(path, "absent", show(value))
         return
-    if depth > DEPTH:  # not a misfit: an alternative that swallowed it would try the next one for ever
+    # not a misfit: an alternative that swallowed it would try the next one for ever
+    if depth > DEPTH:
         raise BadSchema(path, f"nested deeper than {DEPTH} schemas")
     spot = _Spot(schema, path, root, depth)
     kind = type(value)
@@ -133,7 +140,8 @@ def _any_of(spot: _Spot, parts: JSON, value: JSON) -> None:
 
 
 def _one_of(spot: _Spot, parts: JSON, value: JSON) -> None:
-    misfits, fitting = [], 0
+    misfits = []
+    fitting = 0
     for part in _rivals(spot, parts, value):
         try:
             spot.here(part, value)
@@ -156,8 +164,12 @@ def _if(spot: _Spot, condition: JSON, value: JSON) -> None:
 
 
 def _rivals(spot: _Spot, parts: list[Schema], value: JSON) -> list[Schema]:
-    """The alternatives that no tag rules out: spares their cost, and their misfits in the message."""
-    return [part for part in parts if not (type(value) is dict and _other_tag(part, value, spot.root))]
+    """The alternatives that no tag rules out: spares their cost, and their misfits in the
+    message.
+    """
+    return [
+        part for part in parts if not (type(value) is dict and _other_tag(part, value, spot.root))
+    ]
 
 
 def _other_tag(part: Schema, value: dict[str, JSON], root: Schema) -> bool:
@@ -175,7 +187,9 @@ def _tags(part: Schema, root: Schema) -> dict[str, JSON]:
 
 
 def _closest(spot: _Spot, misfits: list[AnswerRefused], value: JSON) -> AnswerRefused:
-    """If one alternative got past the outside, what stopped it inside is the useful thing to say."""
+    """If one alternative got past the outside, what stopped it inside is the useful thing to
+    say.
+    """
     inside = [misfit for misfit in misfits if misfit.path != spot.path]
     return inside[0] if len(inside) == 1 else spot.misfit(value)
 
@@ -196,7 +210,8 @@ def _limit(holds: Callable[[Any, Any], bool], of: Callable[[Any], Any] | None = 
 def _divided(value: float, by: float) -> bool:
     from fractions import Fraction  # rarely needed, and slow to import
 
-    return Fraction(str(value)) % Fraction(str(by)) == 0  # 0.3 is a multiple of 0.1, whatever floats say
+    # 0.3 is a multiple of 0.1, whatever floats say
+    return Fraction(str(value)) % Fraction(str(by)) == 0
 
 
 def _matches(value: str, pattern: str) -> bool:
@@ -246,7 +261,8 @@ def _unique(spot: _Spot, wanted: JSON, value: JSON) -> None:
 
 def _contains(spot: _Spot, part: JSON, value: JSON) -> None:
     count = sum(spot.fits(part, item) for item in value)
-    least, most = spot.schema.get("minContains", 1), spot.schema.get("maxContains")
+    least = spot.schema.get("minContains", 1)
+    most = spot.schema.get("maxContains")
     if count < least or (most is not None and count > most):
         limits = f"at least {least}" + ("" if most is None else f" and at most {most}")
         raise spot.misfit(value, f"a list with {limits} of {describe(part, spot.root)}")
@@ -275,7 +291,8 @@ def _pattern_properties(spot: _Spot, parts: JSON, value: JSON) -> None:
 
 
 def _additional(spot: _Spot, part: JSON, value: JSON) -> None:
-    named, patterns = spot.schema.get("properties", {}), spot.schema.get("patternProperties", {})
+    named = spot.schema.get("properties", {})
+    patterns = spot.schema.get("patternProperties", {})
     for name in value:
         if name not in named and not any(_matches(name, pattern) for pattern in patterns):
             spot.inside(name, part, value[name])
@@ -286,8 +303,10 @@ def _names(spot: _Spot, part: JSON, value: JSON) -> None:
         _check(part, name, f"the key {name!r} of {spot.path}", spot.root, spot.depth + 1)
 
 
-_NUMBERS, _STRINGS = TYPES["number"][1], TYPES["string"][1]
-_LISTS, _OBJECTS = TYPES["array"][1], TYPES["object"][1]
+_NUMBERS = TYPES["number"][1]
+_STRINGS = TYPES["string"][1]
+_LISTS = TYPES["array"][1]
+_OBJECTS = TYPES["object"][1]
 
 #: Keyword: the values it concerns (None: all), and its rule. What is cheap to check comes first.
 RULES: Final[dict[str, tuple[frozenset[type] | None, Rule]]] = {

@@ -1,4 +1,5 @@
-"""The profile `algocline`: the tools, parameters, results and files of algocline 0.29, on our sessions.
+"""The profile `algocline`: the tools, parameters, results and files of algocline 0.29, on our
+sessions.
 
     tools      the table of tools: names, descriptions, parameters, hints
     names      query ids as algocline has them, and the queries they mean
@@ -10,5 +11,6 @@
     resource   alc:// addresses
     server     the protocol
 
-Nothing is decided here that the default profile decides otherwise: it is another table over the same verbs.
+Nothing is decided here that the default profile decides otherwise: it is another table over the
+same verbs.
 """

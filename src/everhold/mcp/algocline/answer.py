@@ -15,8 +15,13 @@ def is_repeated(known: Names, said: list[Response]) -> bool:
     if not known.latest:
         return False
     if len(said) == 1 and not said[0].query_id:
-        return len(known.latest) == 1 and same(known.answered[known.latest[0]].value, said[0].response)
-    return all(one.query_id in known.latest and same(known.answered[one.query_id].value, one.response) for one in said)
+        return len(known.latest) == 1 and same(
+            known.answered[known.latest[0]].value, said[0].response
+        )
+    return all(
+        one.query_id in known.latest and same(known.answered[one.query_id].value, one.response)
+        for one in said
+    )
 
 
 def answers(known: Names, said: list[Response], heard: Names | None = None) -> dict[str, Said]:
@@ -31,19 +36,35 @@ def answers(known: Names, said: list[Response], heard: Names | None = None) -> d
         before = known.answered.get(one.query_id)
         if q is not None and q not in known.open.values():
             if q not in known.said or not same(known.said[q].value, one.response):
-                raise Refused(f"Continue failed: already responded to query_id: {meanings.all[q]}", "answer_conflict")
+                raise Refused(
+                    f"Continue failed: already responded to query_id: {meanings.all[q]}",
+                    "answer_conflict",
+                )
             continue
         if q is None:
-            is_same = before is not None and one.query_id in known.latest and same(before.value, one.response)
+            is_same = (
+                before is not None
+                and one.query_id in known.latest
+                and same(before.value, one.response)
+            )
             if before is None or not (is_same or known.is_of_now(before)):
                 raise Refused(f"Continue failed: unknown query_id: {one.query_id}", "unknown_query")
             if not same(before.value, one.response):
-                raise Refused(f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict")
+                raise Refused(
+                    f"Continue failed: already responded to query_id: {one.query_id}",
+                    "answer_conflict",
+                )
             continue
-        usage = None if one.usage is None else Usage(one.usage.prompt_tokens, one.usage.completion_tokens)
+        usage = (
+            None
+            if one.usage is None
+            else Usage(one.usage.prompt_tokens, one.usage.completion_tokens)
+        )
         there = found.setdefault(f"q-{q}", Said(one.response, usage))
         if there.value != one.response:
-            raise Refused(f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict")
+            raise Refused(
+                f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict"
+            )
     return found
 
 

@@ -1,11 +1,13 @@
 """What the tools for sessions do, in verbs of the runtime.
 
 Rules
-  1. What is asked may be answered by a model only if it is an `llm` question; the others have no name here.
+  1. What is asked may be answered by a model only if it is an `llm` question; the others have no
+     name here.
   2. Answers in one call are all taken or none.
-  3. As names repeat, a name means what it meant when this process last told of the session: an answer that comes twice,
-     or too late, never lands on a question that nobody has seen. The same again returns where the session stands.
-     Where this process has told nothing of the session yet, what is word for word the last answer is that one again.
+  3. As names repeat, a name means what it meant when this process last told of the session: an
+     answer that comes twice, or too late, never lands on a question that nobody has seen. The same
+     again returns where the session stands. Where this process has told nothing of the session yet,
+     what is word for word the last answer is that one again.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ _WAIT: Final = handlers.WAIT
 
 
 class Told:
-    """Which step of each session clients of this process have been told of; of the sessions told of last."""
+    """Which step of each session clients of this process have been told of; of the sessions told of
+    last.
+    """
 
     MOST: Final = 10_000
 
@@ -75,9 +79,16 @@ class Desk:
     """One call's way to the runtime."""
 
     def __init__(
-        self, house: House, pulse: Pulse, runtime: Runtime, context: handlers.Context, heard: int = -1
+        self,
+        house: House,
+        pulse: Pulse,
+        runtime: Runtime,
+        context: handlers.Context,
+        heard: int = -1,
     ) -> None:
-        self._house, self._runtime, self._context = house, runtime, context
+        self._house = house
+        self._runtime = runtime
+        self._context = context
         self._heard = heard  # the step of the session up to which its client knew it when it called
         self._common = handlers.Desk(house, pulse, runtime, context)
         self.telling: dict[str, int] = {}  # which steps of which sessions the result tells of
@@ -87,8 +98,10 @@ class Desk:
     async def run(self, given: tools.Run) -> str:
         code = self._code(given.code, given.code_file)
         ctx = {} if given.ctx is None else given.ctx
-        if not isinstance(ctx, dict):  # a program's ctx is an object to us: unwrap it on its first line
-            code, ctx = f"ctx = ctx.value; {code}", {"value": ctx}
+        # a program's ctx is an object to us: unwrap it on its first line
+        if not isinstance(ctx, dict):
+            code = f"ctx = ctx.value; {code}"
+            ctx = {"value": ctx}
         found = _roots(given.project_root)
         call = LuaProgram.text(code, ctx, roots=self._house.folders.all)
         return await self._begun(call, ctx, "alc_run", None, given.project_root, found)
@@ -116,19 +129,33 @@ class Desk:
         found = _roots(given.project_root)
         program = self._program(given.strategy, found)
         is_lua = isinstance(program, LuaProgram)
-        call = program(ctx) if is_lua else program(**{name: ctx[name] for name in ctx if name != "budget"})
+        call = (
+            program(ctx)
+            if is_lua
+            else program(**{name: ctx[name] for name in ctx if name != "budget"})
+        )
         title = instructions.title(given.strategy, ctx)
         return await self._begun(call, ctx, title, given.strategy, given.project_root, found)
 
     def _program(self, name: str, found: Roots) -> Any:
         try:
-            return folder.package(name, found.pinned, self._house.folders.all) or self._house.program(name)
+            return folder.package(
+                name, found.pinned, self._house.folders.all
+            ) or self._house.program(name)
         except (UnknownProgram, NotAllowed) as error:
             words = f"Package '{name}' not found. Use alc_pkg_install to install it."
-            raise Refused(words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint) from None
+            raise Refused(
+                words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint
+            ) from None
 
     async def _begun(
-        self, call: Call[Any], ctx: dict[str, Any], title: str, strategy: str | None, project: str | None, found: Roots
+        self,
+        call: Call[Any],
+        ctx: dict[str, Any],
+        title: str,
+        strategy: str | None,
+        project: str | None,
+        found: Roots,
     ) -> str:
         metadata = {} if strategy is None else {"strategy": strategy}
         metadata |= {} if paths.log_enabled() else transcripts.UNLOGGED
@@ -143,7 +170,9 @@ class Desk:
             wait=0,
         )
         shown = await self._settled(status, seen=-1)
-        if missing := [f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()]:
+        if missing := [
+            f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()
+        ]:
             shown["lib_path_warnings"] = missing
         return render.compact(shown)
 
@@ -161,7 +190,9 @@ class Desk:
         try:
             return render.compact(await self._answered(given.session_id, said))
         except UnknownSession as error:
-            raise Refused(f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND) from None
+            raise Refused(
+                f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND
+            ) from None
         except EverholdError as error:
             raise Refused(f"Continue failed: {error}", error.code, error.hint) from None
 
@@ -175,7 +206,9 @@ class Desk:
             return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
         if record.head.ended:
             raise UnknownSession(session_id)
-        taken = answers(known, said, names_at(record, self._heard) if is_behind and self._heard >= 0 else None)
+        taken = answers(
+            known, said, names_at(record, self._heard) if is_behind and self._heard >= 0 else None
+        )
         if not taken:
             return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
         by = elicitation.who(self._context)
@@ -187,7 +220,9 @@ class Desk:
         return await self._settled(status, seen=record.head.n)
 
     async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
-        """Wait for what moves by itself; then where the session stands, and its log if it has ended."""
+        """Wait for what moves by itself; then where the session stands, and its log if it has
+        ended.
+        """
         standing = await self._common.settled(status, "", seen=seen, wait=_WAIT)
         status = standing.status
         record, known = await present(self._runtime.store, status.session_id)
@@ -217,7 +252,9 @@ class Desk:
         store = self._runtime.store
         ids: list[SessionId] = [row.birth.id async for row in pages(store, Filter(state=_LIVE))]
         records = [await store.load(session_id) for session_id in ids[:LISTED]]
-        self.telling = {record.birth.id: record.head.n for record in records} if pending is not None else {}
+        self.telling = (
+            {record.birth.id: record.head.n for record in records} if pending is not None else {}
+        )
         told: dict[str, JSON] = {
             "active_sessions": len(ids),
             "sessions": [self._snapshot(record, pending, history) for record in records],
@@ -226,10 +263,14 @@ class Desk:
             told["truncated"] = True
         return render.pretty(told) if ids else render.compact(told)
 
-    def _snapshot(self, record: Record, pending: PendingFilter | None, history: bool) -> dict[str, Any]:
+    def _snapshot(
+        self, record: Record, pending: PendingFilter | None, history: bool
+    ) -> dict[str, Any]:
         facts = session_view.facts(record, self._runtime.clock.now(), history=history)
         strategy = record.birth.metadata.get("strategy") or facts.strategy
-        facts = msgspec.structs.replace(facts, strategy=None if record.birth.program == TEXT else strategy)
+        facts = msgspec.structs.replace(
+            facts, strategy=None if record.birth.program == TEXT else strategy
+        )
         shown = render.renamed(snapshot(facts, pending), names(record), record.head.metrics.pauses)
         return {**shown, **render.outcome(finished(record))} if record.head.ended else shown
 
@@ -260,7 +301,10 @@ class Desk:
         told: dict[str, JSON] = {
             "version": version(),
             "preset_catalog_version": _PRESETS,
-            "log_dir": {"resolved": None if where is None else str(where), "source": _SOURCES.get(source, source)},
+            "log_dir": {
+                "resolved": None if where is None else str(where),
+                "source": _SOURCES.get(source, source),
+            },
             "log_enabled": paths.log_enabled(),
             "tracing": "stderr only",
             "search_paths": search_paths(_roots(None)),

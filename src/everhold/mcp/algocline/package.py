@@ -1,4 +1,6 @@
-"""The tools for packages: verbs of `packages/lua`, in a thread, for they read files and fetch repositories."""
+"""The tools for packages: verbs of `packages/lua`, in a thread, for they read files and fetch
+repositories.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from everhold.packages.settings import PACKAGES, settings
 def near() -> list[tuple[Path, str]]:
     """Folders of packages that our own settings name, if they are there, and who names them."""
     found = settings()
-    return [(path, "settings") for path in (*found.packages_path, found.root / PACKAGES) if path.is_dir()]
+    return [
+        (path, "settings")
+        for path in (*found.packages_path, found.root / PACKAGES)
+        if path.is_dir()
+    ]
 
 
 def _list(given: tools.List) -> dict[str, JSON]:
@@ -34,7 +40,9 @@ def _list(given: tools.List) -> dict[str, JSON]:
 
 def _link(given: tools.Link) -> dict[str, JSON]:
     scope = given.scope or "global"
-    return api.link(given.path, given.name, force=given.force, scope=scope, project=given.project_root)
+    return api.link(
+        given.path, given.name, force=given.force, scope=scope, project=given.project_root
+    )
 
 
 def _remove(given: tools.Remove) -> dict[str, JSON]:
@@ -44,7 +52,9 @@ def _remove(given: tools.Remove) -> dict[str, JSON]:
 
 def _scaffold(given: tools.Scaffold) -> dict[str, JSON]:
     about = {"category": given.category, "description": given.description}
-    return api.scaffold(given.name, given.target_dir or ".", **{key: text for key, text in about.items() if text})
+    return api.scaffold(
+        given.name, given.target_dir or ".", **{key: text for key, text in about.items() if text}
+    )
 
 
 _VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {

@@ -1,13 +1,17 @@
 """Query ids as algocline has them, and the queries they mean.
 
-Ours never repeat within a session. There, one question is always `q-0`, a batch `q-0`, `q-1`, …, and the k-th question
-of the v-th program of a fork `f-v-k`. Both can be computed from the journal, so nothing is stored and nothing is lost.
+Ours never repeat within a session. There, one question is always `q-0`, a batch `q-0`, `q-1`, …,
+and the k-th question of the v-th program of a fork `f-v-k`. Both can be computed from the journal,
+so nothing is stored and nothing is lost.
 
 Rules
-  1. A question gets the smallest `q-N` that no open question has; of Lua programs, those of a fork's children get
-     `f-v-k`. A name is unique among the open questions, and stays while its question is open.
-  2. A name means the open question that has it. One of our own ids means its question, unless it has been a name.
-  3. What a name meant at an earlier step is known, too: it means to whoever uses it what it meant when they heard it.
+  1. A question gets the smallest `q-N` that no open question has; of Lua programs, those of a
+     fork's children get `f-v-k`. A name is unique among the open questions, and stays while its
+     question is open.
+  2. A name means the open question that has it. One of our own ids means its question, unless it
+     has been a name.
+  3. What a name meant at an earlier step is known, too: it means to whoever uses it what it meant
+     when they heard it.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from everhold.ports.store import Record, Store
 class Names:
     """The names of the questions to models that a journal holds."""
 
-    def __init__(self, deliveries: Iterable[Delivery], *, lua: bool, kept: Iterable[Answer] = ()) -> None:
+    def __init__(
+        self, deliveries: Iterable[Delivery], *, lua: bool, kept: Iterable[Answer] = ()
+    ) -> None:
         self.all: dict[int, str] = {}
         self.open: dict[str, int] = {}
         self.answered: dict[str, Answer] = {}  # what was last answered under each name
@@ -90,10 +96,13 @@ class Names:
 
 
 class _Places:
-    """Which child of its fork each strand of a Lua program is: children of one fork are first heard of together."""
+    """Which child of its fork each strand of a Lua program is: children of one fork are first heard
+    of together.
+    """
 
     def __init__(self) -> None:
-        self._forks: dict[str, tuple[int, int]] = {}  # strand -> delivery in which it forked last, its first child then
+        # strand -> delivery in which it forked last, its first child then
+        self._forks: dict[str, tuple[int, int]] = {}
         self._places: dict[str, str] = {}
         self._asked: dict[str, int] = {}
 
@@ -117,7 +126,9 @@ class _Places:
 
 def names(record: Record) -> Names:
     """The names in a session, from its whole journal."""
-    kept = [msgspec.convert(letter.body, Answer) for letter in record.letters if letter.kind == "answer"]
+    kept = [
+        msgspec.convert(letter.body, Answer) for letter in record.letters if letter.kind == "answer"
+    ]
     return Names(record.deliveries, lua=is_lua(record.birth.program), kept=kept)
 
 
@@ -128,7 +139,9 @@ def names_at(record: Record, step: int) -> Names:
 
 
 async def present(store: Store, session_id: str) -> tuple[Record, Names]:
-    """A session and the names of its open questions; the whole journal is read only if that is needed to know them."""
+    """A session and the names of its open questions; the whole journal is read only if that is
+    needed to know them.
+    """
     record = await store.load(session_id, since=-1)
     if record.head.ended or record.letters or not _asked_together(record):
         record = await store.load(session_id)
@@ -138,4 +151,7 @@ async def present(store: Store, session_id: str) -> tuple[Record, Names]:
 def _asked_together(record: Record) -> bool:
     """Whether all that is open was asked in the last step, by the program itself."""
     opened = open_queries(record.deliveries).values()
-    return all(entry.n == record.head.n and "." not in entry.query.key.rpartition(":")[0] for entry in opened)
+    return all(
+        entry.n == record.head.n and "." not in entry.query.key.rpartition(":")[0]
+        for entry in opened
+    )

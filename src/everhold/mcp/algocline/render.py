@@ -1,10 +1,11 @@
 """Statuses, snapshots and refusals as algocline writes them.
 
 Rules
-  1. Every result is one text: a JSON document with its keys in ascending order. A refusal is a plain sentence.
-  2. The keys are algocline's. Added are `stats` of a session that failed, and `result` or `error` in the snapshot of
-     one that has ended. What it has no word for (a session that waits for a person or a timer) is told as the default
-     profile tells it.
+  1. Every result is one text: a JSON document with its keys in ascending order. A refusal is a
+     plain sentence.
+  2. The keys are algocline's. Added are `stats` of a session that failed, and `result` or `error`
+     in the snapshot of one that has ended. What it has no word for (a session that waits for a
+     person or a timer) is told as the default profile tells it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from everhold.wire import dumps, query_json
 
 
 class Refused(Exception):
-    """What a tool says instead of a result, in algocline's words; `code` is that of the error of ours it stands for."""
+    """What a tool says instead of a result, in algocline's words; `code` is that of the error of
+    ours it stands for.
+    """
 
     def __init__(self, text: str, code: str = "bad_request", hint: str = "") -> None:
         super().__init__(text)
-        self.code, self.hint = code, hint
+        self.code = code
+        self.hint = hint
 
     @classmethod
     def of(cls, error: EverholdError) -> Refused:
@@ -54,7 +58,9 @@ def _following(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
     if not people:
         return f"The session waits for something else than you; {look}."
     typed = "; ".join(str(one["command"]) for one in people)
-    return f"Only a person can answer this, you cannot: tell the user to type `{typed}`, then {look}."
+    return (
+        f"Only a person can answer this, you cannot: tell the user to type `{typed}`, then {look}."
+    )
 
 
 def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: Names) -> dict[str, JSON]:
@@ -75,7 +81,9 @@ def _ended(status: Finished) -> dict[str, JSON]:
 
 
 def stats(status: Finished) -> dict[str, Any]:
-    """What a session cost. A round is a pause that was answered: what a program asks the store is none."""
+    """What a session cost. A round is a pause that was answered: what a program asks the store is
+    none.
+    """
     auto = status.metrics["auto"]
     return {**status.metrics, "auto": {**auto, "rounds": auto["pauses"]}}
 
@@ -91,7 +99,11 @@ def renamed(snapshot: dict[str, Any], names: Names, pauses: int) -> dict[str, An
     metrics = snapshot["metrics"]
     metrics["rounds"] = pauses - bool(names.open)
     current = metrics["tokens"]["current_query"]
-    for part in (*snapshot.get("pending", ()), *metrics.get("conversation_history", ()), current or {}):
+    for part in (
+        *snapshot.get("pending", ()),
+        *metrics.get("conversation_history", ()),
+        current or {},
+    ):
         if "query_id" in part:
             part["query_id"] = names[part["query_id"]]
     return snapshot

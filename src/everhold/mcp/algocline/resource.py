@@ -1,8 +1,9 @@
-"""alc:// addresses: two files of types, packages, cards and logs. Scenarios and evaluations come with a later version.
+"""alc:// addresses: two files of types, packages, cards and logs. Scenarios and evaluations come
+with a later version.
 
 Rules
-  1. An address is `alc://<service>/<path>?<query>`; nothing in it is decoded. `.` and `..` lead nowhere, and a name
-     holds none of `& = ? / %` and no space.
+  1. An address is `alc://<service>/<path>?<query>`; nothing in it is decoded. `.` and `..` lead
+     nowhere, and a name holds none of `& = ? / %` and no space.
   2. A parameter that is unknown, unreadable or beyond its limit is refused before anything is read.
 """
 
@@ -38,13 +39,28 @@ RESOURCES: Final = (
     (stubs.SHAPES, "Types of the package alc_shapes, if it is installed"),
 )
 TEMPLATES: Final = (
-    ("alc://packages/{name}/init.lua", "package-init-lua", "The main file of an installed package", LUA),
+    (
+        "alc://packages/{name}/init.lua",
+        "package-init-lua",
+        "The main file of an installed package",
+        LUA,
+    ),
     ("alc://packages/{name}/meta", "package-meta", "What a package says of itself", PLAIN),
     ("alc://cards/{card_id}", "card", "A card: an immutable record of a run", PLAIN),
     ("alc://cards/{card_id}/samples", "card-samples", "Rows of a card (?offset=N&limit=M)", PLAIN),
     ("alc://scenarios/{name}", "scenario", "A scenario; comes with a later version", LUA),
-    ("alc://eval/{result_id}", "eval-result", "Result of an evaluation; comes with a later version", PLAIN),
-    ("alc://logs/{session_id}", "session-log", "Transcript of a session that has ended (?max_chars=N)", PLAIN),
+    (
+        "alc://eval/{result_id}",
+        "eval-result",
+        "Result of an evaluation; comes with a later version",
+        PLAIN,
+    ),
+    (
+        "alc://logs/{session_id}",
+        "session-log",
+        "Transcript of a session that has ended (?max_chars=N)",
+        PLAIN,
+    ),
 )
 
 
@@ -89,9 +105,13 @@ class Shelf:
                     return await self._samples(card_id, **_parameters(uri, query, _SAMPLES)), PLAIN
                 case "logs", [session_id]:
                     _named("session_id", session_id, uri)
-                    return await self._log(session_id, _parameters(uri, query, _LOG)["max_chars"]), PLAIN
+                    return await self._log(
+                        session_id, _parameters(uri, query, _LOG)["max_chars"]
+                    ), PLAIN
                 case (("scenarios" | "eval"), [name]):
-                    _named("scenario name" if service == "scenarios" else "eval result_id", name, uri)
+                    _named(
+                        "scenario name" if service == "scenarios" else "eval result_id", name, uri
+                    )
                     _parameters(uri, query, {})
                     _later(uri)
         except (EverholdError, Refused) as error:
@@ -101,7 +121,9 @@ class Shelf:
         _absent(uri)
 
     def _types(self, uri: str, name: str) -> str:
-        """As it stands in the home, where somebody may have put a newer one; ours are always here."""
+        """As it stands in the home, where somebody may have put a newer one; ours are always
+        here.
+        """
         try:
             return (paths.home().types / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -122,7 +144,11 @@ class Shelf:
     async def _card(self, card_id: str) -> Any:
         store = await self._store()
         package = (await store.value("card/id", card_id))[0]
-        body = None if package is None else (await store.value("card/body", f"{package[0]}/{card_id}"))[0]
+        body = (
+            None
+            if package is None
+            else (await store.value("card/body", f"{package[0]}/{card_id}"))[0]
+        )
         if body is None:
             raise Refused(f"card '{card_id}' not found", "bad_request")
         return body[0]
@@ -168,7 +194,9 @@ def _parsed(uri: str) -> tuple[str, list[str], dict[str, str]]:
     return parts[0], parts[1:], query
 
 
-def _parameters(uri: str, query: dict[str, str], known: dict[str, tuple[int, int]]) -> dict[str, int]:
+def _parameters(
+    uri: str, query: dict[str, str], known: dict[str, tuple[int, int]]
+) -> dict[str, int]:
     """The parameters of an address, each as it was given or as it usually is."""
     if query and not known:
         _refuse(f"query params not supported on {uri}")
@@ -177,8 +205,11 @@ def _parameters(uri: str, query: dict[str, str], known: dict[str, tuple[int, int
         if name not in known:
             _refuse(f"unsupported query param '{name}' on {uri}")
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
-            _refuse(f"invalid query param '{name}={text}' on {uri}: it should be a whole number from 0")
-        found[name], most = int(text), known[name][1]
+            _refuse(
+                f"invalid query param '{name}={text}' on {uri}: it should be a whole number from 0"
+            )
+        found[name] = int(text)
+        most = known[name][1]
         if found[name] > most:
             _refuse(f"query param '{name}={text}' on {uri} exceeds cap of {most}")
     return found
@@ -200,4 +231,6 @@ def _absent(uri: str) -> NoReturn:
 
 def _later(uri: str) -> NoReturn:
     words = f"{uri} cannot be read yet: scenarios and evaluations come with a later version"
-    raise MCPError(code=types.INTERNAL_ERROR, message=words, data={"uri": uri, "code": "comes_later"})
+    raise MCPError(
+        code=types.INTERNAL_ERROR, message=words, data={"uri": uri, "code": "comes_later"}
+    )

@@ -26,14 +26,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("everhold")
 
 INSTRUCTIONS: Final = (
-    "Runs reasoning strategies that pause wherever they need a model, and you are that model. alc_advice applies a"
-    " strategy to a task, alc_run runs Lua code; both return status needs_response with prompts. Answer each prompt"
-    " honestly and on its own, send the answers with alc_continue, and repeat until status is completed; then report"
+    "Runs reasoning strategies that pause wherever they need a model, and you are that model."
+    " alc_advice applies a"
+    " strategy to a task, alc_run runs Lua code; both return status needs_response with prompts."
+    " Answer each prompt"
+    " honestly and on its own, send the answers with alc_continue, and repeat until status is"
+    " completed; then report"
     " `result`.\n\n"
-    'Sessions are kept on disk and survive restarts: alc_status lists those that wait, with pending_filter "full" it'
-    " shows their prompts again. alc_log_view, alc_note and alc_stats look at sessions that have ended."
-    " alc_pkg_list, alc_pkg_install, alc_pkg_link, alc_pkg_unlink, alc_pkg_remove, alc_pkg_repair, alc_pkg_doctor and"
-    " alc_pkg_scaffold manage packages; alc_init, alc_update and alc_migrate a project's alc.toml and alc.lock;"
+    "Sessions are kept on disk and survive restarts: alc_status lists those that wait, with"
+    ' pending_filter "full" it'
+    " shows their prompts again. alc_log_view, alc_note and alc_stats look at sessions that have"
+    " ended."
+    " alc_pkg_list, alc_pkg_install, alc_pkg_link, alc_pkg_unlink, alc_pkg_remove,"
+    " alc_pkg_repair, alc_pkg_doctor and"
+    " alc_pkg_scaffold manage packages; alc_init, alc_update and alc_migrate a project's"
+    " alc.toml and alc.lock;"
     " alc_info says where everything is."
 )
 
@@ -69,12 +76,15 @@ class AlcFront(Front):
     async def tools(self, context: Context, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[described(tool) for tool in TOOLS])
 
-    async def call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         tool = BY_NAME.get(params.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}")
         given = taken(tool, params.arguments)
-        heard = self._told.of(getattr(given, "session_id", None) or "")  # before anything else is told
+        # before anything else is told
+        heard = self._told.of(getattr(given, "session_id", None) or "")
         try:
             text, telling = await self._finished(self._done(context, tool, given, heard))
         except Refused as error:
@@ -88,7 +98,9 @@ class AlcFront(Front):
             self._told.note(session_id, step)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
-    async def _done(self, context: Context, tool: Tool, given: Any, heard: int) -> tuple[str, dict[str, int]]:
+    async def _done(
+        self, context: Context, tool: Tool, given: Any, heard: int
+    ) -> tuple[str, dict[str, int]]:
         if package.knows(tool.verb):
             return render.compact(await package.done(tool.verb, given)), {}
         desk = Desk(self.house, self.pulse, await self.house.runtime(), context, heard)
@@ -103,7 +115,9 @@ class AlcFront(Front):
     async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=resource.templates())
 
-    async def resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         uri = str(params.uri)
         text, mime = await self._shelf.read(uri)
         page = types.TextResourceContents(uri=uri, mime_type=mime, text=text)

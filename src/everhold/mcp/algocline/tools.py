@@ -1,7 +1,7 @@
 """The table of tools, as hosts, agents and prompts made for algocline know them.
 
-Unknown parameters are ignored and null counts as not given, as there; what has another type than it should is an error
-of the protocol, raised before anything is done.
+Unknown parameters are ignored and null counts as not given, as there; what has another type than it
+should is an error of the protocol, raised before anything is done.
 """
 
 from __future__ import annotations
@@ -16,26 +16,44 @@ from msgspec import UNSET, Meta
 from everhold.errors import BadRequest
 from everhold.mcp import tools
 
-_PROJECT = "The project's folder, with its alc.toml; without it ALC_PROJECT_ROOT, else the nearest from here upwards."
+_PROJECT = (
+    "The project's folder, with its alc.toml; without it ALC_PROJECT_ROOT, else the"
+    " nearest from here upwards."
+)
 
 Whole = Annotated[int, Meta(ge=0)]
 Project = Annotated[str | None, Meta(description=_PROJECT)]
-SessionName = Annotated[str, Meta(description="The session's id, from `session_id` of an earlier result.")]
+SessionName = Annotated[
+    str, Meta(description="The session's id, from `session_id` of an earlier result.")
+]
 PackageName = Annotated[str, Meta(description="The package's name.")]
 
 
 class Run(msgspec.Struct):
-    code: Annotated[str | None, Meta(description="Lua code; `return` its result. It sees `ctx` and `alc`.")] = None
-    code_file: Annotated[str | None, Meta(description="Instead of code: path of a .lua file of the project.")] = None
-    ctx: Annotated[Any, Meta(description="What the code sees as `ctx`; `ctx.budget` limits what it may spend.")] = None
+    code: Annotated[
+        str | None, Meta(description="Lua code; `return` its result. It sees `ctx` and `alc`.")
+    ] = None
+    code_file: Annotated[
+        str | None, Meta(description="Instead of code: path of a .lua file of the project.")
+    ] = None
+    ctx: Annotated[
+        Any, Meta(description="What the code sees as `ctx`; `ctx.budget` limits what it may spend.")
+    ] = None
     project_root: Project = None
 
 
 class Advice(msgspec.Struct):
-    strategy: Annotated[str, Meta(description="Name of a package or a built-in strategy; alc_pkg_list lists packages.")]
+    strategy: Annotated[
+        str,
+        Meta(description="Name of a package or a built-in strategy; alc_pkg_list lists packages."),
+    ]
     task: Annotated[str | None, Meta(description="What to think about.")] = None
     opts: Annotated[
-        Any, Meta(description="More of what the strategy sees in its ctx.", extra_json_schema={"type": "object"})
+        Any,
+        Meta(
+            description="More of what the strategy sees in its ctx.",
+            extra_json_schema={"type": "object"},
+        ),
     ] = None
     project_root: Project = None
 
@@ -54,21 +72,27 @@ class Response(msgspec.Struct):
 class Continue(msgspec.Struct):
     session_id: SessionName
     response: Annotated[str | None, Meta(description="Your answer to one question.")] = None
-    query_id: Annotated[str | None, Meta(description="Which question; needed if several are open.")] = None
-    usage: Annotated[Usage | None, Meta(description="Tokens the answer cost, if you know them.")] = None
+    query_id: Annotated[
+        str | None, Meta(description="Which question; needed if several are open.")
+    ] = None
+    usage: Annotated[
+        Usage | None, Meta(description="Tokens the answer cost, if you know them.")
+    ] = None
     responses: Annotated[
-        list[Response] | None, Meta(description="Answers to several questions at once; all are taken or none.")
+        list[Response] | None,
+        Meta(description="Answers to several questions at once; all are taken or none."),
     ] = None
 
 
 class Status(msgspec.Struct):
-    session_id: Annotated[str | None, Meta(description="Only this session; without it, all that have not ended.")] = (
-        None
-    )
+    session_id: Annotated[
+        str | None, Meta(description="Only this session; without it, all that have not ended.")
+    ] = None
     pending_filter: Annotated[
         Any,
         Meta(
-            description='Show open questions: "meta", "preview", "full", or an object of what to show'
+            description='Show open questions: "meta", "preview", "full", or an object of what to'
+            " show"
             ' ({"query_id": true, "prompt": {"mode": "preview", "chars": 80}}).',
         ),
     ] = UNSET
@@ -82,16 +106,23 @@ class Note(msgspec.Struct):
 
 
 class LogView(msgspec.Struct):
-    session_id: Annotated[str | None, Meta(description="The log of this session; without it, logs are listed.")] = None
+    session_id: Annotated[
+        str | None, Meta(description="The log of this session; without it, logs are listed.")
+    ] = None
     limit: Annotated[Whole | None, Meta(description="How many to list; default 50.")] = None
     max_chars: Annotated[
-        Whole | None, Meta(description="Longest log; the oldest rounds are left out. Default 100000, 0: no limit.")
+        Whole | None,
+        Meta(
+            description="Longest log; the oldest rounds are left out. Default 100000, 0: no limit."
+        ),
     ] = None
 
 
 class Stats(msgspec.Struct):
     strategy: Annotated[str | None, Meta(description="Only sessions of this strategy.")] = None
-    days: Annotated[Whole | None, Meta(description="Only sessions that ended in the last so many days.")] = None
+    days: Annotated[
+        Whole | None, Meta(description="Only sessions that ended in the last so many days.")
+    ] = None
 
 
 class Nothing(msgspec.Struct):
@@ -103,12 +134,18 @@ class InProject(msgspec.Struct):
 
 
 class Link(msgspec.Struct):
-    path: Annotated[str, Meta(description="Folder of a package (with an init.lua), or of a collection of packages.")]
+    path: Annotated[
+        str,
+        Meta(description="Folder of a package (with an init.lua), or of a collection of packages."),
+    ]
     name: Annotated[str | None, Meta(description="Another name; of a single package only.")] = None
     force: Annotated[bool, Meta(description="Replace a folder that is in the way.")] = False
     scope: Annotated[
         str | None,
-        Meta(description="global: a link for this user (default); variant: an entry in the project's alc.local.toml."),
+        Meta(
+            description="global: a link for this user (default); variant: an entry in the"
+            " project's alc.local.toml."
+        ),
     ] = None
     project_root: Project = None
 
@@ -121,17 +158,26 @@ class List(msgspec.Struct):
     project_root: Project = None
     limit: Annotated[int | None, Meta(description="How many; default 50, 0 or less: all.")] = None
     sort: Annotated[
-        str | None, Meta(description="Fields to sort by, - before one for descending; -active,-installed_at.")
+        str | None,
+        Meta(description="Fields to sort by, - before one for descending; -active,-installed_at."),
     ] = None
     filter: Annotated[
-        Any, Meta(description="Fields and the values they must have.", extra_json_schema={"type": "object"})
+        Any,
+        Meta(
+            description="Fields and the values they must have.",
+            extra_json_schema={"type": "object"},
+        ),
     ] = None
     fields: Annotated[list[str] | None, Meta(description="Exactly these fields of each.")] = None
-    verbose: Annotated[str | None, Meta(description='How much of each: "summary" (default) or "full".')] = None
+    verbose: Annotated[
+        str | None, Meta(description='How much of each: "summary" (default) or "full".')
+    ] = None
 
 
 class Install(msgspec.Struct):
-    url: Annotated[str, Meta(description="Absolute path of a folder, or address of a git repository.")]
+    url: Annotated[
+        str, Meta(description="Absolute path of a folder, or address of a git repository.")
+    ]
     name: Annotated[str | None, Meta(description="Another name; of a single package only.")] = None
 
 
@@ -152,7 +198,9 @@ class Maybe(msgspec.Struct):
 
 class Scaffold(msgspec.Struct):
     name: Annotated[str, Meta(description="Name of the new package: a-z, then a-z, 0-9 and _.")]
-    target_dir: Annotated[str | None, Meta(description="Where to make its folder; default the current one.")] = None
+    target_dir: Annotated[
+        str | None, Meta(description="Where to make its folder; default the current one.")
+    ] = None
     category: Annotated[str | None, Meta(description="What sort of strategy it is.")] = None
     description: Annotated[str | None, Meta(description="What it does.")] = None
 
@@ -175,63 +223,87 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 _LOOP = (
-    "Returns status needs_response (answer with alc_continue), completed (`result`), or error. Sessions are kept on"
+    "Returns status needs_response (answer with alc_continue), completed (`result`), or error."
+    " Sessions are kept on"
     " disk: they survive restarts, and alc_status shows what is open."
 )
 
 TOOLS: Final = (
     Tool(
         "alc_run",
-        "Run Lua code that may ask you (alc.llm). It runs until it needs you: answer each prompt yourself with"
-        f" alc_continue until status is completed. Give code or code_file. {_LOOP} It runs in a sandbox without files"
+        "Run Lua code that may ask you (alc.llm). It runs until it needs you: answer each prompt"
+        " yourself with"
+        f" alc_continue until status is completed. Give code or code_file. {_LOOP} It runs in a"
+        " sandbox without files"
         " or network.",
         Run,
     ),
     Tool(
         "alc_advice",
-        "Apply an installed package or a built-in strategy (such as reflect, panel, cot) to a task. Answer each prompt"
+        "Apply an installed package or a built-in strategy (such as reflect, panel, cot) to a"
+        " task. Answer each prompt"
         f" it returns yourself with alc_continue until status is completed. {_LOOP}",
         Advice,
     ),
     Tool(
         "alc_continue",
-        "Answer open questions of a session, one (`response`, with `query_id` if several are open) or several"
-        f" (`responses`); the program then goes on. {_LOOP} accepted: kept, and others are still open. Sending the"
+        "Answer open questions of a session, one (`response`, with `query_id` if several are"
+        " open) or several"
+        f" (`responses`); the program then goes on. {_LOOP} accepted: kept, and others are still"
+        " open. Sending the"
         " same answer again is harmless.",
         Continue,
     ),
     Tool(
         "alc_status",
-        "Show sessions that have not ended, or one session, also after its end. pending_filter shows open questions.",
+        "Show sessions that have not ended, or one session, also after its end. pending_filter"
+        " shows open questions.",
         Status,
         reads=True,
     ),
     Tool("alc_note", "Add a note to the log of a session that has ended.", Note),
     Tool(
-        "alc_log_view", "List logs of sessions that have ended, or show one with its transcript.", LogView, reads=True
+        "alc_log_view",
+        "List logs of sessions that have ended, or show one with its transcript.",
+        LogView,
+        reads=True,
     ),
-    Tool("alc_stats", "What sessions cost, strategy by strategy, from their logs.", Stats, reads=True),
+    Tool(
+        "alc_stats", "What sessions cost, strategy by strategy, from their logs.", Stats, reads=True
+    ),
     Tool("alc_info", "Version, folders and search paths.", Nothing, reads=True),
     Tool("alc_init", "Make an alc.toml in a project.", InProject, destroys=False, repeats=True),
     Tool("alc_update", "Resolve what alc.toml names, and write alc.lock.", InProject),
     Tool("alc_migrate", "Turn an alc.lock from before alc.toml into both.", InProject),
     Tool(
         "alc_pkg_link",
-        "Use packages where they are: a link for this user, or an entry in the project's alc.local.toml.",
+        "Use packages where they are: a link for this user, or an entry in the project's"
+        " alc.local.toml.",
         Link,
         destroys=False,
         repeats=True,
     ),
     Tool("alc_pkg_unlink", "Take away the link to a package; its files stay.", One, destroys=True),
-    Tool("alc_pkg_list", "List packages, with where each is found and which of a name is active.", List, reads=True),
+    Tool(
+        "alc_pkg_list",
+        "List packages, with where each is found and which of a name is active.",
+        List,
+        reads=True,
+    ),
     Tool(
         "alc_pkg_install",
-        "Install a package, or a collection of packages, from a folder or a git repository. Nothing of it is run.",
+        "Install a package, or a collection of packages, from a folder or a git repository."
+        " Nothing of it is run.",
         Install,
         destroys=True,
         world=True,
     ),
-    Tool("alc_pkg_remove", "Remove a package from the project, from this user, or from both.", Remove, destroys=True),
+    Tool(
+        "alc_pkg_remove",
+        "Remove a package from the project, from this user, or from both.",
+        Remove,
+        destroys=True,
+    ),
     Tool(
         "alc_pkg_repair",
         "Mend packages that are missing or broken, from where they came.",
@@ -240,17 +312,24 @@ TOOLS: Final = (
         world=True,
     ),
     Tool(
-        "alc_pkg_doctor", "Say which packages are whole and what is wrong with others.", Maybe, reads=True, repeats=True
+        "alc_pkg_doctor",
+        "Say which packages are whole and what is wrong with others.",
+        Maybe,
+        reads=True,
+        repeats=True,
     ),
     Tool("alc_pkg_scaffold", "Make the skeleton of a new package.", Scaffold, destroys=False),
 )
 
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
-_LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")  # what hosts send as JSON text, too
+# what hosts send as JSON text, too
+_LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")
 
 
 def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
-    """The arguments of a call as the tool's struct; raises the protocol's error for those that do not fit."""
+    """The arguments of a call as the tool's struct; raises the protocol's error for those that do
+    not fit.
+    """
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     try:
         tools.refuse_huge(tool.name, given)
@@ -262,7 +341,9 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     try:
         return msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
-        raise MCPError(code=types.INVALID_PARAMS, message=f"failed to deserialize parameters: {error}") from None
+        raise MCPError(
+            code=types.INVALID_PARAMS, message=f"failed to deserialize parameters: {error}"
+        ) from None
 
 
 def described(tool: Tool) -> types.Tool:
@@ -276,5 +357,7 @@ def described(tool: Tool) -> types.Tool:
         name=tool.name,
         description=tool.description,
         input_schema=tools.schema(tool.takes),
-        annotations=types.ToolAnnotations(**{name: hint for name, hint in hints.items() if hint is not None}),
+        annotations=types.ToolAnnotations(
+            **{name: hint for name, hint in hints.items() if hint is not None}
+        ),
     )

@@ -4,12 +4,13 @@
     <session>.meta.json   what a list shows of it
 
 Rules
-  1. A transcript is written when its session has ended, if a model was asked anything. Sessions that ended unseen (at
-     another front, or as the server died) are caught up with when logs are looked at; a log that somebody deleted
-     stays deleted, and a session that was begun with logs switched off never gets one.
+  1. A transcript is written when its session has ended, if a model was asked anything. Sessions
+     that ended unseen (at another front, or as the server died) are caught up with when logs are
+     looked at; a log that somebody deleted stays deleted, and a session that was begun with logs
+     switched off never gets one.
   2. Files are written whole, readable by nobody else. Keys that we do not know are kept.
   3. Whatever cannot be read is left out of lists, and left as it is.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -61,9 +62,15 @@ def folder() -> Path:
 
 
 def logged(record: Record) -> str:
-    """Write the transcript of a session that has ended; returns what went wrong, if anything did."""
+    """Write the transcript of a session that has ended; returns what went wrong, if anything
+    did.
+    """
     birth = record.birth
-    if not log_enabled() or not birth.labels.items() >= LABELS.items() or birth.metadata.items() >= UNLOGGED.items():
+    if (
+        not log_enabled()
+        or not birth.labels.items() >= LABELS.items()
+        or birth.metadata.items() >= UNLOGGED.items()
+    ):
         return ""
     try:
         _log(folder(), record)
@@ -73,8 +80,12 @@ def logged(record: Record) -> str:
 
 
 def _log(into: Path, record: Record) -> None:
-    session_id, known = record.birth.id, names(record)
-    transcript = [{**said, "query_id": known[said["query_id"]]} for said in session_view.transcript(record.deliveries)]
+    session_id = record.birth.id
+    known = names(record)
+    transcript = [
+        {**said, "query_id": known[said["query_id"]]}
+        for said in session_view.transcript(record.deliveries)
+    ]
     if not transcript or (into / f"{session_id}.json").exists():
         return
     doc = {
@@ -162,10 +173,14 @@ def shown(session_id: str, most: int | None) -> str:
     rounds = doc.get("transcript")
     if not most or len(raw.encode()) <= most or not isinstance(rounds, list) or not rounds:
         return raw
-    few, many = 0, len(rounds)  # how many of the newest fit
+    # how many of the newest fit
+    few = 0
+    many = len(rounds)
     while few < many:
         middle = (few + many + 1) // 2
-        few, many = (middle, many) if len(_cut(doc, rounds, middle).encode()) <= most else (few, middle - 1)
+        few, many = (
+            (middle, many) if len(_cut(doc, rounds, middle).encode()) <= most else (few, middle - 1)
+        )
     return _cut(doc, rounds, few)
 
 
@@ -201,7 +216,9 @@ def _added(metas: list[dict[str, Any]]) -> dict[str, JSON]:
     for key in _CHARS:
         told[key] = sum(_whole(meta.get(key)) for meta in metas)
     for key in _TOKENS:
-        told[f"total_{key}".replace("total_total", "total")] = sum(_tokens(meta.get(key)) for meta in metas)
+        told[f"total_{key}".replace("total_total", "total")] = sum(
+            _tokens(meta.get(key)) for meta in metas
+        )
     return told
 
 

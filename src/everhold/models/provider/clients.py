@@ -1,8 +1,8 @@
 """Reaching the providers of models: their keys, and one open client for each model and event loop.
 
 Rules
-  1. A provider's own key goes to its own address only. At another address it is the key that was given with the
-     model, or `EVERHOLD_MODEL_KEY`; a server that wants none gets a placeholder.
+  1. A provider's own key goes to its own address only. At another address it is the key that was
+     given with the model, or `EVERHOLD_MODEL_KEY`; a server that wants none gets a placeholder.
   2. A missing key or extra is said before anything is asked.
 """
 
@@ -37,7 +37,9 @@ _NO_KEY: Final = "none"
 
 
 def check(name: Name, api_key: str | None = None) -> None:
-    """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if this process cannot ask such a model."""
+    """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if this process cannot ask such
+    a model.
+    """
     if not _is_installed("pydantic_ai"):
         raise MissingExtra("models", f"the model {str(name)!r}")
     if name.provider not in KEYS:
@@ -46,8 +48,14 @@ def check(name: Name, api_key: str | None = None) -> None:
     variables, library = KEYS[name.provider]
     if not _is_installed(library):
         raise MissingExtra("models", f"the model {str(name)!r}")
-    if name.url is None and api_key is None and not any(os.environ.get(variable) for variable in variables):
-        raise ProviderUnconfigured(name.provider, "there is no key", f"Set the variable {variables[0]}.")
+    if (
+        name.url is None
+        and api_key is None
+        and not any(os.environ.get(variable) for variable in variables)
+    ):
+        raise ProviderUnconfigured(
+            name.provider, "there is no key", f"Set the variable {variables[0]}."
+        )
 
 
 class Reach:
@@ -64,7 +72,8 @@ class Reach:
         async with room.lock:
             if name not in room.models:
                 check(name, self._api_key)
-                # Libraries of providers take seconds to import: elsewhere, so that nothing here stands still.
+                # Libraries of providers take seconds to import: elsewhere, so that nothing here
+                # stands still.
                 made = await asyncio.to_thread(_made, name, self._api_key)
                 room.models[name] = await room.stack.enter_async_context(made)
         return room.models[name]
@@ -135,12 +144,17 @@ def _other(name: Name, key: str | None) -> Model:
     from pydantic_ai.models import infer_model
 
     if key is not None:
-        raise BadSetting("llm", f"an address or a key can be given for {', '.join(KEYS)}, not for {name.provider}")
+        raise BadSetting(
+            "llm",
+            f"an address or a key can be given for {', '.join(KEYS)}, not for {name.provider}",
+        )
     try:
         return infer_model(f"{name.provider}:{name.model}")
     except UserError as error:
         reason = str(error).partition(". ")[0]
-        raise ProviderUnconfigured(name.provider, reason, "Set the variables that this provider needs.") from None
+        raise ProviderUnconfigured(
+            name.provider, reason, "Set the variables that this provider needs."
+        ) from None
 
 
 _MAKERS: Final[dict[str, Callable[[Name, str | None], Any]]] = {

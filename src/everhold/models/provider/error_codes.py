@@ -1,4 +1,6 @@
-"""Codes of what a program sees when a model has not answered: `AnswerFailed.kind`. They never change."""
+"""Codes of what a program sees when a model has not answered: `AnswerFailed.kind`. They never
+change.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,19 @@ from typing import Final
 
 #: What each code means, and what was done about it before the program saw it.
 CODES: Final = {
-    "provider_unavailable": ("the provider cannot be reached, is overloaded or broken", "asked again"),
+    "provider_unavailable": (
+        "the provider cannot be reached, is overloaded or broken",
+        "asked again",
+    ),
     "timeout": ("the answer took too long, or nothing came for too long", "asked again"),
-    "rate_limited": ("the provider said “slow down” for longer than it is waited for", "waited for"),
-    "bad_response": ("the answer broke off, or is not what the provider should send", "asked again"),
+    "rate_limited": (
+        "the provider said “slow down” for longer than it is waited for",
+        "waited for",
+    ),
+    "bad_response": (
+        "the answer broke off, or is not what the provider should send",
+        "asked again",
+    ),
     "empty_response": ("the model said nothing", "asked again"),
     "context_overflow": ("the conversation is longer than the model can read", "next model"),
     "quota_exceeded": ("the account is used up", "next model"),

@@ -3,14 +3,15 @@
     everhold.Model("anthropic:claude-sonnet-4-6")        everhold.Model("openai:gpt-5-mini", "google:gemini-2.5-flash")
 
 Rules
-  1. It answers `llm` queries and nothing else. The model that a query names goes before its own, unless it is told to
-     ask its own always.
-  2. A failure that may pass is waited for, within limits; then the next model is asked. What stays is an answer: the
-     program sees an error with a code. A model that cannot be asked here at all leaves the query open.
-  3. Where words are sent is decided by who opens the runtime, or writes the agent: a plain question may name a
-     provider and its model, and no address.
+  1. It answers `llm` queries and nothing else. The model that a query names goes before its own,
+     unless it is told to ask its own always.
+  2. A failure that may pass is waited for, within limits; then the next model is asked. What stays
+     is an answer: the program sees an error with a code. A model that cannot be asked here at all
+     leaves the query open.
+  3. Where words are sent is decided by who opens the runtime, or writes the agent: a plain question
+     may name a provider and its model, and no address.
   4. When the query is withdrawn, the request is closed at once.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -53,10 +54,11 @@ class Model:
         random: Callable[[], float] = random,
         **options: Any,
     ) -> None:
-        """The models to ask, the first that can answer; `only` names the providers that queries may ask for.
+        """The models to ask, the first that can answer; `only` names the providers that queries may
+        ask for.
 
-        Without any model, it answers the queries of agents that name one. With `always`, its models are asked whatever
-        a query names. Other options go with every question.
+        Without any model, it answers the queries of agents that name one. With `always`, its models
+        are asked whatever a query names. Other options go with every question.
         """
         self.names = tuple(name for model in models for name in names(model))
         if always and not self.names:
@@ -64,8 +66,14 @@ class Model:
         self._always = always
         self.patience = patience or Patience()
         self._only = tuple(only)
-        self._stream, self._sleep, self._random = stream, sleep, random
-        self._defaults = {**_checked(options), "timeout": self.patience.chunk_timeout, "max_retries": 0}
+        self._stream = stream
+        self._sleep = sleep
+        self._random = random
+        self._defaults = {
+            **_checked(options),
+            "timeout": self.patience.chunk_timeout,
+            "max_retries": 0,
+        }
         self._api_key = api_key
         self._reach = Reach(api_key)
 
@@ -80,8 +88,12 @@ class Model:
             check(name, self._api_key)
 
     def takes(self, query: Query) -> bool:
-        """Whether it answers this query: without a model of its own, only that of an agent with one."""
-        return bool(self.names) or (query.args is not None and bool((query.options or {}).get("model")))
+        """Whether it answers this query: without a model of its own, only that of an agent with
+        one.
+        """
+        return bool(self.names) or (
+            query.args is not None and bool((query.options or {}).get("model"))
+        )
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -107,7 +119,9 @@ class Model:
         given = None if self._always else (query.options or {}).get("model")
         if not given:
             if not self.names:
-                raise NotAllowed(f"{query.id} names no model, and there is none here", "Give llm= a model.")
+                raise NotAllowed(
+                    f"{query.id} names no model, and there is none here", "Give llm= a model."
+                )
             return self.names
         found = names(given, "model")
         for name in found:
@@ -115,13 +129,19 @@ class Model:
                 raise ProviderMismatch(session_id, ", ".join(self._only), name.provider)
             if name.url is not None and query.args is None and name not in self.names:
                 raise NotAllowed(
-                    f"{query.id} asks to be sent to {name.url}, and a question does not choose where words go",
-                    "Give the address to whoever opens the runtime: llm=, --model or the settings; or to an agent.",
+                    f"{query.id} asks to be sent to {name.url}, and a question does not choose"
+                    " where words go",
+                    "Give the address to whoever opens the runtime: llm=, --model or the"
+                    " settings; or to an agent.",
                 )
         return found
 
-    async def _asked(self, name: Name, query: Query, session_id: str, troubles: list[Any]) -> Said | Answer | None:
-        """Ask one model until it has answered, or there is no use in it: then its trouble is added."""
+    async def _asked(
+        self, name: Name, query: Query, session_id: str, troubles: list[Any]
+    ) -> Said | Answer | None:
+        """Ask one model until it has answered, or there is no use in it: then its trouble is
+        added.
+        """
         hear = partial(publish, session_id, query.id) if self._stream else None
         ask, trouble_of = await asyncio.to_thread(_loaded, name, self._api_key)
         pace = Pace(self.patience, self._random)
@@ -137,7 +157,13 @@ class Model:
             if wait is None:
                 troubles.append(trouble)
                 return None
-            log.info("%s of session %s is asked again in %g s: %s", query.id, session_id, wait, trouble.words)
+            log.info(
+                "%s of session %s is asked again in %g s: %s",
+                query.id,
+                session_id,
+                wait,
+                trouble.words,
+            )
             publish(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
             await self._sleep(wait)
 

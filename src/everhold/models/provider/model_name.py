@@ -4,8 +4,8 @@
     openai:gpt-5-mini | google:gemini-2.5-flash     the first that can answer
     openai:qwen3@http://127.0.0.1:8000/v1           at another address
 
-`openai` speaks OpenAI's Responses API, and at another address the chat API, which is what others offer; to choose,
-say `openai-responses` or `openai-chat`.
+`openai` speaks OpenAI's Responses API, and at another address the chat API, which is what others
+offer; to choose, say `openai-responses` or `openai-chat`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ import msgspec
 
 from everhold.errors import BadSetting
 
-_ONE: Final = re.compile(r"(?P<provider>[a-z][a-z0-9-]*):(?P<model>[^\s|]+?)(?:@(?P<url>https?://[^\s|@]+))?")
+_ONE: Final = re.compile(
+    r"(?P<provider>[a-z][a-z0-9-]*):(?P<model>[^\s|]+?)(?:@(?P<url>https?://[^\s|@]+))?"
+)
 _SHAPE: Final = "a model is named provider:name, as anthropic:claude-sonnet-4-6"
 
 
 class Name(msgspec.Struct, frozen=True):
-    """One model: who offers it, what it is called there, and where that is if not at the usual address."""
+    """One model: who offers it, what it is called there, and where that is if not at the usual
+    address.
+    """
 
     provider: str
     model: str
@@ -34,7 +38,13 @@ class Name(msgspec.Struct, frozen=True):
 
 def names(given: Any, where: str = "llm") -> tuple[Name, ...]:
     """The models that are meant, in the order in which they are asked; raises `BadSetting`."""
-    parts = given.split("|") if isinstance(given, str) else given if isinstance(given, list) else [given]
+    parts = (
+        given.split("|")
+        if isinstance(given, str)
+        else given
+        if isinstance(given, list)
+        else [given]
+    )
     found = tuple(_name(part, where) for part in parts)
     if not found:
         raise BadSetting(where, f"it names no model; {_SHAPE}")

@@ -1,7 +1,7 @@
 """What a question may ask of a model beside its words.
 
-Options are part of the question and are kept with it. Headers may hold secrets, so they are none: whoever opens the
-runtime gives them, with `Model(…, extra_headers={…})`.
+Options are part of the question and are kept with it. Headers may hold secrets, so they are none:
+whoever opens the runtime gives them, with `Model(…, extra_headers={…})`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from everhold.errors import AnswerFailed
 
 #: What every provider is told, as far as it knows it.
 OPTIONS: Final = {
-    "cache": "mark what repeats, for providers that charge less for it; on by default in conversations",
+    "cache": (
+        "mark what repeats, for providers that charge less for it; on by default in conversations"
+    ),
     "extra_body": "more fields of the request, as the provider calls them",
     "frequency_penalty": "avoid words the more often they were used",
     "logit_bias": "make single tokens more or less likely",
@@ -40,5 +42,7 @@ def refuse_unknown(name: str) -> None:
     from difflib import get_close_matches
 
     close = get_close_matches(name, OPTIONS, 1)
-    meant = f"did you mean {close[0]}?" if close else "what only your server knows goes into extra_body"
+    meant = (
+        f"did you mean {close[0]}?" if close else "what only your server knows goes into extra_body"
+    )
     raise AnswerFailed(f"there is no option {name!r} for a model; {meant}", "bad_option")

@@ -79,16 +79,22 @@ def trouble_of(name: Name, error: Exception) -> Trouble:
         return Trouble(error.code, str(error), cannot=error)
     if isinstance(error, ModelAuthenticationError):
         refused = ProviderUnconfigured(
-            name.provider, f"it refuses the key: {_said(error)}", "Check the key and what it may be used for."
+            name.provider,
+            f"it refuses the key: {_said(error)}",
+            "Check the key and what it may be used for.",
         )
         return Trouble(refused.code, str(refused), cannot=refused)
     if isinstance(error, AnswerFailed):
         return Trouble(
-            error.kind, str(error), "passes" if error.kind in ("bad_response", "empty_response") else "stays"
+            error.kind,
+            str(error),
+            "passes" if error.kind in ("bad_response", "empty_response") else "stays",
         )
     for kind, code, way in KINDS:
         if isinstance(error, kind):
-            return Trouble(code, f"{name}: {_said(error)}", way, getattr(error, "retry_after", None))
+            return Trouble(
+                code, f"{name}: {_said(error)}", way, getattr(error, "retry_after", None)
+            )
     raise error
 
 

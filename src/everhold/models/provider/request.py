@@ -1,7 +1,9 @@
-"""A query as a model's provider is asked: messages, what may be called, the form of the answer, and settings.
+"""A query as a model's provider is asked: messages, what may be called, the form of the answer, and
+settings.
 
-Blocks a message may have: `text`, `image`, `tool_use`, `tool_result`, and `thinking`, which goes back to the provider
-it came from with its signature. What a provider gave beside the words of a block is under `provider` there.
+Blocks a message may have: `text`, `image`, `tool_use`, `tool_result`, and `thinking`, which goes
+back to the provider it came from with its signature. What a provider gave beside the words of a
+block is under `provider` there.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ VALUE: Final = "value"
 
 
 def settings_of(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
-    """What the provider is told beside the words; raises `AnswerFailed` for an option that nobody knows."""
+    """What the provider is told beside the words; raises `AnswerFailed` for an option that nobody
+    knows.
+    """
     given = {name: value for name, value in (query.options or {}).items() if name not in OURS}
     for name in given:
         refuse_unknown(name)
@@ -51,7 +55,9 @@ def settings_of(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
 
 
 def parameters_of(query: Query, *, native: bool) -> ModelRequestParameters:
-    """The tools, and the form of the answer; `native` says whether the model can be held to a form."""
+    """The tools, and the form of the answer; `native` says whether the model can be held to a
+    form.
+    """
     options = query.options or {}
     tools = [_tool(tool) for tool in options.get("tools") or []]
     if not is_formed(query):
@@ -65,14 +71,20 @@ def parameters_of(query: Query, *, native: bool) -> ModelRequestParameters:
 def _tool(told: Any) -> ToolDefinition:
     match told:
         case {"name": str(name), "input_schema": dict(schema)}:
-            return ToolDefinition(name=name, description=told.get("description"), parameters_json_schema=schema)
-    raise AnswerFailed(f"a tool has a name and an input_schema, which {told!r:.100} has not", "bad_option")
+            return ToolDefinition(
+                name=name, description=told.get("description"), parameters_json_schema=schema
+            )
+    raise AnswerFailed(
+        f"a tool has a name and an input_schema, which {told!r:.100} has not", "bad_option"
+    )
 
 
 def is_formed(query: Query) -> bool:
     """Whether the answer is asked for as JSON of a form. Free text is text."""
     schema = query.schema or {}
-    return bool(schema) and not (schema.get("type") == "string" and set(schema) <= {"type", "title", "description"})
+    return bool(schema) and not (
+        schema.get("type") == "string" and set(schema) <= {"type", "title", "description"}
+    )
 
 
 def is_wrapped(schema: Mapping[str, JSON]) -> bool:
@@ -105,7 +117,9 @@ def messages_of(query: Query) -> list[ModelMessage]:
         given.append({"role": "user", "content": query.prompt})
     for message in given:
         if not isinstance(message, dict) or "role" not in message:
-            raise AnswerFailed(f"a message has a role, which {message!r:.100} has not", "not_supported")
+            raise AnswerFailed(
+                f"a message has a role, which {message!r:.100} has not", "not_supported"
+            )
         if message["role"] == "assistant":
             said.append(_response(message, calls))
             continue
@@ -142,16 +156,22 @@ def _parts(message: dict[str, Any], calls: Mapping[str, str]) -> Iterator[ModelR
             case _:
                 raise _unsendable(block)
     if content:
-        yield UserPromptPart(content[0] if len(content) == 1 and isinstance(content[0], str) else content)
+        yield UserPromptPart(
+            content[0] if len(content) == 1 and isinstance(content[0], str) else content
+        )
 
 
 def _result(block: dict[str, Any], calls: Mapping[str, str]) -> ToolReturnPart:
     call = str(block["tool_use_id"])
     content = block.get("content")
     if isinstance(content, list) and content and all(_is_block(one) for one in content):
-        content = [_picture(one["image"]) if one["type"] == "image" else one["text"] for one in content]
+        content = [
+            _picture(one["image"]) if one["type"] == "image" else one["text"] for one in content
+        ]
     failed = bool(block.get("is_error"))
-    return ToolReturnPart(calls.get(call, "unknown"), content, call, outcome="failed" if failed else "success")
+    return ToolReturnPart(
+        calls.get(call, "unknown"), content, call, outcome="failed" if failed else "success"
+    )
 
 
 def _is_block(value: Any) -> bool:
@@ -163,7 +183,9 @@ def _is_block(value: Any) -> bool:
 
 def _picture(image: Any) -> BinaryContent:
     try:
-        return BinaryContent(base64.b64decode(image["data"], validate=True), media_type=image["media_type"])
+        return BinaryContent(
+            base64.b64decode(image["data"], validate=True), media_type=image["media_type"]
+        )
     except (KeyError, TypeError, binascii.Error) as error:
         raise AnswerFailed(f"a picture cannot be read: {error!r}", "not_supported") from None
 
@@ -174,7 +196,9 @@ def _response(message: dict[str, Any], calls: dict[str, str]) -> ModelResponse:
     for block in blocks(message.get("content")):
         parts.append(_said(block, calls))
         provider = provider or (block.get("provider") or {})
-    return ModelResponse(parts, provider_name=provider.get("name"), canonical_system=provider.get("system"))
+    return ModelResponse(
+        parts, provider_name=provider.get("name"), canonical_system=provider.get("system")
+    )
 
 
 def _said(block: Any, calls: dict[str, str]) -> ModelResponsePart:
@@ -188,7 +212,9 @@ def _said(block: Any, calls: dict[str, str]) -> ModelResponsePart:
         case {"type": "text", "text": str(words)}:
             return TextPart(words, **beside)
         case {"type": "thinking"}:
-            return ThinkingPart(block.get("thinking", ""), signature=block.get("signature"), **beside)
+            return ThinkingPart(
+                block.get("thinking", ""), signature=block.get("signature"), **beside
+            )
         case {"type": "tool_use", "id": call, "name": name}:
             calls[call] = name
             return ToolCallPart(name, block.get("input") or {}, call, **beside)

@@ -13,7 +13,9 @@ from everhold.models.provider.request import VALUE, is_formed, is_wrapped
 
 
 def value_of(query: Query, response: ModelResponse) -> JSON:
-    """The answer's value: blocks for a conversation, else words, or what the words say in the form asked for."""
+    """The answer's value: blocks for a conversation, else words, or what the words say in the form
+    asked for.
+    """
     if query.args is not None or response.tool_calls:
         return {"content": blocks_of(response)}
     words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
@@ -30,7 +32,9 @@ def blocks_of(response: ModelResponse) -> list[JSON]:
                     found.append({"type": "text", "text": words, **_beside(part, response)})
             case ThinkingPart(content=words, signature=signature):
                 signed = {} if signature is None else {"signature": signature}
-                found.append({"type": "thinking", "thinking": words, **signed, **_beside(part, response)})
+                found.append(
+                    {"type": "thinking", "thinking": words, **signed, **_beside(part, response)}
+                )
             case ToolCallPart(tool_name=name, tool_call_id=call):
                 use = {"type": "tool_use", "id": call, "name": name, "input": _input(part)}
                 found.append({**use, **_beside(part, response)})
@@ -51,7 +55,9 @@ def usage_of(response: ModelResponse, asked: str) -> Usage:
 
 
 def _formed(query: Query, words: str) -> JSON:
-    """The value that the words are; they are left as they are where they are none, for the check at the door."""
+    """The value that the words are; they are left as they are where they are none, for the check at
+    the door.
+    """
     try:
         value = msgspec.json.decode(words)
     except msgspec.DecodeError:
@@ -62,7 +68,9 @@ def _formed(query: Query, words: str) -> JSON:
 
 
 def _input(part: ToolCallPart) -> JSON:
-    """The input of a call; text that is no JSON object stays text, and the model is told that it does not fit."""
+    """The input of a call; text that is no JSON object stays text, and the model is told that it
+    does not fit.
+    """
     if not isinstance(part.args, str):
         return part.args or {}
     try:
@@ -72,8 +80,12 @@ def _input(part: ToolCallPart) -> JSON:
     return found if isinstance(found, dict) else part.args
 
 
-def _beside(part: TextPart | ThinkingPart | ToolCallPart, response: ModelResponse) -> dict[str, JSON]:
-    """What has to go back with a block, if anything: signatures and ids are worth nothing to other providers."""
+def _beside(
+    part: TextPart | ThinkingPart | ToolCallPart, response: ModelResponse
+) -> dict[str, JSON]:
+    """What has to go back with a block, if anything: signatures and ids are worth nothing to other
+    providers.
+    """
     if part.id is None and not part.provider_details and not isinstance(part, ThinkingPart):
         return {}
     kept: dict[str, Any] = {

@@ -1,12 +1,14 @@
-"""Retry of model calls: how often and after which pause. Numbers only: no clock, no I/O, and dice that are handed in.
+"""Retry of model calls: how often and after which pause. Numbers only: no clock, no I/O, and dice
+that are handed in.
 
 Rules
   1. A failure that may pass costs an attempt, and the wait before the next doubles up to `longest`.
-  2. Being told to slow down costs no attempt: the wait is what the provider says (at most `retry_after`), and all
-     such waits together stay within `throttle` seconds and `throttles` times.
+  2. Being told to slow down costs no attempt: the wait is what the provider says (at most
+     `retry_after`), and all such waits together stay within `throttle` seconds and `throttles`
+     times.
   3. A failure that cannot pass is not repeated.
-  4. A part of each wait is random (`jitter`), so that clients that failed together do not come back together. A wait
-     that a provider asks for never becomes shorter by that.
+  4. A part of each wait is random (`jitter`), so that clients that failed together do not come back
+     together. A wait that a provider asks for never becomes shorter by that.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ class Pace:
         return wait
 
     def _backoff(self, failures: int) -> float:
-        """Seconds after so many failures: doubled each time up to the longest, less a random part of it."""
+        """Seconds after so many failures: doubled each time up to the longest, less a random part
+        of it.
+        """
         patience = self._patience
         longest = min(patience.base * 2.0 ** (failures - 1), patience.longest)
         return longest * (1.0 - patience.jitter * self._random())
@@ -92,4 +96,7 @@ class Pace:
         if retry_after is None:
             return 0.0
         patience = self._patience
-        return min(retry_after, patience.retry_after) + patience.base * patience.jitter * self._random()
+        return (
+            min(retry_after, patience.retry_after)
+            + patience.base * patience.jitter * self._random()
+        )

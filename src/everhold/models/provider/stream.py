@@ -26,7 +26,9 @@ def delta_of(event: Any) -> Delta | None:
             return _words(DeltaKind.TEXT, words, part)
         case PartStartEvent(index=part, part=ThinkingPart(content=words)):
             return _words(DeltaKind.THINKING, words, part)
-        case PartStartEvent(index=part, part=ToolCallPart(tool_name=name, tool_call_id=call, args=args)):
+        case PartStartEvent(
+            index=part, part=ToolCallPart(tool_name=name, tool_call_id=call, args=args)
+        ):
             return Delta(DeltaKind.TOOL, _json(args), part, call, name)
         case PartDeltaEvent(index=part, delta=TextPartDelta(content_delta=words)):
             return _words(DeltaKind.TEXT, words, part)

@@ -1,7 +1,8 @@
-"""Everything that can be done with Lua packages: plain functions of plain values, which return what is told as JSON.
+"""Everything that can be done with Lua packages: plain functions of plain values, which return what
+is told as JSON.
 
-They raise errors of `errors.py`, block while they work, and hold locks for a moment only; fetching from a
-repository takes up to a minute.
+They raise errors of `errors.py`, block while they work, and hold locks for a moment only; fetching
+from a repository takes up to a minute.
 """
 
 from everhold.packages.lua.doctor import doctor, repair

@@ -1,4 +1,6 @@
-"""Files that are read by several and written whole: a new one beside it, made durable, then put in its place."""
+"""Files that are read by several and written whole: a new one beside it, made durable, then put in
+its place.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def text_of(path: Path) -> str | None:
 
 
 def write(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Put a text into a file, whole or not at all; a file that is there keeps its rights, and a link its place."""
+    """Put a text into a file, whole or not at all; a file that is there keeps its rights, and a
+    link its place.
+    """
     path = path.resolve()
     fresh = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
     try:
@@ -40,7 +44,9 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> None:
         pass  # there is none yet, or there can be none
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as target:
+        with open(
+            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8"
+        ) as target:
             target.write(text)
             target.flush()
             os.fsync(target.fileno())
@@ -52,7 +58,10 @@ def write(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> BadPackageFile:
-    hint = f"Nothing was changed. See to it that {path.parent} is a folder that you may write to, then try again."
+    hint = (
+        f"Nothing was changed. See to it that {path.parent} is a folder that you may write"
+        " to, then try again."
+    )
     return BadPackageFile(str(path), f"it cannot be written: {error.strerror}", hint)
 
 

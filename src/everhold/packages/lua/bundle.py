@@ -1,4 +1,5 @@
-"""What a collection brings besides packages: cards of its packages, and scenarios. What is there already stays.
+"""What a collection brings besides packages: cards of its packages, and scenarios. What is there
+already stays.
 
 <package>/cards/*.toml, *.samples.jsonl   to cards/<package>/ in the home
 scenarios/*.lua                           to scenarios/ in the home
@@ -17,9 +18,17 @@ from everhold.packages.lua.paths import Home
 
 def imported(folder: Path, packages: dict[str, Path], to: Home) -> dict[str, Any]:
     """Take over what was brought; returns what it was, under the keys of an installation."""
-    cards = [card for name, place in packages.items() for card in _cards(place / "cards", to.cards / name)]
+    cards = [
+        card
+        for name, place in packages.items()
+        for card in _cards(place / "cards", to.cards / name)
+    ]
     scenarios, failures = _scenarios(folder / "scenarios", to.scenarios)
-    told = {"cards_installed": cards, "scenarios_installed": scenarios, "scenarios_failures": failures}
+    told = {
+        "cards_installed": cards,
+        "scenarios_installed": scenarios,
+        "scenarios_failures": failures,
+    }
     return {key: value for key, value in told.items() if value}
 
 
@@ -44,13 +53,16 @@ def _cards(source: Path, target: Path) -> Iterator[str]:
 def _is_card(file: Path) -> bool:
     """A file of aliases is none."""
     try:
-        return not file.name.startswith("_") and isinstance(tomllib.loads(file.read_text("utf-8")), dict)
+        return not file.name.startswith("_") and isinstance(
+            tomllib.loads(file.read_text("utf-8")), dict
+        )
     except (ValueError, OSError):
         return False
 
 
 def _scenarios(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    installed, failures = [], []
+    installed = []
+    failures = []
     for file in _files(source, "*.lua"):
         if (target / file.name).exists():
             continue

@@ -1,7 +1,7 @@
 """Folders of packages on the disk: copied whole, put in their place at once, taken away.
 
-A package that replaces another is copied beside it first. Then two renames follow; whoever dies between them leaves an
-`.old-` folder, which the next one who changes something puts back.
+A package that replaces another is copied beside it first. Then two renames follow; whoever dies
+between them leaves an `.old-` folder, which the next one who changes something puts back.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ def collection(folder: Path) -> dict[str, Path]:
 def put(source: Path, target: Path) -> list[str]:
     """Make `target` a copy of a package; returns what was left out of it.
 
-    Links that lead out of the package are left out, and so is what is neither a file nor a folder, and `.git`.
+    Links that lead out of the package are left out, and so is what is neither a file nor a folder,
+    and `.git`.
     """
     if target.is_relative_to(source) and target != source:
-        raise BadPackage(f"{target} is inside of {source}", "Name the folder of the package itself.")
+        raise BadPackage(
+            f"{target} is inside of {source}", "Name the folder of the package itself."
+        )
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mend(target.parent)
-        fresh, old = target.with_name(_NEW + target.name), target.with_name(_OLD + target.name)
+        fresh = target.with_name(_NEW + target.name)
+        old = target.with_name(_OLD + target.name)
         left = list(_copied(source, fresh))
         if target.exists():
             target.rename(old)
@@ -78,7 +82,9 @@ def remove(folder: Path) -> bool:
         folder.rename(gone)
         shutil.rmtree(gone)
     except OSError as error:
-        raise BadPackage(f"Failed to remove package: {error}", "Look at the rights of the folder.") from None
+        raise BadPackage(
+            f"Failed to remove package: {error}", "Look at the rights of the folder."
+        ) from None
     return True
 
 
@@ -94,7 +100,9 @@ def _copied(source: Path, target: Path) -> Iterator[str]:
 
 
 def _parts(source: Path) -> Iterator[tuple[Path, Path, bool]]:
-    """Each folder and file of a package, where it is in it, and whether it belongs to a copy; folders come first."""
+    """Each folder and file of a package, where it is in it, and whether it belongs to a copy;
+    folders come first.
+    """
     real = source.resolve()
     for place, folders, names in os.walk(source):
         here = Path(place).relative_to(source)

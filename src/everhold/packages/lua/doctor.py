@@ -6,8 +6,9 @@
     path_missing        a path of alc.toml or alc.local.toml leads nowhere
     pin_missing         a copy that alc.lock pins is gone
 
-`doctor` only looks. `repair` gets again what it knows where to get; the rest it names, with what to do.
-"""
+`doctor` only looks. `repair` gets again what it knows where to get; the rest it names, with what to
+do.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ def repair(name: str | None = None, project: str | Path | None = None) -> dict[s
         else:
             try:
                 act()
-                told["repaired"].append(one.plain("kind") | {"action": "reinstall", "source": one.source.shown})
+                told["repaired"].append(
+                    one.plain("kind") | {"action": "reinstall", "source": one.source.shown}
+                )
             except (BadPackage, PackageTooLarge) as error:
                 told["failed"].append(one.plain("kind") | {"reason": str(error)})
     return told
@@ -94,7 +97,8 @@ def repair(name: str | None = None, project: str | Path | None = None) -> dict[s
 
 
 def _findings(name: str | None, given: str | Path | None) -> list[Finding]:
-    at, root = home(), project_root(given)
+    at = home()
+    root = project_root(given)
     found = list(_of_home(at))
     if root is not None:
         found += _of_project(Project(root), at)
@@ -103,7 +107,10 @@ def _findings(name: str | None, given: str | Path | None) -> list[Finding]:
         return found
     one = [finding for finding in found if finding.name == name]
     if not one:
-        raise BadPackage(f"Package '{name}' not found in installed.json, {at.packages}/, alc.toml, or alc.local.toml")
+        raise BadPackage(
+            f"Package '{name}' not found in installed.json, {at.packages}/, alc.toml, or"
+            " alc.local.toml"
+        )
     return one
 
 
@@ -128,13 +135,20 @@ def _installed(name: str, folder: Path, source: Source) -> Finding:
         return Finding(name, "installed_missing", reason, _suggestion(name, source), source=source)
     if missing := tuple(_missing(name, folder)):
         advice = _suggestion(name, source)
-        return Finding(name, "incomplete_pkg", _incomplete(missing), advice, missing=missing, source=source)
+        return Finding(
+            name, "incomplete_pkg", _incomplete(missing), advice, missing=missing, source=source
+        )
     return Finding(name)
 
 
 def _dangling(name: str, link: Path) -> Finding:
     reason = f"symlink target missing: {link.readlink()}"
-    return Finding(name, "symlink_dangling", reason, f'alc_pkg_unlink("{name}") then alc_pkg_link with the new path')
+    return Finding(
+        name,
+        "symlink_dangling",
+        reason,
+        f'alc_pkg_unlink("{name}") then alc_pkg_link with the new path',
+    )
 
 
 def _missing(name: str, folder: Path) -> Iterator[str]:
@@ -142,7 +156,9 @@ def _missing(name: str, folder: Path) -> Iterator[str]:
     if not copy_tree.is_package(folder):
         yield name
         return
-    wanted = re.compile(rf"""\brequire\b\s*+(?:\(\s*+)?["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']""")
+    wanted = re.compile(
+        rf"""\brequire\b\s*+(?:\(\s*+)?["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']"""
+    )
     found: set[str] = set()
     for file in sorted(folder.rglob("*.lua"))[:_MOST]:
         text = re.sub(r"--[^\n]*", "", _text(file))
@@ -161,8 +177,13 @@ def _text(file: Path) -> str:
 
 
 def _of_project(project: Project, at: Home) -> Iterator[Finding]:
-    variants, locked = project.variants(), project.locked()
-    known = {*entries(at), *variants, *(one.name for one in locked if pinned(one, project, at) is not None)}
+    variants = project.variants()
+    locked = project.locked()
+    known = {
+        *entries(at),
+        *variants,
+        *(one.name for one in locked if pinned(one, project, at) is not None),
+    }
     for name, need in project.needs().items():
         if isinstance(need, ByPath):
             yield _used(name, project.place(need.path), "project", "alc.toml")
@@ -170,7 +191,9 @@ def _of_project(project: Project, at: Home) -> Iterator[Finding]:
             copy_tree.is_package(folder / name) for folder in (*packages_path(), at.packages)
         ):
             advice = "alc_update" if isinstance(need, ByGit) else _suggestion(name, UNKNOWN)
-            yield Finding(name, "installed_missing", "named in alc.toml, not installed", advice, "project")
+            yield Finding(
+                name, "installed_missing", "named in alc.toml, not installed", advice, "project"
+            )
     for name, folder in variants.items():
         yield _used(name, folder, "variant", "alc.local.toml")
     for one in locked:
@@ -181,7 +204,9 @@ def _of_project(project: Project, at: Home) -> Iterator[Finding]:
             yield Finding(one.name)
         else:
             reason = f"pinned copy missing: {copy}"
-            yield Finding(one.name, "pin_missing", reason, "alc_update", "project", source=one.source, pin=one)
+            yield Finding(
+                one.name, "pin_missing", reason, "alc_update", "project", source=one.source, pin=one
+            )
 
 
 def _used(name: str, folder: Path, scope: str, file: str) -> Finding:
@@ -214,7 +239,9 @@ def _mending(one: Finding, at: Home) -> Callable[[], None] | None:
     """How to mend it; None if nobody knows."""
     if one.pin is not None and isinstance(one.source, Git):
         return lambda: _pinned_again(one.pin, at)
-    if one.kind not in ("installed_missing", "incomplete_pkg") or isinstance(one.source, Bundled | Installed):
+    if one.kind not in ("installed_missing", "incomplete_pkg") or isinstance(
+        one.source, Bundled | Installed
+    ):
         return None
     if isinstance(one.source, Folder) and not _is_offered(one.name, Path(one.source.path)):
         return None

@@ -1,8 +1,8 @@
 """Getting a folder of packages: one that is here, or a git repository at one revision.
 
 Rules
-  1. Of a repository files are taken, and nothing in it is run: no hooks, no filters of its own, no submodules. Only
-     transports that fetch are used.
+  1. Of a repository files are taken, and nothing in it is run: no hooks, no filters of its own, no
+     submodules. Only transports that fetch are used.
   2. Nobody is asked for a password, and after a minute it is over.
   3. What was fetched is known by its commit. Passwords in an address are used and not written down.
 """
@@ -64,15 +64,22 @@ def offered(url: str, rev: str | None = None) -> Iterator[Offer]:
         folder = Path(place, "repository")
         commit = _fetched(at, rev, folder)
         shutil.rmtree(folder / ".git")
-        yield Offer(folder, Git(hidden(at), commit), at.rstrip("/").rpartition("/")[2].removesuffix(".git"))
+        yield Offer(
+            folder, Git(hidden(at), commit), at.rstrip("/").rpartition("/")[2].removesuffix(".git")
+        )
 
 
 def _here(url: str, rev: str | None) -> Offer:
     folder = Path(url).expanduser()
     if rev is not None:
-        raise BadPackage(f"A directory has no revision: {url}", f"Name the repository: file://{folder}")
+        raise BadPackage(
+            f"A directory has no revision: {url}", f"Name the repository: file://{folder}"
+        )
     if not folder.is_dir():
-        raise BadPackage(f"Source directory does not exist: {folder}", "Name a folder that is there, or a git URL.")
+        raise BadPackage(
+            f"Source directory does not exist: {folder}",
+            "Name a folder that is there, or a git URL.",
+        )
     folder = folder.resolve()
     return Offer(folder, Folder(str(folder)), folder.name)
 
@@ -83,12 +90,15 @@ def address(url: str) -> str:
     is_word = "/" not in url and not _SHORT.match(url)  # such as a folder's name: no host has it
     if is_word or url.startswith(("-", ".")) or not url.isprintable() or "::" in url:
         raise BadPackage(
-            f"Not the address of a repository: {url!r}", "Say https://host/path, git@host:path or a folder."
+            f"Not the address of a repository: {url!r}",
+            "Say https://host/path, git@host:path or a folder.",
         )
     if scheme is None:
         return url if _SHORT.match(url) else f"https://{url}"
     if scheme[1].lower() not in _SCHEMES:
-        raise BadPackage(f"Packages are not fetched by {scheme[1]}://", f"There are {', '.join(_SCHEMES)}.")
+        raise BadPackage(
+            f"Packages are not fetched by {scheme[1]}://", f"There are {', '.join(_SCHEMES)}."
+        )
     return url
 
 
@@ -146,13 +156,16 @@ def _git(url: str, *words: str) -> str:
         told, complaint = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise BadPackage(
-            f"git clone timed out after {LIMIT:.0f}s: {hidden(url)}", "Nothing was changed. Try again later."
+            f"git clone timed out after {LIMIT:.0f}s: {hidden(url)}",
+            "Nothing was changed. Try again later.",
         ) from None
     finally:
         _end(process)
     if process.returncode:
         said = hidden(" ".join(complaint.decode("utf-8", "replace").split()))
-        raise BadPackage(f"git clone failed: {said}", "Nothing was changed. Check the address and the revision.")
+        raise BadPackage(
+            f"git clone failed: {said}", "Nothing was changed. Check the address and the revision."
+        )
     return told.decode("utf-8", "replace")
 
 

@@ -1,8 +1,10 @@
-"""Lua packages in folders: a folder with an init.lua in it is a package, and its name is the folder's.
+"""Lua packages in folders: a folder with an init.lua in it is a package, and its name is the
+folder's.
 
 Rules
-  1. Folders are a search path: the first that has a package of a name hides it in those that come after, for `run` as
-     for `require`. A root that is one package under a chosen name (`search_path.py`) is that package or none.
+  1. Folders are a search path: the first that has a package of a name hides it in those that come
+     after, for `run` as for `require`. A root that is one package under a chosen name
+     (`search_path.py`) is that package or none.
   2. Nothing is remembered: a package that was installed a moment ago is found.
   3. Nothing is run. What a package says of itself is read as text (`meta.py`).
 """
@@ -24,7 +26,8 @@ __all__ = ["MAIN", "Folders", "home_of", "package", "packages"]
 class Folders(msgspec.Struct, frozen=True):
     """Where Lua packages are looked for, in this order."""
 
-    own: tuple[Path | Root, ...] = ()  # the project's: pinned packages, packages_path, packages/ beside the settings
+    # the project's: pinned packages, packages_path, packages/ beside the settings
+    own: tuple[Path | Root, ...] = ()
     installed: tuple[Path | Root, ...] = ()  # the user's
 
     @property
@@ -42,8 +45,11 @@ class Folders(msgspec.Struct, frozen=True):
         return cls(own, installed)
 
 
-def package(name: str, folders: Iterable[Path | Root], roots: Sequence[Path | Root]) -> LuaProgram | None:
-    """The package of this name in the first folder that has one; it finds what it requires in `roots`.
+def package(
+    name: str, folders: Iterable[Path | Root], roots: Sequence[Path | Root]
+) -> LuaProgram | None:
+    """The package of this name in the first folder that has one; it finds what it requires in
+    `roots`.
 
     Raises `UnknownProgram` if the name was chosen for a package that is not there.
     """
@@ -56,7 +62,9 @@ def package(name: str, folders: Iterable[Path | Root], roots: Sequence[Path | Ro
 
 
 def packages(folders: Iterable[Path | Root], roots: Sequence[Path | Root]) -> list[LuaProgram]:
-    """Every package that can be found by its name, with what it says of itself as its documentation."""
+    """Every package that can be found by its name, with what it says of itself as its
+    documentation.
+    """
     found: dict[str, LuaProgram] = {}
     taken: set[str] = set()  # also by packages that are not there
     for root in map(Root.of, folders):
@@ -91,7 +99,8 @@ def _names(folder: Path) -> list[str]:
 def _is_package(root: Root, name: str) -> bool:
     try:
         return any(
-            place.file.name == MAIN and place.file.is_file() and root.keeps(place) for place in root.places(name)
+            place.file.name == MAIN and place.file.is_file() and root.keeps(place)
+            for place in root.places(name)
         )
     except OSError:
         return False

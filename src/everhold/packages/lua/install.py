@@ -2,12 +2,12 @@
 
 Rules
   1. Nothing of a package is run. Where it came from is written down, with the commit.
-  2. One package replaces what was installed under its name. Those of a collection replace what came from the same
-     repository; others are skipped. What somebody put there by hand is replaced from a folder, or if one insists. A
-     link that somebody made always stays.
+  2. One package replaces what was installed under its name. Those of a collection replace what came
+     from the same repository; others are skipped. What somebody put there by hand is replaced from
+     a folder, or if one insists. A link that somebody made always stays.
   3. What is larger than the settings allow is installed only if the user accepts it.
-  4. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be read is known before
-     anything is done.
+  4. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be
+     read is known before anything is done.
 """
 
 from __future__ import annotations
@@ -52,18 +52,23 @@ def install(
     limit: int | None = None,
     accept: size_limit.Accept | None = None,
 ) -> dict[str, Any]:
-    """Install what is at an absolute path or in a git repository: one package, or each of a collection.
+    """Install what is at an absolute path or in a git repository: one package, or each of a
+    collection.
 
-    What takes more bytes than `limit`, or than the settings say, is installed only if `accept` says so; without it,
-    it is refused with `PackageTooLarge`.
+    What takes more bytes than `limit`, or than the settings say, is installed only if `accept` says
+    so; without it, it is refused with `PackageTooLarge`.
     """
     if name is not None:
         named(name)
-    to, into = home(), _project(project)
+    to = home()
+    into = _project(project)
     with offered(url, rev) as offer:
         packages = _packages(offer, name)
         size_limit.checked(
-            offer.source.shown, [*packages.values(), *bundle.beside(offer.folder)], limit=limit, accept=accept
+            offer.source.shown,
+            [*packages.values(), *bundle.beside(offer.folder)],
+            limit=limit,
+            accept=accept,
         )
         done = _Done()
         with changing(to) as changes:
@@ -94,8 +99,15 @@ def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
     packages = copy_tree.collection(offer.folder)
     if not packages:
         is_python = (offer.folder / "pyproject.toml").is_file()
-        hint = "It is a Python package; if you trust it: everhold pkg install --python …" if is_python else ""
-        raise BadPackage("No packages found. Expected init.lua at root (single) or */init.lua (collection).", hint)
+        hint = (
+            "It is a Python package; if you trust it: everhold pkg install --python …"
+            if is_python
+            else ""
+        )
+        raise BadPackage(
+            "No packages found. Expected init.lua at root (single) or */init.lua (collection).",
+            hint,
+        )
     if name is not None:
         raise BadPackage(
             "The 'name' parameter is only supported for single-package repos (init.lua at root).",
@@ -104,15 +116,20 @@ def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
     return packages
 
 
-def _one(offer: Offer, name: str, folder: Path, *, to: Home, changes: Changes, done: _Done, force: bool) -> None:
-    target, is_alone = to.packages / name, folder == offer.folder
+def _one(
+    offer: Offer, name: str, folder: Path, *, to: Home, changes: Changes, done: _Done, force: bool
+) -> None:
+    target = to.packages / name
+    is_alone = folder == offer.folder
     if target.is_symlink():
         if is_alone:
             raise BadPackage(f"Destination '{target}' is a symlink.", f"everhold pkg unlink {name}")
         done.skipped_symlinks.append(name)
         return
     is_there = target.exists()
-    if is_there and not (force or offer.is_local or _came_alike(changes.packages.get(name), offer, is_alone)):
+    if is_there and not (
+        force or offer.is_local or _came_alike(changes.packages.get(name), offer, is_alone)
+    ):
         if is_alone:
             hint = "Nobody installed it. Move it away, choose another name, or insist: --force."
             raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
@@ -128,12 +145,17 @@ def _came_alike(entry: Any, offer: Offer, is_alone: bool) -> bool:
     if entry is None:
         return False
     before = source(entry.get("source") or "")
-    return is_alone or (isinstance(before, Git) and isinstance(offer.source, Git) and before.url == offer.source.url)
+    return is_alone or (
+        isinstance(before, Git) and isinstance(offer.source, Git) and before.url == offer.source.url
+    )
 
 
 def _told(offer: Offer, done: _Done) -> dict[str, Any]:
     kind = "single" if copy_tree.is_package(offer.folder) else "collection"
-    told: dict[str, Any] = {"installed": done.installed, "mode": f"local_{kind}" if offer.is_local else kind}
+    told: dict[str, Any] = {
+        "installed": done.installed,
+        "mode": f"local_{kind}" if offer.is_local else kind,
+    }
     for key in ("updated", "skipped", "skipped_symlinks", "left_out"):
         if found := getattr(done, key):
             told[key] = found
@@ -143,7 +165,9 @@ def _told(offer: Offer, done: _Done) -> dict[str, Any]:
 
 
 def _named_in(project: Project, names: list[str]) -> list[str]:
-    """Name packages in the project's files; returns what went wrong, for they are installed all the same."""
+    """Name packages in the project's files; returns what went wrong, for they are installed all the
+    same.
+    """
     try:
         with project.guarded():
             project.add(names)

@@ -33,12 +33,17 @@ class Entry(msgspec.Struct, frozen=True):
 
 def entries(home: Home) -> dict[str, Entry]:
     """What was installed, by name; nothing if there is no such file."""
-    return {name: _entry(home.installed, name, value) for name, value in _packages(_read(home.installed)).items()}
+    return {
+        name: _entry(home.installed, name, value)
+        for name, value in _packages(_read(home.installed)).items()
+    }
 
 
 @contextmanager
 def changing(home: Home) -> Iterator[Changes]:
-    """While packages of the user are put in, replaced or taken away; what was noted is written at the end."""
+    """While packages of the user are put in, replaced or taken away; what was noted is written at
+    the end.
+    """
     with locked(home.installed.with_name("installed.json.lock")):
         read = _read(home.installed)
         entries(home)  # whether all of it can be understood, before anything is done
@@ -87,7 +92,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _packages_of(file: Path, read: dict[str, Any]) -> None:
     packages = read.setdefault("packages", {})
-    if not isinstance(packages, dict) or not all(isinstance(one, dict) for one in packages.values()):
+    if not isinstance(packages, dict) or not all(
+        isinstance(one, dict) for one in packages.values()
+    ):
         raise BadPackageFile(str(file), "packages should be an object of objects")
 
 
@@ -98,7 +105,13 @@ def _packages(read: dict[str, Any]) -> dict[str, Any]:
 
 def _entry(file: Path, name: str, value: dict[str, Any]) -> Entry:
     try:
-        told = {key: value[key] for key in ("version", "installed_at", "updated_at") if value.get(key) is not None}
-        return msgspec.convert({**told, "source": plain(source(value.get("source") or plain(UNKNOWN)))}, Entry)
+        told = {
+            key: value[key]
+            for key in ("version", "installed_at", "updated_at")
+            if value.get(key) is not None
+        }
+        return msgspec.convert(
+            {**told, "source": plain(source(value.get("source") or plain(UNKNOWN)))}, Entry
+        )
     except (msgspec.ValidationError, TypeError) as error:
         raise BadPackageFile(str(file), f"packages.{name} cannot be read: {error}") from None

@@ -1,12 +1,13 @@
-"""What algocline left in its folder: values of `alc.state` and cards, as the durable values that they become here.
+"""What algocline left in its folder: values of `alc.state` and cards, as the durable values that
+they become here.
 
     state/<namespace>.json               an object; each key is a value of that namespace
     cards/<package>/<card>.toml          a card
     cards/<package>/<card>.samples.jsonl its samples
     cards/_aliases.toml                  names for cards
 
-Nothing is changed there. A file that cannot be read is told and passed over; the rest is found. Logs stay where they
-are, for alc_log_view reads them in place.
+Nothing is changed there. A file that cannot be read is told and passed over; the rest is found.
+Logs stay where they are, for alc_log_view reads them in place.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Past(msgspec.Struct):
 
 
 def past(home: Home, shares: Collection[str] = ()) -> Past:
-    """Everything of a folder that can be taken over. Values go where Lua programs find them under the same name."""
+    """Everything of a folder that can be taken over. Values go where Lua programs find them under
+    the same name.
+    """
     found = Past()
     for file in sorted(home.state.glob("*.json")):
         _told(found, file, lambda file=file: [*_state(file, shares)])
@@ -65,7 +68,8 @@ def _told(found: Past, file: Path, read: Any) -> None:
 
 
 def _state(file: Path, shares: Collection[str]) -> Iterator[Part]:
-    namespace, space = file.stem, lua_space(file.stem, shares)
+    namespace = file.stem
+    space = lua_space(file.stem, shares)
     for key, value in _object(loads(file.read_bytes())).items():
         name = f"{namespace}/{key}"
         yield Part("value", name, [(space, key, plain(value, name))])
@@ -82,10 +86,18 @@ def _card(file: Path) -> Part:
         raise ValueError("pkg should be a table")
     body["pkg"] = {"name": package, **body.get("pkg", {})}
     card_id = body["card_id"]
-    if card_id != file.stem or {*package, *card_id} & set("/\\\0") or ".." in f"{package} {card_id}":
+    if (
+        card_id != file.stem
+        or {*package, *card_id} & set("/\\\0")
+        or ".." in f"{package} {card_id}"
+    ):
         raise ValueError(f"it names the card {card_id!r} of {package!r}")
     place = f"{package}/{card_id}"
-    values = [("card/id", card_id, package), ("card/body", place, body), ("card/index", place, _index(body))]
+    values = [
+        ("card/id", card_id, package),
+        ("card/body", place, body),
+        ("card/index", place, _index(body)),
+    ]
     samples = file.with_name(f"{card_id}.samples.jsonl")
     if samples.is_file():
         rows = [plain(loads(line), f"{samples.name}, line {n}") for n, line in _lines(samples)]
@@ -114,7 +126,8 @@ def _index(body: dict[str, Any]) -> dict[str, JSON]:
 def _aliases(file: Path) -> Iterator[Part]:
     rows = _without_dates(tomllib.loads(file.read_text(encoding="utf-8"))).get("alias", [])
     for row in rows if isinstance(rows, list) else [rows]:
-        name, card_id = _at(_object(row), "name"), _at(_object(row), "card_id")
+        name = _at(_object(row), "name")
+        card_id = _at(_object(row), "card_id")
         if not name or not card_id:
             raise ValueError("an alias has a name and a card_id")
         yield Part("alias", name, [("card/alias", name, plain(row, name))])

@@ -26,7 +26,9 @@ def link(
     scope: str = "global",
     project: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Use a folder as a package, or each package in it; a real folder of that name is replaced by force alone."""
+    """Use a folder as a package, or each package in it; a real folder of that name is replaced by
+    force alone.
+    """
     folder = Path(path).expanduser().absolute()
     if scope not in SCOPES:
         raise BadPackage(f"invalid scope '{scope}': expected one of global, variant")
@@ -58,7 +60,8 @@ def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
         return {"unlinked": name, "scope": "variant", "alc_local_toml": str(Project(root).local)}
     if at.exists():
         raise BadPackage(
-            f"Package '{name}' is not a symlink. Use pkg_remove to remove it.", f"everhold pkg remove {name} --global"
+            f"Package '{name}' is not a symlink. Use pkg_remove to remove it.",
+            f"everhold pkg remove {name} --global",
         )
     raise BadPackage(f"Package '{name}' is not installed")
 
@@ -70,16 +73,23 @@ def _places(folder: Path, name: str | None) -> dict[str, Path]:
     if not found:
         raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
     if name is not None:
-        raise BadPackage("The 'name' parameter is only supported for a single package (init.lua at root).")
+        raise BadPackage(
+            "The 'name' parameter is only supported for a single package (init.lua at root)."
+        )
     return found
 
 
 def _as_links(places: dict[str, Path], force: bool) -> None:
     packages = home().packages
-    real = [packages / name for name in places if (packages / name).is_dir() and not (packages / name).is_symlink()]
+    real = [
+        packages / name
+        for name in places
+        if (packages / name).is_dir() and not (packages / name).is_symlink()
+    ]
     if real and not force:
         raise BadPackage(
-            f"Destination '{real[0]}' is a real directory. Use force=true to overwrite.", "Nothing was changed; --force"
+            f"Destination '{real[0]}' is a real directory. Use force=true to overwrite.",
+            "Nothing was changed; --force",
         )
     with changing(home()) as changes:
         packages.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,7 +105,9 @@ def _as_links(places: dict[str, Path], force: bool) -> None:
 def _as_variants(places: dict[str, Path], given: str | Path | None) -> dict[str, Any]:
     root = project_root(given)
     if root is None:
-        raise BadPackage("alc.toml not found: scope 'variant' needs a project root.", "everhold pkg init")
+        raise BadPackage(
+            "alc.toml not found: scope 'variant' needs a project root.", "everhold pkg init"
+        )
     project = Project(root)
     with project.guarded():
         known = project.variants()
@@ -105,4 +117,7 @@ def _as_variants(places: dict[str, Path], given: str | Path | None) -> dict[str,
 
 
 def _named(places: dict[str, Path]) -> dict[str, Any]:
-    return {"linked": sorted(places), "targets": {name: str(folder) for name, folder in sorted(places.items())}}
+    return {
+        "linked": sorted(places),
+        "targets": {name: str(folder) for name, folder in sorted(places.items())},
+    }

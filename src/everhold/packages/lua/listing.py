@@ -1,7 +1,7 @@
 """Which packages there are, where each is, and which of them a name means.
 
-The order is that of `roots.py`: the first package of a name is *active* and overrides the others. Nothing is run; a
-file of the project that cannot be read becomes a warning, and the rest is listed.
+The order is that of `roots.py`: the first package of a name is *active* and overrides the others.
+Nothing is run; a file of the project that cannot be read becomes a warning, and the rest is listed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,25 @@ from everhold.packages.lua.roots import pinned
 from everhold.packages.lua.source import Bundled, Folder, kind
 from everhold.programs.lua.search_path import MAIN
 
-SUMMARY: Final = ("name", "scope", "version", "active", "resolved_source_path", "resolved_source_kind")
+SUMMARY: Final = (
+    "name",
+    "scope",
+    "version",
+    "active",
+    "resolved_source_path",
+    "resolved_source_kind",
+)
 FULL: Final = (
     *SUMMARY,
-    *("install_source", "installed_at", "updated_at", "override_paths", "overrides", "linked", "link_target"),
+    *(
+        "install_source",
+        "installed_at",
+        "updated_at",
+        "override_paths",
+        "overrides",
+        "linked",
+        "link_target",
+    ),
     *("broken", "path", "source", "source_type", "meta", "error", "description", "category"),
 )
 USUAL: Final = 50
@@ -51,10 +66,19 @@ def list_packages(
     verbose: str | None = None,
     more: Iterable[tuple[Path, str]] = (),
 ) -> dict[str, Any]:
-    """Every package that can be found from a project, or without one; `more` are nearer folders, and who names them."""
-    at, root, found = home(), project_root(project), _Found()
+    """Every package that can be found from a project, or without one; `more` are nearer folders,
+    and who names them.
+    """
+    at = home()
+    root = project_root(project)
+    found = _Found()
     paths: dict[Path, str] = {}
-    for path, who in (*more, *((path, "env") for path in packages_path()), (at.packages, "default"), ours()):
+    for path, who in (
+        *more,
+        *((path, "env") for path in packages_path()),
+        (at.packages, "default"),
+        ours(),
+    ):
         paths.setdefault(path, who)
     if root is not None:
         _of_project(Project(root), at, found)
@@ -123,10 +147,19 @@ def _variant(name: str, folder: Path) -> Row:
 
 
 def _needed(name: str, need: Need, locked: Locked | None, project: Project, at: Home) -> Row:
-    of = kind(locked.source) if locked is not None else "git" if isinstance(need, ByGit) else "installed"
+    of = (
+        kind(locked.source)
+        if locked is not None
+        else "git"
+        if isinstance(need, ByGit)
+        else "installed"
+    )
     if isinstance(need, ByPath):
         folder = project.place(need.path)
-        row = _row(name, "project", folder, "local_path") | {"path": str(folder), "source_type": "path"}
+        row = _row(name, "project", folder, "local_path") | {
+            "path": str(folder),
+            "source_type": "path",
+        }
     else:
         copy = None if locked is None else pinned(locked, project, at)
         is_bundled = locked is not None and isinstance(locked.source, Bundled)
@@ -164,8 +197,14 @@ def _of_folder(folder: Path, known: dict[str, Entry]) -> Iterator[Row]:
 
 
 def _dates(entry: Entry) -> Row:
-    told = {"installed_at": entry.installed_at, "updated_at": entry.updated_at, "install_source": entry.source.shown}
-    return {key: value for key, value in told.items() if value} | {"source_type": kind(entry.source)}
+    told = {
+        "installed_at": entry.installed_at,
+        "updated_at": entry.updated_at,
+        "install_source": entry.source.shown,
+    }
+    return {key: value for key, value in told.items() if value} | {
+        "source_type": kind(entry.source)
+    }
 
 
 def _row(name: str, scope: str, folder: Path, where: str) -> Row:
@@ -177,7 +216,9 @@ def _row(name: str, scope: str, folder: Path, where: str) -> Row:
     said["description"] = meta(folder / MAIN).description
     row |= {"resolved_source_path": str(folder.resolve()), "meta": said}
     return {
-        key: value for key, value in said.items() if key not in FULL or key in ("version", "description", "category")
+        key: value
+        for key, value in said.items()
+        if key not in FULL or key in ("version", "description", "category")
     } | row
 
 
@@ -189,7 +230,9 @@ def _rule(rows: list[Row]) -> None:
             continue
         winner = first.setdefault(row["name"], row)
         row["active"] = winner is row
-        if winner is not row and row.get("resolved_source_path") != winner.get("resolved_source_path"):
+        if winner is not row and row.get("resolved_source_path") != winner.get(
+            "resolved_source_path"
+        ):
             winner.setdefault("overrides", []).append(row.get("source", row["scope"]))
             if "resolved_source_path" in row:
                 winner.setdefault("override_paths", []).append(row["resolved_source_path"])

@@ -1,9 +1,8 @@
 """What listings share: filter, then sort, then limit, then the fields that somebody wants to see.
 
-filter    an object: every key in it must be there and be equal
-sort      "a,-b": upwards by a, then downwards by b; what is missing comes last upwards, first downwards
-limit     at most so many; 0 or less means all
-fields    these keys alone; else those of `verbose`: "summary" or "full"
+filter an object: every key in it must be there and be equal sort "a,-b": upwards by a, then
+downwards by b; what is missing comes last upwards, first downwards limit at most so many; 0 or less
+means all fields these keys alone; else those of `verbose`: "summary" or "full"
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ def picked(
     fields: Sequence[str] | None = None,
     verbose: str | None = None,
 ) -> list[Row]:
-    """The rows that are wanted, with the keys that are wanted. A filter that is no object is none."""
+    """The rows that are wanted, with the keys that are wanted. A filter that is no object is
+    none.
+    """
     wanted = _fields(fields, verbose, summary, full)
     keys = _keys(sort)
     found = [row for row in rows if not isinstance(filter, Mapping) or _fits(row, filter)]
@@ -56,7 +57,8 @@ def _keys(sort: str) -> list[tuple[str, bool]]:
         key = part.removeprefix("-")
         if not key:
             raise BadPackage(
-                f'invalid sort "{sort}": a key is missing', 'Say keys with commas between them: "-active,name"'
+                f'invalid sort "{sort}": a key is missing',
+                'Say keys with commas between them: "-active,name"',
             )
         keys.append((key, part.startswith("-")))
     return keys

@@ -1,4 +1,6 @@
-"""The table `[lua]` of the settings: what Lua programs share with Python programs, and how large packages may be."""
+"""The table `[lua]` of the settings: what Lua programs share with Python programs, and how large
+packages may be.
+"""
 
 from __future__ import annotations
 

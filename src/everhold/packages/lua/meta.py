@@ -1,8 +1,9 @@
-"""What a Lua package says of itself, read as text: `meta = { name = "…", version = "…", description = "…" }`.
+"""What a Lua package says of itself, read as text: `meta = { name = "…", version = "…", description
+= "…" }`.
 
-The file is not run, whatever is in it. A table named `meta` is looked for, and in it the fields whose values are plain
-strings, also joined ones (`"a" .. "b"`). Fields that are computed stay empty. If there is no description, the comment
-at the top of the file takes its place.
+The file is not run, whatever is in it. A table named `meta` is looked for, and in it the fields
+whose values are plain strings, also joined ones (`"a" .. "b"`). Fields that are computed stay
+empty. If there is no description, the comment at the top of the file takes its place.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def fields(path: Path) -> dict[str, str]:
 
 def read(text: str) -> Meta:
     found = _found(text)
-    known = {name: " ".join(found[name].split()) for name in Meta.__struct_fields__ if name in found}
+    known = {
+        name: " ".join(found[name].split()) for name in Meta.__struct_fields__ if name in found
+    }
     known["description"] = known.get("description") or _comment(text)
     return Meta(**known)
 
@@ -65,8 +68,11 @@ def _found(text: str) -> dict[str, str]:
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """The fields of a table up to its end whose values are strings; tables inside it are passed over."""
-    depth, words = 1, list[tuple[str, str]]()
+    """The fields of a table up to its end whose values are strings; tables inside it are passed
+    over.
+    """
+    depth = 1
+    words = list[tuple[str, str]]()
     for token in _TOKEN.finditer(text):
         kind, said = _word(token)
         if kind == "sign" and said in "{([":
@@ -92,7 +98,9 @@ def _field(words: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _word(token: re.Match[str]) -> tuple[str, str]:
-    """What a token is (a text, a name, a sign, `..`, something else) and what it says; nothing for what is no token."""
+    """What a token is (a text, a name, a sign, `..`, something else) and what it says; nothing for
+    what is no token.
+    """
     match token.lastgroup:
         case "long":
             return "text", token["long"]

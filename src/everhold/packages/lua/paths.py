@@ -9,7 +9,7 @@
     ALC_PROMPT_PREVIEW_CHARS  letters of a prompt in a preview, 200 if it says nothing
 
 `UNHEEDED` has those that say nothing here. Nothing is made or written here.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ PROJECT: Final = "alc.toml"
 
 #: Variables that say nothing here, and why.
 UNHEEDED: Final = {
-    "ALC_CARD_SINKS": "cards are in the database, and mirrored to no folder; `everhold export --values` writes them",
+    "ALC_CARD_SINKS": (
+        "cards are in the database, and mirrored to no folder; `everhold export"
+        " --values` writes them"
+    ),
     "ALC_SHAPE_CHECK": "programs see no variables, so that each of their lives is the same",
 }
 
@@ -95,7 +98,9 @@ def packages_path(env: Env | None = None) -> tuple[Path, ...]:
 
 def unheeded(env: Env | None = None) -> list[str]:
     """What is set and does nothing here, each with its reason."""
-    return [f"{name} says nothing here: {why}" for name, why in UNHEEDED.items() if _of(env).get(name)]
+    return [
+        f"{name} says nothing here: {why}" for name, why in UNHEEDED.items() if _of(env).get(name)
+    ]
 
 
 def is_strict(env: Env | None = None) -> bool:
@@ -125,7 +130,10 @@ def _log_dirs(env: Env) -> Iterator[tuple[Path, str]]:
         yield Path(said).expanduser().absolute(), "ALC_LOG_DIR"
     yield home(env).logs, "home"
     state = env.get("XDG_STATE_HOME")
-    yield (Path(state) if state else Path("~/.local/state").expanduser()) / "algocline" / "logs", "state_dir"
+    yield (
+        (Path(state) if state else Path("~/.local/state").expanduser()) / "algocline" / "logs",
+        "state_dir",
+    )
     yield Path.cwd() / "algocline-logs", "cwd"
 
 
@@ -137,12 +145,19 @@ def _is_writable(folder: Path) -> bool:
 # ---- the project
 
 
-def project_root(given: str | Path | None = None, *, start: Path | None = None, env: Env | None = None) -> Path | None:
-    """The project's folder: the one that was named, else ALC_PROJECT_ROOT, else the nearest with an alc.toml."""
+def project_root(
+    given: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
+) -> Path | None:
+    """The project's folder: the one that was named, else ALC_PROJECT_ROOT, else the nearest with an
+    alc.toml.
+    """
     if given is not None:
         folder = Path(given).expanduser().absolute()
         if not folder.is_dir():
-            raise BadPackage(f"Project root is not a directory: {folder}", "Name the folder that has the alc.toml.")
+            raise BadPackage(
+                f"Project root is not a directory: {folder}",
+                "Name the folder that has the alc.toml.",
+            )
         return folder.resolve()
     if said := _of(env).get("ALC_PROJECT_ROOT"):
         folder = Path(said).expanduser().absolute()
@@ -150,7 +165,9 @@ def project_root(given: str | Path | None = None, *, start: Path | None = None, 
             raise BadSetting("ALC_PROJECT_ROOT", f"there is no folder {folder}")
         return folder.resolve()
     begin = (start or Path.cwd()).resolve()
-    return next((folder for folder in (begin, *begin.parents) if (folder / PROJECT).is_file()), None)
+    return next(
+        (folder for folder in (begin, *begin.parents) if (folder / PROJECT).is_file()), None
+    )
 
 
 def _of(env: Env | None) -> Env:

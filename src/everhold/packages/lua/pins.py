@@ -1,6 +1,7 @@
 """Pinned packages: copies in the user's folder that projects name by version or by revision.
 
-`packages/<name>@<version>` and `packages/<name>@<first letters of the commit>`; a copy never changes once it is there.
+`packages/<name>@<version>` and `packages/<name>@<first letters of the commit>`; a copy never
+changes once it is there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ _COMMIT = 40  # letters of a whole commit id
 def by_git(name: str, need: ByGit, at: Home) -> Locked:
     """Fetch a package at a revision, or at the newest one, if it is not here."""
     url = hidden(address(need.git))
-    if need.rev is not None and len(need.rev) == _COMMIT and copy_tree.is_package(at.pinned(name, need.rev[:SHORT])):
+    if (
+        need.rev is not None
+        and len(need.rev) == _COMMIT
+        and copy_tree.is_package(at.pinned(name, need.rev[:SHORT]))
+    ):
         return Locked(name, Git(url, need.rev), _version(at.pinned(name, need.rev[:SHORT])))
     with offered(address(need.git), need.rev) as offer:
         assert isinstance(offer.source, Git) and offer.source.rev is not None
@@ -36,7 +41,9 @@ def by_git(name: str, need: ByGit, at: Home) -> Locked:
 
 
 def by_version(name: str, version: str, at: Home) -> Locked:
-    """Find a version: a copy, what is installed, or a tag of the repository that it was installed from."""
+    """Find a version: a copy, what is installed, or a tag of the repository that it was installed
+    from.
+    """
     folder = at.pinned(name, version)
     usual = _version(at.packages / name)
     if copy_tree.is_package(folder):
@@ -47,7 +54,9 @@ def by_version(name: str, version: str, at: Home) -> Locked:
     entry = entries(at).get(name)
     if entry is None or not isinstance(entry.source, Git):
         there = f"; installed is {usual}" if usual else ""
-        raise BadPackage(f"'{name}@{version}': not found in packages_dir (neither versioned nor base dir){there}")
+        raise BadPackage(
+            f"'{name}@{version}': not found in packages_dir (neither versioned nor base dir){there}"
+        )
     _keep_tag(name, version, entry.source.url, at)
     return Locked(name, INSTALLED, version)
 
@@ -68,7 +77,9 @@ def _keep_tag(name: str, version: str, url: str, at: Home) -> None:
             with offered(url, tag) as offer:
                 folder = within(offer, name)
                 if _version(folder) not in (None, version):
-                    raise BadPackage(f"'{name}@{version}': tag {tag} of {url} has version {_version(folder)}")
+                    raise BadPackage(
+                        f"'{name}@{version}': tag {tag} of {url} has version {_version(folder)}"
+                    )
                 size_limit.checked(offer.source.shown, [folder])
                 return _keep(folder, at.pinned(name, version), at)
         except BadPackage as error:

@@ -5,7 +5,8 @@
     alc.local.toml   packages that this one machine takes from somewhere else; not shared
 
 Rules
-  1. A file that cannot be read, or says something else than it may, raises `BadPackageFile` and is left as it is.
+  1. A file that cannot be read, or says something else than it may, raises `BadPackageFile` and is
+     left as it is.
   2. An edit keeps comments and order. Whoever edits holds the lock of the project.
   3. Relative paths start from the project's folder.
 """
@@ -70,7 +71,8 @@ def named(name: str) -> str:
     """The name, if a package may have it."""
     if not is_name(name):
         raise BadPackage(
-            f"Invalid package name '{name}'", "A name begins with a letter; then letters, digits, _ and - may follow."
+            f"Invalid package name '{name}'",
+            "A name begins with a letter; then letters, digits, _ and - may follow.",
         )
     return name
 
@@ -130,7 +132,9 @@ class Project(msgspec.Struct, frozen=True):
             return []
         read = _read(self.lock, text)
         if read.get("version") != VERSION:
-            raise BadPackageFile(str(self.lock), f"unsupported alc.lock version {read.get('version')}: expected 1")
+            raise BadPackageFile(
+                str(self.lock), f"unsupported alc.lock version {read.get('version')}: expected 1"
+            )
         return [_locked(self.lock, one) for one in _list(self.lock, read.get("package", []))]
 
     def write_lock(self, packages: Iterable[Locked]) -> None:
@@ -148,7 +152,9 @@ class Project(msgspec.Struct, frozen=True):
         found: dict[str, Path] = {}
         for name, value in _table(self.local, "packages").items():
             if not isinstance(value, dict) or not isinstance(value.get("path"), str):
-                raise BadPackageFile(str(self.local), f"packages.{name} should be a table with a path")
+                raise BadPackageFile(
+                    str(self.local), f"packages.{name} should be a table with a path"
+                )
             _checked_name(self.local, name)
             found[name] = self.place(value["path"])
         return found
@@ -159,7 +165,11 @@ class Project(msgspec.Struct, frozen=True):
         def edit(text: str) -> str:
             there = toml_edit.read(text).get("packages", {})
             for name, path in places.items():
-                text = text if name in there else toml_edit.put(text, ("packages", name), {"path": path})
+                text = (
+                    text
+                    if name in there
+                    else toml_edit.put(text, ("packages", name), {"path": path})
+                )
             return text
 
         _edit(self.local, edit)
@@ -201,18 +211,23 @@ def _need(file: Path, name: str, value: Any) -> Need:
         with suppress(msgspec.ValidationError):
             return msgspec.convert(value, kind)
     raise BadPackageFile(
-        str(file), f'packages.{name} should be "*", a version, {{ path, version? }} or {{ git, rev? }}'
+        str(file),
+        f'packages.{name} should be "*", a version, {{ path, version? }} or {{ git, rev? }}',
     )
 
 
 def _locked(file: Path, value: Any) -> Locked:
     try:
-        name, version = value["name"], value.get("version")
+        name = value["name"]
+        version = value.get("version")
         if not isinstance(name, str) or not isinstance(version, str | None):
             raise TypeError("name and version should be strings")
         _checked_name(file, name)
         if value["source"].get("type") == OLD:
-            raise TypeError("it has a form that is no longer used; `everhold pkg migrate` makes an alc.toml of it")
+            raise TypeError(
+                "it has a form that is no longer used; `everhold pkg migrate` makes an alc.toml"
+                " of it"
+            )
         return Locked(name, source(value["source"]), version)
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         raise BadPackageFile(str(file), f"a [[package]] cannot be read: {error}") from None

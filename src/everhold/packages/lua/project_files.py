@@ -11,7 +11,17 @@ from everhold.packages.lua import copy_tree, stubs, toml_edit
 from everhold.packages.lua.atomic_file import text_of, write
 from everhold.packages.lua.paths import Home, home, project_root
 from everhold.packages.lua.pins import by_git, by_version
-from everhold.packages.lua.project import GUARD, LOCAL, OLD, ByGit, ByPath, Locked, Need, Project, is_name
+from everhold.packages.lua.project import (
+    GUARD,
+    LOCAL,
+    OLD,
+    ByGit,
+    ByPath,
+    Locked,
+    Need,
+    Project,
+    is_name,
+)
 from everhold.packages.lua.source import INSTALLED, Folder
 
 IGNORED: Final = (LOCAL, GUARD)
@@ -19,7 +29,9 @@ NOTHING: Final = "nothing to migrate"
 
 
 def init(project: str | Path | None = None) -> dict[str, Any]:
-    """Begin a project: an empty alc.toml, and a .gitignore that names what is of this machine alone."""
+    """Begin a project: an empty alc.toml, and a .gitignore that names what is of this machine
+    alone.
+    """
     one = Project(project_root(project) or Path.cwd())
     with one.guarded():
         if one.toml.exists():
@@ -31,17 +43,25 @@ def init(project: str | Path | None = None) -> dict[str, Any]:
             gap = "\n" if text and not text.endswith("\n") else ""
             write(ignore, text + gap + "\n".join([*missing, ""]), mode=0o644)
         write(one.toml, "[packages]\n", mode=0o644)
-    told = {"created": str(one.toml), "gitignore_path": str(ignore), "gitignore_updated": bool(missing)}
+    told = {
+        "created": str(one.toml),
+        "gitignore_path": str(ignore),
+        "gitignore_updated": bool(missing),
+    }
     return told | stubs.written(home())
 
 
 def update(project: str | Path | None = None) -> dict[str, Any]:
-    """Resolve what alc.toml needs and write alc.lock. What cannot be resolved stays as it was, and is told."""
+    """Resolve what alc.toml needs and write alc.lock. What cannot be resolved stays as it was, and
+    is told.
+    """
     root = project_root(project)
     if root is None or not Project(root).toml.is_file():
         raise BadPackage("No alc.toml found. Run alc_init first.", "everhold pkg init")
-    one, at = Project(root), home()
-    needs, before = one.needs(), {entry.name: entry for entry in one.locked()}
+    one = Project(root)
+    at = home()
+    needs = one.needs()
+    before = {entry.name: entry for entry in one.locked()}
     resolved: list[Locked] = []
     kept: list[Locked] = []
     errors: list[str] = []
@@ -53,7 +73,8 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
             kept += [before[name]] if name in before else []
     with one.guarded():
         order = list(one.needs())
-        fresh = [entry for entry in one.locked() if entry.name not in needs]  # somebody was here meanwhile
+        # somebody was here meanwhile
+        fresh = [entry for entry in one.locked() if entry.name not in needs]
         entries = [entry for entry in (*resolved, *kept, *fresh) if entry.name in order]
         one.write_lock(sorted(entries, key=lambda entry: order.index(entry.name)))
     told = {"resolved": len(resolved), "errors": errors, "alc_lock": str(one.lock)}
@@ -89,9 +110,15 @@ def migrate(project: str | Path | None = None) -> dict[str, Any]:
     if not old:
         return {"status": NOTHING, "reason": "already new format or no local_dir entries"}
     if one.toml.exists():
-        raise BadPackage(f"alc.toml already exists at {one.toml}. Remove it first or migrate manually.")
+        raise BadPackage(
+            f"alc.toml already exists at {one.toml}. Remove it first or migrate manually."
+        )
     backup = one.lock.with_name("alc.lock.bak")
-    lines = ["[packages]", *(f"{name} = {toml_edit.shown({'path': path})}" for name, path in old.items()), ""]
+    lines = [
+        "[packages]",
+        *(f"{name} = {toml_edit.shown({'path': path})}" for name, path in old.items()),
+        "",
+    ]
     with one.guarded():
         write(one.toml, "\n".join(lines), mode=0o644)
         os.replace(one.lock, backup)

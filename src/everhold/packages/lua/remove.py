@@ -1,7 +1,7 @@
 """Removing packages: from the project's files, from the user's folder, or from both.
 
-What was installed is deleted with its entry. What it was copied from stays, and so do the copies that projects pin,
-unless their version is named.
+What was installed is deleted with its entry. What it was copied from stays, and so do the copies
+that projects pin, unless their version is named.
 """
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ SCOPES: Final = ("project", "global", "all")
 
 
 def remove(
-    name: str, *, project: str | Path | None = None, version: str | None = None, scope: str = "project"
+    name: str,
+    *,
+    project: str | Path | None = None,
+    version: str | None = None,
+    scope: str = "project",
 ) -> dict[str, Any]:
-    """Remove a package; with a version only this version's entry in alc.lock, or its copy in the home."""
+    """Remove a package; with a version only this version's entry in alc.lock, or its copy in the
+    home.
+    """
     if scope not in SCOPES:
         raise BadPackage(f"invalid scope '{scope}': expected one of project, global, all")
     named(name)
     if scope == "all":
         return _from_all(name, project, version)
-    return _from_project(name, project, version) if scope == "project" else _from_home(name, version)
+    return (
+        _from_project(name, project, version) if scope == "project" else _from_home(name, version)
+    )
 
 
 def _from_project(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
@@ -39,15 +47,25 @@ def _from_project(name: str, given: str | Path | None, version: str | None) -> d
         )
     project = Project(root)
     with project.guarded():
-        needs, locked = project.needs(), project.locked()
-        kept = [one for one in locked if one.name != name or (version is not None and one.version != version)]
+        needs = project.needs()
+        locked = project.locked()
+        kept = [
+            one
+            for one in locked
+            if one.name != name or (version is not None and one.version != version)
+        ]
         if kept == locked and (version is not None or name not in needs):
             raise BadPackage(f"Package '{name}' not found in alc.lock at {project.lock}")
         if name in needs and name not in {one.name for one in kept}:
             project.forget(name)
         if kept != locked:
             project.write_lock(kept)
-    return {"removed": name, "scope": "project", "alc_toml": str(project.toml), "alc_lock": str(project.lock)}
+    return {
+        "removed": name,
+        "scope": "project",
+        "alc_toml": str(project.toml),
+        "alc_lock": str(project.lock),
+    }
 
 
 def _from_home(name: str, version: str | None) -> dict[str, Any]:
@@ -56,14 +74,23 @@ def _from_home(name: str, version: str | None) -> dict[str, Any]:
     with changing(at) as changes:
         if version is not None:
             if not copy_tree.remove(folder):
-                raise BadPackage(f"Package '{name}' has no copy of version {version} in {at.packages}")
+                raise BadPackage(
+                    f"Package '{name}' has no copy of version {version} in {at.packages}"
+                )
         elif name not in changes.packages:
             hint = f"everhold pkg unlink {name}" if folder.is_symlink() else ""
-            raise BadPackage(f"Package '{name}' not found in global manifest ({at.installed})", hint)
+            raise BadPackage(
+                f"Package '{name}' not found in global manifest ({at.installed})", hint
+            )
         else:
             copy_tree.remove(folder)
             changes.drop(name)
-    return {"removed": name, "scope": "global", "installed_json": str(at.installed), "deleted": str(folder)}
+    return {
+        "removed": name,
+        "scope": "global",
+        "installed_json": str(at.installed),
+        "deleted": str(folder),
+    }
 
 
 def _from_all(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
@@ -76,7 +103,10 @@ def _from_all(name: str, given: str | Path | None, version: str | None) -> dict[
             notes.append(str(error))
     of_project, of_home = notes
     if of_project is not None and of_home is not None:
-        raise BadPackage(f"Package '{name}' not found in any scope:\n  project: {of_project}\n  global: {of_home}")
+        raise BadPackage(
+            f"Package '{name}' not found in any scope:\n  project: {of_project}\n  global:"
+            f" {of_home}"
+        )
     return {
         "removed": name,
         "scope": "all",

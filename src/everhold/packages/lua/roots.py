@@ -5,8 +5,8 @@
     3. the folders of ALC_PACKAGES_PATH
     4. the folder of the user                           packages/ in the home
 
-The first two are single packages, each under its own name whatever its folder is called. A pinned package that is not
-there is not found elsewhere: another version is never taken in its place.
+The first two are single packages, each under its own name whatever its folder is called. A pinned
+package that is not there is not found elsewhere: another version is never taken in its place.
 """
 
 from __future__ import annotations
@@ -37,12 +37,17 @@ class Roots(msgspec.Struct, frozen=True):
         return (*self.pinned, *self.path, self.home)
 
 
-def roots(project: str | Path | None = None, *, start: Path | None = None, env: Env | None = None) -> Roots:
-    """Where packages are found for a project: the one named, else the one of `start` or of the current folder.
+def roots(
+    project: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
+) -> Roots:
+    """Where packages are found for a project: the one named, else the one of `start` or of the
+    current folder.
 
     Raises `BadPackageFile` if a file of the project cannot be read.
     """
-    root, at, strict = project_root(project, start=start, env=env), home(env), is_strict(env)
+    root = project_root(project, start=start, env=env)
+    at = home(env)
+    strict = is_strict(env)
     chosen = dict[str, Path]()
     if root is not None:
         for name, folder in _chosen(Project(root), at):
@@ -70,7 +75,8 @@ def pinned(one: Locked, project: Project, at: Home) -> Path | None:
         case Git(_, rev) if rev is not None:
             return at.pinned(one.name, rev[:SHORT])
         case Installed() if one.version is not None:
-            copy, usual = at.pinned(one.name, one.version), at.packages / one.name
+            copy = at.pinned(one.name, one.version)
+            usual = at.packages / one.name
             is_usual = not copy.exists() and meta(usual / MAIN).version == one.version
             return usual if is_usual else copy
     return None

@@ -45,29 +45,43 @@ def test_{name}_improves_its_draft() -> None:
     answers = ["a draft", "a better answer"]
     ctx = everhold.run(package(task="Why is the sky blue?"), llm=answers, database="memory://")
     assert ctx["result"] == "a better answer"
-'''
+'''  # noqa: E501
 
 
 def scaffold(
-    name: str, target_dir: str | Path = ".", *, category: str | None = None, description: str | None = None
+    name: str,
+    target_dir: str | Path = ".",
+    *,
+    category: str | None = None,
+    description: str | None = None,
 ) -> dict[str, Any]:
     """Write a package and its test into a folder; what is there already is not touched."""
     if _NAME.fullmatch(name) is None:
         raise BadPackage(
-            f"invalid package name '{name}'", "A small letter, then small letters, digits and _; at most 64."
+            f"invalid package name '{name}'",
+            "A small letter, then small letters, digits and _; at most 64.",
         )
     target = Path(target_dir).expanduser().absolute()
-    main, test = target / name / MAIN, target / f"test_{name}.py"
+    main = target / name / MAIN
+    test = target / f"test_{name}.py"
     for file in (main, test):
         if file.exists():
             raise BadPackage(f"package skeleton already exists at {file}", "Nothing was changed.")
     says = " ".join((description or f"Describe what {name} is for.").split())
     text = _MAIN.format(
-        title=says, name=_lua(name), description=_lua(says), category=_lua(" ".join((category or "general").split()))
+        title=says,
+        name=_lua(name),
+        description=_lua(says),
+        category=_lua(" ".join((category or "general").split())),
     )
     write(test, _TEST.format(name=name), mode=0o644)
     write(main, text, mode=0o644)
-    return {"status": "ok", "path": str(main), "bytes_written": len(text.encode()), "test_path": str(test)}
+    return {
+        "status": "ok",
+        "path": str(main),
+        "bytes_written": len(text.encode()),
+        "test_path": str(test),
+    }
 
 
 def _lua(text: str) -> str:

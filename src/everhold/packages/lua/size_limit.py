@@ -14,8 +14,11 @@ from everhold.packages.settings import settings
 Accept = Callable[[int, int], bool]
 
 
-def checked(source: str, folders: Iterable[Path], *, limit: int | None = None, accept: Accept | None = None) -> None:
-    """Raise `PackageTooLarge` if these folders are larger than the limit, unless whoever is asked accepts it.
+def checked(
+    source: str, folders: Iterable[Path], *, limit: int | None = None, accept: Accept | None = None
+) -> None:
+    """Raise `PackageTooLarge` if these folders are larger than the limit, unless whoever is asked
+    accepts it.
 
     Without a `limit`, that of the settings counts. Nothing is written here.
     """

@@ -7,7 +7,7 @@
     {"type": "unknown"}
 
 Old files have a bare text in its place. It is understood, and written back in the new form.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ INSTALLED: Final = Installed()
 
 
 def source(value: Any) -> Source:
-    """The source that a value of a file means; raises `msgspec.ValidationError` if it means none."""
+    """The source that a value of a file means; raises `msgspec.ValidationError` if it means
+    none.
+    """
     if isinstance(value, str):
         return _old(value)
     found: Source = msgspec.convert(value, Source)

@@ -1,4 +1,6 @@
-"""Types of `alc` for editors of Lua: a file of ours, written into the home for whoever points an editor at it."""
+"""Types of `alc` for editors of Lua: a file of ours, written into the home for whoever points an
+editor at it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def text() -> str:
 
 def written(home: Home) -> dict[str, str]:
     """Write the types if they are not there as they are now; returns where types are."""
-    file, shapes = home.types / FILE, home.types / SHAPES
+    file = home.types / FILE
+    shapes = home.types / SHAPES
     if text_of(file) != text():
         write(file, text(), mode=0o644)
     told = {"types_path": str(file)}

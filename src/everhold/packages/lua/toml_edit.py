@@ -1,8 +1,9 @@
-"""Editing TOML that people wrote: one entry is put in or taken out, and every other line stays as it is.
+"""Editing TOML that people wrote: one entry is put in or taken out, and every other line stays as
+it is.
 
-The standard library reads TOML and does not write it. A text is taken apart into its statements (a header, or a key
-with its value, however many lines it has), lines are moved, and the outcome is read again: it says what it should, or
-`ValueError` is raised and nobody writes it.
+The standard library reads TOML and does not write it. A text is taken apart into its statements (a
+header, or a key with its value, however many lines it has), lines are moved, and the outcome is
+read again: it says what it should, or `ValueError` is raised and nobody writes it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def read(text: str) -> dict[str, Any]:
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """The text with a value at a path where there was none; a mapping becomes a table with a header of its own."""
+    """The text with a value at a path where there was none; a mapping becomes a table with a header
+    of its own.
+    """
     wanted = read(text)
     _reach(wanted, path[:-1])[path[-1]] = value
     line = "\r\n" if "\r\n" in text else "\n"
@@ -91,7 +94,9 @@ def shown(value: Any) -> str:
 
 def _statements(text: str) -> Iterator[_Statement]:
     """The statements of a text that is TOML."""
-    lines, begin, table = text.removeprefix("\ufeff").splitlines(keepends=True), 0, Path()
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    begin = 0
+    table = Path()
     for number in range(len(lines)):
         chunk = "".join(lines[begin : number + 1])
         try:
@@ -129,7 +134,8 @@ def _first_path(table: Any) -> Path:
 
 def _end_of_table(statements: Sequence[_Statement], table: Path) -> int | None:
     """The line after the last entry of a table that has a header."""
-    end, inside = None, False
+    end = None
+    inside = False
     for one in statements:
         inside = one.path == table if one.is_header else inside
         if inside and one.path:
@@ -138,7 +144,9 @@ def _end_of_table(statements: Sequence[_Statement], table: Path) -> int | None:
 
 
 def _spans(statements: Sequence[_Statement], path: Path) -> Iterator[tuple[int, int]]:
-    """The lines that are about a path, or about what is in it. Comments at the end of a table stay."""
+    """The lines that are about a path, or about what is in it. Comments at the end of a table
+    stay.
+    """
     begin = end = -1
     for one in statements:
         is_meant = one.path[: len(path)] == path

@@ -1,11 +1,15 @@
-"""Which Lua packages the user vouches for: those run in this process, all others in one that can be killed.
+"""Which Lua packages the user vouches for: those run in this process, all others in one that can be
+killed.
 
-A mark names a package by its real path and by a fingerprint of all its files. When a file is changed, added or taken
-away, the mark no longer fits, and the package is as strange as any other until it is trusted again.
+A mark names a package by its real path and by a fingerprint of all its files. When a file is
+changed, added or taken away, the mark no longer fits, and the package is as strange as any other
+until it is trusted again.
 
 Rules
-  1. Marks are in `trust.json` in the user's data folder, written whole, readable and writable by the user alone.
-  2. In doubt nothing is trusted: a file of marks that is damaged, or that others may write, counts for nothing.
+  1. Marks are in `trust.json` in the user's data folder, written whole, readable and writable by
+     the user alone.
+  2. In doubt nothing is trusted: a file of marks that is damaged, or that others may write, counts
+     for nothing.
   3. Hidden files do not belong to a package: `require` cannot name them.
 """
 
@@ -34,7 +38,8 @@ log = logging.getLogger("everhold")
 
 FILE: Final = "trust.json"
 
-_read_marks: dict[str, tuple[Look, Marks]] = {}  # what was read, by what the file system said of the file
+# what was read, by what the file system said of the file
+_read_marks: dict[str, tuple[Look, Marks]] = {}
 _fingerprints: dict[str, tuple[Look | dict[str, Look], str]] = {}
 
 
@@ -55,7 +60,8 @@ class _Marks(msgspec.Struct):
 
 
 def trusted(package: str | Path, marked: str | None = None) -> str:
-    """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it is now, else "".
+    """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it
+    is now, else "".
 
     `marked` is the file of marks, where somebody has looked it up already.
     """
@@ -75,10 +81,14 @@ def trusted(package: str | Path, marked: str | None = None) -> str:
 
 
 def trust(package: Path) -> Mark:
-    """Vouch for a package as it is now; raises `UnknownProgram` if it is none, `NotAllowed` if it cannot be."""
+    """Vouch for a package as it is now; raises `UnknownProgram` if it is none, `NotAllowed` if it
+    cannot be.
+    """
     path = package.resolve()
     if not (path / "init.lua").is_file() and not (path.suffix == ".lua" and path.is_file()):
-        raise UnknownProgram(str(package), "it is neither a folder with an init.lua nor a .lua file")
+        raise UnknownProgram(
+            str(package), "it is neither a folder with an init.lua nor a .lua file"
+        )
     mark = Mark(str(path), fingerprint(str(path)))
     with _changing() as marks:
         marks.pop(mark.path, None)
@@ -95,7 +105,10 @@ def untrust(package: Path) -> bool:
 
 def marks() -> list[tuple[Mark, bool]]:
     """All marks by path, each with whether it still fits its files."""
-    return [(Mark(path, digest), trusted(path) != "") for path, digest in sorted(_read(marks_file()).items())]
+    return [
+        (Mark(path, digest), trusted(path) != "")
+        for path, digest in sorted(_read(marks_file()).items())
+    ]
 
 
 def fingerprint(path: str, there: Look | None = None) -> str:
@@ -109,7 +122,11 @@ def fingerprint(path: str, there: Look | None = None) -> str:
     if known is not None and known[0] == seen:
         return known[1]
     now = time.time_ns()
-    root, files = (path, seen) if isinstance(seen, dict) else (os.path.dirname(path), {os.path.basename(path): seen})
+    root, files = (
+        (path, seen)
+        if isinstance(seen, dict)
+        else (os.path.dirname(path), {os.path.basename(path): seen})
+    )
     whole = sha256()
     for name in sorted(files, key=lambda name: name.split("/")):
         text = Path(root, name).read_bytes()
@@ -134,9 +151,13 @@ def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, Look]]
 
 def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
     if not Path(link.path).resolve().is_relative_to(package):
-        raise NotAllowed(f"{link.path} leads out of the package", "Put a copy there instead of the link.")
+        raise NotAllowed(
+            f"{link.path} leads out of the package", "Put a copy there instead of the link."
+        )
     if not link.is_file():
-        raise NotAllowed(f"{link.path} is a link to a folder", "Put a copy there instead of the link.")
+        raise NotAllowed(
+            f"{link.path} is a link to a folder", "Put a copy there instead of the link."
+        )
 
 
 # ---- the file
@@ -179,7 +200,9 @@ def _decoded(place: str, text: bytes) -> Marks:
     try:
         marks = msgspec.json.decode(text, type=_Marks)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadSetting(place, f"it is damaged ({error}); remove it and trust your packages again") from None
+        raise BadSetting(
+            place, f"it is damaged ({error}); remove it and trust your packages again"
+        ) from None
     if marks.format != 1:
         raise BadSetting(place, f"it has format {marks.format}, which a newer everhold wrote")
     return {mark.path: mark.digest for mark in marks.packages}
@@ -197,7 +220,9 @@ def _changing() -> Iterator[Marks]:
         fresh = file.with_name(f".{FILE}.new")
         packages = [{"path": path, "digest": digest} for path, digest in found.items()]
         text = json.dumps({"format": 1, "packages": packages}, indent=1, ensure_ascii=False)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
+        with open(
+            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as target:
             target.write(text + "\n")
             target.flush()
             os.fsync(target.fileno())

@@ -1,5 +1,5 @@
-"""Ways of going about a task. A model that is asked the same thing five times in one conversation says the same thing
-five times; asked to go about it in five ways, it makes five attempts."""
+"""Ways of going about a task. A model that is asked the same thing five times in one conversation
+says the same thing five times; asked to go about it in five ways, it makes five attempts."""
 
 from __future__ import annotations
 

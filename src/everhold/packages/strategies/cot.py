@@ -16,12 +16,14 @@ from everhold.ports.program import program
 _STEP = """
 Solve the task below one step at a time. Write the next step only: work it out, check it, and build on the steps that
 are there. Do not repeat them. If every step is there and only the answer remains to be told, write the one word DONE.
-"""
+"""  # noqa: E501
 _CONCLUSION = """
 The steps below were worked out for the task. Go through them once more; correct what is wrong. Then give the answer.
-"""
+"""  # noqa: E501
 
-Steps = Annotated[int, Meta(ge=1, le=20, description="How many steps it may take before it has to conclude.")]
+Steps = Annotated[
+    int, Meta(ge=1, le=20, description="How many steps it may take before it has to conclude.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ async def cot(ctx: Context, task: Task, steps: Steps = 3) -> Chain:
         if step.strip():
             taken.append(shortened(step.strip()))
     ctx.progress(steps, steps + 1, "conclusion")
-    said = await ctx.llm(question(_CONCLUSION, *_so_far(taken), task=task, whole=True), max_tokens=LONG)
+    said = await ctx.llm(
+        question(_CONCLUSION, *_so_far(taken), task=task, whole=True), max_tokens=LONG
+    )
     return Chain(answer_in(said), taken)
 
 
@@ -57,7 +61,8 @@ def _cost(steps: int, **_: Any) -> Estimate:
 STRATEGY = Strategy(
     program=cot,
     summary="Thinks one step at a time, each step in an answer of its own, then concludes.",
-    use_when="The task has several dependent steps (arithmetic, planning, diagnosis) and one straight way.",
+    use_when="The task has several dependent steps (arithmetic, planning, diagnosis) and one"
+    " straight way.",
     not_when="The task is a matter of recall or taste, or the model reasons at length by itself.",
     papers=(
         Paper(
@@ -66,6 +71,7 @@ STRATEGY = Strategy(
             2022,
         ),
     ),
-    formula="2 to steps + 1 answers, one a round; it ends early when the model says that it is done",
+    formula="2 to steps + 1 answers, one a round; it ends early when the model says that it is"
+    " done",
     cost=_cost,
 )

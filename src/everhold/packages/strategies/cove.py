@@ -1,4 +1,6 @@
-"""Chain of verification: a draft is checked by questions that are answered without looking at it."""
+"""Chain of verification: a draft is checked by questions that are answered without looking at
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,19 @@ Below is a draft of an answer. Write questions that check its facts: one fact a 
 the draft, and none that tells the draft's own claim (ask "When was X founded?", not "Was X founded in 1901?").
 Write at most {most} questions, the most doubtful facts first, as a numbered list and nothing else. If the draft states
 nothing that could be checked, write the one word NONE.
-"""
+"""  # noqa: E501
 _CHECK = """
 Answer the question below in one or two sentences, from what you know for certain. If you do not know, say so.
-"""
+"""  # noqa: E501
 _REVISION = """
 Below are a draft of an answer and checks of its facts, which were made without looking at the draft. Write the answer
 anew: keep what the checks confirm, correct what they contradict, and leave out, or mark as uncertain, what they could
 not settle.
-"""
+"""  # noqa: E501
 
-Checks = Annotated[int, Meta(ge=1, le=20, description="How many questions may be asked to check the draft.")]
+Checks = Annotated[
+    int, Meta(ge=1, le=20, description="How many questions may be asked to check the draft.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,20 @@ async def cove(ctx: Context, task: Task, checks: Checks = 4) -> Verified:
     if not questions:
         return Verified(draft, draft, [])
     ctx.progress(2, 4, f"{len(questions)} checks")
-    findings = await ctx.llm_batch([f"{_CHECK.strip()}\n\n{tagged('question', one)}" for one in questions])
-    checked = [Check(one, finding.strip()) for one, finding in zip(questions, findings, strict=True)]
+    findings = await ctx.llm_batch(
+        [f"{_CHECK.strip()}\n\n{tagged('question', one)}" for one in questions]
+    )
+    checked = [
+        Check(one, finding.strip()) for one, finding in zip(questions, findings, strict=True)
+    ]
     ctx.progress(3, 4, "revision")
-    shown = [tagged("check", f"{one.question}\n{one.finding}", label) for label, one in enumerate(checked, 1)]
-    said = await ctx.llm(question(_REVISION, tagged("draft", draft), *shown, task=task, whole=True), max_tokens=LONG)
+    shown = [
+        tagged("check", f"{one.question}\n{one.finding}", label)
+        for label, one in enumerate(checked, 1)
+    ]
+    said = await ctx.llm(
+        question(_REVISION, tagged("draft", draft), *shown, task=task, whole=True), max_tokens=LONG
+    )
     return Verified(answer_in(said) or draft, draft, checked)
 
 
@@ -72,9 +85,12 @@ def _cost(checks: int, **_: Any) -> Estimate:
 
 STRATEGY = Strategy(
     program=cove,
-    summary="Checks the facts of a draft by questions that are answered without seeing it, then corrects it.",
-    use_when="The answer states facts that the model may invent: lists, biographies, dates, references.",
-    not_when="The answer is an opinion or a derivation: there is nothing that can be asked apart from it.",
+    summary="Checks the facts of a draft by questions that are answered without seeing it, then"
+    " corrects it.",
+    use_when="The answer states facts that the model may invent: lists, biographies, dates,"
+    " references.",
+    not_when="The answer is an opinion or a derivation: there is nothing that can be asked apart"
+    " from it.",
     papers=(
         Paper(
             "Chain-of-Verification Reduces Hallucination in Large Language Models",
@@ -82,6 +98,7 @@ STRATEGY = Strategy(
             2023,
         ),
     ),
-    formula="checks + 3 answers in 4 rounds; fewer if fewer questions are needed, 2 answers if nothing can be checked",
+    formula="checks + 3 answers in 4 rounds; fewer if fewer questions are needed, 2 answers if"
+    " nothing can be checked",
     cost=_cost,
 )

@@ -1,7 +1,9 @@
-"""What a strategy says of itself, as data: fronts and the reference read it, and so does whoever has to choose.
+"""What a strategy says of itself, as data: fronts and the reference read it, and so does whoever
+has to choose.
 
-The cost is a function of the arguments. It counts *answers* (how many questions somebody has to answer) and *rounds*
-(how often one has to wait for answers, when everything that is asked at the same time is answered together).
+The cost is a function of the arguments. It counts *answers* (how many questions somebody has to
+answer) and *rounds* (how often one has to wait for answers, when everything that is asked at the
+same time is answered together).
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class Strategy(msgspec.Struct, frozen=True):
         return tuple(self._parameter(named) for named in self.program.signature.parameters.values())
 
     def estimate(self, args: Mapping[str, JSON] | None = None) -> Estimate:
-        """What a call with these arguments costs; raises `BadArguments` as the call itself would."""
+        """What a call with these arguments costs; raises `BadArguments` as the call itself
+        would.
+        """
         given = {"task": "any", **(args or {})}
         bound = self.program.signature.bind(**self.program(**given).args)
         bound.apply_defaults()
@@ -108,7 +112,9 @@ class Strategy(msgspec.Struct, frozen=True):
         schema.pop("default", None)
         description = str(schema.pop("description", ""))
         required = named.default is Named.empty
-        return Parameter(named.name, description, schema, required, None if required else named.default)
+        return Parameter(
+            named.name, description, schema, required, None if required else named.default
+        )
 
 
 _ONE: Final = Span(1, 1)

@@ -21,23 +21,26 @@ ROLES: Final = (
 _POSITION = """
 You are one member of a panel: {role}. Answer the task below from your own judgement; the others answer apart from you.
 Give your reasons in a few sentences, then your answer.
-"""
+"""  # noqa: E501
 _REPLY = """
 You are one member of a panel: {role}. Below are your own position (the draft) and those of the others. Where they are
 right and you are not, change your mind; where they are wrong, say why. Do not agree for the sake of agreement.
 Give your reasons in a few sentences, then your answer.
-"""
+"""  # noqa: E501
 _CONCLUSION = """
 You moderate a panel. Below are the last positions of its members. Weigh their reasons, not their number or tone; where
 reasons are even, the majority counts. If an objection remains that the reader should know, put it into the answer.
-"""
+"""  # noqa: E501
 
 Role = Annotated[str, Meta(min_length=1)]
 Roles = Annotated[list[Role], Meta(min_length=1, max_length=12)]
 Seats = Annotated[
-    Roles | None, Meta(description="Who sits on the panel; by default an expert, a sceptic, a practitioner.")
+    Roles | None,
+    Meta(description="Who sits on the panel; by default an expert, a sceptic, a practitioner."),
 ]
-Debates = Annotated[int, Meta(ge=0, le=5, description="How often they hear each other and answer again.")]
+Debates = Annotated[
+    int, Meta(ge=0, le=5, description="How often they hear each other and answer again.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +63,39 @@ async def panel(ctx: Context, task: Task, roles: Seats = None, debates: Debates 
     """Let people of different minds take positions, hear each other, and be moderated."""
     seats = list(roles or ROLES)
     ctx.progress(0, debates + 2, f"{len(seats)} positions")
-    said = await ctx.llm_batch([question(_POSITION.format(role=role), task=task, whole=True) for role in seats])
+    said = await ctx.llm_batch(
+        [question(_POSITION.format(role=role), task=task, whole=True) for role in seats]
+    )
     held = 0
     while held < debates and len(seats) > 1 and not _agree(said):
         held += 1
         ctx.progress(held, debates + 2, f"debate {held}")
         heard = [_hearing(role, number, said, task) for number, role in enumerate(seats)]
         replies = await ctx.llm_batch(heard)
-        said = [reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)]
+        said = [
+            reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)
+        ]
     ctx.progress(debates + 1, debates + 2, "conclusion")
     shown = [tagged("position", text, label) for label, text in enumerate(said, 1)]
-    concluded = answer_in(await ctx.llm(question(_CONCLUSION, *shown, task=task, whole=True), max_tokens=LONG))
-    positions = [Position(role, answer_in(text), text.strip()) for role, text in zip(seats, said, strict=True)]
+    concluded = answer_in(
+        await ctx.llm(question(_CONCLUSION, *shown, task=task, whole=True), max_tokens=LONG)
+    )
+    positions = [
+        Position(role, answer_in(text), text.strip())
+        for role, text in zip(seats, said, strict=True)
+    ]
     return Conclusion(concluded or positions[0].answer, _agree(said), positions, held)
 
 
 def _hearing(role: str, own: int, said: list[str], task: str) -> str:
-    """What one of them is asked in a debate: with the positions of the others, and none under a name."""
+    """What one of them is asked in a debate: with the positions of the others, and none under a
+    name.
+    """
     others = [text for number, text in enumerate(said) if number != own]
     shown = [tagged("position", text, label) for label, text in enumerate(others, 1)]
-    return question(_REPLY.format(role=role), tagged("draft", said[own]), *shown, task=task, whole=True)
+    return question(
+        _REPLY.format(role=role), tagged("draft", said[own]), *shown, task=task, whole=True
+    )
 
 
 def _agree(said: list[str]) -> bool:
@@ -98,7 +114,8 @@ def _cost(roles: list[str] | None, debates: int, **_: Any) -> Estimate:
 STRATEGY = Strategy(
     program=panel,
     summary="Several roles answer independently, hear each other, and a moderator concludes.",
-    use_when="The task has sides: decisions, reviews, designs, risks. Also for short answers that a debate can settle.",
+    use_when="The task has sides: decisions, reviews, designs, risks. Also for short answers"
+    " that a debate can settle.",
     not_when="There is one known way to the answer; a panel only makes it longer.",
     papers=(
         Paper(
@@ -107,6 +124,7 @@ STRATEGY = Strategy(
             2023,
         ),
     ),
-    formula="roles × (debates + 1) + 1 answers in debates + 2 rounds; no further debate once all agree",
+    formula="roles × (debates + 1) + 1 answers in debates + 2 rounds; no further debate once all"
+    " agree",
     cost=_cost,
 )

@@ -1,7 +1,7 @@
 """How strategies read answers: what a model or a person typed, not what they should have typed.
 
-Every function takes any text, also an empty or a very long one, and returns what it found or None. None of them
-raises, and each takes time in proportion to the length of the text.
+Every function takes any text, also an empty or a very long one, and returns what it found or None.
+None of them raises, and each takes time in proportion to the length of the text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ _PERCENT: Final = re.compile(rf"({_NUMBER})\s?(?:%|percent)")
 _BULLET: Final = re.compile(r"[ \t]{0,8}(?:[-*•]|\(?\d{1,3}[.):])[ \t]+(?=\S)")
 _BOXED: Final = re.compile(r"\\boxed\{([^{}]{1,500})\}")
 _AMOUNT: Final = re.compile(r"[$€£]?\s?(-?\d{1,3}(?:,\d{3})+|-?\d{1,15})(\.\d{1,15})?\s?(%?)")
-_LEAD: Final = re.compile(r"(?:so|thus|therefore|hence)?,? ?(?:the )?(?:final )?answer ?(?:is|=|:):? ?", re.IGNORECASE)
+_LEAD: Final = re.compile(
+    r"(?:so|thus|therefore|hence)?,? ?(?:the )?(?:final )?answer ?(?:is|=|:):? ?", re.IGNORECASE
+)
 
 
 def marked(text: str, word: str) -> str | None:
-    """What stands behind the last `WORD:` that begins a line, to the end of the text; one in capitals goes first."""
+    """What stands behind the last `WORD:` that begins a line, to the end of the text; one in
+    capitals goes first.
+    """
     ends = _ends(text, word.upper(), re.NOFLAG) or _ends(text, word, re.IGNORECASE)
     return (text[ends[-1] :].strip() or None) if ends else None
 
@@ -32,7 +36,8 @@ def marked(text: str, word: str) -> str | None:
 def answer_in(text: str) -> str:
     """The answer in a text that was asked to put it behind ANSWER:; all of the text if it did not.
 
-    A text with several lines like `Answer: …` and none in capitals is taken whole: they are a part of it.
+    A text with several lines like `Answer: …` and none in capitals is taken whole: they are a part
+    of it.
     """
     if not _ends(text, "ANSWER", re.NOFLAG) and len(_ends(text, "answer", re.IGNORECASE)) > 1:
         return text.strip()
@@ -57,7 +62,9 @@ def short_answer(text: str) -> str:
 
 
 def normal(answer: str) -> str:
-    """The form in which two answers that mean the same are equal: without dress, case and digit grouping."""
+    """The form in which two answers that mean the same are equal: without dress, case and digit
+    grouping.
+    """
     bare = " ".join(_LEAD.sub("", shortened(answer, 2000), count=1).split()).strip(_EDGE)
     amount = _AMOUNT.fullmatch(bare)
     if amount is None:
@@ -67,11 +74,14 @@ def normal(answer: str) -> str:
 
 
 def score(text: str, most: float = 10) -> float | None:
-    """A score between 0 and `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number. None outside of the range."""
+    """A score between 0 and `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number. None outside of
+    the range.
+    """
     said = marked(text, "score")
     place = said.splitlines()[0] if said else text[-2000:]
     if fraction := _FRACTION.search(place):
-        part, whole = float(fraction[1]), float(fraction[2])
+        part = float(fraction[1])
+        whole = float(fraction[2])
         value = part / whole * most if whole > 0 else -1.0
     elif percent := _PERCENT.search(place):
         value = float(percent[1]) / 100 * most
@@ -85,7 +95,9 @@ def score(text: str, most: float = 10) -> float | None:
 def choice(text: str, most: int, word: str) -> int | None:
     """A number from 1 to `most`: behind `WORD:`, or the only such number in the text."""
     said = marked(text, word)
-    numbers = re.findall(r"(?<![\w.])\d{1,3}(?!\w|\.\d)", said.splitlines()[0] if said else text[-20_000:])
+    numbers = re.findall(
+        r"(?<![\w.])\d{1,3}(?!\w|\.\d)", said.splitlines()[0] if said else text[-20_000:]
+    )
     chosen = list(dict.fromkeys(int(number) for number in numbers if 1 <= int(number) <= most))
     return chosen[0] if chosen and (said or len(chosen) == 1) else None
 
@@ -104,14 +116,17 @@ def is_only(text: str, word: str) -> bool:
 
 
 def listed(text: str, most: int) -> list[str]:
-    """The items of a list, however it was written; a text that is none is one item. At most `most`, each once."""
+    """The items of a list, however it was written; a text that is none is one item. At most `most`,
+    each once.
+    """
     found = _json_list(text) or _bullets(text)
     items = (shortened(" ".join(item.split())) for item in found or [text])
     return list(dict.fromkeys(item for item in items if item.strip(_EDGE)))[:most]
 
 
 def _json_list(text: str) -> list[str]:
-    begin, end = text.find("["), text.rfind("]")
+    begin = text.find("[")
+    end = text.rfind("]")
     if not 0 <= begin < end:
         return []
     try:

@@ -1,7 +1,8 @@
-"""Rank: candidates meet in pairs, the better one of each pair goes on, and the last one is the answer.
+"""Rank: candidates meet in pairs, the better one of each pair goes on, and the last one is the
+answer.
 
-Judges favour the place an answer stands in. So each pair is judged twice, once in each order; where the two judgements
-contradict each other, dice decide.
+Judges favour the place an answer stands in. So each pair is judged twice, once in each order; where
+the two judgements contradict each other, dice decide.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ _MATCH = """
 Two answers to the task below stand here. Which one is better? What counts is, in this order: that it is correct, that
 it does all of the task, that it is clear. Neither length nor order counts.
 Name the deciding difference in one sentence. Then end with the line BETTER: 1 or BETTER: 2.
-"""
+"""  # noqa: E501
 
 Text = Annotated[str, Meta(min_length=1)]
 Given = Annotated[list[Text], Meta(min_length=1, max_length=64)]
-Candidates = Annotated[Given | None, Meta(description="Answers to choose from; without them, `n` are written.")]
-Number = Annotated[int, Meta(ge=1, le=32, description="How many candidates are written if none are given.")]
+Candidates = Annotated[
+    Given | None, Meta(description="Answers to choose from; without them, `n` are written.")
+]
+Number = Annotated[
+    int, Meta(ge=1, le=32, description="How many candidates are written if none are given.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,10 @@ async def rank(ctx: Context, task: Task, candidates: Candidates = None, n: Numbe
 
 
 async def _written(ctx: Context, task: str, n: int) -> list[str]:
-    prompts = [question(_CANDIDATE.format(approach=approach(number)), task=task, whole=True) for number in range(n)]
+    prompts = [
+        question(_CANDIDATE.format(approach=approach(number)), task=task, whole=True)
+        for number in range(n)
+    ]
     return [answer_in(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG)]
 
 
@@ -81,18 +89,24 @@ async def _judged(ctx: Context, task: str, pairs: list[tuple[str, str]]) -> list
     """Judge pairs, all at once and each in both orders."""
     if not pairs:
         return []
-    prompts = [_match(task, *order) for one, other in pairs for order in ((one, other), (other, one))]
+    prompts = [
+        _match(task, *order) for one, other in pairs for order in ((one, other), (other, one))
+    ]
     said = [choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
     return [_decided(ctx, pair, said[2 * i], said[2 * i + 1]) for i, pair in enumerate(pairs)]
 
 
-def _decided(ctx: Context, pair: tuple[str, str], forwards: int | None, backwards: int | None) -> Match:
+def _decided(
+    ctx: Context, pair: tuple[str, str], forwards: int | None, backwards: int | None
+) -> Match:
     votes = [] if forwards is None else [forwards - 1]
     votes += [] if backwards is None else [2 - backwards]
     if len(set(votes)) == 1:
-        first, by = votes[0], "both orders" if len(votes) == 2 else "one order"
+        first = votes[0]
+        by = "both orders" if len(votes) == 2 else "one order"
     else:
-        first, by = int(ctx.random() < 0.5), "dice"
+        first = int(ctx.random() < 0.5)
+        by = "dice"
     return Match(pair[first], pair[1 - first], by)
 
 
@@ -101,7 +115,9 @@ def _match(task: str, one: str, other: str) -> str:
 
 
 def _who_speak(texts: list[str]) -> list[str]:
-    """Who said nothing stays out, unless nobody said anything. Equal ones all stay: agreement should count."""
+    """Who said nothing stays out, unless nobody said anything. Equal ones all stay: agreement
+    should count.
+    """
     return [text.strip() for text in texts if text.strip()] or [""]
 
 
@@ -113,7 +129,8 @@ def _ranking(entered: list[str], matches: list[Match], first: str) -> list[Place
 
 def _cost(candidates: list[str] | None, n: int, **_: Any) -> Estimate:
     entered = len(_who_speak(candidates)) if candidates else n
-    judged, rounds = 2 * (entered - 1), (entered - 1).bit_length()
+    judged = 2 * (entered - 1)
+    rounds = (entered - 1).bit_length()
     if candidates and len({text.strip() for text in candidates}) == len(candidates):
         return Estimate.exactly(judged, rounds)
     if candidates:
@@ -123,8 +140,10 @@ def _cost(candidates: list[str] | None, n: int, **_: Any) -> Estimate:
 
 STRATEGY = Strategy(
     program=rank,
-    summary="Writes several candidates and compares them in pairs, in both orders, until one is left.",
-    use_when="Candidates are texts that cannot be voted on, and it is easier to compare two than to give marks.",
+    summary="Writes several candidates and compares them in pairs, in both orders, until one is"
+    " left.",
+    use_when="Candidates are texts that cannot be voted on, and it is easier to compare two than"
+    " to give marks.",
     not_when="The answer is short and comparable: self_consistency is cheaper.",
     papers=(
         Paper(
@@ -133,7 +152,8 @@ STRATEGY = Strategy(
             2023,
         ),
     ),
-    formula="n + 2 × (n − 1) answers in 1 + ⌈log₂ n⌉ rounds; less where candidates are equal, and without n and 1 "
+    formula="n + 2 × (n − 1) answers in 1 + ⌈log₂ n⌉ rounds; less where candidates are equal,"
+    " and without n and 1 "
     "where candidates are given",
     cost=_cost,
 )

@@ -1,4 +1,6 @@
-"""Reflection: a draft, a critique of it, a revision, until the critic is content or the revisions are used up."""
+"""Reflection: a draft, a critique of it, a revision, until the critic is content or the revisions
+are used up.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ Somebody answered the task below. Look for what is wrong with the answer: errors
 that it misses, claims without support. Check calculations by doing them again. Name each problem in one line and say
 how to mend it; leave out matters of taste.
 End with the line VERDICT: KEEP if the answer can stand as it is, or VERDICT: REVISE if it has to change.
-"""
+"""  # noqa: E501
 _REVISION = """
 An answer to the task below was criticised. Write it anew: mend every problem that is really one, keep what is right,
 and ignore criticism that is mistaken.
-"""
+"""  # noqa: E501
 
 Revisions = Annotated[int, Meta(ge=1, le=10, description="How often the draft may be revised.")]
 
@@ -49,11 +51,13 @@ async def reflect(ctx: Context, task: Task, revisions: Revisions = 2) -> Reflect
         ctx.progress(2 * turn + 1, 2 * revisions + 1, "critique")
         critique = await ctx.llm(question(_CRITIQUE, draft, task=task))
         critiques.append(critique.strip())
-        if is_verdict(critique, "keep") or not critique.strip():  # nothing to go by is no reason to change anything
+        # nothing to go by is no reason to change anything
+        if is_verdict(critique, "keep") or not critique.strip():
             return Reflection(drafts[-1], bool(critique.strip()), drafts, critiques)
         ctx.progress(2 * turn + 2, 2 * revisions + 1, "revision")
         revised = await ctx.llm(
-            question(_REVISION, draft, tagged("critique", critique), task=task, whole=True), max_tokens=LONG
+            question(_REVISION, draft, tagged("critique", critique), task=task, whole=True),
+            max_tokens=LONG,
         )
         drafts.append(answer_in(revised) or drafts[-1])
     return Reflection(drafts[-1], False, drafts, critiques)
@@ -67,12 +71,20 @@ def _cost(revisions: int, **_: Any) -> Estimate:
 STRATEGY = Strategy(
     program=reflect,
     summary="Writes a draft, criticises it, and revises it until the critic is content.",
-    use_when="A good answer is easier to recognise than to write: code, prose, plans, anything with requirements.",
-    not_when="The model cannot tell right from wrong in this field: it may talk itself out of a right answer.",
+    use_when="A good answer is easier to recognise than to write: code, prose, plans, anything"
+    " with requirements.",
+    not_when="The model cannot tell right from wrong in this field: it may talk itself out of a"
+    " right answer.",
     papers=(
-        Paper("Self-Refine: Iterative Refinement with Self-Feedback", "Aman Madaan, Niket Tandon et al.", 2023),
         Paper(
-            "Reflexion: Language Agents with Verbal Reinforcement Learning", "Noah Shinn, Federico Cassano et al.", 2023
+            "Self-Refine: Iterative Refinement with Self-Feedback",
+            "Aman Madaan, Niket Tandon et al.",
+            2023,
+        ),
+        Paper(
+            "Reflexion: Language Agents with Verbal Reinforcement Learning",
+            "Noah Shinn, Federico Cassano et al.",
+            2023,
         ),
     ),
     formula="2 to 2 × revisions + 1 answers, one a round; it ends when the critic is content",

@@ -18,13 +18,15 @@ from everhold.ports.program import program
 _ATTEMPT = """
 Solve the task below on your own, as if nobody had tried before. {approach}
 Reason first. Then end with one line that begins with ANSWER: and holds only the answer, as short as the task allows.
-"""
+"""  # noqa: E501
 _CHOICE = """
 Several attempts at the task below ended with different answers, and none has a majority. Work out which one is right,
 or agrees best with what the others have in common. End with the line CHOICE: and the number of that answer.
-"""
+"""  # noqa: E501
 
-Samples = Annotated[int, Meta(ge=1, le=50, description="How many independent attempts are made, all in one round.")]
+Samples = Annotated[
+    int, Meta(ge=1, le=50, description="How many independent attempts are made, all in one round.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class Vote:
 async def self_consistency(ctx: Context, task: Task, samples: Samples = 5) -> Vote:
     """Make several independent attempts and take the answer on which most agree."""
     ctx.progress(0, 2, f"{samples} attempts")
-    prompts = [question(_ATTEMPT.format(approach=approach(number)), task=task) for number in range(samples)]
+    prompts = [
+        question(_ATTEMPT.format(approach=approach(number)), task=task) for number in range(samples)
+    ]
     attempts = await ctx.llm_batch(prompts)
     tally = _tally(attempts)
     tied = [one for one in tally if one.votes == tally[0].votes]
@@ -60,7 +64,9 @@ async def self_consistency(ctx: Context, task: Task, samples: Samples = 5) -> Vo
 
 
 def _tally(attempts: list[str]) -> list[Counted]:
-    """Answers by the number of attempts that gave them, in the words of the first; who said nothing does not count."""
+    """Answers by the number of attempts that gave them, in the words of the first; who said nothing
+    does not count.
+    """
     answers = [short for attempt in attempts if (short := short_answer(attempt)) and normal(short)]
     votes = Counter(normal(answer) for answer in answers)
     words = {normal(answer): answer for answer in reversed(answers)}
@@ -76,7 +82,8 @@ def _cost(samples: int, **_: Any) -> Estimate:
 STRATEGY = Strategy(
     program=self_consistency,
     summary="Makes several independent attempts at once and takes the answer on which most agree.",
-    use_when="The answer is short and can be compared (a number, a name, a choice), and the model is right more often "
+    use_when="The answer is short and can be compared (a number, a name, a choice), and the"
+    " model is right more often "
     "than it is wrong in any one way.",
     not_when="The answer is a text: no two attempts will be equal. Use rank or panel.",
     papers=(
@@ -86,6 +93,7 @@ STRATEGY = Strategy(
             2022,
         ),
     ),
-    formula="samples answers in 1 round; 1 answer and 1 round more if the vote has no single winner",
+    formula="samples answers in 1 round; 1 answer and 1 round more if the vote has no single"
+    " winner",
     cost=_cost,
 )

@@ -1,4 +1,6 @@
-"""Tree of thoughts: from each kept path several next steps are proposed and valued, and the best paths go on."""
+"""Tree of thoughts: from each kept path several next steps are proposed and valued, and the best
+paths go on.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,20 @@ _PROPOSAL = """
 The task below is solved step by step. Propose {branches} next steps that differ in kind, each able to go on from the
 steps so far (if there are any). One or two sentences each, concrete enough to be carried out; carry out what can be
 carried out now. Write a numbered list and nothing else.
-"""
+"""  # noqa: E501
 _VALUE = """
 Below are the first steps towards a solution of the task. Judge how likely it is that they lead to a right solution:
 look for mistakes, dead ends and conditions that are already violated. 10 means surely, 5 undecided, 0 impossible.
 Give your reason in one sentence. Then end with the line SCORE: and one number from 0 to 10.
-"""
+"""  # noqa: E501
 _CONCLUSION = """
 Below are the steps that were chosen for the task. Carry them out to the end; correct a step that turns out to be wrong.
-"""
+"""  # noqa: E501
 
 Depth = Annotated[int, Meta(ge=1, le=10, description="How many steps deep the tree is.")]
-Branches = Annotated[int, Meta(ge=1, le=10, description="How many next steps are proposed for each path.")]
+Branches = Annotated[
+    int, Meta(ge=1, le=10, description="How many next steps are proposed for each path.")
+]
 Beam = Annotated[int, Meta(ge=1, le=10, description="How many paths are kept after each level.")]
 
 
@@ -50,10 +54,13 @@ class Tree:
 
 
 @program
-async def tree_of_thoughts(ctx: Context, task: Task, depth: Depth = 2, branches: Branches = 3, beam: Beam = 2) -> Tree:
+async def tree_of_thoughts(
+    ctx: Context, task: Task, depth: Depth = 2, branches: Branches = 3, beam: Beam = 2
+) -> Tree:
     """Grow a tree of next steps, keep the best paths of each level, and conclude from the best."""
     paths: list[list[str]] = [[]]
-    best, levels = 0.0, list[list[Thought]]()
+    best = 0.0
+    levels = list[list[Thought]]()
     for level in range(depth):
         ctx.progress(2 * level, 2 * depth + 1, f"level {level + 1}: next steps")
         grown = await _grown(ctx, task, paths, branches)
@@ -62,11 +69,14 @@ async def tree_of_thoughts(ctx: Context, task: Task, depth: Depth = 2, branches:
         ctx.progress(2 * level + 1, 2 * depth + 1, f"level {level + 1}: {len(grown)} paths")
         values = await _values(ctx, task, grown)
         order = sorted(range(len(grown)), key=lambda at: -values[at])
-        kept, best = order[:beam], values[order[0]]
+        kept = order[:beam]
+        best = values[order[0]]
         paths = [grown[at] for at in kept]
         levels.append([Thought(grown[at], values[at], at in kept) for at in order])
     ctx.progress(2 * depth, 2 * depth + 1, "conclusion")
-    said = await ctx.llm(question(_CONCLUSION, *_shown(paths[0]), task=task, whole=True), max_tokens=LONG)
+    said = await ctx.llm(
+        question(_CONCLUSION, *_shown(paths[0]), task=task, whole=True), max_tokens=LONG
+    )
     return Tree(answer_in(said), paths[0], best, levels)
 
 
@@ -74,7 +84,11 @@ async def _grown(ctx: Context, task: str, paths: list[list[str]], branches: int)
     """Every path with each of the next steps that were proposed for it."""
     words = _PROPOSAL.format(branches=branches)
     said = await ctx.llm_batch([question(words, *_shown(path), task=task) for path in paths])
-    return [[*path, step] for path, text in zip(paths, said, strict=True) for step in listed(text, branches)]
+    return [
+        [*path, step]
+        for path, text in zip(paths, said, strict=True)
+        for step in listed(text, branches)
+    ]
 
 
 async def _values(ctx: Context, task: str, paths: list[list[str]]) -> list[float]:
@@ -87,7 +101,8 @@ def _shown(path: list[str]) -> list[str]:
 
 
 def _cost(depth: int, branches: int, beam: int, **_: Any) -> Estimate:
-    answers, width = 1, 1
+    answers = 1
+    width = 1
     for _level in range(depth):
         answers += width + width * branches
         width = min(beam, width * branches)
@@ -96,8 +111,10 @@ def _cost(depth: int, branches: int, beam: int, **_: Any) -> Estimate:
 
 STRATEGY = Strategy(
     program=tree_of_thoughts,
-    summary="Searches a tree of next steps: proposes several, values each, and follows the best few.",
-    use_when="A first step can lead into a dead end that shows only later: puzzles, plans, proofs, searches.",
+    summary="Searches a tree of next steps: proposes several, values each, and follows the best"
+    " few.",
+    use_when="A first step can lead into a dead end that shows only later: puzzles, plans,"
+    " proofs, searches.",
     not_when="Any sensible way gets there: cot costs a fraction.",
     papers=(
         Paper(
@@ -106,7 +123,8 @@ STRATEGY = Strategy(
             2023,
         ),
     ),
-    formula="at most 1 + Σ over levels of width × (1 + branches) answers in 2 × depth + 1 rounds; the width is 1 at "
+    formula="at most 1 + Σ over levels of width × (1 + branches) answers in 2 × depth + 1"
+    " rounds; the width is 1 at "
     "first, then beam (or as many paths as there are)",
     cost=_cost,
 )

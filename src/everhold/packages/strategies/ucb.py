@@ -1,7 +1,9 @@
-"""UCB: approaches to a task are arms of a bandit; a judge's marks say which of them deserves the next attempt.
+"""UCB: approaches to a task are arms of a bandit; a judge's marks say which of them deserves the
+next attempt.
 
-The rule is UCB1: try every arm once, then always the one with the highest mean plus a bonus that shrinks with each
-attempt at it. Attempts of one round are chosen together; one that is under way counts as made.
+The rule is UCB1: try every arm once, then always the one with the highest mean plus a bonus that
+shrinks with each attempt at it. Attempts of one round are chosen together; one that is under way
+counts as made.
 """
 
 from __future__ import annotations
@@ -24,22 +26,29 @@ UNREAD: Final = 0.5  # the mark of an attempt whose mark could not be read
 _LIST = """
 Name {arms} approaches to the task below that really differ: in method, not in wording. One sentence each, as an
 instruction to whoever will follow it. Write a numbered list and nothing else. Do not do the task yet.
-"""
+"""  # noqa: E501
 _ATTEMPT = """
 Do the task below. Follow the given approach as far as it serves the task, and in nothing that leads away from it.
-"""
+"""  # noqa: E501
 _MARK = """
 Give marks to the answer to the task below. Check it before you judge it: do the calculation, look for the case that it
 forgets. 10 means right and complete, 5 half right, 0 wrong. Be strict: most answers are not a 10.
 Give your reason in one sentence. Then end with the line SCORE: and one number from 0 to 10.
-"""
+"""  # noqa: E501
 
 Text = Annotated[str, Meta(min_length=1)]
 Given = Annotated[list[Text], Meta(min_length=1, max_length=8)]
-Ways = Annotated[Given | None, Meta(description="Approaches to try; without them, the model names some.")]
-Arms = Annotated[int, Meta(ge=1, le=8, description="How many approaches the model names if none are given.")]
+Ways = Annotated[
+    Given | None, Meta(description="Approaches to try; without them, the model names some.")
+]
+Arms = Annotated[
+    int, Meta(ge=1, le=8, description="How many approaches the model names if none are given.")
+]
 Pulls = Annotated[int, Meta(ge=1, le=64, description="How many attempts are made in all.")]
-Explore = Annotated[float, Meta(ge=0, le=10, description="How much the unknown counts against the known; UCB1 has 1.")]
+Explore = Annotated[
+    float,
+    Meta(ge=0, le=10, description="How much the unknown counts against the known; UCB1 has 1."),
+]
 Width = Annotated[int, Meta(ge=1, le=8, description="How many attempts are made at the same time.")]
 
 
@@ -107,10 +116,15 @@ async def _named(ctx: Context, task: str, arms: int) -> list[str]:
 
 async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attempt, Arm]]:
     """Attempts with these arms, all at once, and then their marks, all at once."""
-    prompts = [question(_ATTEMPT, tagged("approach", arm.approach), task=task, whole=True) for arm in chosen]
+    prompts = [
+        question(_ATTEMPT, tagged("approach", arm.approach), task=task, whole=True)
+        for arm in chosen
+    ]
     said = await ctx.llm_batch(prompts, max_tokens=LONG)
     answers = [answer_in(text) for text in said]
-    judged = await ctx.llm_batch([question(_MARK, tagged("answer", answer), task=task) for answer in answers])
+    judged = await ctx.llm_batch(
+        [question(_MARK, tagged("answer", answer), task=task) for answer in answers]
+    )
     made = []
     for arm, answer, text in zip(chosen, answers, judged, strict=True):
         value = score(text)
@@ -126,7 +140,9 @@ def _next(arms: list[Arm], count: int, explore: float) -> list[Arm]:
     chosen = []
     for _ in range(count):
         total = sum(pulled)
-        index = [arm.mean + explore * sqrt(2 * log(total) / pulled[at]) for at, arm in enumerate(arms)]
+        index = [
+            arm.mean + explore * sqrt(2 * log(total) / pulled[at]) for at, arm in enumerate(arms)
+        ]
         best = index.index(max(index))
         pulled[best] += 1
         chosen.append(arms[best])
@@ -142,8 +158,10 @@ def _cost(approaches: list[str] | None, arms: int, pulls: int, at_once: int, **_
 
 STRATEGY = Strategy(
     program=ucb,
-    summary="Tries several approaches, has every attempt marked, and spends the rest on those that do best.",
-    use_when="It is not known which method suits the task, attempts vary, and a judge can mark them.",
+    summary="Tries several approaches, has every attempt marked, and spends the rest on those"
+    " that do best.",
+    use_when="It is not known which method suits the task, attempts vary, and a judge can mark"
+    " them.",
     not_when="Marks say little (taste, unverifiable facts), or there is only one sensible method.",
     papers=(
         Paper(
@@ -152,7 +170,8 @@ STRATEGY = Strategy(
             2002,
         ),
     ),
-    formula="1 + 2 × pulls answers in 1 + 2 × (1 + ⌈max(pulls − arms, 0) / at_once⌉) rounds; where approaches are "
+    formula="1 + 2 × pulls answers in 1 + 2 × (1 + ⌈max(pulls − arms, 0) / at_once⌉) rounds;"
+    " where approaches are "
     "given, they are the arms, and the first 1 is left out",
     cost=_cost,
 )

@@ -1,15 +1,19 @@
-"""Lua as an agent's model writes it: small programs that call the agent's tools, in a worker that can be killed.
+"""Lua as an agent's model writes it: small programs that call the agent's tools, in a worker that
+can be killed.
 
     local orders = tool("orders", {customer = "ada"})
     for _, order in ipairs(orders) do print(order.id) end
     return #orders
 
 Rules
-  1. A program has `tool`, `tools` and `finish`, and nothing else that reaches outside: no model, no durable values, no
-     packages, no files.
-  2. A life that is still held goes on; one that is not is made again from what was granted. Both come to the same.
-  3. An error in the program, too much time or too much talk are its own; that its worker dies twice is not.
-  4. What is refused is an error that a program may catch, but not for ever: one that asks on and on is ended.
+  1. A program has `tool`, `tools` and `finish`, and nothing else that reaches outside: no model, no
+     durable values, no packages, no files.
+  2. A life that is still held goes on; one that is not is made again from what was granted. Both
+     come to the same.
+  3. An error in the program, too much time or too much talk are its own; that its worker dies twice
+     is not.
+  4. What is refused is an error that a program may catch, but not for ever: one that asks on and on
+     is ended.
 """
 
 from __future__ import annotations
@@ -28,7 +32,13 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Answer, Kind, Query
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised, Returned
-from everhold.errors import CodeExecutionStopped, CodeExecutionUnavailable, Overtaken, Poison, WorkerFailed
+from everhold.errors import (
+    CodeExecutionStopped,
+    CodeExecutionUnavailable,
+    Overtaken,
+    Poison,
+    WorkerFailed,
+)
 from everhold.ports import resource
 from everhold.ports.code import Asking, CodeRequest, Ended, Granted, Stretch, Wish
 from everhold.programs.lua.program import TEXT, LuaProgram
@@ -50,7 +60,7 @@ _BEFORE: Final = " ".join(Path(__file__).with_suffix(".lua").read_text().split()
 _ABOUT: Final = """Run a Lua 5.4 program, and receive what it returns and prints. It has no files, no network, no clock.
 In it, tool(name, input) calls one of your tools and returns its result; tools{{name, input}, {name, input}} calls
 several side by side and returns their results in order. A tool that fails raises an error, which pcall catches.
-ctx.history is what was said so far: a list of {role, text}, the oldest first."""
+ctx.history is what was said so far: a list of {role, text}, the oldest first."""  # noqa: E501
 _FINISH: Final = "\nfinish(value) ends your turn with a value as your answer."
 
 
@@ -65,9 +75,13 @@ class Lua:
         self._home = Home(limits)
         self._lives: OrderedDict[str, _Life] = OrderedDict()
 
-    async def run(self, request: CodeRequest, granted: Sequence[Sequence[Granted]], scope: str) -> Stretch:
+    async def run(
+        self, request: CodeRequest, granted: Sequence[Sequence[Granted]], scope: str
+    ) -> Stretch:
         if request.language != self.language or find_spec("lupa") is None:
-            raise CodeExecutionUnavailable(request.language, [self.language] if find_spec("lupa") else [])
+            raise CodeExecutionUnavailable(
+                request.language, [self.language] if find_spec("lupa") else []
+            )
         resource.closed_by(self, self.close)
         for _ in range(TRIES):
             life = self._lives.pop(scope, None)
@@ -102,7 +116,10 @@ class _Life:
     def __init__(self, home: Home, request: CodeRequest, scope: str) -> None:
         self._request = request
         self._seed = sha256(scope.encode()).hexdigest()[:24]
-        args: dict[str, JSON] = {"code": f"{_BEFORE} {request.code}", "ctx": {"history": request.history}}
+        args: dict[str, JSON] = {
+            "code": f"{_BEFORE} {request.code}",
+            "ctx": {"history": request.history},
+        }
         birth = Birth(
             id=SessionId(f"cell-{self._seed}"),
             program=TEXT,
@@ -130,15 +147,20 @@ class _Life:
         while self.granted < len(granted) and not isinstance(stretch, Ended):
             given = granted[self.granted]
             self.granted += 1
-            stretch = await self._on([_answer(query, one) for query, one in zip(self._wants, given, strict=True)])
+            stretch = await self._on(
+                [_answer(query, one) for query, one in zip(self._wants, given, strict=True)]
+            )
         assert stretch is not None
         return stretch
 
     async def _on(self, answers: list[Answer]) -> Stretch:
         """Go on with these answers, up to where tools are wanted or the program ends."""
-        self._printed, words = [], ""
+        self._printed = []
+        words = ""
         for _ in range(REFUSALS):
-            reply = await self._execution.advance_there(self._n, self._request.at, answers, False, None)
+            reply = await self._execution.advance_there(
+                self._n, self._request.at, answers, False, None
+            )
             self._n += 1
             self._hear(reply)
             if reply.outcome is not None:
@@ -146,12 +168,17 @@ class _Life:
             self._wants = reply.asked
             wish = {_wish(query) for query in reply.asked}
             if wish == {"tool"}:
-                return Asking([Wish(query.prompt, _input(query)) for query in reply.asked], self._printed)
+                return Asking(
+                    [Wish(query.prompt, _input(query)) for query in reply.asked], self._printed
+                )
             if wish == {"finish"} and self._request.accept_finish:
                 self.drop()
                 return Ended(finish=[_input(reply.asked[0]).get("value")], printed=self._printed)
             words = _NO_FINISH if wish == {"finish"} else _REFUSED
-            answers = [Answer(query.q, error={"code": "refused", "message": words}) for query in reply.asked]
+            answers = [
+                Answer(query.q, error={"code": "refused", "message": words})
+                for query in reply.asked
+            ]
         self.drop()
         return Ended(error=f"{words} (it was told so {REFUSALS} times)", printed=self._printed)
 

@@ -1,13 +1,14 @@
-"""Confinement of the process that runs Lua: what it could still do to this machine after an escape from the sandbox.
+"""Confinement of the process that runs Lua: what it could still do to this machine after an escape
+from the sandbox.
 
-Each wall is put up where the system has it; `close_in` returns the names of those that stand. Windows has none, and
-no workers either.
+Each wall is put up where the system has it; `close_in` returns the names of those that stand.
+Windows has none, and no workers either.
 
     limits    no core file, no file written, few descriptors, no process of its own, a bounded address space
     parent    it dies with whoever started it (Linux)
     calls     the kernel refuses every call beside reading, memory and time: no network, no exec, no fork, no file
               opened for writing, no signal sent, no executable memory (Linux on x86-64)
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -19,11 +20,21 @@ import struct
 import sys
 from typing import Any, Final
 
-_PDEATHSIG, _NO_NEW_PRIVS, _SECCOMP, _FILTER = 1, 38, 22, 2
+_PDEATHSIG = 1
+_NO_NEW_PRIVS = 38
+_SECCOMP = 22
+_FILTER = 2
 _ARCH_X86_64: Final = 0xC000003E
-_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refuse: EPERM
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_WRITING: Final = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050001  # with EPERM
+_KILL = 0x80000000
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
+# O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND
+_WRITING: Final = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000
 _EXECUTABLE: Final = 4
 #: Calls of x86-64 that a worker needs when it has started, by what they are for.
 _CALLS: Final = {
@@ -46,7 +57,9 @@ _CAREFUL: Final = (
 
 
 def close_in(space: int, parent: int) -> list[str]:
-    """Put up the walls; returns which of them stand. Ends the process if its parent has gone already."""
+    """Put up the walls; returns which of them stand. Ends the process if its parent has gone
+    already.
+    """
     standing = []
     if _limited(space):
         standing.append("limits")
@@ -62,7 +75,13 @@ def close_in(space: int, parent: int) -> list[str]:
 
 
 def _limited(space: int) -> bool:
-    wanted = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": 32, "RLIMIT_NPROC": 0, "RLIMIT_AS": space}
+    wanted = {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_FSIZE": 0,
+        "RLIMIT_NOFILE": 32,
+        "RLIMIT_NPROC": 0,
+        "RLIMIT_AS": space,
+    }
     whole = True
     for name, value in wanted.items():
         try:

@@ -12,15 +12,31 @@ from everhold.programs.lua.vm import Vm
 class Strand:
     """A state that runs on its own: the program, or a child it forked."""
 
-    __slots__ = ("asked", "fork", "label", "made", "memory", "name", "path", "place", "space", "stats", "vm", "waits")
+    __slots__ = (
+        "asked",
+        "fork",
+        "label",
+        "made",
+        "memory",
+        "name",
+        "path",
+        "place",
+        "space",
+        "stats",
+        "vm",
+        "waits",
+    )
 
-    def __init__(self, vm: Vm, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int) -> None:
+    def __init__(
+        self, vm: Vm, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int
+    ) -> None:
         self.vm = vm
         self.path = path
         self.space = space  # the namespace of its durable values
         self.memory = memory
         self.fork = fork  # whose child it is
-        self.name, self.place = name, place
+        self.name = name
+        self.place = place
         outer = fork.parent.label if fork is not None else ""
         self.label: str = "" if fork is None else f"{outer}{name}#{place + 1}/"
         self.asked = 0  # queries asked so far
@@ -47,7 +63,8 @@ class Fork:
     __slots__ = ("aborts", "children", "left", "parent", "results")
 
     def __init__(self, parent: Strand, aborts: bool) -> None:
-        self.parent, self.aborts = parent, aborts
+        self.parent = parent
+        self.aborts = aborts
         self.children: list[Strand] = []
         self.results: list[bytes] = []
         self.left = 0

@@ -1,14 +1,19 @@
 """A life of a Lua program in this process.
 
-A life has strands: the program, and each child of an `alc.fork`, with a state of its own. A strand runs until it asks
-something or ends; whoever has his answer goes on, whatever the others wait for. Everything a strand asks has a key
-made of its path: the program's is 0, the k-th child that strand t forks is t.k.
+A life has strands: the program, and each child of an `alc.fork`, with a state of its own. A strand
+runs until it asks something or ends; whoever has his answer goes on, whatever the others wait for.
+Everything a strand asks has a key made of its path: the program's is 0, the k-th child that strand
+t forks is t.k.
 
 Rules
-  1. Answers are handed over in their order, and strands go on in the order in which their answers came.
-  2. A batch goes on when all its answers are here, or with the first error: then the rest is withdrawn.
-  3. A fork goes on when all its children have ended. Where it aborts, the first failure withdraws what the others ask.
-  4. What a child records is recorded under `<strategy>#<place>/<name>`, and is in the fork's result as `stats`.
+  1. Answers are handed over in their order, and strands go on in the order in which their answers
+     came.
+  2. A batch goes on when all its answers are here, or with the first error: then the rest is
+     withdrawn.
+  3. A fork goes on when all its children have ended. Where it aborts, the first failure withdraws
+     what the others ask.
+  4. What a child records is recorded under `<strategy>#<place>/<name>`, and is in the fork's result
+     as `stats`.
 """
 
 from __future__ import annotations
@@ -49,7 +54,8 @@ Given = tuple[Any, ...]
 
 
 class LuaExecution:
-    remote, bare = False, True
+    remote = False
+    bare = True
     keep = None  # answers from outside are written down as they are
 
     def __init__(
@@ -73,12 +79,15 @@ class LuaExecution:
         self.asked_count = 0
         self.n = -1
         self._memory, self._cpu, self._again = memory, cpu, max(cpu, again)
-        self._allowed = allowed  # says which packages may be required, where somebody has to allow it
+        # says which packages may be required, where somebody has to allow it
+        self._allowed = allowed
         self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # those packages, in which advance
         self._ctx = program.ctx(birth.args)
-        self._space = space or lua_space(space_name(self._ctx))  # of the program; each child has its own
+        # of the program; each child has its own
+        self._space = space or lua_space(space_name(self._ctx))
         self._budget = birth.budget
-        self._own: Metrics | None = None  # what is counted here, for a budget that only the ctx names
+        # what is counted here, for a budget that only the ctx names
+        self._own: Metrics | None = None
         if birth.budget is None and "budget" in self._ctx:
             self._budget = Budget.read(self._ctx["budget"])
             self._own = None if self._budget is None else Metrics()
@@ -91,7 +100,8 @@ class LuaExecution:
         self._strands: list[Strand] = []
         self._pending: dict[int, tuple[Wait, int]] = {}
         self._ready: list[tuple[Strand, Given]] = []
-        self._only: Query | None = None  # open, if nothing else is and nothing limits it: then it is not in `_pending`
+        # open, if nothing else is and nothing limits it: then it is not in `_pending`
+        self._only: Query | None = None
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
         self._notes: Notes | None = None
@@ -106,22 +116,36 @@ class LuaExecution:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         pass
 
-    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    def advance(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         if self._dropped:
             raise Overtaken(self.birth.id, n)
-        self.n, self._at = n, at
-        self._asked, self._withdrawn, self._notes, self._llm_asked, self._since = [], [], None, 0, 0.0
-        only, self._only = self._only, None
+        self.n = n
+        self._at = at
+        self._asked = []
+        self._withdrawn = []
+        self._notes = None
+        self._llm_asked = 0
+        self._since = 0.0
+        only = self._only
+        self._only = None
         try:
             if only is not None and cancel is None and len(answers) == 1 and n < self._until:
                 answer = answers[0]
                 if answer.q == only.q and answer.error is None:
-                    strand, allowed = self._strands[0], self._seconds if self.replaying else self._cpu
-                    return self._next(strand, strand.vm.run(at, allowed, (True, words(answer.value))))
+                    strand = self._strands[0]
+                    allowed = self._seconds if self.replaying else self._cpu
+                    return self._next(
+                        strand, strand.vm.run(at, allowed, (True, words(answer.value)))
+                    )
             if only is not None:
                 self._await(self._strands[0], [only])
             self._move(answers, cancel)
@@ -133,12 +157,20 @@ class LuaExecution:
     def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
         given = self._words(recorded[place : min(place + _AT_ONCE, last + 1)])
         try:
-            taken, came = self._strands[0].vm.go_along(self._seconds, given) if len(given) > 3 else (0, ())
+            taken, came = (
+                self._strands[0].vm.go_along(self._seconds, given) if len(given) > 3 else (0, ())
+            )
             if taken:
-                strand, place = self._strands[0], place + taken - 1
-                self.n, self._at = recorded[place].n, recorded[place].at
-                self._asked, self._withdrawn, self._since, self._only = [], [], 0.0, None
-                self.asked_count, strand.asked = self.asked_count + taken - 1, strand.asked + taken - 1
+                strand = self._strands[0]
+                place = place + taken - 1
+                self.n = recorded[place].n
+                self._at = recorded[place].at
+                self._asked = []
+                self._withdrawn = []
+                self._since = 0.0
+                self._only = None
+                self.asked_count = self.asked_count + taken - 1
+                strand.asked = strand.asked + taken - 1
                 return place, self._next(strand, came)
         except BaseException:
             self.drop()
@@ -147,27 +179,41 @@ class LuaExecution:
         return place, self.advance(one.n, one.at, one.answers, False, None)
 
     def _words(self, recorded: Sequence[Delivery]) -> list[Any]:
-        """What `Vm.go_along` takes of deliveries that are mere words, each after a question of mere words."""
+        """What `Vm.go_along` takes of deliveries that are mere words, each after a question of mere
+        words.
+        """
         given: list[Any] = []
         if self._only is None:
             return given
-        strand, open_q = self._strands[0], self._only.q
+        strand = self._strands[0]
+        open_q = self._only.q
         for ahead, one in enumerate(recorded):
-            answers, asked = one.answers, one.asked
-            if len(answers) != 1 or answers[0].q != open_q or answers[0].error is not None or one.n >= self._until:
+            answers = one.answers
+            asked = one.asked
+            if (
+                len(answers) != 1
+                or answers[0].q != open_q
+                or answers[0].error is not None
+                or one.n >= self._until
+            ):
                 break
-            open_q, prompt = self.asked_count + ahead, asked[0].prompt if asked else ""
+            open_q = self.asked_count + ahead
+            prompt = asked[0].prompt if asked else ""
             given += (one.at, words(answers[0].value), prompt.encode())
             if asked != [Query(open_q, f"{strand.path}:{strand.asked + ahead}", prompt)]:
                 break
         return given
 
     def _next(self, strand: Strand, came: Given) -> Reply:
-        """The common step: the only open question had its answer, and mostly the next one is its like."""
+        """The common step: the only open question had its answer, and mostly the next one is its
+        like.
+        """
         if came[1] == b"llm" and len(came) == 3 and not came[0]:
-            q, asked = self.asked_count, strand.asked
+            q = self.asked_count
+            asked = strand.asked
             self._only = Query(q, f"{strand.path}:{asked}", came[2].decode())
-            self.asked_count, strand.asked = q + 1, asked + 1
+            self.asked_count = q + 1
+            strand.asked = asked + 1
             return Reply([self._only], [], None, None, None)
         self._listen(strand, strand.vm.supplied(came))
         self._drain()
@@ -189,10 +235,15 @@ class LuaExecution:
     def _reply(self) -> Reply:
         if self._outcome is not None:
             return self._end(self._outcome)
-        if self._budget is None and len(self._pending) == len(self._strands) == 1 and not self._cancelled:
+        if (
+            self._budget is None
+            and len(self._pending) == len(self._strands) == 1
+            and not self._cancelled
+        ):
             ((wait, place),) = self._pending.values()
             if len(wait.queries) == 1 and wait.queries[place].kind is Kind.LLM:
-                self._only, wait.strand.waits = wait.queries[place], None
+                self._only = wait.queries[place]
+                wait.strand.waits = None
                 self._pending.clear()
         elif self._own is not None:
             self._own.paused(self._asked)
@@ -213,7 +264,9 @@ class LuaExecution:
 
     @property
     def _seconds(self) -> float:
-        """Seconds of CPU that an advance may take: more if it is known to have paused, maybe on a faster machine."""
+        """Seconds of CPU that an advance may take: more if it is known to have paused, maybe on a
+        faster machine.
+        """
         if not self.replaying or (self.recorded is not None and self.recorded.outcome is not None):
             return self._cpu
         return self._again
@@ -236,22 +289,41 @@ class LuaExecution:
             given = (b"package", program.name.encode(), None, None)
         else:
             main = self._main()
-            given, mode = (b"file", program.name.encode(), main.code, f"@{main.title}".encode()), main.mode or b"t"
-        root = self._strand("0", self._space, self._memory, None, program.name, 0, called=space_name(self._ctx))
-        self._ready.append((root, opening(self.birth.created_at, *given, *handed(self._ctx), mode=mode)))
+            given = (b"file", program.name.encode(), main.code, f"@{main.title}".encode())
+            mode = main.mode or b"t"
+        root = self._strand(
+            "0", self._space, self._memory, None, program.name, 0, called=space_name(self._ctx)
+        )
+        self._ready.append(
+            (root, opening(self.birth.created_at, *given, *handed(self._ctx), mode=mode))
+        )
 
     def _main(self) -> module_reader.Source:
         assert self.program.main is not None
         try:
             return module_reader.source(self.program.main, f"{self.program.name}.lua")
         except OSError as error:
-            raise UnknownProgram(self.program.ref, f"{self.program.main} cannot be read: {error.strerror}") from None
+            raise UnknownProgram(
+                self.program.ref, f"{self.program.main} cannot be read: {error.strerror}"
+            ) from None
 
     def _strand(
-        self, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int, *, called: str | None = None
+        self,
+        path: str,
+        space: str,
+        memory: int,
+        fork: Fork | None,
+        name: str,
+        place: int,
+        *,
+        called: str | None = None,
     ) -> Strand:
         """A strand with its state, in which the space is `called` so."""
-        vm = Vm(memory=memory, namespace=(space if called is None else called).encode(), dice=dice(self._seed, path))
+        vm = Vm(
+            memory=memory,
+            namespace=(space if called is None else called).encode(),
+            dice=dice(self._seed, path),
+        )
         strand = Strand(vm, path, space, memory, fork, name, place)
         self._strands.append(strand)
         return strand
@@ -259,7 +331,8 @@ class LuaExecution:
     def _reseed(self) -> None:
         """A fork of a session has dice of its own from its fork point on."""
         seeds = self.birth.seeds
-        seed, self._until = seeds[0].seed, inf
+        seed = seeds[0].seed
+        self._until = inf
         if len(seeds) > 1:
             seed = next(entry.seed for entry in reversed(seeds) if self.n >= entry.since)
             self._until = min((entry.since for entry in seeds if entry.since > self.n), default=inf)
@@ -283,7 +356,9 @@ class LuaExecution:
             self._withdraw(wait)
             self._go_on(wait.strand, False, said)
             return
-        wait.answers[place] = encode(answer.value) if query.kind is Kind.STATE else words(answer.value)
+        wait.answers[place] = (
+            encode(answer.value) if query.kind is Kind.STATE else words(answer.value)
+        )
         wait.left -= 1
         if not wait.left:
             self._go_on(wait.strand, True, *wait.answers)
@@ -308,7 +383,9 @@ class LuaExecution:
 
     def _run(self, strand: Strand, given: Given) -> None:
         """Let a strand go on until it waits or ends."""
-        allowed = self._seconds if not self._since else self._seconds - (process_time() - self._since)
+        allowed = (
+            self._seconds if not self._since else self._seconds - (process_time() - self._since)
+        )
         if allowed > 0:
             self._listen(strand, strand.vm.go(self._at, allowed, *given))
         else:
@@ -343,14 +420,19 @@ class LuaExecution:
         refused = self._refused("alc.llm", 1)
         if refused is not None:
             return refused
-        self._wait(strand, [self._question(strand, prompt, system, max_tokens, grounded, underspecified, options)])
+        self._wait(
+            strand,
+            [self._question(strand, prompt, system, max_tokens, grounded, underspecified, options)],
+        )
         return None
 
     def _batch(self, strand: Strand, count: int, *asked: Any) -> Given | None:
         refused = self._refused("alc.llm_batch", count)
         if refused is not None:
             return refused
-        self._wait(strand, [self._question(strand, *asked[at : at + 6]) for at in range(0, count * 6, 6)])
+        self._wait(
+            strand, [self._question(strand, *asked[at : at + 6]) for at in range(0, count * 6, 6)]
+        )
         return None
 
     def _question(
@@ -382,23 +464,36 @@ class LuaExecution:
         if self._cancelled:
             return False, str(AfterCancel("state")).encode()
         cards = namespace.decode()
-        args: dict[str, JSON] = {"in": cards if cards in CARDS else strand.space, "do": verb.decode()}
+        args: dict[str, JSON] = {
+            "in": cards if cards in CARDS else strand.space,
+            "do": verb.decode(),
+        }
         if value is not None:
             args["value"] = decode(value)
-        self._wait(strand, [Query(*self._place(strand), "", Kind.STATE, name=key.decode(), args=args)])
+        self._wait(
+            strand, [Query(*self._place(strand), "", Kind.STATE, name=key.decode(), args=args)]
+        )
         return None
 
     def _budget_left(self, strand: Strand) -> Given:
-        return True, None if self._budget is None else encode(self._budget.remaining(**self._used()))
+        return True, None if self._budget is None else encode(
+            self._budget.remaining(**self._used())
+        )
 
     def _require(self, strand: Strand, name: bytes) -> Given:
         try:
-            found = module_reader.find(name.decode(), self.program.roots, self._allowed and self._vouched)
+            found = module_reader.find(
+                name.decode(), self.program.roots, self._allowed and self._vouched
+            )
         except OSError as error:
             return False, f"module '{name.decode()}' cannot be read: {error.strerror}".encode()
         if found is None:
             place = name.replace(b".", b"/")
-            return True, None, b"\n\tno file '%s.lua' or '%s/init.lua' in the package folders" % (place, place)
+            return (
+                True,
+                None,
+                b"\n\tno file '%s.lua' or '%s/init.lua' in the package folders" % (place, place),
+            )
         where = found.title.encode()
         return True, found.code, where, b"@" + where, found.mode or b"t"
 
@@ -423,10 +518,14 @@ class LuaExecution:
         for place, name in enumerate(names):
             path = f"{strand.path}.{strand.made}"
             strand.made += 1
-            child = self._strand(path, own_space(self.birth.id, path), memory, fork, name.decode(), place)
+            child = self._strand(
+                path, own_space(self.birth.id, path), memory, fork, name.decode(), place
+            )
             fork.children.append(child)
             fork.results.append(b"")
-            self._ready.append((child, opening(self.birth.created_at, b"package", name, None, None, ctx)))
+            self._ready.append(
+                (child, opening(self.birth.created_at, b"package", name, None, None, ctx))
+            )
         fork.left = len(names)
         return None
 
@@ -440,13 +539,16 @@ class LuaExecution:
     def _failed(self, strand: Strand, said: bytes, lines: bytes) -> None:
         self._strands.remove(strand)
         fork = strand.fork
-        words = text(said if fork is not None else said[: 4 * _LONGEST])  # a letter has four bytes at most
+        # a letter has four bytes at most
+        words = text(said if fork is not None else said[: 4 * _LONGEST])
         if fork is None:
             self._outcome = Raised(words[:_LONGEST], "LuaError", text(lines)[:_LONGEST], self.n)
         elif fork.aborts:
             for child in fork.children:
                 self._abandon(child)
-            self._go_on(fork.parent, False, f"alc.fork: strategy '{strand.name}' failed: {words}".encode())
+            self._go_on(
+                fork.parent, False, f"alc.fork: strategy '{strand.name}' failed: {words}".encode()
+            )
         else:
             self._ended(fork, strand, b'"error":' + encode(words) + b',"ok":false')
 
@@ -477,8 +579,10 @@ class LuaExecution:
 
     def _place(self, strand: Strand) -> tuple[int, str]:
         """The number and the key of the next query of a strand."""
-        q, key = self.asked_count, f"{strand.path}:{strand.asked}"
-        self.asked_count, strand.asked = q + 1, strand.asked + 1
+        q = self.asked_count
+        key = f"{strand.path}:{strand.asked}"
+        self.asked_count = q + 1
+        strand.asked = strand.asked + 1
         return q, key
 
     def _wait(self, strand: Strand, queries: list[Query]) -> None:
@@ -513,7 +617,11 @@ class LuaExecution:
     def _used(self) -> dict[str, int]:
         meter = self._own or self.meter
         elapsed = max(0, int((self._at - self.birth.created_at) * 1000))
-        return {"llm_calls": meter.llm_calls + self._llm_asked, "elapsed_ms": elapsed, "tokens": meter.tokens}
+        return {
+            "llm_calls": meter.llm_calls + self._llm_asked,
+            "elapsed_ms": elapsed,
+            "tokens": meter.tokens,
+        }
 
     # ---- what strands say
 
@@ -527,7 +635,9 @@ class LuaExecution:
             return
         if step is not None:
             said = None if message is None else text(message)
-            self._noted.progress = Progress(step, total, said if not strand.label else f"{strand.label} {said or ''}")
+            self._noted.progress = Progress(
+                step, total, said if not strand.label else f"{strand.label} {said or ''}"
+            )
         for place in range(records * 2, len(rest), 3):
             self._log(strand, *rest[place : place + 3])
 

@@ -17,11 +17,21 @@ _followed: dict[str, tuple[Look, str]] = {}
 
 def look(found: os.stat_result) -> Look:
     """What a file looks like. The last number cannot be chosen by anybody."""
-    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_uid,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    )
 
 
 def real(path: str, seen: Look) -> str:
-    """Where a path really leads. It is followed again if what is there is another, or has changed."""
+    """Where a path really leads. It is followed again if what is there is another, or has
+    changed.
+    """
     known = _followed.get(path)
     if known is None or known[0] != seen:
         if len(_followed) >= _MANY:

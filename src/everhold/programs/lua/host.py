@@ -1,11 +1,13 @@
 """Where a Lua program runs: here if the user vouched for it, else in a worker that can be killed.
 
-Text is never trusted: a model may have written it. A package is trusted while all its files are what they were when
-the user said so, and as long as it needs no other that is not. Knowing is left to others: `find` finds a program by
-reference, `trusted` says whether the user vouched for a package's folder, or for a file.
+Text is never trusted: a model may have written it. A package is trusted while all its files are
+what they were when the user said so, and as long as it needs no other that is not. Knowing is left
+to others: `find` finds a program by reference, `trusted` says whether the user vouched for a
+package's folder, or for a file.
 
-Lua writes numbers and dates, orders text and knows letters as the process does. Where an application has chosen a
-language with `locale.setlocale`, even 3.5 would be written otherwise, so that nothing runs here; workers have none.
+Lua writes numbers and dates, orders text and knows letters as the process does. Where an
+application has chosen a language with `locale.setlocale`, even 3.5 would be written otherwise, so
+that nothing runs here; workers have none.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from everhold.programs.lua.remote import Home, RemoteExecution
 from everhold.programs.lua.requires import Trusted, closed
 from everhold.programs.lua.value_namespace import space_name
 
-#: Names of the locale in which numbers have a point, days are English, and text is ordered by its bytes.
+#: Names of the locale in which numbers have a point, days are English, and text is ordered by its
+#: bytes.
 _PLAIN: Final = frozenset({"C", "POSIX", "C.UTF-8", "C.utf8"})
 _CHOSEN: Final = (locale.LC_NUMERIC, locale.LC_COLLATE, locale.LC_TIME)
 
@@ -46,8 +49,12 @@ class LuaHost:
         self._home = Home(limits, **pool)
         self.closed = False
 
-    def begin(self, birth: Birth, meter: Metrics, find: Callable[[str, int], Any] | None = None) -> Any:
-        """A life of this session's program; `find` finds it, where this session has a finder of its own."""
+    def begin(
+        self, birth: Birth, meter: Metrics, find: Callable[[str, int], Any] | None = None
+    ) -> Any:
+        """A life of this session's program; `find` finds it, where this session has a finder of its
+        own.
+        """
         program: LuaProgram = (find or self._find)(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
@@ -59,7 +66,9 @@ class LuaHost:
         from everhold.programs.lua.execution import LuaExecution
 
         memory = self._home.limits.memory
-        return LuaExecution(program, birth, meter, memory=memory, allowed=self._trusted, space=space)
+        return LuaExecution(
+            program, birth, meter, memory=memory, allowed=self._trusted, space=space
+        )
 
     def _may_run_here(self, program: LuaProgram) -> bool:
         if program.is_text or not _is_plain(locale.setlocale(locale.LC_ALL)):
@@ -75,7 +84,8 @@ class LuaHost:
 @lru_cache(maxsize=8)
 def _is_plain(_now: str) -> bool:
     """Whether Lua in this process is Lua as it is everywhere, with what is chosen now."""
-    letters = locale.setlocale(locale.LC_CTYPE)  # chosen by the environment, too; in UTF-8 a byte is no letter
+    # chosen by the environment, too; in UTF-8 a byte is no letter
+    letters = locale.setlocale(locale.LC_CTYPE)
     if letters not in _PLAIN and not letters.lower().endswith(("utf-8", "utf8")):
         return False
     return _PLAIN.issuperset(map(locale.setlocale, _CHOSEN))

@@ -2,9 +2,10 @@
 
 Rules
   1. The roots are looked through in their order; `search_path.py` says what is where in one.
-  2. Files are looked at when they are required, and again on replay: what is on the disk is the program, as for
-     Python. They are read if they have changed, and compiled when they are wanted again. A state has each of them once.
-     What programs are told of files are their names in the root, never whole paths.
+  2. Files are looked at when they are required, and again on replay: what is on the disk is the
+     program, as for Python. They are read if they have changed, and compiled when they are wanted
+     again. A state has each of them once. What programs are told of files are their names in the
+     root, never whole paths.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from everhold.programs.lua.vm import compiled
 LARGEST: Final = 4 * 2**20
 
 #: How many texts are remembered, and how long one of them may be, in bytes.
-_MANY, _SMALL = 256, 64 * 2**10
+_MANY = 256
+_SMALL = 64 * 2**10
 _known: dict[tuple[str, str], tuple[Look, Source]] = {}
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
@@ -38,10 +40,13 @@ class Source(msgspec.Struct):
 
     title: str
     code: bytes
-    mode: bytes | None = None  # "t" for text, "b" for what was compiled; None for text that was not compiled yet
+    # "t" for text, "b" for what was compiled; None for text that was not compiled yet
+    mode: bytes | None = None
 
 
-def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], object] | None = None) -> Source | None:
+def find(
+    name: str, roots: tuple[str, ...], allowed: Callable[[Path], object] | None = None
+) -> Source | None:
     """The source of a module; its title is its name in its root.
 
     Raises `PermissionError` if its package is not `allowed`, where somebody has to allow it.
@@ -53,7 +58,9 @@ def find(name: str, roots: tuple[str, ...], allowed: Callable[[Path], object] | 
         for place in root.places(name):
             if place.file.is_file() and root.keeps(place):
                 if allowed is not None and not allowed(place.package):
-                    raise PermissionError(errno.EACCES, "its package is not trusted; see `everhold pkg trust`")
+                    raise PermissionError(
+                        errno.EACCES, "its package is not trusted; see `everhold pkg trust`"
+                    )
                 return source(place.file, place.title)
         if root.ends(name):
             return None
@@ -98,12 +105,16 @@ def cleaned(text: bytes) -> bytes:
 
 
 def _bytes(path: str) -> bytes:
-    """What is in a file, as far as it may be read and a byte more. A file object would cost more than the reading."""
+    """What is in a file, as far as it may be read and a byte more. A file object would cost more
+    than the reading.
+    """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found, rest = b"", min(os.fstat(file).st_size, LARGEST) + 1
+        found = b""
+        rest = min(os.fstat(file).st_size, LARGEST) + 1
         while rest and (more := os.read(file, rest)):
-            found, rest = found + more, rest - len(more)
+            found = found + more
+            rest = rest - len(more)
         return found
     finally:
         os.close(file)

@@ -1,15 +1,17 @@
 """The worker processes of one event loop: found, filled, watched, killed, let go.
 
 Rules
-  1. A new life goes to the idle worker that holds least; if none is idle another is started, up to `most`.
-  2. Whoever finds its worker busy with one advance for longer than `patience` gets `Busy`, and begins elsewhere. A
-     queue that moves is no reason.
-  3. An advance that uses more CPU time than the limit allows is killed with its worker, and its session has failed. A
-     worker that uses none for five times the limit is killed, too, and its work is done again elsewhere: a program
-     cannot wait, so something stopped the worker. Time in which this process stood still does not count.
-  4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less of the processor,
-     and takes no place from others: beside it another may be started, up to `CROWD` times `most`. So hostile code
-     holds up nobody but itself.
+  1. A new life goes to the idle worker that holds least; if none is idle another is started, up to
+     `most`.
+  2. Whoever finds its worker busy with one advance for longer than `patience` gets `Busy`, and
+     begins elsewhere. A queue that moves is no reason.
+  3. An advance that uses more CPU time than the limit allows is killed with its worker, and its
+     session has failed. A worker that uses none for five times the limit is killed, too, and its
+     work is done again elsewhere: a program cannot wait, so something stopped the worker. Time in
+     which this process stood still does not count.
+  4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less
+     of the processor, and takes no place from others: beside it another may be started, up to
+     `CROWD` times `most`. So hostile code holds up nobody but itself.
   5. A worker without work ends after a while; what it held is made again where it is needed.
 """
 
@@ -39,7 +41,14 @@ CROWD: Final = 4
 class Pool:
     """All workers of one loop. `close` ends them."""
 
-    def __init__(self, limits: Limits | None = None, *, most: int = 8, patience: float = 0.02, idle: float = 60.0):
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        most: int = 8,
+        patience: float = 0.02,
+        idle: float = 60.0,
+    ):
         self.loop = asyncio.get_running_loop()
         self.limits = limits or Limits()
         self.patience = patience
@@ -62,7 +71,9 @@ class Pool:
         """
         if self.closed:
             raise Gone
-        idle = [worker for worker in self.workers if not worker.busy and not (alone and worker.held)]
+        idle = [
+            worker for worker in self.workers if not worker.busy and not (alone and worker.held)
+        ]
         if idle:
             chosen = min(idle, key=lambda worker: len(worker.held))
         elif self._has_room():
@@ -87,7 +98,9 @@ class Pool:
     def _spare(self) -> None:
         """See to it that one is idle, and that there are two; whoever waits has it."""
         self._sparing = None
-        if (len(self.workers) < 2 or all(worker.busy for worker in self.workers)) and self._has_room():
+        if (
+            len(self.workers) < 2 or all(worker.busy for worker in self.workers)
+        ) and self._has_room():
             try:
                 self.freed(self._start())
             except WorkerFailed as error:  # whoever needs one is told
@@ -148,26 +161,33 @@ class Pool:
     # ---- the clock
 
     def watch(self) -> None:
-        """Look at the workers for as long as one is busy, or one that was killed has not ended yet."""
+        """Look at the workers for as long as one is busy, or one that was killed has not ended
+        yet.
+        """
         if self._watching is None:
             self._watching = self.loop.call_later(_LOOK, self._look)
 
     def _look(self) -> None:
         self._watching = None
         now = time.monotonic()
-        passed, self._looked = now - self._looked, now
+        passed = now - self._looked
+        self._looked = now
         busy = [worker for worker in self.workers if worker.busy]
         for worker in busy:
             worker.look(now, passed if passed < _AWAY else _LOOK)
         self._dying = [process for process in self._dying if not process.ended()]
         if not busy and not self._dying:
             return
-        if len(busy) == len(self.workers) and any(now - worker.since > _LOOK for worker in busy if worker.ready):
+        if len(busy) == len(self.workers) and any(
+            now - worker.since > _LOOK for worker in busy if worker.ready
+        ):
             self._spare()
         self.watch()
 
     def _rest(self) -> None:
-        """Let go of workers that had nothing to do for a while; one that holds sessions stays if it is the last."""
+        """Let go of workers that had nothing to do for a while; one that holds sessions stays if it
+        is the last.
+        """
         self._resting = None
         old = time.monotonic() - self._idle
         for worker in [each for each in self.workers if not each.busy and each.idle_since <= old]:

@@ -1,7 +1,8 @@
 """Starting a worker process: a clean one, that has nothing of ours but one end of a socket.
 
-A new interpreter and not a fork: whoever starts it may have threads. It gets no environment, no working folder, no
-descriptors, the Python that runs here, and the folders of the three packages that it needs.
+A new interpreter and not a fork: whoever starts it may have threads. It gets no environment, no
+working folder, no descriptors, the Python that runs here, and the folders of the three packages
+that it needs.
 """
 
 from __future__ import annotations
@@ -17,14 +18,26 @@ from typing import Final
 from everhold.errors import MissingExtra, WorkerFailed
 from everhold.programs.lua.protocol import Limits, encode
 
-_BOOT: Final = "import sys; sys.path[:0] = sys.argv[3:]; from everhold.programs.lua.worker import main; main()"
+_BOOT: Final = (
+    "import sys; sys.path[:0] = sys.argv[3:]; from everhold.programs.lua.worker import main; main()"
+)
 
 
 class Process:
-    """A worker process and our end of its socket. Whoever has it must `kill` it and wait for its end."""
+    """A worker process and our end of its socket. Whoever has it must `kill` it and wait for its
+    end.
+    """
 
     def __init__(self, limits: Limits) -> None:
-        command = [sys.executable, *_FLAGS, "-c", _BOOT, encode(limits).decode(), str(os.getpid()), *folders()]
+        command = [
+            sys.executable,
+            *_FLAGS,
+            "-c",
+            _BOOT,
+            encode(limits).decode(),
+            str(os.getpid()),
+            *folders(),
+        ]
         ours, its = socket.socketpair()
         try:
             self.popen = subprocess.Popen(

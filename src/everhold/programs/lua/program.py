@@ -5,13 +5,15 @@
     <folder>/<name>.lua:<name>       a file: a module with `run(ctx)`, or a script whose global is `ctx`
 
 Rules
-  1. Any process can start it again: text travels with the session, a package or a file is read where it was.
-  2. A package is what stands at its reference, whatever its name means elsewhere. What else it requires is found in
-     its roots: in their order if its own folder is one of them, else in its own folder first. Nothing else on the
-     disk can be read. Roots are not stored with a session: those that are handed over here hold in this process, and
-     where none are, a runtime takes those of its settings, as it does in every later life.
+  1. Any process can start it again: text travels with the session, a package or a file is read
+     where it was.
+  2. A package is what stands at its reference, whatever its name means elsewhere. What else it
+     requires is found in its roots: in their order if its own folder is one of them, else in its
+     own folder first. Nothing else on the disk can be read. Roots are not stored with a session:
+     those that are handed over here hold in this process, and where none are, a runtime takes those
+     of its settings, as it does in every later life.
   3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without it.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class LuaProgram(Program[..., Any]):
         #: Whether it is a module found by its name, and not a file of its own.
         self.is_package = self.main is not None and _is_package(self.main, name)
         #: The folder or the file that a user vouches for; nobody does for text.
-        self.home = "" if self.main is None else str(self.main.parent if self.is_package else self.main)
+        self.home = (
+            "" if self.main is None else str(self.main.parent if self.is_package else self.main)
+        )
         given = tuple(roots)
         self.is_alone = not given  # nobody said where it finds what it requires: a runtime says it
         self.roots: tuple[str, ...] = _roots(self.main, name, given)
@@ -63,7 +67,11 @@ class LuaProgram(Program[..., Any]):
 
     @classmethod
     def text(
-        cls, code: str, ctx: Mapping[str, JSON] | None = None, *, roots: Iterable[str | Path | Root] = ()
+        cls,
+        code: str,
+        ctx: Mapping[str, JSON] | None = None,
+        *,
+        roots: Iterable[str | Path | Root] = (),
     ) -> Call[Any]:
         """A call of Lua text; `ctx` is the program's global of that name."""
         program = cls(TEXT, roots=roots)
@@ -81,19 +89,25 @@ class LuaProgram(Program[..., Any]):
     def file(cls, path: str | Path, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
         """The program in this file; raises `UnknownProgram` if there is none."""
         main = Path(path).resolve()
-        return cls.found(f"{main}:{main.parent.name if main.name == MAIN else main.stem}", roots=roots)
+        return cls.found(
+            f"{main}:{main.parent.name if main.name == MAIN else main.stem}", roots=roots
+        )
 
     @classmethod
     def found(cls, ref: str, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
         """The program of a stored reference; raises `UnknownProgram` if it is not here."""
         program = cls(ref, roots=roots)
         if program.main is not None and not program.main.is_file():
-            raise UnknownProgram(ref, f"there is no file {program.main}", "Put it back, or install the package.")
+            raise UnknownProgram(
+                ref, f"there is no file {program.main}", "Put it back, or install the package."
+            )
         return program
 
     @property
     def body(self) -> Any:  # type: ignore[override]
-        raise NotAProgram(self.ref, "a Lua program runs as a session of its own; use ctx.spawn(call)")
+        raise NotAProgram(
+            self.ref, "a Lua program runs as a session of its own; use ctx.spawn(call)"
+        )
 
     @property
     def signature(self) -> inspect.Signature:
@@ -114,7 +128,9 @@ class LuaProgram(Program[..., Any]):
         return self._digest
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
-        """The arguments as plain JSON: of text its code and ctx, else the ctx itself (by name, or as one object)."""
+        """The arguments as plain JSON: of text its code and ctx, else the ctx itself (by name, or
+        as one object).
+        """
         given = self._by_name(args, kwargs)
         try:
             bound: dict[str, JSON] = {name: plain(value, name) for name, value in given.items()}
@@ -126,7 +142,9 @@ class LuaProgram(Program[..., Any]):
         """The stored arguments, if this program can take them."""
         if self.is_text:
             if type(args.get("code")) is not str or not args.keys() <= {"code", "ctx"}:
-                raise BadArguments(self.name, "it takes the text of a program as code, and an object as ctx")
+                raise BadArguments(
+                    self.name, "it takes the text of a program as code, and an object as ctx"
+                )
             if not isinstance(args.get("ctx", {}), dict):
                 raise BadArguments(self.name, "ctx should be an object")
         return args
@@ -157,7 +175,9 @@ def _roots(main: Path | None, name: str, given: Iterable[str | Path | Root]) -> 
         strict = any(root.strict for root in roots)
         own = [Root(main.parent, name, strict).settled()] if _is_package(main, name) else []
         is_chosen = any(root.name == name and root.folder == main.parent for root in roots)
-        if not is_chosen and not any(root.folder == folder.resolve() and not root.name for root in roots):
+        if not is_chosen and not any(
+            root.folder == folder.resolve() and not root.name for root in roots
+        ):
             own.append(Root(folder, strict=strict).settled())
     return tuple(dict.fromkeys(str(root) for root in (*own, *roots)))
 

@@ -1,9 +1,11 @@
 """What this process and a worker say to each other: JSON in frames that begin with their length.
 
-JSON, and not something quicker: whatever a worker was made to send, what is read here is plain values of known shape.
+JSON, and not something quicker: whatever a worker was made to send, what is read here is plain
+values of known shape.
 
 Rules
-  1. An `Order` is answered by one or more `Told`; all but the last say `more`. One that only drops is not answered.
+  1. An `Order` is answered by one or more `Told`; all but the last say `more`. One that only drops
+     is not answered.
   2. A frame longer than the reader's limit is never read: it is a breach, and the worker is ended.
 """
 
@@ -31,7 +33,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a program may use, in a worker or out of it. Seconds and bytes."""
 
     memory: int = 64 * 2**20  # of one Lua state
-    cpu: float = 2.0  # of one advance, seen from inside; a loop that swallows the error is killed from outside
+    # of one advance, seen from inside; a loop that swallows the error is killed from outside
+    cpu: float = 2.0
     wall: float = 3.0  # of one advance, seen from outside: CPU time, too, where the system tells it
     largest: int = LARGEST  # what it says in one advance
     space: int = 2**30  # of a worker's whole address space
@@ -65,7 +68,8 @@ class Told(msgspec.Struct, omit_defaults=True):
     more: bool = False
     gone: bool = False  # the execution is not held here any more
     trouble: Trouble | None = None
-    walls: list[str] | None = None  # the first frame of a worker: what protects this machine from it
+    # the first frame of a worker: what protects this machine from it
+    walls: list[str] | None = None
 
 
 encode: Final = msgspec.json.Encoder().encode

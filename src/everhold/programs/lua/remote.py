@@ -1,11 +1,13 @@
 """A Lua execution in a worker process, as drive sees it.
 
 Rules
-  1. Nothing is remembered here that the journal does not hold: when a worker is gone, or busy with somebody else, the
-     caller is told `Overtaken`, and makes the session again from the store, elsewhere.
-  2. Whoever takes too long, or says too much, fails: that is recorded as the session's outcome, and `retry` hands the
-     same delivery over again.
-  3. A worker that dies is nobody's fault at first; if the next one dies of the same delivery, the session is poison.
+  1. Nothing is remembered here that the journal does not hold: when a worker is gone, or busy with
+     somebody else, the caller is told `Overtaken`, and makes the session again from the store,
+     elsewhere.
+  2. Whoever takes too long, or says too much, fails: that is recorded as the session's outcome, and
+     `retry` hands the same delivery over again.
+  3. A worker that dies is nobody's fault at first; if the next one dies of the same delivery, the
+     session is poison.
 """
 
 from __future__ import annotations
@@ -34,9 +36,12 @@ DEATHS: Final = 2
 
 
 class RemoteExecution:
-    remote, bare = True, False
+    remote = True
+    bare = False
 
-    def __init__(self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home, space: str = "") -> None:
+    def __init__(
+        self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home, space: str = ""
+    ) -> None:
         self.program = program
         self.birth = birth
         self._space = space or lua_space(space_name(program.ctx(birth.args)))
@@ -55,7 +60,9 @@ class RemoteExecution:
     def entered(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def advance_there(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    async def advance_there(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         step: Step = (n, at, answers, fired, cancel)
         if not self._begun:
             return (await self._live([step], replaying=False))[0]
@@ -82,7 +89,9 @@ class RemoteExecution:
     async def replay_there(self, steps: list[Step]) -> list[Reply]:
         return await self._live(steps, replaying=True) if steps else []
 
-    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    def advance(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         """One advance in a worker for those who may block: tapes and checks."""
         step: Step = (n, at, answers, fired, cancel)
         if self._begun and (self._lone is None or self._lone is not self._home.lone):
@@ -122,14 +131,16 @@ class RemoteExecution:
     async def _live(self, steps: list[Step], *, replaying: bool) -> list[Reply]:
         """Begin in some worker, and again in another if that one dies."""
         self._begun = True
-        alone, pool = self._home.deaths(self.birth.id) > 0, self._home.pool()
+        alone = self._home.deaths(self.birth.id) > 0
+        pool = self._home.pool()
         deaths = failures = 0
         while deaths < DEATHS:
             try:
                 worker = await pool.place(alone=alone or deaths > 0)
                 replies = await self._begin(worker, steps, replaying)
             except Gone:
-                if pool.closed:  # with whoever asked for it: to begin elsewhere would leave a process to nobody
+                # with whoever asked for it: to begin elsewhere would leave a process to nobody
+                if pool.closed:
                     raise WorkerFailed("the runtime was closed meanwhile") from None
                 continue
             except WorkerFailed:  # it did not start, or somebody killed it while it did
@@ -185,7 +196,9 @@ class RemoteExecution:
         return replies
 
     def _partly(self, steps: list[Step], error: Overtime | Breach) -> list[Reply]:
-        """A life that was cut short. Only its last step can have ended so before; at any other it cannot go on here."""
+        """A life that was cut short. Only its last step can have ended so before; at any other it
+        cannot go on here.
+        """
         told = error.told if isinstance(error, Overtime) else []
         guilty = self._guilty(error)
         if len(told) < len(steps) - 1:
@@ -206,7 +219,9 @@ class RemoteExecution:
 
 
 class Home:
-    """What the executions of one host share: the pool of the loop that runs now, and the deaths that were counted."""
+    """What the executions of one host share: the pool of the loop that runs now, and the deaths
+    that were counted.
+    """
 
     def __init__(self, limits: Limits | None = None, **settings: Any) -> None:
         self.limits = limits or Limits()
@@ -259,6 +274,11 @@ class Home:
 
 def _ended(step: Step, error: EverholdError) -> Reply:
     """What stands in the journal for an advance that had to be ended from outside."""
-    n, cancel = step[0], step[4]
-    outcome = Raised(f"{type(error).__name__}: {error}", error.code, "", n) if cancel is None else Stopped(cancel)
+    n = step[0]
+    cancel = step[4]
+    outcome = (
+        Raised(f"{type(error).__name__}: {error}", error.code, "", n)
+        if cancel is None
+        else Stopped(cancel)
+    )
     return Reply([], [], None, outcome, None)

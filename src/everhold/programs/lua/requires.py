@@ -1,7 +1,9 @@
-"""Which other packages a package needs, read from its text: what runs here must need nothing that may not run here.
+"""Which other packages a package needs, read from its text: what runs here must need nothing that
+may not run here.
 
-A package that says plainly what it requires is followed; one that computes the name, or forks programs by name, may
-need anything. What a text hides from this reading is refused when it is required (`module_reader.py`).
+A package that says plainly what it requires is followed; one that computes the name, or forks
+programs by name, may need anything. What a text hides from this reading is refused when it is
+required (`module_reader.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from everhold.programs.lua.search_path import Root
 
 # No text is looked at again and again, however it is made: what is never closed goes to the end.
 _COMMENT: Final = re.compile(r"--\[(=*+)\[.*?(?:\]\1\]|\Z)|--[^\n]*", re.DOTALL)
-_REQUIRE: Final = re.compile(r"""\brequire\b(?:\s*+(?:\(\s*+)?(["'])([A-Za-z0-9_-]++)[A-Za-z0-9_./-]*+\1)?""")
+_REQUIRE: Final = re.compile(
+    r"""\brequire\b(?:\s*+(?:\(\s*+)?(["'])([A-Za-z0-9_-]++)[A-Za-z0-9_./-]*+\1)?"""
+)
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
 _seen: dict[str, tuple[str, frozenset[str] | None]] = {}  # what packages need, by their fingerprint
 
 
 class Trusted(Protocol):
-    """Says by which fingerprint the user vouched for a package; "" if he did not, or if it has changed."""
+    """Says by which fingerprint the user vouched for a package; "" if he did not, or if it has
+    changed.
+    """
 
     def __call__(self, package: str | Path, /) -> str: ...
 
@@ -39,7 +45,9 @@ def closed(package: str | Path, roots: tuple[str, ...], trusted: Trusted) -> boo
         if needed is None:
             return False
         if needed:
-            waiting += [str(other) for name in needed if (other := _located(name, roots)) is not None]
+            waiting += [
+                str(other) for name in needed if (other := _located(name, roots)) is not None
+            ]
     return True
 
 

@@ -1,4 +1,5 @@
-"""A root: a place in which `require` looks. A folder of packages, or one package under a name that was chosen for it.
+"""A root: a place in which `require` looks. A folder of packages, or one package under a name that
+was chosen for it.
 
     /home/ana/packages         `a.b` is a/b.lua or a/b/init.lua in this folder
     panel=/home/ana/src/p2     `panel` is init.lua in this folder, `panel.b` is b.lua or b/init.lua; no more is here
@@ -6,11 +7,12 @@
 
 Rules
   1. A root is a line of text, so that it can be handed to another process.
-  2. A name that was chosen for a package means this package alone: if a part of it is missing, it is not looked for
-     elsewhere, where it would be another version.
-  3. In a folder the first name may be a link: whoever put it there meant it. Below that nothing may leave the folder
-     it is in, so that a package cannot carry links to other files. With `!` the first name may not leave either.
-"""
+  2. A name that was chosen for a package means this package alone: if a part of it is missing, it
+     is not looked for elsewhere, where it would be another version.
+  3. In a folder the first name may be a link: whoever put it there meant it. Below that nothing may
+     leave the folder it is in, so that a package cannot carry links to other files. With `!` the
+     first name may not leave either.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from everhold.programs.lua.file_fingerprint import look, real
 MAIN: Final = "init.lua"
 #: What a package may be called.
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_TEXT: Final = re.compile(rf"(?P<strict>!?)(?:(?P<name>{NAME.pattern})=)?(?P<folder>/.*)", re.DOTALL)
+_TEXT: Final = re.compile(
+    rf"(?P<strict>!?)(?:(?P<name>{NAME.pattern})=)?(?P<folder>/.*)", re.DOTALL
+)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -48,13 +52,17 @@ class Root(msgspec.Struct, frozen=True):
         """The root that somebody named; a text that is no root's is a folder."""
         if isinstance(given, Root):
             return given
-        return read(given) if isinstance(given, str) and _TEXT.fullmatch(given) else cls(Path(given))
+        return (
+            read(given) if isinstance(given, str) and _TEXT.fullmatch(given) else cls(Path(given))
+        )
 
     def __str__(self) -> str:
         return f"{'!' * self.strict}{self.name and self.name + '='}{self.folder}"
 
     def settled(self) -> Root:
-        """The same with an absolute folder. A package's own folder stays the link that it may be."""
+        """The same with an absolute folder. A package's own folder stays the link that it may
+        be.
+        """
         folder = self.folder.expanduser()
         real = folder.parent.resolve() / folder.name if self.name else folder.resolve()
         return Root(real, self.name, self.strict)
@@ -70,9 +78,15 @@ class Root(msgspec.Struct, frozen=True):
     def keeps(self, place: Place) -> bool:
         """Whether the file is where it seems to be."""
         if self.strict:
-            home = self.folder.parent.resolve() / self.folder.name if self.name else self.folder.resolve()
+            home = (
+                self.folder.parent.resolve() / self.folder.name
+                if self.name
+                else self.folder.resolve()
+            )
             return _followed(place.file).startswith(f"{home}/")
-        return place.package == place.file or _followed(place.file).startswith(f"{_followed(place.package)}/")
+        return place.package == place.file or _followed(place.file).startswith(
+            f"{_followed(place.package)}/"
+        )
 
 
 def _followed(path: Path) -> str:
@@ -82,10 +96,13 @@ def _followed(path: Path) -> str:
 @lru_cache(maxsize=1000)
 def _places(root: Root, module: str) -> tuple[Place, ...]:
     first, *rest = module.split(".")
-    inside, folder = module.replace(".", "/"), root.folder
+    inside = module.replace(".", "/")
+    folder = root.folder
     if not root.name:
         titles = (f"{inside}.lua", f"{inside}/{MAIN}")
-        return tuple(Place(folder / title, title, folder / title.partition("/")[0]) for title in titles)
+        return tuple(
+            Place(folder / title, title, folder / title.partition("/")[0]) for title in titles
+        )
     if root.name != first:
         return ()
     names = [f"{'/'.join(rest)}.lua", f"{'/'.join(rest)}/{MAIN}"] if rest else [MAIN]

@@ -1,8 +1,10 @@
-"""How both sides of a worker's socket hear: what comes soon is looked for, what comes late is slept for.
+"""How both sides of a worker's socket hear: what comes soon is looked for, what comes late is slept
+for.
 
-A processor that sleeps wakes later than most orders and answers come, so one looks again and again for a blink before
-one sleeps. Where that was in vain, because nobody is in a hurry or others have the processor, one sleeps at once the
-next few times, and more of them if it was in vain again. Where there is only one processor nobody blinks.
+A processor that sleeps wakes later than most orders and answers come, so one looks again and again
+for a blink before one sleeps. Where that was in vain, because nobody is in a hurry or others have
+the processor, one sleeps at once the next few times, and more of them if it was in vain again.
+Where there is only one processor nobody blinks.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import os
 from time import monotonic
 from typing import Final
 
-#: Seconds for which it is worth to look again and again; none where there is one processor. Long enough for another
-#: that has to wake up first: else both would always find the other asleep.
+#: Seconds for which it is worth to look again and again; none where there is one processor. Long
+#: enough for another that has to wake up first: else both would always find the other asleep.
 BLINK: Final = 2.5e-4 if (os.cpu_count() or 1) > 1 else 0.0
-_FEW, _MANY = 4, 256  # times that one sleeps at once after a blink in vain
+# times that one sleeps at once after a blink in vain
+_FEW = 4
+_MANY = 256
 _CHUNK: Final = 2**15  # larger ones cost a call for memory each
 
 
@@ -23,7 +27,8 @@ class Blink:
     """Says for how long to look before one sleeps."""
 
     def __init__(self) -> None:
-        self._rest, self._next = 0, _FEW
+        self._rest = 0
+        self._next = _FEW
 
     def begin(self) -> float:
         """The moment until which to look; 0 where it is better to sleep at once."""

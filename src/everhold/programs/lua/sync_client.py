@@ -1,4 +1,6 @@
-"""A worker that is spoken to with blocking calls: for those that replay sessions outside of a loop, one at a time."""
+"""A worker that is spoken to with blocking calls: for those that replay sessions outside of a loop,
+one at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from everhold.core.journal import Reply
 from everhold.errors import WorkerFailed
 from everhold.programs.lua.process import Process
 from everhold.programs.lua.protocol import HEADER, Limits, Order, Told, framed, told_of
-from everhold.programs.lua.worker_client import BOOT, STILL, Breach, Died, Gone, Overtime, Use, error_of
+from everhold.programs.lua.worker_client import (
+    BOOT,
+    STILL,
+    Breach,
+    Died,
+    Gone,
+    Overtime,
+    Use,
+    error_of,
+)
 
 _LOOK: Final = 0.1  # seconds between two looks at a worker that does not answer
 
@@ -72,7 +83,9 @@ class Lone:
             raise Breach(0) from None
 
     def _read(self, size: int, limit: float) -> bytes:
-        """So many bytes, unless the worker uses more than `limit` seconds of CPU time for them, or none at all."""
+        """So many bytes, unless the worker uses more than `limit` seconds of CPU time for them, or
+        none at all.
+        """
         found = bytearray()
         use = Use(self._process.pid)
         while len(found) < size:

@@ -6,8 +6,10 @@
     card/…                    what `alc.card` keeps
 
 Rules
-  1. The process that begins a session decides its namespace. What a Lua state or a worker says does not change it.
-  2. No name that a program may use holds a "/", so that no program reaches the namespace of the other language.
+  1. The process that begins a session decides its namespace. What a Lua state or a worker says does
+     not change it.
+  2. No name that a program may use holds a "/", so that no program reaches the namespace of the
+     other language.
 """
 
 from __future__ import annotations
@@ -28,8 +30,12 @@ def space_name(ctx: Mapping[str, JSON]) -> str:
 
 
 def may_use(args: JSON, space: str, session_id: str) -> bool:
-    """Whether a session whose program has this space may ask for durable values with these arguments."""
+    """Whether a session whose program has this space may ask for durable values with these
+    arguments.
+    """
     namespace = args.get("in") if isinstance(args, dict) else None
     if not isinstance(namespace, str):
         return False
-    return namespace == space or namespace in CARDS or namespace.startswith(own_space(session_id, ""))
+    return (
+        namespace == space or namespace in CARDS or namespace.startswith(own_space(session_id, ""))
+    )

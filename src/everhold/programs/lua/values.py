@@ -1,4 +1,6 @@
-"""What goes into a Lua state and comes out of it: bytes, numbers and truth values, and JSON for everything else."""
+"""What goes into a Lua state and comes out of it: bytes, numbers and truth values, and JSON for
+everything else.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ decode: Final = msgspec.json.Decoder().decode
 
 
 def handed(ctx: dict[str, JSON]) -> tuple[Any, ...]:
-    """A ctx for an `opening`: its JSON, or nothing and then names and values, which is cheaper for both sides."""
+    """A ctx for an `opening`: its JSON, or nothing and then names and values, which is cheaper for
+    both sides.
+    """
     if len(ctx) > _MANY:
         return (encode(ctx),)
     flat: list[Any] = [None]
@@ -41,7 +45,8 @@ def words(value: JSON) -> bytes:
 def problem(answer: Answer) -> bytes:
     """The words of an error that came instead of a value."""
     error = answer.error or {}
-    code, message = error.get("code", ""), error.get("message", "")
+    code = error.get("code", "")
+    message = error.get("message", "")
     if code == Expired.code:
         message = str(Expired(answer.id))
     elif code == OutcomeUnknown.code:
@@ -59,4 +64,6 @@ def text(given: bytes) -> str:
 def dice(seed: str, path: str) -> tuple[int, int]:
     """Two numbers for the dice of one strand."""
     drawn = sha256(f"{seed}/{path}".encode()).digest()
-    return int.from_bytes(drawn[:8], "big", signed=True), int.from_bytes(drawn[8:16], "big", signed=True)
+    return int.from_bytes(drawn[:8], "big", signed=True), int.from_bytes(
+        drawn[8:16], "big", signed=True
+    )

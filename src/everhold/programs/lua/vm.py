@@ -1,13 +1,17 @@
-"""One Lua state with a program in it: the sandbox that confines it, and the limits on what it may use.
+"""One Lua state with a program in it: the sandbox that confines it, and the limits on what it may
+use.
 
 Rules
-  1. No Python object ever enters a state: bytes, numbers and truth values go in and come out, nothing else. So there
-     is nothing in it through which a program could reach this process. (A function of Python in it could also stop
-     the whole process: where memory is short, what calls it never gives the interpreter's lock back.)
-  2. Whatever the program asks comes out of `go` as a kind and its arguments; what is said goes in with the next `go`.
-  3. Our own Lua is compiled once in a process. What of it is rarely needed is asked for with its first use, because
-     each session has a state of its own.
-  4. What is handed over finds room above the limit, once: a program that keeps it there has no memory left.
+  1. No Python object ever enters a state: bytes, numbers and truth values go in and come out,
+     nothing else. So there is nothing in it through which a program could reach this process. (A
+     function of Python in it could also stop the whole process: where memory is short, what calls
+     it never gives the interpreter's lock back.)
+  2. Whatever the program asks comes out of `go` as a kind and its arguments; what is said goes in
+     with the next `go`.
+  3. Our own Lua is compiled once in a process. What of it is rarely needed is asked for with its
+     first use, because each session has a state of its own.
+  4. What is handed over finds room above the limit, once: a program that keeps it there has no
+     memory left.
 """
 
 from __future__ import annotations
@@ -23,10 +27,12 @@ from everhold.errors import MissingExtra
 MEMORY: Final = 64 * 2**20
 #: Seconds of CPU that one advance may take in this process, unless somebody says otherwise.
 CPU: Final = 1.0
-#: The same for an advance on replay that did pause before: perhaps in a worker, which has more time.
+#: The same for an advance on replay that did pause before: perhaps in a worker, which has more
+#: time.
 AGAIN: Final = 3.0
 
-#: Bytes above the limit, so that a full state can be heard out; and how many of them one handing over takes at most.
+#: Bytes above the limit, so that a full state can be heard out; and how many of them one handing
+#: over takes at most.
 _ROOM: Final = 256 * 2**10
 _LITTLE: Final = 64 * 2**10
 _FULL: Final = (None, b"failed", b"not enough memory", b"")
@@ -36,7 +42,16 @@ _AT_THE_END: Final = ("json", "reading", "naming", "order", "ending")
 _LIBRARY: Final = ("text", "numbers", "layer1", "cards")
 #: What the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
-    "bridge": ("_dirs", "budget_remaining", "fork", "json_decode", "json_encode", "llm_batch", "null", "state"),
+    "bridge": (
+        "_dirs",
+        "budget_remaining",
+        "fork",
+        "json_decode",
+        "json_encode",
+        "llm_batch",
+        "null",
+        "state",
+    ),
     "saying": ("log", "progress", "stats"),
 }
 _LIBRARY_PART: Final = """local kit = ...
@@ -49,7 +64,8 @@ local source, title, bare = ...
 local chunk = load(source, title, "t")
 return chunk and string.dump(chunk, bare)
 """
-#: Runs a chunk of the library where everything it touches is a shadow, and tells what it adds to `alc`.
+#: Runs a chunk of the library where everything it touches is a shadow, and tells what it adds to
+#: `alc`.
 _LISTING: Final = b"""
 local code = ...
 local out, shadow = {}, nil
@@ -63,7 +79,7 @@ end
 function shadow(home) return made(home) end
 load(code)(made("alc"), made(""))
 return table.unpack(out)
-"""
+"""  # noqa: E501
 
 
 class Vm:
@@ -80,25 +96,31 @@ class Vm:
         alc: bool = True,
     ) -> None:
         self._runtime = runtime(memory)
-        self._memory, self._raised = memory, False
-        self._go, self._aside = self._runtime.execute(_code("sandbox"), _version(), namespace, alc, *dice, mode=b"b")
+        self._memory = memory
+        self._raised = False
+        self._go, self._aside = self._runtime.execute(
+            _code("sandbox"), _version(), namespace, alc, *dice, mode=b"b"
+        )
 
     def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:
-        """Run until the program asks something or ends: whether it said anything, a kind, and what belongs to it.
+        """Run until the program asks something or ends: whether it said anything, a kind, and what
+        belongs to it.
 
         `now` is None where an answer is given at once: then the time that is allowed goes on.
         """
         return self.supplied(self.run(now, allowed, given))
 
     def run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """`go`, but also what the sandbox asks for itself comes out: then it has to be `supplied`."""
+        """`go`, but also what the sandbox asks for itself comes out: then it has to be
+        `supplied`.
+        """
         size = _LITTLE
         for item in given:
             if type(item) is bytes:
                 size += len(item)
-        if (self._raised or self._runtime.get_memory_used(total=True) + size > self._memory) and not self._has_room(
-            size
-        ):
+        if (
+            self._raised or self._runtime.get_memory_used(total=True) + size > self._memory
+        ) and not self._has_room(size):
             return _FULL
         try:
             came: tuple[Any, ...] = self._go(now, allowed, *given)
@@ -107,17 +129,22 @@ class Vm:
             return _FULL
 
     def go_along(self, allowed: float, given: list[Any]) -> tuple[int, tuple[Any, ...]]:
-        """`go` for many answers, each with its time before it and the question that should come next behind it.
+        """`go` for many answers, each with its time before it and the question that should come
+        next behind it.
 
-        Returns how many were handed over, and what came of the last one: 0 if there is not room for all of them.
+        Returns how many were handed over, and what came of the last one: 0 if there is not room for
+        all of them.
         """
         size = sum([len(item) for item in given if type(item) is bytes])
         if self._raised or self.memory + size + _LITTLE > self._memory:
             return 0, ()
-        # What waits there is not the program's, and whoever is nearly full had the room when he was asked one by one.
+        # What waits there is not the program's, and whoever is nearly full had the room when he was
+        # asked one by one.
         self._runtime.set_max_memory(self._memory + size + _ROOM, total=True)
         try:
-            steps, *rest = self._runtime.compile(_code("along"), mode=b"b")(self._go, allowed, *given)
+            steps, *rest = self._runtime.compile(_code("along"), mode=b"b")(
+                self._go, allowed, *given
+            )
             came = self._failed(tuple(rest)) if rest[1] in _BAD else tuple(rest)
         except _lua_error():
             return len(given) // 3, _FULL
@@ -129,12 +156,16 @@ class Vm:
     def supplied(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
         """Go on with what the sandbox asks for itself, until the program asks something."""
         while came[1] in _OWN:
-            answer = _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
+            answer = (
+                _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
+            )
             came = self.run(None, 0.0, (True, answer))
         return came
 
     def take(self) -> tuple[Any, ...]:
-        """What was said: whether there is more, progress (step, total, message), how many records, these, and lines."""
+        """What was said: whether there is more, progress (step, total, message), how many records,
+        these, and lines.
+        """
         self._limit(max(self._memory, self.memory) + _ROOM)
         taken: tuple[Any, ...] = self._aside(b"take")
         return taken
@@ -155,8 +186,11 @@ class Vm:
         return (*came, *self._aside(b"told", *_ending()))
 
     def _has_room(self, size: int) -> bool:
-        """Whether there is room for what is handed over: the limit is raised for it, but not for what was before."""
-        used, most = self.memory, self._memory
+        """Whether there is room for what is handed over: the limit is raised for it, but not for
+        what was before.
+        """
+        used = self.memory
+        most = self._memory
         if used > most + _ROOM - _LITTLE:
             self._runtime.gccollect()
             used = self.memory
@@ -172,9 +206,16 @@ class Vm:
 
 
 def opening(
-    born: float, how: bytes, name: bytes, source: bytes | None, title: bytes | None, *ctx: Any, mode: bytes = b"t"
+    born: float,
+    how: bytes,
+    name: bytes,
+    source: bytes | None,
+    title: bytes | None,
+    *ctx: Any,
+    mode: bytes = b"t",
 ) -> tuple[Any, ...]:
-    """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and plain values.
+    """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and
+    plain values.
 
     The mode is "b" for a source that was `compiled`.
     """
@@ -182,7 +223,9 @@ def opening(
 
 
 def compiled(source: bytes, title: bytes) -> bytes | None:
-    """A text as Lua loads it quickest, with all by which an error names its place; None if it is no program."""
+    """A text as Lua loads it quickest, with all by which an error names its place; None if it is no
+    program.
+    """
     try:
         return _dumped(source, title, False)
     except _lua_error():  # it takes more memory than there is
@@ -190,7 +233,9 @@ def compiled(source: bytes, title: bytes) -> bytes | None:
 
 
 def runtime(memory: int) -> Any:
-    """A bare Lua state, from which nothing of Python can be looked up; `MissingExtra` if there is no Lua."""
+    """A bare Lua state, from which nothing of Python can be looked up; `MissingExtra` if there is
+    no Lua.
+    """
     return _lua()(
         encoding=None,
         attribute_filter=_deny,
@@ -245,7 +290,9 @@ def _code(name: str) -> bytes:
 
 
 def _dumped(source: bytes, title: bytes, bare: bool) -> bytes | None:
-    """A text as bytes of Lua's own, `bare` without the names and lines; None if it is no program."""
+    """A text as bytes of Lua's own, `bare` without the names and lines; None if it is no
+    program.
+    """
     code: bytes | None = runtime(MEMORY).execute(_DUMP, source, title, bare)
     return code
 
@@ -259,7 +306,9 @@ def _ending() -> tuple[bytes, ...]:
 @cache
 def _places() -> dict[tuple[bytes, bytes], bytes]:
     """Which part has which name of which table."""
-    found = {(b"alc", name.encode()): part.encode() for part, names in _LAYER0.items() for name in names}
+    found = {
+        (b"alc", name.encode()): part.encode() for part, names in _LAYER0.items() for name in names
+    }
     for part in _LIBRARY:
         listed = runtime(MEMORY).compile(_LISTING)(_text(part).encode()) or ()
         for home, name in zip(listed[::2], listed[1::2], strict=True):

@@ -1,13 +1,17 @@
-"""The process in which Lua that nobody vouched for runs: it holds executions by number and does what it is told.
+"""The process in which Lua that nobody vouched for runs: it holds executions by number and does
+what it is told.
 
-It is started by `process.py`, talks over the socket on its descriptor 0, closes itself in before it reads the first
-order, and ends when the socket closes. Nothing that a program does here reaches a terminal, a file or a network.
+It is started by `process.py`, talks over the socket on its descriptor 0, closes itself in before it
+reads the first order, and ends when the socket closes. Nothing that a program does here reaches a
+terminal, a file or a network.
 
 Rules
-  1. One order at a time. What it holds can be made again from the journal, so the least recently used is let go when
-     there are too many or they grow too large: whoever asks for it is told that it is gone.
-  2. What a program says is measured before it is sent; too much of it is the program's end, not the reader's. Durable
-     values it may read and write between two questions as much as a state holds, and for a few advances' time.
+  1. One order at a time. What it holds can be made again from the journal, so the least recently
+     used is let go when there are too many or they grow too large: whoever asks for it is told that
+     it is gone.
+  2. What a program says is measured before it is sent; too much of it is the program's end, not the
+     reader's. Durable values it may read and write between two questions as much as a state holds,
+     and for a few advances' time.
   3. An advance that takes far too long ends the process even if nobody is left who would.
 """
 
@@ -30,7 +34,18 @@ from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
 from everhold.core.status import Raised
 from everhold.errors import EverholdError, Spinning, TooLarge
-from everhold.programs.lua.protocol import HEADER, SLICE, Limits, Order, Step, Told, Trouble, encode, order_of, step_of
+from everhold.programs.lua.protocol import (
+    HEADER,
+    SLICE,
+    Limits,
+    Order,
+    Step,
+    Told,
+    Trouble,
+    encode,
+    order_of,
+    step_of,
+)
 from everhold.programs.lua.socket_reader import Inlet
 
 #: Seconds after which a long replay tells how far it is.
@@ -43,12 +58,15 @@ Begin = Callable[[Birth, Metrics, list[str], Limits, str], Any]
 
 
 class Held:
-    """An execution, and what its session has cost so far if it has a budget, which is looked at while it runs."""
+    """An execution, and what its session has cost so far if it has a budget, which is looked at
+    while it runs.
+    """
 
     def __init__(self, execution: Any, meter: Metrics | None) -> None:
         self.execution = execution
         self.size = 0
-        self.moved = 0  # bytes that went to and fro since only the store is asked: all of it lands in one commit
+        # bytes that went to and fro since only the store is asked: all of it lands in one commit
+        self.moved = 0
         self.spent = 0.0  # seconds of CPU, since then
         self._meter = meter
         self._opened: dict[int, Query] = {}
@@ -59,7 +77,8 @@ class Held:
         return self._counted(step, self._meter)
 
     def _counted(self, step: Step, meter: Metrics) -> Reply:
-        answers, waited = step[2], step[3]
+        answers = step[2]
+        waited = step[3]
         for answer in answers:
             query = self._opened.pop(answer.q, None)
             if query is not None:
@@ -78,7 +97,9 @@ class Held:
 
 
 class Server:
-    """Does orders, one after another. `send` takes the body of a frame, `alarm` is told when an advance begins."""
+    """Does orders, one after another. `send` takes the body of a frame, `alarm` is told when an
+    advance begins.
+    """
 
     def __init__(
         self,
@@ -114,12 +135,16 @@ class Server:
             self._send(encode(Told(gone=True)))
             return
         bodies: list[bytes] = []
-        size, since, last = 0, self._now(), len(order.steps) - 1
+        size = 0
+        since = self._now()
+        last = len(order.steps) - 1
         held.execution.replaying = order.replaying
         for index, raw in enumerate(order.steps):
             if bodies and (size > SLICE or index == last or monotonic() - since > _BREATH):
                 self._send(_told(bodies, more=True))
-                bodies, size, since = [], 0, self._now()
+                bodies = []
+                size = 0
+                since = self._now()
             body, ended = self._step(held, raw)
             bodies.append(body)
             size += len(body)
@@ -132,7 +157,8 @@ class Server:
 
     def _step(self, held: Held, raw: msgspec.Raw) -> tuple[bytes, bool]:
         """One advance: what was said, encoded, and whether the program ended."""
-        step, goes_on = step_of(raw), held.moved > 0
+        step = step_of(raw)
+        goes_on = held.moved > 0
         since = process_time() if goes_on else 0.0
         reply = held.advance(step)
         body = encode(reply)
@@ -145,7 +171,8 @@ class Server:
             reply = Reply([], [], None, Raised(words, error.code, "", step[0]), None)
             body = encode(reply)
         if Kind.STATE not in [query.kind for query in reply.asked]:
-            held.moved, held.spent = 0, 0.0
+            held.moved = 0
+            held.spent = 0.0
         elif not goes_on:
             held.moved = len(body)
         return body, reply.outcome is not None
@@ -195,15 +222,18 @@ class Server:
             size = held.execution.memory
             self._size += size - held.size
             held.size = size
-        while len(self._held) > self._limits.held or (self._size > self._limits.kept and len(self._held) > 1):
+        while len(self._held) > self._limits.held or (
+            self._size > self._limits.kept and len(self._held) > 1
+        ):
             self._let_go(next(iter(self._held)))
 
 
 class Alarm:
-    """Ends the process when it has computed for so many seconds; a second more or less does not matter.
+    """Ends the process when it has computed for so many seconds; a second more or less does not
+    matter.
 
-    Time in which it waits does not count, so that nobody has to turn it off, and two calls of the system are saved
-    with each order.
+    Time in which it waits does not count, so that nobody has to turn it off, and two calls of the
+    system are saved with each order.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -234,7 +264,9 @@ def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits, space
 
     program = LuaProgram.found(birth.program, roots=roots)
     again = (limits.cpu + limits.wall) / 2
-    return LuaExecution(program, birth, meter, memory=limits.memory, cpu=limits.cpu, again=again, space=space)
+    return LuaExecution(
+        program, birth, meter, memory=limits.memory, cpu=limits.cpu, again=again, space=space
+    )
 
 
 # ---- the process
@@ -288,7 +320,9 @@ def _write(channel: int, text: bytes) -> None:
 
 
 def _private_channel() -> int:
-    """The socket under a number of its own; nothing stands on 0 and 1 that could be read or written by mistake."""
+    """The socket under a number of its own; nothing stands on 0 and 1 that could be read or written
+    by mistake.
+    """
     channel = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

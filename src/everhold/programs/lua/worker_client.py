@@ -1,10 +1,12 @@
-"""One worker process, from our side: its socket, whose turn it is, how long it takes, and how it ends.
+"""One worker process, from our side: its socket, whose turn it is, how long it takes, and how it
+ends.
 
-No threads: the loop reads and writes. Whoever wants something done takes the turn, and has it until the last reply. A
-caller who leaves before that leaves the worker busy: what comes then is for nobody.
+No threads: the loop reads and writes. Whoever wants something done takes the turn, and has it until
+the last reply. A caller who leaves before that leaves the worker busy: what comes then is for
+nobody.
 
-A worker whose last answer came at once is waited for in place, for a moment: most steps take less than the loop's way
-to sleep and back, and a program that runs here would hold the loop as long.
+A worker whose last answer came at once is waited for in place, for a moment: most steps take less
+than the loop's way to sleep and back, and a program that runs here would hold the loop as long.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _MOMENT: Final = 0.001  # seconds for which the loop may stand still
 _LONG: Final = 0.25  # seconds of one advance after which a worker is no longer treated like others
 _KINDS: Final = frozenset({Kind.LLM, Kind.STATE})  # all that a Lua program can ask
 BOOT: Final = 60.0  # seconds a worker may take to start
-#: How many times the limit of an advance a worker may use no CPU time at all. A program cannot wait, so it is stopped.
+#: How many times the limit of an advance a worker may use no CPU time at all. A program cannot
+#: wait, so it is stopped.
 STILL: Final = 5
 
 
@@ -51,7 +54,9 @@ class Died(Exception):
 
 
 class Overtime(Exception):
-    """The worker was killed because this advance used too much CPU time. `told` has the replies before it."""
+    """The worker was killed because this advance used too much CPU time. `told` has the replies
+    before it.
+    """
 
     def __init__(self, told: list[Reply]) -> None:
         self.told = told
@@ -80,7 +85,9 @@ class Use:
         if now is None or self._last is None:
             self.spent += passed
         elif now > self._last:
-            self.spent, self.still, self._last = self.spent + now - self._last, 0.0, now
+            self.spent = self.spent + now - self._last
+            self.still = 0.0
+            self._last = now
         else:
             self.still += passed
 
@@ -119,7 +126,9 @@ class Worker:
     # ---- work
 
     async def turn(self) -> None:
-        """Wait until it is ours; raises `Busy` if somebody else has it for too long, `Gone` if it ends meanwhile."""
+        """Wait until it is ours; raises `Busy` if somebody else has it for too long, `Gone` if it
+        ends meanwhile.
+        """
         if self.dead:
             raise Gone
         if not self.busy:
@@ -136,7 +145,8 @@ class Worker:
 
     def occupy(self) -> None:
         self.busy = True
-        self.since, self._use = time.monotonic(), None
+        self.since = time.monotonic()
+        self._use = None
         self.pool.watch()
 
     def finish(self) -> None:
@@ -152,10 +162,14 @@ class Worker:
         self.pool.freed(self)
 
     async def work(self, orders: list[Order]) -> list[Reply]:
-        """Have orders done that belong together. Whoever calls has the turn; it ends with the last reply."""
+        """Have orders done that belong together. Whoever calls has the turn; it ends with the last
+        reply.
+        """
         if self.dead:
             raise Gone
-        self._awaited, self._replies, self._problem = len(orders), [], None
+        self._awaited = len(orders)
+        self._replies = []
+        self._problem = None
         for order in orders:
             self._send(framed(order))
         if self._is_prompt and len(orders) == 1 and self._came_at_once():
@@ -167,12 +181,18 @@ class Worker:
 
     def _came_at_once(self) -> bool:
         """Wait for a moment, in place."""
-        until, blink = self.since + 2 * _MOMENT, self._blink.begin()
+        until = self.since + 2 * _MOMENT
+        blink = self._blink.begin()
         while self._awaited and not self.dead and time.monotonic() < blink:
             self._readable()
         if blink:
             self._blink.ended(in_vain=self._awaited > 0)
-        while self._awaited and not self.dead and time.monotonic() < until and self._came.poll(_MOMENT * 1000):
+        while (
+            self._awaited
+            and not self.dead
+            and time.monotonic() < until
+            and self._came.poll(_MOMENT * 1000)
+        ):
             self._readable()
         return not self._awaited
 
@@ -255,15 +275,18 @@ class Worker:
             return
         if told.trouble is not None:
             self._problem = self._problem or error_of(told.trouble)
-        elif told.gone and not (self._replies and self._replies[-1].outcome):  # else it ended before the last order
+        # else it ended before the last order
+        elif told.gone and not (self._replies and self._replies[-1].outcome):
             self._problem = self._problem or Gone()
         now = time.monotonic()
         self._awaited -= not told.more
         if self._awaited:
-            self.since, self._use = now, None
+            self.since = now
+            self._use = None
             return
         self._is_prompt = now - self.since < _MOMENT
-        answer, self._answer = self._answer, None
+        answer = self._answer
+        self._answer = None
         if answer is not None and not answer.done():
             if self._problem is not None:
                 answer.set_exception(self._problem)
@@ -319,7 +342,8 @@ class Worker:
         self.pool.left(self)
         if self._loop.is_closed():
             return  # nobody is left who waits
-        self._problem, self._awaited = reason, 0
+        self._problem = reason
+        self._awaited = 0
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason)
         self._send_away(Gone())

@@ -1,9 +1,11 @@
-"""The parts of asyncio whose own versions would differ from one Python, or one process, to the next.
+"""The parts of asyncio whose own versions would differ from one Python, or one process, to the
+next.
 
-`wait_for` makes a child task on Python 3.11 and none later; `as_completed` makes its tasks in the order of a set;
-`all_tasks` is a set built in an order that other sessions disturb; a `gather` hashes by its address. All four are
-replaced by versions that behave alike everywhere. What would start another loop, or hand work to a pool that has
-threads already, passes no method of our loop, so it is guarded. Outside a program the originals run.
+`wait_for` makes a child task on Python 3.11 and none later; `as_completed` makes its tasks in the
+order of a set; `all_tasks` is a set built in an order that other sessions disturb; a `gather`
+hashes by its address. All four are replaced by versions that behave alike everywhere. What would
+start another loop, or hand work to a pool that has threads already, passes no method of our loop,
+so it is guarded. Outside a program the originals run.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
 
 
 async def _wait_no_more(fut: Awaitable[Any]) -> Any:
-    """What a time of zero means: the result if it is there, and nothing begins that has not begun."""
+    """What a time of zero means: the result if it is there, and nothing begins that has not
+    begun.
+    """
     if asyncio.iscoroutine(fut):
         fut.close()
         raise TimeoutError
@@ -56,7 +60,9 @@ class _Completed:
         self._todo = dict.fromkeys(asyncio.ensure_future(f) for f in dict.fromkeys(fs))
         self._left = len(self._todo)
         self._done: asyncio.Queue[asyncio.Future[Any] | None] = asyncio.Queue()
-        self._timer = loop.call_later(timeout, self._late) if timeout is not None and self._todo else None
+        self._timer = (
+            loop.call_later(timeout, self._late) if timeout is not None and self._todo else None
+        )
         for future in self._todo:
             future.add_done_callback(self._one_done)
 
@@ -111,7 +117,9 @@ def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
 
 
 def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
-    """The tasks that are not done; in a program, a set that was filled in the order of their making."""
+    """The tasks that are not done; in a program, a set that was filled in the order of their
+    making.
+    """
     found = asyncio._get_running_loop() if loop is None else loop
     if type(found) is not Loop:
         return _all_tasks(loop)
@@ -142,7 +150,8 @@ def _guard(original: Any, name: str) -> Any:
     return guarded
 
 
-#: What a program may not do although none of our loop's methods is asked: where it is, and what people call it.
+#: What a program may not do although none of our loop's methods is asked: where it is, and what
+#: people call it.
 _GUARDED: Final[list[tuple[Any, str, str]]] = [
     (asyncio, "run", "asyncio.run"),
     (asyncio, "new_event_loop", "asyncio.new_event_loop"),

@@ -1,4 +1,6 @@
-"""Child sessions as their parent's program holds them: one that it awaits, and one in the background."""
+"""Child sessions as their parent's program holds them: one that it awaits, and one in the
+background.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class PythonProcess:
     async def wait(self, timeout: float | None = None) -> dict[str, Any]:
         found = await self.look()
         if found["state"] not in _ENDED:
-            _, found = await self._context.put(Kind.SIGNAL, name=f"process:{self.session_id}", timeout=timeout)
+            _, found = await self._context.put(
+                Kind.SIGNAL, name=f"process:{self.session_id}", timeout=timeout
+            )
         return found
 
     async def look(self) -> dict[str, Any]:

@@ -55,7 +55,12 @@ class PythonContext:
 
     async def llm(self, prompt: str = "", **options: Any) -> Any:
         execution = self._execution
-        if options or type(prompt) is not str or not prompt.isascii() or execution.birth.budget is not None:
+        if (
+            options
+            or type(prompt) is not str
+            or not prompt.isascii()
+            or execution.birth.budget is not None
+        ):
             return await self._ask_llm(prompt, **options)
         task = self._task()
         key = f"{task.path}:{task.asked}"
@@ -95,7 +100,9 @@ class PythonContext:
             f"{task.path}:{task.asked}",
             prompt,
             Kind.LLM,
-            None if messages is None else plain([dict(message) for message in messages], "messages"),
+            None
+            if messages is None
+            else plain([dict(message) for message in messages], "messages"),
             system,
             max_tokens,
             grounded,
@@ -110,7 +117,9 @@ class PythonContext:
         execution.llm_asked += 1
         return execution.ask(query, returns)
 
-    async def llm_batch(self, items: Sequence[str | Mapping[str, Any]], **options: Any) -> list[Any]:
+    async def llm_batch(
+        self, items: Sequence[str | Mapping[str, Any]], **options: Any
+    ) -> list[Any]:
         if not items:
             raise BadArguments("ctx.llm_batch", "it needs at least one item")
         if self._execution.birth.budget is not None:
@@ -127,7 +136,12 @@ class PythonContext:
             raise
 
     async def approval(
-        self, prompt: str, *, to: str | None = None, timeout: float | None = None, default: Any = _NONE
+        self,
+        prompt: str,
+        *,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = _NONE,
     ) -> bool:
         query = self._query(
             Kind.APPROVAL,
@@ -164,7 +178,9 @@ class PythonContext:
     ) -> Any:
         schema = None if returns is None else _schema(returns)
         named = context_args.words(name, "name")
-        query = self._query(Kind.SIGNAL, name=named, schema=schema, timeout=timeout, default=default)
+        query = self._query(
+            Kind.SIGNAL, name=named, schema=schema, timeout=timeout, default=default
+        )
         return await self._execution.ask(query, returns)
 
     async def call(
@@ -179,8 +195,12 @@ class PythonContext:
         if not callable(function):
             raise BadArguments("ctx.call", f"{function!r} is not a function")
         if asyncio.iscoroutine(function):
-            raise BadArguments("ctx.call", "give it the function and its arguments, not a coroutine")
-        options: dict[str, JSON] = {"retries": retries} if context_args.count(retries, "retries") else {}
+            raise BadArguments(
+                "ctx.call", "give it the function and its arguments, not a coroutine"
+            )
+        options: dict[str, JSON] = (
+            {"retries": retries} if context_args.count(retries, "retries") else {}
+        )
         if context_args.seconds(timeout, "timeout") is not None:
             options["timeout"] = timeout
         query = self._query(
@@ -239,7 +259,10 @@ class PythonContext:
         self._execution.keep = keep
 
     def note(
-        self, *nodes: Node, leaf: str | msgspec.UnsetType | None = msgspec.UNSET, settled: Settled | None = None
+        self,
+        *nodes: Node,
+        leaf: str | msgspec.UnsetType | None = msgspec.UNSET,
+        settled: Settled | None = None,
     ) -> None:
         execution = self._execution
         if execution.silent:
@@ -276,10 +299,14 @@ class PythonContext:
 
     async def run(self, call: Call[Any]) -> Any:
         task = self._task()
-        outer, ordinal = task.path, task.asked
+        outer = task.path
+        ordinal = task.asked
         task.asked += 1
         counters = task.made, task.asked, task.drawn
-        task.path, task.made, task.asked, task.drawn = f"{outer}/{ordinal}", 0, 0, 0
+        task.path = f"{outer}/{ordinal}"
+        task.made = 0
+        task.asked = 0
+        task.drawn = 0
         body: Any = _call(call).program.body
         try:
             return await body(self, **call.program.arguments(call.args))
@@ -288,12 +315,15 @@ class PythonContext:
             task.made, task.asked, task.drawn = counters
 
     async def restart(self, /, **args: Any) -> NoReturn:
-        execution, task = self._execution, self._task()
+        execution = self._execution
+        task = self._task()
         if not execution.loop.dropped:
             if execution.cancelled:
                 raise AfterCancel("restart")
             if "/" in task.path:
-                raise CannotRestart("this program was run inline by another one, whose session it is")
+                raise CannotRestart(
+                    "this program was run inline by another one, whose session it is"
+                )
             execution.begin_again(execution.program.bind((), args))
         await Future(execution.loop)  # never done: nothing more of the program runs
         raise AssertionError("unreachable")
@@ -301,7 +331,9 @@ class PythonContext:
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
         return self._spawn(call, title=context_args.text(title, "title"))[1]
 
-    async def delegate(self, call: Call[Any], *, title: str = "", source: str = "") -> tuple[int, Any]:
+    async def delegate(
+        self, call: Call[Any], *, title: str = "", source: str = ""
+    ) -> tuple[int, Any]:
         q, child = self._spawn(call, title=title, source=source, bound=True)
         try:
             return q, await child
@@ -319,7 +351,12 @@ class PythonContext:
 
     async def background(self, call: Call[Any], *, title: str = "") -> PythonProcess:
         program = _call(call).program
-        options = {"do": "begin", "wakes": "signal", "version": program.version, "title": _text(title)}
+        options = {
+            "do": "begin",
+            "wakes": "signal",
+            "version": program.version,
+            "title": _text(title),
+        }
         _, found = await self.put(Kind.SESSION, name=program.ref, args=call.args, options=options)
         return PythonProcess(self, found)
 
@@ -327,7 +364,9 @@ class PythonContext:
         return list((await self.put(Kind.SESSION, options={"do": "list"}))[1])
 
     async def tell(self, value: JSON) -> bool:
-        return bool((await self.put(Kind.SESSION, args=plain(value, "tell"), options={"do": "tell"}))[1])
+        return bool(
+            (await self.put(Kind.SESSION, args=plain(value, "tell"), options={"do": "tell"}))[1]
+        )
 
     def child_id(self, query: Query) -> str:
         drawn = sha256(f"{self._execution.seed()}/{query.key}".encode()).hexdigest()
@@ -355,7 +394,8 @@ class PythonContext:
 
     def version(self, name: str, number: int) -> int:
         execution = self._execution
-        name, number = context_args.text(name, "name"), context_args.whole(number, "number")
+        name = context_args.text(name, "name")
+        number = context_args.whole(number, "number")
         known = execution.versions.get(name)
         if known is None:
             known = execution.recorded_versions.get(name, 1) if execution.replaying else number
@@ -369,7 +409,9 @@ class PythonContext:
     def log(self, message: str, level: str = "info") -> None:
         execution = self._execution
         if not execution.silent:
-            entry = LogEntry(int(execution.loop.now * 1000), _text(level), "ctx.log", _text(message))
+            entry = LogEntry(
+                int(execution.loop.now * 1000), _text(level), "ctx.log", _text(message)
+            )
             kept = execution.notes.log
             kept.append(entry)
             if len(kept) > LOGGED:
@@ -377,9 +419,12 @@ class PythonContext:
 
     def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
         execution = self._execution
-        step, total = context_args.whole(step, "step"), context_args.whole(total, "total")
+        step = context_args.whole(step, "step")
+        total = context_args.whole(total, "total")
         if not execution.silent:
-            execution.notes.progress = Progress(step, total, None if message is None else _text(message))
+            execution.notes.progress = Progress(
+                step, total, None if message is None else _text(message)
+            )
 
     def record(self, name: str, value: JSON) -> None:
         execution = self._execution
@@ -408,7 +453,8 @@ class PythonContext:
         timeout: float | None = None,
         default: Any = _NONE,
     ) -> Query:
-        execution, task = self._execution, self._task()
+        execution = self._execution
+        task = self._task()
         if execution.cancelled and not execution.loop.dropped:
             raise AfterCancel(kind)
         key = f"{task.path}:{task.asked}"
@@ -448,7 +494,8 @@ class PythonContext:
         budget.check(asking, **self._used())
 
     def _used(self) -> dict[str, int]:
-        execution, meter = self._execution, self._execution.meter
+        execution = self._execution
+        meter = self._execution.meter
         elapsed = max(0, int((execution.loop.now - execution.birth.created_at) * 1000))
         return {
             "llm_calls": meter.llm_calls + execution.llm_asked,
@@ -471,9 +518,12 @@ class PythonState:
     """Durable values of one namespace."""
 
     def __init__(self, context: PythonContext, namespace: str) -> None:
-        if not context_args.text(namespace, "ctx.state") or any(part in namespace for part in ("/", "\\", "..", "\0")):
+        if not context_args.text(namespace, "ctx.state") or any(
+            part in namespace for part in ("/", "\\", "..", "\0")
+        ):
             raise BadArguments("ctx.state", f"Invalid namespace: '{namespace}'")
-        self._context, self._namespace = context, namespace
+        self._context = context
+        self._namespace = namespace
 
     def __call__(self, namespace: str) -> PythonState:
         return PythonState(self._context, namespace)
@@ -517,7 +567,9 @@ class PythonState:
 
 def _call(call: Any) -> Call[Any]:
     if not isinstance(call, Call):
-        raise BadArguments("ctx", f"{call!r} is not a call; call a program: ctx.run(my_program(x=1))")
+        raise BadArguments(
+            "ctx", f"{call!r} is not a call; call a program: ctx.run(my_program(x=1))"
+        )
     return call
 
 
@@ -535,7 +587,9 @@ _FROM_FILE = re.compile(r"_[0-9a-f]{12}$")
 
 
 def _name_of(function: Any) -> str:
-    """What a call is known as: the same whether its file runs as a script or was loaded from its path."""
+    """What a call is known as: the same whether its file runs as a script or was loaded from its
+    path.
+    """
     inner = function.func if isinstance(function, functools.partial) else function
     module = getattr(inner, "__module__", None) or "?"
     code = getattr(inner, "__code__", None)
@@ -545,7 +599,9 @@ def _name_of(function: Any) -> str:
 
 
 def _returns(function: Any) -> Any:
-    """The type a call's result is read back as: its annotation, where it has one that can be resolved."""
+    """The type a call's result is read back as: its annotation, where it has one that can be
+    resolved.
+    """
     inner = function.func if isinstance(function, functools.partial) else function
     found = returned(inner)
     return None if found in (Any, type(None), str, int, float, bool, None) else found

@@ -1,7 +1,7 @@
 """What a program hands to `ctx`, checked where it is handed over.
 
-A record is written as it is, and read by its types: what is not of its type would be written and never be read again.
-The error is the program's own, and the same on replay.
+A record is written as it is, and read by its types: what is not of its type would be written and
+never be read again. The error is the program's own, and the same on replay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def words(value: Any, what: str) -> str:
 
 
 def text(value: Any, what: str) -> str:
-    """A name. Text of a kind of its own, a member of a StrEnum for one, is the text it stands for."""
+    """A name. Text of a kind of its own, a member of a StrEnum for one, is the text it stands
+    for.
+    """
     if not isinstance(value, str):
         raise _misfit(what, "text", value)
     return words(str.__str__(value), what)
@@ -67,5 +69,7 @@ def rerun(value: Any) -> Rerun:
 
 
 def _misfit(what: str, expected: str, value: object) -> BadArguments:
-    shown = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    shown = (
+        repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    )
     return BadArguments("ctx", f"{what} should be {expected}, not {shown[:80]}")

@@ -1,10 +1,11 @@
 """How coroutines and async generators go when a program is dropped: at once, and without a word.
 
-Closing throws GeneratorExit where the program stands: into the innermost coroutine that is waited in, then into the
-one around it, and so on to the outermost. Their `finally` blocks run; an `await` in one of them suspends again, and
-the next GeneratorExit goes on from there. Python by itself would begin with the outermost, and lose what suspends
-again further in: it is told off when it is freed, whenever that is. A coroutine that will not go is kept for ever,
-because Python complains about such a one when it is freed.
+Closing throws GeneratorExit where the program stands: into the innermost coroutine that is waited
+in, then into the one around it, and so on to the outermost. Their `finally` blocks run; an `await`
+in one of them suspends again, and the next GeneratorExit goes on from there. Python by itself would
+begin with the outermost, and lose what suspends again further in: it is told off when it is freed,
+whenever that is. A coroutine that will not go is kept for ever, because Python complains about such
+a one when it is freed.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ UNDEAD: Final[list[Any]] = []
 
 def close(coro: Any, context: Context) -> None:
     """Close a coroutine, and before it all that it waits in."""
-    chain, refused = [coro], 0
+    chain = [coro]
+    refused = 0
     _deepen(chain)
     while chain:
         try:
             context.run(chain[-1].throw, GeneratorExit)
-        except BaseException:  # it has ended, and what `finally` raises while being dropped concerns nobody
+        # it has ended, and what `finally` raises while being dropped concerns nobody
+        except BaseException:
             chain.pop()
             continue
         refused += 1
@@ -53,7 +56,9 @@ def finish(agen: Any) -> None:
 
 
 def _deepen(chain: list[Any]) -> None:
-    """Add what the last of a chain waits in, and what that waits in, down to where the program stands."""
+    """Add what the last of a chain waits in, and what that waits in, down to where the program
+    stands.
+    """
     look = INSIDE.get(type(chain[-1]))
     while look is not None:
         inner = look(chain[-1])
@@ -63,7 +68,9 @@ def _deepen(chain: list[Any]) -> None:
 
 
 def _held(holder: Any) -> Any:
-    """What is awaited by way of a holder, which does not say so itself: the first thing it refers to but its type."""
+    """What is awaited by way of a holder, which does not say so itself: the first thing it refers
+    to but its type.
+    """
     return next(found for found in gc.get_referents(holder) if not isinstance(found, type))
 
 
@@ -114,7 +121,8 @@ class Silence:
 
     def __enter__(self) -> None:
         module: Any = warnings
-        self._before, self._filters = module._warn_unawaited_coroutine, module.filters
+        self._before = module._warn_unawaited_coroutine
+        self._filters = module.filters
         module._warn_unawaited_coroutine = _say_nothing
         self._filters.insert(0, _UNAWAITED)
 
@@ -124,8 +132,15 @@ class Silence:
         self._filters.remove(_UNAWAITED)
 
 
-#: From Python 3.13 on there is a warning for the steps of async generators too, and it comes as any other.
-_UNAWAITED: Final = ("ignore", re.compile("coroutine method .* was never awaited"), RuntimeWarning, None, 0)
+#: From Python 3.13 on there is a warning for the steps of async generators too, and it comes as any
+#: other.
+_UNAWAITED: Final = (
+    "ignore",
+    re.compile("coroutine method .* was never awaited"),
+    RuntimeWarning,
+    None,
+    0,
+)
 
 
 def _say_nothing(coro: object) -> None:
@@ -133,7 +148,9 @@ def _say_nothing(coro: object) -> None:
 
 
 def _references() -> int:
-    """How many references a finalizer sees when the last one outside has gone; it differs between Pythons."""
+    """How many references a finalizer sees when the last one outside has gone; it differs between
+    Pythons.
+    """
     seen: list[int] = []
 
     def finalize(agen: Any) -> None:
@@ -154,5 +171,6 @@ def _references() -> int:
     return seen[0]
 
 
-#: References to an async generator that nobody holds any more; one that the garbage collector found has more.
+#: References to an async generator that nobody holds any more; one that the garbage collector found
+#: has more.
 LAST: Final = _references()

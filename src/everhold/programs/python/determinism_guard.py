@@ -1,14 +1,16 @@
-"""Guards determinism: finds threads, processes, sockets, files and blocking sleeps in the code of programs.
+"""Guards determinism: finds threads, processes, sockets, files and blocking sleeps in the code of
+programs.
 
-An audit hook sees threads, processes, sockets, files and blocking sleeps while a program advances, on that thread and
-nowhere else. Threads and processes are always refused. The rest is reported by `mode`: "off", "warn" (the default: one
-log line a place) or "refuse" (tests). What importing a module, making a traceback or reading time zones touches is not
-reported. Reading the wall clock and throwing dice raise no audit event and cannot be seen; replay is the net for those.
+An audit hook sees threads, processes, sockets, files and blocking sleeps while a program advances,
+on that thread and nowhere else. Threads and processes are always refused. The rest is reported by
+`mode`: "off", "warn" (the default: one log line a place) or "refuse" (tests). What importing a
+module, making a traceback or reading time zones touches is not reported. Reading the wall clock and
+throwing dice raise no audit event and cannot be seen; replay is the net for those.
 
-A second thread watches how long an advance takes. One that uses more than `limit` seconds of its thread's CPU time is
-stopped, if it is Python code. A call into C cannot be stopped. One that takes more than `limit` seconds by the clock,
-because it blocks or because the machine is busy or stood still, is logged once and continues. Time at a debugger's
-prompt does not count.
+A second thread watches how long an advance takes. One that uses more than `limit` seconds of its
+thread's CPU time is stopped, if it is Python code. A call into C cannot be stopped. One that takes
+more than `limit` seconds by the clock, because it blocks or because the machine is busy or stood
+still, is logged once and continues. Time at a debugger's prompt does not count.
 """
 
 from __future__ import annotations
@@ -60,12 +62,27 @@ REPORTED: Final = {
     "poplib.connect": "poplib",
     "smtplib.connect": "smtplib",
     "webbrowser.open": "webbrowser.open",
-    **{f"socket.{verb}": f"socket.{verb}" for verb in ("connect", "bind", "sendto", "sendmsg", "getaddrinfo")},
-    **{f"socket.{verb}": f"socket.{verb}" for verb in ("gethostbyname", "gethostbyaddr", "gethostname", "getnameinfo")},
-    **{f"os.{verb}": f"os.{verb}" for verb in ("remove", "rename", "link", "symlink", "mkdir", "rmdir", "truncate")},
-    **{f"os.{verb}": f"os.{verb}" for verb in ("listdir", "scandir", "chmod", "chown", "utime", "chdir", "kill")},
+    **{
+        f"socket.{verb}": f"socket.{verb}"
+        for verb in ("connect", "bind", "sendto", "sendmsg", "getaddrinfo")
+    },
+    **{
+        f"socket.{verb}": f"socket.{verb}"
+        for verb in ("gethostbyname", "gethostbyaddr", "gethostname", "getnameinfo")
+    },
+    **{
+        f"os.{verb}": f"os.{verb}"
+        for verb in ("remove", "rename", "link", "symlink", "mkdir", "rmdir", "truncate")
+    },
+    **{
+        f"os.{verb}": f"os.{verb}"
+        for verb in ("listdir", "scandir", "chmod", "chown", "utime", "chdir", "kill")
+    },
     **{f"os.{verb}": f"os.{verb}" for verb in ("putenv", "unsetenv")},
-    **{f"shutil.{verb}": f"shutil.{verb}" for verb in ("copyfile", "copytree", "move", "rmtree", "make_archive")},
+    **{
+        f"shutil.{verb}": f"shutil.{verb}"
+        for verb in ("copyfile", "copytree", "move", "rmtree", "make_archive")
+    },
     **{f"tempfile.{verb}": f"tempfile.{verb}" for verb in ("mkstemp", "mkdtemp")},
 }
 MODES: Final = ("off", "warn", "refuse")
@@ -87,7 +104,15 @@ _READERS: Final = frozenset(
         "zoneinfo",
     }
 )
-_DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "debugpy", "_pydevd_bundle", "_pydev_bundle", "IPython")
+_DEBUGGERS: Final = (
+    "bdb",
+    "pdb",
+    "pydevd",
+    "debugpy",
+    "_pydevd_bundle",
+    "_pydev_bundle",
+    "IPython",
+)
 
 
 class _Settings:
@@ -100,7 +125,17 @@ class _Settings:
 class _Place:
     """A thread: which execution advances there, and what the watch knows about the advance."""
 
-    __slots__ = ("advance", "began", "clock", "executing", "since", "spent", "struck", "thread", "warned")
+    __slots__ = (
+        "advance",
+        "began",
+        "clock",
+        "executing",
+        "since",
+        "spent",
+        "struck",
+        "thread",
+        "warned",
+    )
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
@@ -108,8 +143,8 @@ class _Place:
         self.executing: PythonExecution | None = None
         self.since = 0.0
         self.struck = False
-        # Written by the watch alone. It first sees an advance a moment after its beginning and counts from there, so
-        # that an advance costs no reading of a CPU clock.
+        # Written by the watch alone. It first sees an advance a moment after its beginning and
+        # counts from there, so that an advance costs no reading of a CPU clock.
         self.advance: tuple[float, int] | None = None
         self.began = 0.0  # by the clock
         self.spent = 0.0  # CPU time of the thread at that moment
@@ -117,7 +152,9 @@ class _Place:
 
 
 def _thread_clock() -> int | None:
-    """The CPU clock of this thread, for other threads to read; None where the system has no such clock."""
+    """The CPU clock of this thread, for other threads to read; None where the system has no such
+    clock.
+    """
     try:
         clock = time.pthread_getcpuclockid(threading.get_ident())
         time.clock_gettime(clock)
@@ -129,8 +166,8 @@ def _thread_clock() -> int | None:
 class _Mark(threading.local):
     """The place of the current thread, made when the thread first asks for it.
 
-    Making it may run code that is watched itself: the garbage collector calls finalizers. That code finds a place
-    where nothing executes.
+    Making it may run code that is watched itself: the garbage collector calls finalizers. That code
+    finds a place where nothing executes.
     """
 
     place = _Place(0)
@@ -152,7 +189,8 @@ _lock = threading.Lock()  # held while an advance is struck
 class Overtime(SystemExit):
     """Thrown into an advance that takes too long.
 
-    A kind of SystemExit, because that is what `except Exception` lets pass and what tasks pass on at once.
+    A kind of SystemExit, because that is what `except Exception` lets pass and what tasks pass on
+    at once.
     """
 
 
@@ -178,7 +216,9 @@ def overtime() -> Spinning:
 
 
 class watched:
-    """Marks that an execution advances on this thread. Raises `Overtime` at the end if it was struck and went on."""
+    """Marks that an execution advances on this thread. Raises `Overtime` at the end if it was
+    struck and went on.
+    """
 
     __slots__ = ("_before", "_execution", "_place")
 
@@ -204,14 +244,17 @@ class watched:
 
 
 def leave() -> None:
-    """Make sure that nothing advances on this thread: what was thrown may have hit the leaving itself."""
+    """Make sure that nothing advances on this thread: what was thrown may have hit the leaving
+    itself.
+    """
     swap(None)
 
 
 def swap(executing: PythonExecution | None) -> PythonExecution | None:
     """Say what advances on this thread from now on; returns what did so far."""
     place = _mark.place
-    before, place.executing = place.executing, executing
+    before = place.executing
+    place.executing = executing
     return before
 
 
@@ -245,7 +288,8 @@ def _after_fork() -> None:
     _lock = threading.Lock()
     _settings.patrolled = False
     place = _mark.place
-    place.clock, place.advance = _thread_clock(), None
+    place.clock = _thread_clock()
+    place.advance = None
     _places.clear()
     _places[place.thread] = place
 
@@ -254,15 +298,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# At its end the interpreter clears the names of modules, and audit events still come: what is needed for the others is
-# in the defaults.
-def _hear(event: str, args: tuple[Any, ...], watched: Mapping[str, str] = _WATCHED, mark: _Mark = _mark) -> None:
+# At its end the interpreter clears the names of modules, and audit events still come: what is
+# needed for the others is in the defaults.
+def _hear(
+    event: str, args: tuple[Any, ...], watched: Mapping[str, str] = _WATCHED, mark: _Mark = _mark
+) -> None:
     if event not in watched:
         return
     executing = mark.place.executing
     if executing is None:
         return
-    name, frame = _WATCHED[event], sys._getframe(1)
+    name = _WATCHED[event]
+    frame = sys._getframe(1)
     if event in REFUSED:
         raise refusal(name, frame)
     if _settings.mode != "off" and not _is_read_by_others(frame):
@@ -307,12 +354,19 @@ def _look(now: float) -> None:
         running = place.executing
         if running is None:
             continue
-        spent, advance = _cpu_time(place), (place.since, running.n)
-        if advance != place.advance:  # also a replay, which goes from one advance to the next by itself
-            place.advance, place.began, place.spent, place.warned = advance, now, spent, False
-        elif now - place.began > _settings.limit:  # CPU time alone may be that of other threads: see `_cpu_time`
+        spent = _cpu_time(place)
+        advance = (place.since, running.n)
+        # also a replay, which goes from one advance to the next by itself
+        if advance != place.advance:
+            place.advance = advance
+            place.began = now
+            place.spent = spent
+            place.warned = False
+        # CPU time alone may be that of other threads: see `_cpu_time`
+        elif now - place.began > _settings.limit:
             if _is_debugged(place.thread):
-                place.began, place.spent = now, spent
+                place.began = now
+                place.spent = spent
             elif spent - place.spent > _settings.limit:
                 _strike(place, running)
             elif not place.warned:
@@ -321,7 +375,9 @@ def _look(now: float) -> None:
 
 
 def _cpu_time(place: _Place) -> float:
-    """Seconds of CPU time its thread has used; of the whole process where a thread has no clock of its own."""
+    """Seconds of CPU time its thread has used; of the whole process where a thread has no clock of
+    its own.
+    """
     if place.clock is None:
         return time.process_time()
     try:
@@ -331,7 +387,9 @@ def _cpu_time(place: _Place) -> float:
 
 
 def _warn(place: _Place, running: PythonExecution, took: float, spent: float) -> None:
-    """Log that an advance takes long. On a thread of its own: the program may hold the lock of a log handler."""
+    """Log that an advance takes long. On a thread of its own: the program may hold the lock of a
+    log handler.
+    """
     file, number = line(sys._current_frames().get(place.thread))
     words = (
         "session %s (%s) has advanced for %.0f s and used %.1f s of CPU time, now at %s, line %d:"
@@ -342,8 +400,8 @@ def _warn(place: _Place, running: PythonExecution, took: float, spent: float) ->
 
 
 def _strike(place: _Place, running: PythonExecution) -> None:
-    """Throw `Overtime` into a thread. Whoever leaves an advance looks at `struck` after `executing` is cleared, so the
-    order here means that nothing is thrown at what comes after it."""
+    """Throw `Overtime` into a thread. Whoever leaves an advance looks at `struck` after `executing`
+    is cleared, so the order here means that nothing is thrown at what comes after it."""
     with _lock:
         place.struck = True
         if place.executing is running:
@@ -353,8 +411,9 @@ def _strike(place: _Place, running: PythonExecution) -> None:
 
 
 def _take_back() -> None:
-    """Let what was thrown at this thread a moment too late hit here. (Setting it to nothing instead would leave the
-    interpreter looking for it for ever, and a profiled program on Python 3.11 would never get past its first line.)"""
+    """Let what was thrown at this thread a moment too late hit here. (Setting it to nothing instead
+    would leave the interpreter looking for it for ever, and a profiled program on Python 3.11 would
+    never get past its first line.)"""
     try:
         with _lock:
             pass  # whoever is throwing has thrown

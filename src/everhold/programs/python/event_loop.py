@@ -1,16 +1,16 @@
 """A deterministic event loop: ordinary asyncio code, with nothing but our queries to wait for.
 
-It has no sockets, no threads and no clock. When nothing is ready, the program is waiting; when the engine hands
-something over, it runs until nothing is ready again. Everything whose order asyncio leaves to chance is given an
-order here: tasks and futures hash by creation number (salted per session), so sets of them iterate alike in every
-process; tasks are named by their path.
+It has no sockets, no threads and no clock. When nothing is ready, the program is waiting; when the
+engine hands something over, it runs until nothing is ready again. Everything whose order asyncio
+leaves to chance is given an order here: tasks and futures hash by creation number (salted per
+session), so sets of them iterate alike in every process; tasks are named by their path.
 
 What may not happen inside
   1. reaching outside: every loop method that would is refused with `ForeignCall`;
   2. being woken from outside: `call_soon` on an idle loop raises `ForeignWake`;
   3. raising from an exception handler: it logs;
-  4. being collected: a parked program is kept until it is dropped, because the garbage collector would run its
-     `finally` blocks wherever it happens to be, in another program's advance for one.
+  4. being collected: a parked program is kept until it is dropped, because the garbage collector
+     would run its `finally` blocks wherever it happens to be, in another program's advance for one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ _swap = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >
 
 
 #: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
-current_task: Any = asyncio.current_task if sys.version_info >= (3, 12) else vars(asyncio.tasks)["_current_tasks"].get
+current_task: Any = (
+    asyncio.current_task
+    if sys.version_info >= (3, 12)
+    else vars(asyncio.tasks)["_current_tasks"].get
+)
 
 
 class Handle:
@@ -51,15 +55,21 @@ class Handle:
 
     __slots__ = ("_args", "_callback", "_context", "_when")
 
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Variables | None) -> None:
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Variables | None
+    ) -> None:
         self._callback: Callable[..., object] | None = callback
         self._args = args
         self._context = copy_context() if context is None else context
         self._when = 0.0
 
     def cancel(self) -> None:
-        """Let go of everything at once: the handle itself may be kept until its moment, or until somebody looks."""
-        self._callback, self._args, self._context = None, (), _NOWHERE
+        """Let go of everything at once: the handle itself may be kept until its moment, or until
+        somebody looks.
+        """
+        self._callback = None
+        self._args = ()
+        self._context = _NOWHERE
 
     def cancelled(self) -> bool:
         return self._callback is None
@@ -87,7 +97,9 @@ class Future(asyncio.Future[Any]):
 class Task(asyncio.Task[Any]):
     """A task that knows its path: the k-th task made by task `t` is `t.k`."""
 
-    def __init__(self, coro: Coroutine[Any, Any, Any], loop: Loop, path: str, context: Variables | None) -> None:
+    def __init__(
+        self, coro: Coroutine[Any, Any, Any], loop: Loop, path: str, context: Variables | None
+    ) -> None:
         self.path = path  # where its queries are asked; `ctx.run` adds a segment for a while
         self.made = 0  # tasks made so far
         self.asked = 0  # queries asked so far
@@ -110,7 +122,8 @@ class Loop(asyncio.AbstractEventLoop):
         self.salt = salt
         self.prefix = prefix  # of the paths of its tasks: keys differ before and after a restart
         self.active = False
-        self.thread = 0  # the one on which it is active; asyncio's own way to ask for it takes a call of the system
+        # the one on which it is active; asyncio's own way to ask for it takes a call of the system
+        self.thread = 0
         self.dropped = False
         self.replaying = False
         self.tasks: dict[int, Task] = {}
@@ -124,7 +137,9 @@ class Loop(asyncio.AbstractEventLoop):
         self._outer_hooks: Any = None
 
     def spread(self, number: int) -> int:
-        """A creation number spread out and salted, so that sessions do not collide in asyncio's sets."""
+        """A creation number spread out and salted, so that sessions do not collide in asyncio's
+        sets.
+        """
         return ((number + self.salt) * _PRIME) & _MASK
 
     # ---- being run
@@ -142,7 +157,8 @@ class Loop(asyncio.AbstractEventLoop):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.active, self.thread = False, 0
+        self.active = False
+        self.thread = 0
         sys.set_asyncgen_hooks(*self._outer_hooks)
         asyncio._set_running_loop(self._outer)
         if _swap is not None and self._outer is not None:
@@ -151,7 +167,8 @@ class Loop(asyncio.AbstractEventLoop):
 
     def drain(self) -> None:
         """Run what is ready until nothing is. Raises `Spinning` past the limit."""
-        ready, left = self._ready, HANDLES
+        ready = self._ready
+        left = HANDLES
         while ready:
             handle = ready.popleft()
             callback = handle._callback
@@ -163,8 +180,11 @@ class Loop(asyncio.AbstractEventLoop):
             try:
                 handle._context.run(callback, *handle._args)
             except Exception as error:
-                self.call_exception_handler({"message": f"exception in callback {callback!r}", "exception": error})
-            del handle, callback  # with what they held: an async generator is finished before the next one's turn
+                self.call_exception_handler(
+                    {"message": f"exception in callback {callback!r}", "exception": error}
+                )
+            # with what they held: an async generator is finished before the next one's turn
+            del handle, callback
 
     def fire(self) -> None:
         """Make the timers due by now ready, earliest first."""
@@ -204,7 +224,11 @@ class Loop(asyncio.AbstractEventLoop):
         return handle
 
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Variables | None = None,
     ) -> Any:
         if when != when:
             raise ValueError("a timer cannot be set for nan")
@@ -220,7 +244,11 @@ class Loop(asyncio.AbstractEventLoop):
         return handle
 
     def call_later(  # type: ignore[override]
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Variables | None = None
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Variables | None = None,
     ) -> Any:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
@@ -241,7 +269,9 @@ class Loop(asyncio.AbstractEventLoop):
         if self.dropped or not self.active:
             close_unstarted(coro)
             raise (
-                RuntimeError("this program was dropped from memory; no task can start") if self.dropped else ForeignWake
+                RuntimeError("this program was dropped from memory; no task can start")
+                if self.dropped
+                else ForeignWake
             )
         maker = current_task(self)
         if isinstance(maker, Task):
@@ -299,8 +329,8 @@ class Loop(asyncio.AbstractEventLoop):
     def _finalize(self, agen: Any) -> None:
         """Finish an async generator that the program let go of.
 
-        Only where that happened at a moment that replay repeats: the last reference went while the program ran. What
-        the garbage collector finds, sooner or later, is not finished at all.
+        Only where that happened at a moment that replay repeats: the last reference went while the
+        program ran. What the garbage collector finds, sooner or later, is not finished at all.
         """
         if not self.active or sys.getrefcount(agen) > LAST:
             return
@@ -318,7 +348,9 @@ class Loop(asyncio.AbstractEventLoop):
         self._timers.clear()
 
     def drop(self) -> None:
-        """Close every parked coroutine here and now, each in its own context: silent, without effects."""
+        """Close every parked coroutine here and now, each in its own context: silent, without
+        effects.
+        """
         if self.dropped:
             return
         self.dropped = True

@@ -1,7 +1,8 @@
 """Python programs: an `async def` on the deterministic loop.
 
-An execution holds the program's coroutine, the futures of its open queries, and what it said since the last
-delivery. Answers go in as decoded JSON, queries come out in the order asked; nothing here touches the world.
+An execution holds the program's coroutine, the futures of its open queries, and what it said since
+the last delivery. Answers go in as decoded JSON, queries come out in the order asked; nothing here
+touches the world.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ gc_guard.install()
 
 
 class Pending(Future):
-    """The future of an open query, made by `PythonExecution.ask`. Cancelling it withdraws the query."""
+    """The future of an open query, made by `PythonExecution.ask`. Cancelling it withdraws the
+    query.
+    """
 
     __slots__ = ("execution", "q", "type", "usage")
 
@@ -66,7 +69,11 @@ class PythonExecution:
     remote = bare = False
 
     def __init__(
-        self, program: Program[Any, Any], birth: Birth, meter: Metrics, restart: Restart | None = None
+        self,
+        program: Program[Any, Any],
+        birth: Birth,
+        meter: Metrics,
+        restart: Restart | None = None,
     ) -> None:
         self.program = program
         self.birth = birth
@@ -105,10 +112,16 @@ class PythonExecution:
     def entered(self) -> Loop:
         return self.loop
 
-    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    def advance(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         loop = self.loop
-        self.n, loop.now = n, at
-        self._asked, self._withdrawn, self._notes, self.llm_asked = [], [], None, 0
+        self.n = n
+        loop.now = at
+        self._asked = []
+        self._withdrawn = []
+        self._notes = None
+        self.llm_asked = 0
         if self.after:
             self.after = []
         if self._lent:
@@ -131,7 +144,8 @@ class PythonExecution:
         return self._reply(cancel)
 
     def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
-        given, track = recorded[place], self._track
+        given = recorded[place]
+        track = self._track
         if track is not None:
             track.lay(recorded, place, last)
         reply = self.advance(given.n, given.at, given.answers, False, None)
@@ -190,13 +204,21 @@ class PythonExecution:
                 pending.set_exception(_bare(error))
 
     def go_along(self, track: Track, paused: Any, coro: Coroutine[Any, Any, Any], last: int) -> Any:
-        """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns the last pause."""
-        root, loop, place, recorded = self._root, self.loop, track.place, track.recorded
+        """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns
+        the last pause.
+        """
+        root = self._root
+        loop = self.loop
+        place = track.place
+        recorded = track.recorded
         assert root is not None
-        ready, cancelling, send = loop._ready, root.cancelling, coro.send
+        ready = loop._ready
+        cancelling = root.cancelling
+        send = coro.send
         try:
             while place < last:
-                asked, following = self._asked, recorded[place + 1]
+                asked = self._asked
+                following = recorded[place + 1]
                 answers = following.answers
                 if (
                     len(asked) != 1
@@ -212,7 +234,9 @@ class PythonExecution:
                 ):
                     break
                 place += 1
-                self.n, loop.now, self.llm_asked = following.n, following.at, 0
+                self.n = following.n
+                loop.now = following.at
+                self.llm_asked = 0
                 asked.clear()
                 if self._withdrawn:
                     self._withdrawn = []
@@ -232,11 +256,15 @@ class PythonExecution:
         self._root.cancel(reason)
 
     def _broken(self, error: BaseException, cancel: str | None) -> Reply:
-        """An advance that did not come to its pause. Ctrl-C and mistakes of ours go up: nothing may be committed."""
+        """An advance that did not come to its pause. Ctrl-C and mistakes of ours go up: nothing may
+        be committed.
+        """
         determinism_guard.leave()
         if isinstance(error, determinism_guard.Overtime):
             error = determinism_guard.overtime().with_traceback(error.__traceback__)
-        fails = isinstance(error, Spinning | SystemExit) or (isinstance(error, KeyboardInterrupt) and is_own(error))
+        fails = isinstance(error, Spinning | SystemExit) or (
+            isinstance(error, KeyboardInterrupt) and is_own(error)
+        )
         if not fails:
             self.drop()
             raise error
@@ -259,11 +287,15 @@ class PythonExecution:
 
     def _outcome(self, root: Task) -> Outcome:
         if root.cancelled():
-            return Raised("CancelledError: the program cancelled itself", "CancelledError", "", self.n)
+            return Raised(
+                "CancelledError: the program cancelled itself", "CancelledError", "", self.n
+            )
         error = root.exception()
         if error is None:
             try:
-                return Returned(unfit(root.result(), self.program.types.get("return"), "the return value"))
+                return Returned(
+                    unfit(root.result(), self.program.types.get("return"), "the return value")
+                )
             except EverholdError as problem:
                 error = problem
         return raised(error, self.n)
@@ -279,7 +311,9 @@ class PythonExecution:
     # ---- what the context calls
 
     def begin_again(self, args: dict[str, JSON]) -> None:
-        """End here, and leave what another execution needs to begin again; nothing that is ready runs any more."""
+        """End here, and leave what another execution needs to begin again; nothing that is ready
+        runs any more.
+        """
         if self._root is None or self._root.done():
             return  # it has ended already
         now = {query.q for query in self._asked}
@@ -288,7 +322,11 @@ class PythonExecution:
         self._pending.clear()
         self.loop.stand_still()
         self.notes.restart = Restart(
-            args=args, count=self.restarts + 1, q=self.asked_count, metrics=self.meter.copy(), spent=self.spent.usage
+            args=args,
+            count=self.restarts + 1,
+            q=self.asked_count,
+            metrics=self.meter.copy(),
+            spent=self.spent.usage,
         )
 
     def withdraw(self, q: int) -> None:
@@ -297,28 +335,36 @@ class PythonExecution:
         effect = self._effects.pop(q, None)
         if effect is not None:
             self._lent.append(effect)
-        if self._asked and q >= self._asked[0].q:  # asked and withdrawn in one breath: nobody heard of it
+        # asked and withdrawn in one breath: nobody heard of it
+        if self._asked and q >= self._asked[0].q:
             self._asked = [query for query in self._asked if query.q != q]
         else:
             self._withdrawn.append(q)
 
     def _let_go(self) -> None:
-        """Forget effects that were given up. Live, they may go on for a while: what they hold is finished nowhere."""
+        """Forget effects that were given up. Live, they may go on for a while: what they hold is
+        finished nowhere.
+        """
         self.loop.active = False
         try:
             self._lent.clear()
         finally:
             self.loop.active = True
 
-    def ask(self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None) -> Future:
+    def ask(
+        self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None
+    ) -> Future:
         if self.loop.dropped:
             return Future(self.loop)  # never done
         if self.cancelled:
             raise AfterCancel(query.kind)
-        q, loop = query.q, self.loop
+        q = query.q
+        loop = self.loop
         pending: Pending = Pending(loop=loop)
         loop._count = pending.number = loop._count + 1
-        pending.execution, pending.q, pending.type = self, q, type_
+        pending.execution = self
+        pending.q = q
+        pending.type = type_
         self._pending[q] = pending
         self._asked.append(query)
         if effect is not None:
@@ -365,7 +411,8 @@ def hash_of(text: str) -> int:
 def _raised(answer: Answer) -> EverholdError:
     """The exception a program sees for an error instead of a value."""
     error = answer.error or {}
-    code, message = error.get("code", ""), error.get("message", "")
+    code = error.get("code", "")
+    message = error.get("message", "")
     if code == Expired.code:
         return Expired(answer.id)
     if code == OutcomeUnknown.code:
@@ -376,7 +423,9 @@ def _raised(answer: Answer) -> EverholdError:
 
 
 def _bare(error: EverholdError) -> EverholdError:
-    """An error without what led to it: its frames hold the future that is to hold the error, in a circle."""
+    """An error without what led to it: its frames hold the future that is to hold the error, in a
+    circle.
+    """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 

@@ -1,10 +1,12 @@
 """What Python's garbage collector does while a program advances is not the program's.
 
-It runs wherever it happens to be, and calls the finalizers of whatever it finds. Some of these look for the loop that
-runs: clients of model providers start a task that closes them. In a program that would be one task more, at a moment
-that no replay repeats, and everything that is asked after it would have another key.
+It runs wherever it happens to be, and calls the finalizers of whatever it finds. Some of these look
+for the loop that runs: clients of model providers start a task that closes them. In a program that
+would be one task more, at a moment that no replay repeats, and everything that is asked after it
+would have another key.
 
-Rule: while the collector works, no program runs. There is no loop to be found, and nothing is watched.
+Rule: while the collector works, no program runs. There is no loop to be found, and nothing is
+watched.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any
 from everhold.programs.python import determinism_guard
 from everhold.programs.python.event_loop import Loop
 
-_aside: list[tuple[Loop, Any]] = []  # what stands aside: one at most, because only one thread collects at a time
+# what stands aside: one at most, because only one thread collects at a time
+_aside: list[tuple[Loop, Any]] = []
 
 
 def install() -> None:

@@ -9,7 +9,9 @@ from everhold.core.codec import JSON
 
 
 class Adapter(Protocol):
-    """Keeps one JSON value under each id. Saving again replaces; there is no history and no merging."""
+    """Keeps one JSON value under each id. Saving again replaces; there is no history and no
+    merging.
+    """
 
     async def save_session(self, session_id: str, data: JSON) -> None:
         """Keep `data`. MUST be there whole, or not at all, after a crash."""

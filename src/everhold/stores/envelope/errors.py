@@ -30,7 +30,8 @@ class InvalidSessionId(UsageError):
 
     def __init__(self, raw: str, cause: str) -> None:
         super().__init__(f"invalid persisted session id `{raw}`: {cause}")
-        self.raw, self.cause = raw, cause
+        self.raw = raw
+        self.cause = cause
 
 
 class SerializeFailed(UsageError):
@@ -39,7 +40,8 @@ class SerializeFailed(UsageError):
 
     def __init__(self, session_id: object, cause: str) -> None:
         super().__init__(f"failed to serialize session `{session_id}`: {cause}")
-        self.session_id, self.cause = str(session_id), cause
+        self.session_id = str(session_id)
+        self.cause = cause
 
 
 class DeserializeFailed(StoreError):
@@ -48,7 +50,8 @@ class DeserializeFailed(StoreError):
 
     def __init__(self, session_id: object, cause: str) -> None:
         super().__init__(f"failed to deserialize session `{session_id}`: {cause}")
-        self.session_id, self.cause = str(session_id), cause
+        self.session_id = str(session_id)
+        self.cause = cause
 
 
 class UnsupportedVersion(StoreError):
@@ -56,7 +59,9 @@ class UnsupportedVersion(StoreError):
     hint = "Another program wrote this envelope; read it with that one, or upgrade everhold."
 
     def __init__(self, found: int, session_id: object, expected: int) -> None:
-        super().__init__(f"unsupported session schema version {found} for `{session_id}` (expected {expected})")
+        super().__init__(
+            f"unsupported session schema version {found} for `{session_id}` (expected {expected})"
+        )
         self.found, self.session_id, self.expected = found, str(session_id), expected
 
 

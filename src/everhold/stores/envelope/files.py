@@ -2,9 +2,9 @@
 
 Rules
   1. Only a UUID becomes a file name. Nothing else gets near a path.
-  2. A file is written whole under a name of its own, brought to the disk, then renamed over the old one; then
-     the directory is brought to the disk. A reader meets the old session or the new one, also after a power
-     cut.
+  2. A file is written whole under a name of its own, brought to the disk, then renamed over the old
+     one; then the directory is brought to the disk. A reader meets the old session or the new one,
+     also after a power cut.
   3. What a crash leaves behind does not end in `.json`, so it is never listed.
   4. Directories we make are 0700, files 0600.
 """
@@ -25,7 +25,9 @@ from everhold.stores.envelope.format import session_id as checked
 
 
 class JsonFiles:
-    """An adapter over a directory. Any number of processes may use one; the last save of a session wins."""
+    """An adapter over a directory. Any number of processes may use one; the last save of a session
+    wins.
+    """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
@@ -62,7 +64,9 @@ def _replace(path: Path, text: bytes) -> None:
     except OSError as error:
         raise FileFailed("create session directory", path.parent, str(error)) from None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=".tmp", dir=path.parent
+        )
     except OSError as error:
         raise FileFailed("write session temp file in", path.parent, str(error)) from None
     try:
@@ -98,7 +102,9 @@ def _names(directory: Path) -> list[str]:
         return []
     except OSError as error:
         raise FileFailed("read session directory", directory, str(error)) from None
-    return sorted(name.removesuffix(".json") for name in found if name.endswith(".json") and _is_text(name))
+    return sorted(
+        name.removesuffix(".json") for name in found if name.endswith(".json") and _is_text(name)
+    )
 
 
 def _is_text(name: str) -> bool:

@@ -61,14 +61,19 @@ def session_id(raw: object) -> UUID:
 
 
 def pack(session: Session) -> JSON:
-    """The session as the JSON object of an envelope, or `SerializeFailed`. What is packed can be read."""
+    """The session as the JSON object of an envelope, or `SerializeFailed`. What is packed can be
+    read.
+    """
     try:
         data = {
             "schema_version": SCHEMA_VERSION,
             "model": codec.plain(session.model, "model"),
             "max_turns": session.max_turns,
             "system_message": codec.plain(session.system_message, "system_message"),
-            "messages": [message.encode(one, f"messages[{index}]") for index, one in enumerate(session.messages)],
+            "messages": [
+                message.encode(one, f"messages[{index}]")
+                for index, one in enumerate(session.messages)
+            ],
             "metadata": codec.plain(session.metadata, "metadata"),
         }
         read(data, session.id)
@@ -80,7 +85,9 @@ def pack(session: Session) -> JSON:
 
 
 def unpack(data: JSON, of: UUID) -> Session:
-    """The session in an envelope; `UnsupportedVersion` or `DeserializeFailed` if it cannot be read."""
+    """The session in an envelope; `UnsupportedVersion` or `DeserializeFailed` if it cannot be
+    read.
+    """
     envelope = read(data, of)
     return Session(
         id=of,

@@ -1,7 +1,7 @@
 """Sessions of the old kind: held in memory, saved and loaded whole.
 
-This is the store of fluers, for those who come from it. Sessions of everhold are kept by commits and survive
-without being saved; they only meet an envelope on the way in or out.
+This is the store of fluers, for those who come from it. Sessions of everhold are kept by commits
+and survive without being saved; they only meet an envelope on the way in or out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class SessionStore:
     def create(self) -> UUID:
         return self.create_with_config("", 0)
 
-    def create_with_config(self, model: str, max_turns: int, system_message: str | None = None) -> UUID:
+    def create_with_config(
+        self, model: str, max_turns: int, system_message: str | None = None
+    ) -> UUID:
         return self.adopt(Session(model=model, max_turns=max_turns, system_message=system_message))
 
     def adopt(self, session: Session) -> UUID:

@@ -47,15 +47,30 @@ class Door:
             return whole or (item.waits and not only) or item.id in named or item.key in named
 
         items = [copy.deepcopy(item) for item in self.items.values() if wanted(item)]
-        return Intake(session_id, now, self.lease, self.seq, items, head.state, None if whole else named, only=only)
+        return Intake(
+            session_id,
+            now,
+            self.lease,
+            self.seq,
+            items,
+            head.state,
+            None if whole else named,
+            only=only,
+        )
 
     def take(self, intake: Intake) -> None:
-        """Keep what was changed, as a file would: what cannot be written is refused before anything is."""
-        fresh = {id: None if item is None else read_item(item_row(item)) for id, item in intake.written.items()}
+        """Keep what was changed, as a file would: what cannot be written is refused before anything
+        is.
+        """
+        fresh = {
+            id: None if item is None else read_item(item_row(item))
+            for id, item in intake.written.items()
+        }
         for id, item in fresh.items():
             if item is not None and id in self.items and self.items[id].seq != item.seq:
                 raise BadArguments("intake", f"the id {id!r} was given before")
-        self.lease, self.seq = intake.lease, intake.seq
+        self.lease = intake.lease
+        self.seq = intake.seq
         for id, item in fresh.items():
             if item is None:
                 self.items.pop(id, None)
@@ -98,20 +113,27 @@ class Lanes:
         return said
 
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
-        now, found = self.now(), {}
+        now = self.now()
+        found = {}
         for session_id in sessions:
             with suppress(UnknownSession):
-                head, door = self._head(session_id), self._doors.get(session_id) or Door()
-                waiting = sum(item.waits and item.available_at <= now for item in door.items.values())
+                head = self._head(session_id)
+                door = self._doors.get(session_id) or Door()
+                waiting = sum(
+                    item.waits and item.available_at <= now for item in door.items.values()
+                )
                 found[SessionId(session_id)] = Standing(head.revision, door.seq, waiting)
         return found
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
-        now, kept = self.now(), []
+        now = self.now()
+        kept = []
         for session_id, door in self._doors.items():
             lease = door.lease
             if lease is not None and lease.owner == owner and lease.live(now):
-                door.lease = msgspec.structs.replace(lease, expires_at=max(lease.expires_at, now + ttl))
+                door.lease = msgspec.structs.replace(
+                    lease, expires_at=max(lease.expires_at, now + ttl)
+                )
                 kept.append(SessionId(session_id))
         return kept
 
@@ -128,12 +150,22 @@ class Lanes:
         return None if found is None else Duty(kind, id, loads(found[0]), found[1], found[2])
 
     async def duties(
-        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+        self,
+        kind: str,
+        *,
+        due: float | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
     ) -> builtins.list[Duty]:
         rows = [(id, *row) for (of, id), row in self._duties.items() if of == kind]
         if due is not None:
-            found = sorted((at, id, text, v) for id, text, at, v in rows if at is not None and at <= due)
-            return [Duty(kind, id, loads(text), at, version) for at, id, text, version in found[:limit]]
+            found = sorted(
+                (at, id, text, v) for id, text, at, v in rows if at is not None and at <= due
+            )
+            return [
+                Duty(kind, id, loads(text), at, version) for at, id, text, version in found[:limit]
+            ]
         named = sorted(row for row in rows if row[0].startswith(prefix) and row[0] > after)
         return [Duty(kind, id, loads(text), at, version) for id, text, at, version in named[:limit]]
 
@@ -152,5 +184,10 @@ class Lanes:
 
     async def next_duty(self, after: float = -1.0) -> float | None:
         due = [at for _, at, _ in self._duties.values() if at is not None]
-        waits = [item.available_at for door in self._doors.values() for item in door.items.values() if item.waits]
+        waits = [
+            item.available_at
+            for door in self._doors.values()
+            for item in door.items.values()
+            if item.waits
+        ]
         return min((at for at in (*due, *waits) if at > after), default=None)

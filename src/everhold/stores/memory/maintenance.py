@@ -1,4 +1,6 @@
-"""What the house asks of the memory beside sessions: who has to be told, what a session weighs, what nobody needs."""
+"""What the house asks of the memory beside sessions: who has to be told, what a session weighs,
+what nobody needs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ _notice = msgspec.json.Decoder(Notice).decode
 
 def fits(wanted: Asking, notice: Notice) -> bool:
     """Whether a notice is of the kinds, and for those, that are wanted."""
-    kind, to = notice.kind, notice.to
+    kind = notice.kind
+    to = notice.to
     of_kind = kind in wanted.kinds if wanted.kinds else kind is not Kind.SIGNAL or to is not None
     return of_kind and (not wanted.to or to in wanted.to)
 
@@ -40,25 +43,35 @@ class Upkeep:
                     notice = _notice(text)
                     told = (wanted.without, asking_id(session.birth.id, q, notice.asked_at))
                     if q not in taken and fits(wanted, notice) and told not in self._duties:
-                        found.append((notice.asked_at, *session.place, q, session.text, notice.query))
+                        found.append(
+                            (notice.asked_at, *session.place, q, session.text, notice.query)
+                        )
         found.sort(key=lambda one: one[:4])
         return [(_birth(text), query, at) for at, _, _, _, text, query in found[: wanted.limit]]
 
     async def size(self: Any, session_id: str) -> int:
         session = self._known(session_id)
         needed: int = self._needed(session)
-        steps: int = sum(sum(map(len, filter(None, row[2:]))) for row in session.rows if row[0] > needed)
+        steps: int = sum(
+            sum(map(len, filter(None, row[2:]))) for row in session.rows if row[0] > needed
+        )
         others = {
             id
             for one in (*self._sessions.values(), *self._buried.values())
             if one is not session
             for id in one.attached
         }
-        mine: list[int] = [made.size for id, (made, n) in session.attached.items() if n >= needed and id not in others]
+        mine: list[int] = [
+            made.size
+            for id, (made, n) in session.attached.items()
+            if n >= needed and id not in others
+        ]
         return steps + sum(mine)
 
     async def reclaim(self) -> Reclaimed:
-        named = {id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached}
+        named = {
+            id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached
+        }
         gone = [id for id in self._blobs if id not in named]
         freed = sum(len(self._blobs.pop(id)) for id in gone)
         return Reclaimed(len(gone), freed)

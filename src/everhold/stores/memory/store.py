@@ -1,13 +1,16 @@
-"""Sessions in the memory of one process: the reference for every other store, gone when the process is.
+"""Sessions in the memory of one process: the reference for every other store, gone when the process
+is.
 
 Rules
-  1. Nothing here is shared with a caller. Journal, births, queries, letters and values are kept as JSON text;
-     heads are copied on the way in and on the way out.
+  1. Nothing here is shared with a caller. Journal, births, queries, letters and values are kept as
+     JSON text; heads are copied on the way in and on the way out.
   2. A commit is checked and encoded whole before any of it lands, and nothing in between awaits.
-  3. A fork holds only the deliveries after `origin_n`. What came before is read from its source: its origin, or
-     where that one has no delivery of its own up to `origin_n`, the source of its origin. So every session in a chain
-     of sources contributes deliveries, and forks of forks cost no more than forks.
-  4. A deleted session that a fork still reads from is buried: hidden, and only as long as that fork needs it.
+  3. A fork holds only the deliveries after `origin_n`. What came before is read from its source:
+     its origin, or where that one has no delivery of its own up to `origin_n`, the source of its
+     origin. So every session in a chain of sources contributes deliveries, and forks of forks cost
+     no more than forks.
+  4. A deleted session that a fork still reads from is buried: hidden, and only as long as that fork
+     needs it.
 """
 
 from __future__ import annotations
@@ -27,7 +30,14 @@ from everhold.core.codec import FORMAT, JSON, dumps, loads
 from everhold.core.journal import Delivery, Opened
 from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
 from everhold.core.session import Birth, Event, Head, SessionId, State, moved
-from everhold.errors import BadValue, KeyConflict, Overtaken, StillNeeded, UnknownAttachment, UnknownSession
+from everhold.errors import (
+    BadValue,
+    KeyConflict,
+    Overtaken,
+    StillNeeded,
+    UnknownAttachment,
+    UnknownSession,
+)
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     DELETED_KEYS,
@@ -75,7 +85,18 @@ class _Post(msgspec.Struct, frozen=True):
 class _Session:
     """One session as it is kept."""
 
-    __slots__ = ("attached", "birth", "effects", "forks", "head", "letters", "notices", "rows", "source", "text")
+    __slots__ = (
+        "attached",
+        "birth",
+        "effects",
+        "forks",
+        "head",
+        "letters",
+        "notices",
+        "rows",
+        "source",
+        "text",
+    )
 
     def __init__(self, birth: Birth, head: Head, source: SessionId | None) -> None:
         self.text = _encode(birth)  # of which callers get their own
@@ -87,7 +108,8 @@ class _Session:
         self.notices: dict[int, bytes] = {}
         self.effects: dict[int, Effect] = {}
         self.forks: set[SessionId] = set()  # the sessions whose source this is
-        self.attached: dict[str, tuple[Attachment, int]] = {}  # each with the step at which it was kept
+        # each with the step at which it was kept
+        self.attached: dict[str, tuple[Attachment, int]] = {}
 
     @property
     def place(self) -> tuple[float, str]:
@@ -95,7 +117,9 @@ class _Session:
 
     def taken(self) -> set[int]:
         """The queries that an answer in the intake or a worker takes care of already."""
-        answered = (loads(post.body)["q"] for post in self.letters.values() if post.kind == "answer")
+        answered = (
+            loads(post.body)["q"] for post in self.letters.values() if post.kind == "answer"
+        )
         return {*self.effects, *answered}
 
 
@@ -174,7 +198,11 @@ class MemoryStore(Lanes, Upkeep):
 
     def _born(self, change: Change) -> list[tuple[_Session, Head]]:
         """The sessions that a change would add; raises if one of them cannot be."""
-        births = [(change.birth, change.head), *change.births] if change.birth is not None else change.births
+        births = (
+            [(change.birth, change.head), *change.births]
+            if change.birth is not None
+            else change.births
+        )
         ids: set[str] = set()
         keys: dict[str, SessionId] = {}
         born = []
@@ -246,7 +274,9 @@ class MemoryStore(Lanes, Upkeep):
             session.effects[effect.q] = effect
 
     def _deliver(self, to: str, post: _Post, sender: str) -> None:
-        """Put a letter into an intake. One for a session that has ended, or is gone, has no reader."""
+        """Put a letter into an intake. One for a session that has ended, or is gone, has no
+        reader.
+        """
         session = self._sessions.get(to)
         if session is None or (session.head.ended and to != sender):
             return
@@ -265,7 +295,10 @@ class MemoryStore(Lanes, Upkeep):
             _birth(session.text),
             _copied(session.head),
             self._deliveries(session, start),
-            [Letter(post.kind, loads(post.body), post.at, id) for id, post in session.letters.items()],
+            [
+                Letter(post.kind, loads(post.body), post.at, id)
+                for id, post in session.letters.items()
+            ],
             list(session.effects.values()),
         )
 
@@ -288,7 +321,9 @@ class MemoryStore(Lanes, Upkeep):
         return [journal.decode(*row) for part in reversed(parts) for row in part]
 
     def _chain(self, session: _Session) -> Iterator[tuple[_Session, int]]:
-        """A session, its source, the source of that one, …: each with its last delivery that the session reads."""
+        """A session, its source, the source of that one, …: each with its last delivery that the
+        session reads.
+        """
         link: _Session | None = session
         last = session.head.n
         while link is not None:
@@ -309,7 +344,8 @@ class MemoryStore(Lanes, Upkeep):
         if wanted.after in self._sessions:
             last = self._sessions[wanted.after].place
             found = [one for one in found if one.place < last]
-        elif wanted.after is not None:  # deleted by now; but ids sort by time, so it still says where the page ended
+        # deleted by now; but ids sort by time, so it still says where the page ended
+        elif wanted.after is not None:
             found = [one for one in found if one.birth.id < wanted.after]
         found.sort(key=lambda one: one.place, reverse=True)
         return [Summary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]]
@@ -322,14 +358,25 @@ class MemoryStore(Lanes, Upkeep):
             taken = session.taken()
             for q, (query, at) in self._waiting(session).items():
                 left_out = query.kind is Kind.SIGNAL and query.name == without
-                if q not in taken and kind in (None, query.kind) and to in (None, query.to) and not left_out:
+                if (
+                    q not in taken
+                    and kind in (None, query.kind)
+                    and to in (None, query.to)
+                    and not left_out
+                ):
                     found.append((at, session.place, q, session.text, query))
         oldest = nsmallest(limit, found, key=lambda one: one[:3])
         return [(_birth(text), query, at) for at, _, _, text, query in oldest]
 
     def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
-        """What somebody outside may answer: what models are asked, and what was noted for others."""
-        waiting = {q: (one.query, one.at) for q, one in self._opened(session).items() if one.query.kind in ANSWERABLE}
+        """What somebody outside may answer: what models are asked, and what was noted for
+        others.
+        """
+        waiting = {
+            q: (one.query, one.at)
+            for q, one in self._opened(session).items()
+            if one.query.kind in ANSWERABLE
+        }
         for q, text in session.notices.items():
             notice = _notice(text)
             if notice.kind in _SHOWN:
@@ -343,7 +390,12 @@ class MemoryStore(Lanes, Upkeep):
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
     ) -> builtins.list[Unmoved]:
         found = [
-            (since, session.head.ref, why, Unmoved(session.birth.id, why, since, session.head.revision, came))
+            (
+                since,
+                session.head.ref,
+                why,
+                Unmoved(session.birth.id, why, since, session.head.revision, came),
+            )
             for session in self._unended()
             for why, since, came in self._needs(session, now, living, parked)
         ]
@@ -351,25 +403,36 @@ class MemoryStore(Lanes, Upkeep):
 
     def _unended(self) -> builtins.list[_Session]:
         """Sessions that have not ended, and those for which something waits."""
-        rest = [self._sessions[id] for id in self._doors if id in self._sessions and id not in self._live]
+        rest = [
+            self._sessions[id]
+            for id in self._doors
+            if id in self._sessions and id not in self._live
+        ]
         return [*self._live.values(), *rest]
 
-    def _needs(self, session: _Session, now: float, living: set[str], parked: bool) -> Iterator[tuple[str, float, int]]:
+    def _needs(
+        self, session: _Session, now: float, living: set[str], parked: bool
+    ) -> Iterator[tuple[str, float, int]]:
         """Why a session needs a move: the reason, since when, and how much came for it."""
-        head, clock = session.head, self.now()
+        head = session.head
+        clock = self.now()
         if not head.ended:
             if head.due_at is not None and head.due_at <= now:
                 yield TIMER, head.due_at, 0
             if head.mail and head.state is State.RUNNING:
                 yield LETTER, min(post.at for post in session.letters.values()), 0
-            lost = [effect.since for effect in session.effects.values() if effect.worker not in living]
+            lost = [
+                effect.since for effect in session.effects.values() if effect.worker not in living
+            ]
             if lost:
                 yield MARK, min(lost), 0
             if parked and head.parked:
                 yield PARKED, head.updated_at, 0
         door = self._doors.get(session.birth.id)
         if door is not None and (door.lease is None or not door.lease.live(clock)):
-            waiting = [item.at for item in door.items.values() if item.waits and item.available_at <= clock]
+            waiting = [
+                item.at for item in door.items.values() if item.waits and item.available_at <= clock
+            ]
             if waiting:
                 yield ITEM, min(waiting), door.seq + len(waiting)
 
@@ -382,14 +445,22 @@ class MemoryStore(Lanes, Upkeep):
         return (None if text is None else loads(text)), version
 
     async def keys(self, namespace: str) -> builtins.list[str]:
-        return sorted(key for (room, key), (text, _) in self._values.items() if room == namespace and text is not None)
+        return sorted(
+            key
+            for (room, key), (text, _) in self._values.items()
+            if room == namespace and text is not None
+        )
 
     async def beat(self, worker: Worker) -> None:
         self._workers[worker.id] = (worker, self.now())
 
     async def workers(self) -> builtins.list[Worker]:
-        now, rows = self.now(), sorted(self._workers.items())
-        return [msgspec.structs.replace(worker, age=max(0.0, now - seen_at)) for _, (worker, seen_at) in rows]
+        now = self.now()
+        rows = sorted(self._workers.items())
+        return [
+            msgspec.structs.replace(worker, age=max(0.0, now - seen_at))
+            for _, (worker, seen_at) in rows
+        ]
 
     async def release(self, worker_id: str) -> None:
         self._workers.pop(worker_id, None)
@@ -413,18 +484,24 @@ class MemoryStore(Lanes, Upkeep):
         return [*found.values()]
 
     def _attached(self, session: _Session) -> Iterator[Attachment]:
-        """What a session may read: its origins' from before it was forked, and its own; the oldest first."""
+        """What a session may read: its origins' from before it was forked, and its own; the oldest
+        first.
+        """
         for link, upto in reversed([*self._chain(session)]):
             yield from (made for made, n in link.attached.values() if link is session or n < upto)
 
     def _let_go(self, session: _Session, needed: int) -> None:
-        """Drop what no fork reads of a deleted session, and the bytes that nobody names any more."""
+        """Drop what no fork reads of a deleted session, and the bytes that nobody names any
+        more.
+        """
         gone = [id for id, (_, n) in session.attached.items() if n >= needed]
         if not gone:
             return
         for id in gone:
             del session.attached[id]
-        left = {id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached}
+        left = {
+            id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached
+        }
         for id in gone:
             if id not in left:
                 self._blobs.pop(id, None)
@@ -434,7 +511,9 @@ class MemoryStore(Lanes, Upkeep):
         if session.head.revision != fence:
             raise Overtaken(session_id, fence)
         if session.head.state is State.RUNNING:
-            raise StillNeeded(session_id, "it is running", "Cancel it first, or wait until it has ended.")
+            raise StillNeeded(
+                session_id, "it is running", "Cancel it first, or wait until it has ended."
+            )
         del self._sessions[session_id]
         self._doors.pop(session_id, None)
         self._live.pop(session_id, None)
@@ -449,7 +528,9 @@ class MemoryStore(Lanes, Upkeep):
         return len(session.rows) if session_id in self._buried else 0
 
     def _sweep(self, session: _Session | None) -> None:
-        """Let go of what no fork needs any more, from a buried session up to the first that is not."""
+        """Let go of what no fork needs any more, from a buried session up to the first that is
+        not.
+        """
         while session is not None and session.birth.id in self._buried:
             needed = self._needed(session)
             del session.rows[bisect_right(session.rows, needed, key=_number) :]
@@ -459,7 +540,8 @@ class MemoryStore(Lanes, Upkeep):
                 del self._buried[session.birth.id]
                 if before is not None:
                     before.forks.discard(session.birth.id)
-            session = before if needed < session.birth.origin_n else None  # else that is read as far as before
+            # else that is read as far as before
+            session = before if needed < session.birth.origin_n else None
 
     def _needed(self, session: _Session) -> int:
         """The last delivery of a session that some fork still reads; -1 if none does."""
@@ -495,7 +577,8 @@ class MemoryStore(Lanes, Upkeep):
         return problems
 
     def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
-        head, birth = session.head, session.birth
+        head = session.head
+        birth = session.birth
         oldest = [link for link, _ in self._chain(session)][-1]
         if oldest.source is not None:
             yield "origin", f"forked from {oldest.source!r}, which is not here"
@@ -507,7 +590,10 @@ class MemoryStore(Lanes, Upkeep):
         if numbers != list(range(len(numbers))):
             yield "gap", f"the journal has {len(numbers)} deliveries up to number {numbers[-1]}"
         if head.mail != len(session.letters):
-            yield "mail", f"the head counts {head.mail} letters, the intake has {len(session.letters)}"
+            yield (
+                "mail",
+                f"the head counts {head.mail} letters, the intake has {len(session.letters)}",
+            )
         door = self._doors.get(birth.id) or Door()
         for item in door.items.values():
             yield from unsound(door.lease, door.seq, item)
@@ -532,7 +618,8 @@ def _copied(head: Head) -> Head:
 
 
 def _matches(session: _Session, wanted: Filter) -> bool:
-    birth, head = session.birth, session.head
+    birth = session.birth
+    head = session.head
     return (
         (not wanted.state or head.state in wanted.state)
         and wanted.program in (None, birth.program, birth.program.rpartition(":")[2])

@@ -36,14 +36,21 @@ class Address:
 
     def __init__(self, url: str, schema: str | None = None) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
-            raise BadSetting("database", "the address of a Postgres database begins with postgresql://")
+            raise BadSetting(
+                "database", "the address of a Postgres database begins with postgresql://"
+            )
         found = parts(url)
         if found is None:
             raise BadSetting("database", MALFORMED)
         named = [unquote(value) for name, value in found.options if unquote(name) == "schema"]
         self.schema = schema if schema is not None else (named or [SCHEMA])[-1]
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema) or self.schema.startswith("pg_"):
-            raise BadSetting("schema", f"{self.schema!r} should be letters, digits and _, at most 41, and not pg_…")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,40}", self.schema) or self.schema.startswith(
+            "pg_"
+        ):
+            raise BadSetting(
+                "schema",
+                f"{self.schema!r} should be letters, digits and _, at most 41, and not pg_…",
+            )
         try:
             given = conninfo_to_dict(found.url(without=frozenset({"schema"})))
         except psycopg.ProgrammingError:  # what it says quotes the address
@@ -56,7 +63,7 @@ class Address:
         user = f"{given['user']}@" if given.get("user") else ""
         port = f":{given['port']}" if given.get("port") else ""
         schema = "" if self.schema == SCHEMA else f"?schema={self.schema}"
-        return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{schema}"
+        return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{schema}"  # noqa: E501
 
 
 def _unknown(found: Parts) -> str:
@@ -77,7 +84,9 @@ def named(statement: str, schema: str) -> str:
 
 
 def kept(text: str) -> str:
-    """Text without NUL, which no column can hold: the same order, and nothing is lost; raises `BadValue`."""
+    """Text without NUL, which no column can hold: the same order, and nothing is lost; raises
+    `BadValue`.
+    """
     if not text.isascii():
         try:
             text.encode()
@@ -91,5 +100,7 @@ def kept(text: str) -> str:
 def read(text: str) -> str:
     """The text that `kept` was given."""
     if "\1" in text:
-        return re.sub("\1(.)", lambda found: "\0" if found[1] == "\1" else "\1", text, flags=re.DOTALL)
+        return re.sub(
+            "\1(.)", lambda found: "\0" if found[1] == "\1" else "\1", text, flags=re.DOTALL
+        )
     return text

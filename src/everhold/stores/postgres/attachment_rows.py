@@ -1,6 +1,8 @@
-"""Attachments in the tables: what a session may read, and what goes with the last that refers to it.
+"""Attachments in the tables: what a session may read, and what goes with the last that refers to
+it.
 
-Who keeps something and who lets go of something wait for each other at the lock of the garbage collection.
+Who keeps something and who lets go of something wait for each other at the lock of the garbage
+collection.
 """
 
 from __future__ import annotations
@@ -16,19 +18,24 @@ from everhold.stores.postgres.address import kept, read
 #: Says a statement on a line, and gives its rows.
 Say = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
-#: A session and its sources (see `SOURCE` in land.py), each with the step before which its attachments are shared.
+#: A session and its sources (see `SOURCE` in land.py), each with the step before which its
+#: attachments are shared.
 _CHAIN: Final = (
     "WITH RECURSIVE chain (ref, upto, origin, origin_n) AS ("
-    " SELECT ref, 9223372036854775807::int8, origin, origin_n FROM everhold.session WHERE ref = %s UNION ALL"
+    " SELECT ref, 9223372036854775807::int8, origin, origin_n FROM everhold.session WHERE ref ="
+    " %s UNION ALL"
     " SELECT s.ref, least(chain.upto, chain.origin_n), s.origin, s.origin_n FROM chain"
     " JOIN everhold.session s ON s.ref = chain.origin)"
 )
 
 
 async def put(say: Say, ref: int, n: int, made: Attachment, data: bytes, at: float) -> None:
-    await say("INSERT INTO everhold.blob (id, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", made.id, data)
     await say(
-        "INSERT INTO everhold.attachment (session, blob, n, media_type, size, at) VALUES (%s, %s, %s, %s, %s, %s)"
+        "INSERT INTO everhold.blob (id, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", made.id, data
+    )
+    await say(
+        "INSERT INTO everhold.attachment (session, blob, n, media_type, size, at) VALUES (%s,"
+        " %s, %s, %s, %s, %s)"
         " ON CONFLICT DO NOTHING",
         ref,
         made.id,
@@ -42,7 +49,8 @@ async def put(say: Say, ref: int, n: int, made: Attachment, data: bytes, at: flo
 async def found(say: Say, ref: int, id: str) -> tuple[Attachment, bytes] | None:
     """What a session keeps or shares; raises `ValueError` if it is damaged."""
     rows = await say(
-        f"{_CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN everhold.attachment a ON a.session = chain.ref"
+        f"{_CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN everhold.attachment a ON"
+        " a.session = chain.ref"
         " AND a.blob = %s AND a.n < chain.upto JOIN everhold.blob b ON b.id = a.blob LIMIT 1",
         ref,
         kept(id),
@@ -57,7 +65,8 @@ async def found(say: Say, ref: int, id: str) -> tuple[Attachment, bytes] | None:
 
 async def listed(say: Say, ref: int) -> list[Attachment]:
     rows = await say(
-        f"{_CHAIN} SELECT a.blob, min(a.size), min(a.media_type) FROM chain JOIN everhold.attachment a"
+        f"{_CHAIN} SELECT a.blob, min(a.size), min(a.media_type) FROM chain JOIN"
+        " everhold.attachment a"
         " ON a.session = chain.ref AND a.n < chain.upto GROUP BY a.blob ORDER BY min(a.at), a.blob",
         ref,
     )
@@ -65,8 +74,12 @@ async def listed(say: Say, ref: int) -> list[Attachment]:
 
 
 async def let_go(say: Say, ref: int, needed: int) -> None:
-    """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any more."""
-    gone = await say("DELETE FROM everhold.attachment WHERE session = %s AND n >= %s RETURNING blob", ref, needed)
+    """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any
+    more.
+    """
+    gone = await say(
+        "DELETE FROM everhold.attachment WHERE session = %s AND n >= %s RETURNING blob", ref, needed
+    )
     if gone:
         await say(
             "DELETE FROM everhold.blob b WHERE id = ANY(%s)"
@@ -77,9 +90,12 @@ async def let_go(say: Say, ref: int, needed: int) -> None:
 
 async def problems(say: Say) -> list[Problem]:
     """Bytes that are not what their name says, and rows that name what is not there."""
-    broken = await say("SELECT id FROM everhold.blob WHERE encode(sha256(data), 'hex') <> id ORDER BY id")
+    broken = await say(
+        "SELECT id FROM everhold.blob WHERE encode(sha256(data), 'hex') <> id ORDER BY id"
+    )
     loose = await say(
-        "SELECT a.session, a.blob FROM everhold.attachment a LEFT JOIN everhold.session s ON s.ref = a.session"
+        "SELECT a.session, a.blob FROM everhold.attachment a LEFT JOIN everhold.session s ON"
+        " s.ref = a.session"
         " WHERE s.ref IS NULL ORDER BY a.session, a.blob"
     )
     return [Problem("", "broken_seal", f"attachment {id}") for (id,) in broken] + [

@@ -1,6 +1,8 @@
-"""Asking once for many: what is wanted while an asking is under way is asked for together in the next.
+"""Asking once for many: what is wanted while an asking is under way is asked for together in the
+next.
 
-Whoever wants something hears what was so after he asked, never before; one that cannot be had harms no other.
+Whoever wants something hears what was so after he asked, never before; one that cannot be had harms
+no other.
 """
 
 from __future__ import annotations
@@ -17,13 +19,19 @@ MOST: Final = 100
 
 
 class Gathered(Generic[K, T]):
-    """`await gathered(wanted)`; `ask` is given some that are wanted, and says something of each, in order."""
+    """`await gathered(wanted)`; `ask` is given some that are wanted, and says something of each, in
+    order.
+    """
 
-    def __init__(self, ask: Callable[[list[K]], Awaitable[Sequence[T]]], *, at_once: int = 1) -> None:
-        self._ask, self._at_once = ask, at_once
+    def __init__(
+        self, ask: Callable[[list[K]], Awaitable[Sequence[T]]], *, at_once: int = 1
+    ) -> None:
+        self._ask = ask
+        self._at_once = at_once
         self._wanted: list[tuple[K, asyncio.Future[T]]] = []
         self._tasks: set[asyncio.Task[Any]] = set()  # kept, or nobody would
-        self._busy = 0  # those that will still look at what is wanted; one that is over may be among the tasks
+        # those that will still look at what is wanted; one that is over may be among the tasks
+        self._busy = 0
 
     async def __call__(self, wanted: K) -> T:
         loop = asyncio.get_running_loop()
@@ -38,7 +46,8 @@ class Gathered(Generic[K, T]):
     async def _work(self) -> None:
         try:
             while self._wanted:
-                batch, self._wanted = self._wanted[:MOST], self._wanted[MOST:]
+                batch = self._wanted[:MOST]
+                self._wanted = self._wanted[MOST:]
                 await self._answer([one for one in batch if not one[1].done()])
         finally:
             self._busy -= 1

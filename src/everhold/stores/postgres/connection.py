@@ -1,10 +1,11 @@
-"""Lines to the server: how they are opened, kept and tried again, and what the server's errors mean.
+"""Lines to the server: how they are opened, kept and tried again, and what the server's errors
+mean.
 
 Rules
-  1. Who loses a line tries again on a new one, with growing pauses, until `patience` is over; then it is
-     `StoreUnavailable`. A wrong name or password is told at once.
-  2. Between us and the server may be a pooler that hands each transaction to another backend. Then nothing is set for
-     longer than a transaction, and no statement is prepared.
+  1. Who loses a line tries again on a new one, with growing pauses, until `patience` is over; then
+     it is `StoreUnavailable`. A wrong name or password is told at once.
+  2. Between us and the server may be a pooler that hands each transaction to another backend. Then
+     nothing is set for longer than a transaction, and no statement is prepared.
   3. A line on which something was cut short is closed, never used again.
 """
 
@@ -37,7 +38,8 @@ T = TypeVar("T")
 OLDEST: Final = 130000
 _FIRST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 1.0
-#: Milliseconds after which a lock that somebody else holds counts as busy, and is tried again later.
+#: Milliseconds after which a lock that somebody else holds counts as busy, and is tried again
+#: later.
 LOCK_TIMEOUT: Final = "1000"
 _FOR_GOOD: Final = (
     "does not exist",
@@ -49,7 +51,9 @@ _FOR_GOOD: Final = (
     "permission denied",
     "connection is bad: invalid",
 )
-_AWAY: Final = "Start the server, or check the address with `everhold info`; nothing is lost meanwhile."
+_AWAY: Final = (
+    "Start the server, or check the address with `everhold info`; nothing is lost meanwhile."
+)
 
 
 class Lost(Exception):
@@ -60,9 +64,16 @@ class Lost(Exception):
 
 
 def lost(error: psycopg.Error, line: Line) -> bool:
-    """Whether an error means that the line is gone, rather than that the server refused something."""
+    """Whether an error means that the line is gone, rather than that the server refused
+    something.
+    """
     state = error.sqlstate or ""
-    return line.closed or line.broken or state.startswith(("57P", "08")) or isinstance(error, psycopg.InterfaceError)
+    return (
+        line.closed
+        or line.broken
+        or state.startswith(("57P", "08"))
+        or isinstance(error, psycopg.InterfaceError)
+    )
 
 
 class Lines:
@@ -83,18 +94,24 @@ class Lines:
     # ---- one line
 
     async def connect(self, patience: float | None = None, *, settings: str = "") -> Line:
-        """A new line, with settings that hold if it is all ours; raises `StoreUnavailable` when none was to be had."""
+        """A new line, with settings that hold if it is all ours; raises `StoreUnavailable` when
+        none was to be had.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.patience if patience is None else patience)
         wait = _FIRST_WAIT
         while True:
             try:
-                line = await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **self._facts)
+                line = await psycopg.AsyncConnection.connect(
+                    autocommit=True, prepare_threshold=None, **self._facts
+                )
                 return await self._introduced(line, settings)
             except psycopg.Error as error:
                 words = _words(error)
                 if any(sign in words for sign in _FOR_GOOD):
-                    raise StoreUnavailable(self.where, words, "Check name, user, password and rights.") from None
+                    raise StoreUnavailable(
+                        self.where, words, "Check name, user, password and rights."
+                    ) from None
                 if self._closed or loop.time() + wait > deadline:
                     raise StoreUnavailable(self.where, words, _AWAY) from None
             await asyncio.sleep(wait)
@@ -125,9 +142,13 @@ class Lines:
 
     def _fits(self, version: int, encoding: str) -> None:
         if version < OLDEST:
-            raise StoreUnavailable(self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer.")
+            raise StoreUnavailable(
+                self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer."
+            )
         if encoding != "UTF8":
-            raise StoreUnavailable(self.where, f"its encoding is {encoding}", "Create the database with UTF8.")
+            raise StoreUnavailable(
+                self.where, f"its encoding is {encoding}", "Create the database with UTF8."
+            )
 
     # ---- lending
 
@@ -177,13 +198,16 @@ class Lines:
         return True
 
     async def insisting(self, act: Callable[[Line], Awaitable[T]]) -> T:
-        """Do something that may be done twice, on as many lines as it takes; errors are told in our words."""
+        """Do something that may be done twice, on as many lines as it takes; errors are told in our
+        words.
+        """
         with self.stall.watched():
             return await self._insisted(act)
 
     async def _insisted(self, act: Callable[[Line], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
-        deadline, wait = loop.time() + self.patience, _FIRST_WAIT
+        deadline = loop.time() + self.patience
+        wait = _FIRST_WAIT
         while True:
             try:
                 async with self.lent() as line:
@@ -243,7 +267,8 @@ def passing(error: psycopg.Error) -> bool:
 
 def translated(error: psycopg.Error, where: str) -> EverholdError:
     """An error of the server in our words; nothing of what was asked has happened."""
-    state, words = error.sqlstate or "", _words(error)
+    state = error.sqlstate or ""
+    words = _words(error)
     if state in ("40001", "40P01", "55P03", "57014"):
         return StoreBusy(where, 0)
     if state in ("53100", "53200"):

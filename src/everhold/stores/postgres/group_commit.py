@@ -1,13 +1,18 @@
-"""Group commit: one writer connection; changes that arrive during a transaction go into the next one.
+"""Group commit: one writer connection; changes that arrive during a transaction go into the next
+one.
 
 Rules
-  1. A change alone is one statement. Several are one transaction, sent in one go (pipeline mode), one round trip.
-  2. Each change is refused or taken by itself. If one breaks the transaction (a race for a key, a deadlock), all are
-     tried again one by one, and only the guilty one is refused.
-  3. A line that breaks in the middle leaves the outcome unknown. The same changes are sent again: those that had landed
-     are recognised, by their receipt or their row in the journal, and are never applied twice.
-  4. A change with an `intake` goes past the others, on a line that is lent: it is computed between two statements.
-  5. A change for which a line could not be had within `patience` seconds is refused with `StoreUnavailable`.
+  1. A change alone is one statement. Several are one transaction, sent in one go (pipeline mode),
+     one round trip.
+  2. Each change is refused or taken by itself. If one breaks the transaction (a race for a key, a
+     deadlock), all are tried again one by one, and only the guilty one is refused.
+  3. A line that breaks in the middle leaves the outcome unknown. The same changes are sent again:
+     those that had landed are recognised, by their receipt or their row in the journal, and are
+     never applied twice.
+  4. A change with an `intake` goes past the others, on a line that is lent: it is computed between
+     two statements.
+  5. A change for which a line could not be had within `patience` seconds is refused with
+     `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -23,12 +28,28 @@ from psycopg.pq import TransactionStatus
 
 from everhold.core.intake import Intake
 from everhold.core.session import Birth, Head, SessionId
-from everhold.errors import BadValue, EverholdError, Overtaken, StoreBusy, StoreDamaged, StoreUnavailable
+from everhold.errors import (
+    BadValue,
+    EverholdError,
+    Overtaken,
+    StoreBusy,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from everhold.ports.store import Change, News
 from everhold.stores.checksums import UNREADABLE, read_head
 from everhold.stores.postgres.address import kept, named, read
 from everhold.stores.postgres.connection import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
-from everhold.stores.postgres.intake_sql import LOCAL, Act, Rows, land, locks, look, read_intake, sent
+from everhold.stores.postgres.intake_sql import (
+    LOCAL,
+    Act,
+    Rows,
+    land,
+    locks,
+    look,
+    read_intake,
+    sent,
+)
 from everhold.stores.postgres.write import (
     LAND,
     LAND_MANY,
@@ -55,7 +76,8 @@ REFS: Final = 50
 SWEEP_EVERY: Final = 5000
 #: The columns of a head in the order that `read_head` takes.
 HEAD: Final = (
-    "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail, h.attempts, h.seal,"
+    "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail,"
+    " h.attempts, h.seal,"
     " h.parked"
 )
 _OTHERS: Final = (
@@ -66,7 +88,9 @@ _KNOWN: Final = "SELECT 1 FROM everhold.receipt WHERE id = %s"
 #: Forgets receipts that nobody can ask for any more.
 SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
 
-_UNKNOWN: Final = "Whether it landed is not known; the same call again is safe: it never happens twice."
+_UNKNOWN: Final = (
+    "Whether it landed is not known; the same call again is safe: it never happens twice."
+)
 
 
 class Telling(Protocol):
@@ -98,7 +122,8 @@ class Group:
         self._schema = schema
         self._where = lines.where
         self._durability = durability
-        self._telling, self._later = telling, later
+        self._telling = telling
+        self._later = later
         self._time = time  # the clock, if it is not the server's
         self._queue: list[Landing] = []
         self._wake = asyncio.Event()
@@ -107,8 +132,12 @@ class Group:
         self._refs: list[int] = []
         self._receipt = randbits(62)
         self._unswept = 0
-        self._light, self._land, self._landed = (named(each, schema) for each in (LIGHT, LAND, LANDED))
-        self._steps, self._land_many, self._link = (named(each, schema) for each in (STEPS, LAND_MANY, LINK))
+        self._light, self._land, self._landed = (
+            named(each, schema) for each in (LIGHT, LAND, LANDED)
+        )
+        self._steps, self._land_many, self._link = (
+            named(each, schema) for each in (STEPS, LAND_MANY, LINK)
+        )
         self._task = asyncio.get_running_loop().create_task(self._write())
 
     async def commit(self, change: Change, fence: int) -> None:
@@ -156,11 +185,15 @@ class Group:
         return self._refs.pop()
 
     async def _drawn(self, line: Line) -> list[int]:
-        statement = named("SELECT nextval('everhold.session_ref') FROM generate_series(1, %s)", self._schema)
+        statement = named(
+            "SELECT nextval('everhold.session_ref') FROM generate_series(1, %s)", self._schema
+        )
         return [row[0] for row in await (await line.execute(statement, (REFS,))).fetchall()]
 
     async def _source(self, birth: Birth) -> SessionId | None:
-        """Where a new fork reads what it shares. That never changes, so it can be asked for before the transaction."""
+        """Where a new fork reads what it shares. That never changes, so it can be asked for before
+        the transaction.
+        """
         if birth.origin is None:
             return None
         values = (kept(birth.origin), birth.origin_n, birth.origin_n)
@@ -191,7 +224,9 @@ class Group:
             self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
 
     def _next(self) -> list[Landing]:
-        """What lands next: those that wait, but no two of one session, and one with letters to others alone."""
+        """What lands next: those that wait, but no two of one session, and one with letters to
+        others alone.
+        """
         if self._queue and self._queue[0].posts:
             return [self._queue.pop(0)]
         batch: dict[int, Landing] = {}
@@ -202,7 +237,8 @@ class Group:
             else:
                 batch[one.ref] = one
         self._queue = left
-        return sorted(batch.values(), key=lambda one: one.ref)  # as everybody, so that none wait for each other
+        # as everybody, so that none wait for each other
+        return sorted(batch.values(), key=lambda one: one.ref)
 
     async def _batch(self, batch: list[Landing]) -> None:
         """Land or refuse each of these, on as many lines as it takes."""
@@ -214,7 +250,9 @@ class Group:
                 await self._alone(line, batch[0])
         except Lost as error:
             await self._drop_line()
-            self._again([one for one in batch if one.done is not None and not one.done.done()], str(error))
+            self._again(
+                [one for one in batch if one.done is not None and not one.done.done()], str(error)
+            )
         except EverholdError as error:
             self._refuse([one for one in batch if not one.tried], error)
             self._refuse(batch, StoreUnavailable(self._where, str(error), _UNKNOWN))
@@ -244,11 +282,14 @@ class Group:
         """The line of the writer."""
         if self._line is not None and not self._line.closed:
             return self._line
-        self._line = await self._lines.connect(settings=f"SET synchronous_commit = {self._strength(False)}")
+        self._line = await self._lines.connect(
+            settings=f"SET synchronous_commit = {self._strength(False)}"
+        )
         return self._line
 
     async def _drop_line(self) -> None:
-        line, self._line = self._line, None
+        line = self._line
+        self._line = None
         if line is not None:
             await line.close()
 
@@ -271,7 +312,9 @@ class Group:
 
     async def _alone(self, line: Line, one: Landing) -> None:
         try:
-            said = await self._posted(line, one) if one.posts else (await self._sent(line, [one]))[0]
+            said = (
+                await self._posted(line, one) if one.posts else (await self._sent(line, [one]))[0]
+            )
         except psycopg.Error as error:
             await self._rolled_back(line, error)
             await self._failed(one, error)
@@ -295,7 +338,9 @@ class Group:
         one.answer(await self._lines.told(error))
 
     async def _sent(self, line: Line, batch: list[Landing]) -> list[Any]:
-        """Send these as one transaction; what was said to each: how many moved, or the answer of `land_1`."""
+        """Send these as one transaction; what was said to each: how many moved, or the answer of
+        `land_1`.
+        """
         durable = any(one.durable for one in batch)
         if len(batch) == 1 and (batch[0].step is None or batch[0].is_light):
             one = batch[0]
@@ -313,10 +358,15 @@ class Group:
         return [said[one.full[0]] if one.step is None else int(one.ref in moved) for one in batch]
 
     async def _transaction(
-        self, line: Line, acts: list[tuple[str, tuple[Any, ...]]], durable: bool, batch: list[Landing]
+        self,
+        line: Line,
+        acts: list[tuple[str, tuple[Any, ...]]],
+        durable: bool,
+        batch: list[Landing],
     ) -> list[psycopg.AsyncCursor[Any]]:
         local = self._lines.pooled or (durable and self._durability != "power")
-        soon, news = any(one.soon for one in batch), together([one.news for one in batch])
+        soon = any(one.soon for one in batch)
+        news = together([one.news for one in batch])
         telling = self._telling(news, soon=soon)
         if len(acts) == 1 and telling is None and not local:
             cursors = [await line.execute(*acts[0])]
@@ -335,7 +385,9 @@ class Group:
         return cursors
 
     async def _posted(self, line: Line, one: Landing) -> Any:
-        """Send a change with letters to other sessions, whose heads have to be read and locked first."""
+        """Send a change with letters to other sessions, whose heads have to be read and locked
+        first.
+        """
         async with line.pipeline():
             await line.execute("BEGIN")
             await line.execute(LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
@@ -354,27 +406,41 @@ class Group:
             self._later(one.news, soon=one.soon)
         return (await cursor.fetchall())[0][0]
 
-    async def _acted(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
-        """Land a change and let its `intake` act, in one transaction; once, however often it is tried."""
+    async def _acted(
+        self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change
+    ) -> None:
+        """Land a change and let its `intake` act, in one transaction; once, however often it is
+        tried.
+        """
         try:
             await self._land_and_act(line, one, act, change)
         except psycopg.errors.UniqueViolation as error:
             await self._rolled_back(line, error)
             if error.diag.table_name == "session":
-                raise Lost(error) from None  # its id or key is just being taken; by us, if a line broke
+                # its id or key is just being taken; by us, if a line broke
+                raise Lost(error) from None
             if error.diag.table_name == "journal":
                 raise Overtaken(one.change_id, one.fence) from None
             raise
 
-    async def _land_and_act(self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change) -> None:
+    async def _land_and_act(
+        self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change
+    ) -> None:
         receipt, ref, *_ = one.full
         local = (LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
-        again, one.tried = one.tried, True
+        again = one.tried
+        one.tried = True
         begin: list[Act] = [("BEGIN", ()), local, *([(_KNOWN, (receipt,))] if again else [])]
         others: list[Act] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
-        said = await sent(line, self._schema, [*begin, *others]) if others else []  # else nothing depends on it
+        # else nothing depends on it
+        said = await sent(line, self._schema, [*begin, *others]) if others else []
         given = (LAND, one.addressed(self._readers(one, said[-1] if said else [])))
-        acts: list[Act] = [given, locks([change.id])[-1], look([change.id], change.named), *links([one])]
+        acts: list[Act] = [
+            given,
+            locks([change.id])[-1],
+            look([change.id], change.named),
+            *links([one]),
+        ]
         said += await sent(line, self._schema, acts if said else [*begin, *acts])
         known = said[2] if again else []
         ((refused,),), _, rows, *_ = said[len(begin) + len(others) :]
@@ -393,7 +459,9 @@ class Group:
 
     def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
         """The heads of other sessions that get a letter."""
-        return self._sound(lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts})
+        return self._sound(
+            lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts}
+        )
 
     def _sound(self, reading: Callable[[], T]) -> T:
         """What rows say; raises `StoreDamaged` if they cannot be read."""

@@ -1,12 +1,14 @@
 """The intake and the duties in the tables.
 
 Rules
-  1. Who changes an intake has locked the session's head and its lease, in this order. A look locks nothing. Those who
-     want to look or to change at the same time do it together; what another process has locked is waited for alone.
+  1. Who changes an intake has locked the session's head and its lease, in this order. A look locks
+     nothing. Those who want to look or to change at the same time do it together; what another
+     process has locked is waited for alone.
   2. The time is the server's, read after the locks, unless the store was given a clock.
-  3. What came in or has ended survives the server's death, at levels "mixed" and "power". That a lease or a claim moved
-     waits for no disk: what is committed under it does, and the server keeps the order. Forgotten with all that came
-     after, it leaves a lease whose time runs out, or one that is free.
+  3. What came in or has ended survives the server's death, at levels "mixed" and "power". That a
+     lease or a claim moved waits for no disk: what is committed under it does, and the server keeps
+     the order. Forgotten with all that came after, it leaves a lease whose time runs out, or one
+     that is free.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from typing import Any, Final, NoReturn, TypeVar
 from everhold.core.intake import Intake
 from everhold.core.lease import Fence, Owner
 from everhold.core.session import SessionId
-from everhold.errors import BadValue, EverholdError, Overtaken, StoreDamaged, StoreUnavailable, UnknownSession
+from everhold.errors import (
+    BadValue,
+    EverholdError,
+    Overtaken,
+    StoreDamaged,
+    StoreUnavailable,
+    UnknownSession,
+)
 from everhold.ports.store import Duty, News, Standing
 from everhold.stores.checksums import UNREADABLE
 from everhold.stores.intake_rows import DUTY, check, duty_row
@@ -56,38 +65,55 @@ Outcome = Callable[[], Any]
 
 _DUTY: Final = ", ".join(DUTY)
 _STANDING: Final = (
-    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, h.revision, coalesce(l.seq, 0), (SELECT count(*)"
-    " FROM everhold.item i WHERE i.session = s.ref AND i.state = 'waiting' AND i.available_at <= clock.now)"
+    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, h.revision, coalesce(l.seq,"
+    " 0), (SELECT count(*)"
+    " FROM everhold.item i WHERE i.session = s.ref AND i.state = 'waiting' AND i.available_at <="
+    " clock.now)"
     " FROM clock CROSS JOIN everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
     " LEFT JOIN everhold.lease l ON l.session = s.ref WHERE s.id = ANY(%s) AND s.deleted = 0"
 )
 _KEEP: Final = (
-    f"UPDATE everhold.lease l SET expires_at = greatest(l.expires_at, {NOW} + %s) FROM everhold.session s"
-    f" WHERE s.ref = l.session AND l.incarnation = %s AND l.owner = %s AND l.released = 0 AND l.expires_at > {NOW}"
+    f"UPDATE everhold.lease l SET expires_at = greatest(l.expires_at, {NOW} + %s) FROM"
+    " everhold.session s"
+    " WHERE s.ref = l.session AND l.incarnation = %s AND l.owner = %s AND l.released = 0 AND"
+    f" l.expires_at > {NOW}"
     " RETURNING s.id"
 )
-_LEAVE: Final = "UPDATE everhold.lease SET released = 1 WHERE incarnation = %s AND owner = %s AND released = 0"
+_LEAVE: Final = (
+    "UPDATE everhold.lease SET released = 1 WHERE incarnation = %s AND owner = %s AND released = 0"
+)
 #: Releases one lease, and says whether anything waits for the session.
 _RELEASE: Final = (
-    "WITH one AS (SELECT ref FROM everhold.session WHERE id = %s AND deleted = 0), freed AS (UPDATE everhold.lease l"
-    " SET released = 1 FROM one WHERE l.session = one.ref AND (l.incarnation, l.owner, l.token, l.generation) ="
+    "WITH one AS (SELECT ref FROM everhold.session WHERE id = %s AND deleted = 0), freed AS"
+    " (UPDATE everhold.lease l"
+    " SET released = 1 FROM one WHERE l.session = one.ref AND (l.incarnation, l.owner, l.token,"
+    " l.generation) ="
     " (%s, %s, %s, %s) AND l.released = 0)"
-    " SELECT EXISTS (SELECT 1 FROM everhold.item i WHERE i.session = one.ref AND i.state = 'waiting'"
+    " SELECT EXISTS (SELECT 1 FROM everhold.item i WHERE i.session = one.ref AND i.state ="
+    " 'waiting'"
     f" AND i.seq > %s AND i.available_at <= {NOW}) FROM one"
 )
 #: Kind by kind: the index of what is due begins with it, and would be read as a whole.
 _NEXT_DUTY: Final = (
-    "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM everhold.duty WHERE due_at IS NOT NULL UNION ALL SELECT"
-    " (SELECT min(kind) FROM everhold.duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k WHERE k.kind IS NOT NULL)"
-    " SELECT least((SELECT min((SELECT min(d.due_at) FROM everhold.duty d WHERE d.kind = k.kind AND d.due_at > %s))"
-    " FROM k), (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting' AND available_at > %s))"
+    "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM everhold.duty WHERE due_at IS NOT NULL"
+    " UNION ALL SELECT"
+    " (SELECT min(kind) FROM everhold.duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k"
+    " WHERE k.kind IS NOT NULL)"
+    " SELECT least((SELECT min((SELECT min(d.due_at) FROM everhold.duty d WHERE d.kind = k.kind"
+    " AND d.due_at > %s))"
+    " FROM k), (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting' AND"
+    " available_at > %s))"
 )
 #: One row if this was not done before; who does it at the same moment is waited for.
 _RECEIPT: Final = "INSERT INTO everhold.receipt (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING 1"
 _ONE: Final = f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND id = %s"
-_DUE: Final = f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND due_at <= %s ORDER BY due_at, id LIMIT %s"
+_DUE: Final = (
+    f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND due_at <= %s ORDER BY"
+    " due_at, id LIMIT %s"
+)
 _NAMED: Final = (
-    f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND starts_with(id, %s) AND id > %s ORDER BY id LIMIT %s"
+    f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND starts_with(id, %s) AND"
+    " id > %s ORDER BY id LIMIT %s"
 )
 _AS_IT_WAS: Final = "kind = %s AND id = %s AND version = %s"
 
@@ -120,17 +146,24 @@ class Lanes:
         self._known(session_id)
         chosen = None if whole else named
         alone = chosen is None or bool(chosen)
-        only = only and alone  # those that name nothing are looked at together with others, and see what waits
+        # those that name nothing are looked at together with others, and see what waits
+        only = only and alone
         if writes:
-            return await self._lines.insisting(lambda line: self._change(line, session_id, act, chosen, only, True))
-        rows = await (self._said(*look([session_id], chosen, only=only)) if alone else self._looks(session_id))
+            return await self._lines.insisting(
+                lambda line: self._change(line, session_id, act, chosen, only, True)
+            )
+        rows = await (
+            self._said(*look([session_id], chosen, only=only)) if alone else self._looks(session_id)
+        )
         _, given = self._seen(session_id, rows, chosen, only=only)
         said = act(given)  # most looks change nothing, and take no lock
         if not (given.moved or given.written):
             return said
         outcome = None if alone else await self._moves((session_id, act))
         if outcome is None:
-            return await self._lines.insisting(lambda line: self._change(line, session_id, act, chosen, only))
+            return await self._lines.insisting(
+                lambda line: self._change(line, session_id, act, chosen, only)
+            )
         made: T = outcome()
         return made
 
@@ -150,7 +183,9 @@ class Lanes:
         """Let somebody act on one intake; waits for whoever else does."""
         local = self._local(lasting=lasting)
         begin = [("BEGIN", ()), local, lock_both(session_id), look([session_id], chosen, only=only)]
-        ref, fresh = self._seen(session_id, (await sent(line, self.schema, begin))[-1], chosen, only=only)
+        ref, fresh = self._seen(
+            session_id, (await sent(line, self.schema, begin))[-1], chosen, only=only
+        )
         said = act(fresh)
         await self._land(line, {ref: fresh}, lasts=lasting)
         return said
@@ -167,7 +202,11 @@ class Lanes:
         return waits
 
     async def _land(self, line: Line, intakes: dict[int, Intake], *, lasts: bool = False) -> None:
-        lasting = [self._local(lasting=True)] if not lasts and any(one.lasting for one in intakes.values()) else []
+        lasting = (
+            [self._local(lasting=True)]
+            if not lasts and any(one.lasting for one in intakes.values())
+            else []
+        )
         tells = any(one.written or (one.holder is None and one.items) for one in intakes.values())
         sessions = tuple(one.session_id for one in intakes.values())
         news = News(
@@ -178,7 +217,9 @@ class Lanes:
         self._landed(tells, told, news)
 
     async def _moved(self, wanted: builtins.list[Wanted]) -> builtins.list[Outcome | None]:
-        """Let several act, each on another intake, in one transaction; None: that one has to go alone."""
+        """Let several act, each on another intake, in one transaction; None: that one has to go
+        alone.
+        """
         if len(wanted) == 1:
             return [None]
         try:
@@ -189,7 +230,9 @@ class Lanes:
             log.debug("intakes could not be changed together: %s", error)
             return [None] * len(wanted)
 
-    async def _change_many(self, line: Line, wanted: builtins.list[Wanted]) -> builtins.list[Outcome | None]:
+    async def _change_many(
+        self, line: Line, wanted: builtins.list[Wanted]
+    ) -> builtins.list[Outcome | None]:
         sessions = list(dict.fromkeys(session_id for session_id, _ in wanted))
         begin = [("BEGIN", ()), self._local(), *locks(sessions, free=True), look(sessions)]
         *_, heads, leases, rows = await sent(line, self.schema, begin)
@@ -198,11 +241,17 @@ class Lanes:
         outcomes: builtins.list[Outcome | None] = []
         for session_id, act in wanted:
             seen = found.pop(session_id, ())  # whoever comes second goes alone
-            outcomes.append(self._acted(session_id, seen, act, changed) if is_locked(seen, heads, leases) else None)
+            outcomes.append(
+                self._acted(session_id, seen, act, changed)
+                if is_locked(seen, heads, leases)
+                else None
+            )
         await self._land(line, changed)
         return outcomes
 
-    def _acted(self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]) -> Outcome:
+    def _acted(
+        self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]
+    ) -> Outcome:
         """What comes of one of several; an error is its own."""
         try:
             ref, fresh = self._seen(session_id, rows, ())
@@ -276,11 +325,19 @@ class Lanes:
         return next(iter(self._duties(rows)), None)
 
     async def duties(
-        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+        self,
+        kind: str,
+        *,
+        due: float | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
     ) -> builtins.list[Duty]:
         if due is not None:
             return self._duties(await self._said(_DUE, (kept(kind), float(due), limit)))
-        return self._duties(await self._said(_NAMED, (kept(kind), kept(prefix), kept(after), limit)))
+        return self._duties(
+            await self._said(_NAMED, (kept(kind), kept(prefix), kept(after), limit))
+        )
 
     def _duties(self, rows: Rows) -> builtins.list[Duty]:
         try:
@@ -290,11 +347,13 @@ class Lanes:
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
         check(duties)
-        receipt, changes = randbits(62), [_change(one) for one in duties]
+        receipt = randbits(62)
+        changes = [_change(one) for one in duties]
 
         async def act(line: Line) -> None:
             before = [("BEGIN", ()), self._local(lasting=True), (_RECEIPT, (receipt,))]
-            if not (await sent(line, self.schema, before))[-1]:  # it had landed on the line that broke
+            # it had landed on the line that broke
+            if not (await sent(line, self.schema, before))[-1]:
                 await line.execute("ROLLBACK")
                 return
             said = await sent(line, self.schema, changes)
@@ -328,15 +387,23 @@ def _owner(owner: Owner) -> tuple[str, str]:
 
 def _change(duty: Duty) -> Act:
     """The statement that writes a duty, and says 1 if it was what it was computed from."""
-    kind, id, version = kept(duty.kind), kept(duty.id), duty.version
+    kind = kept(duty.kind)
+    id = kept(duty.id)
+    version = duty.version
     if duty.body is None and version == 0:
-        return "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM everhold.duty WHERE kind = %s AND id = %s)", (kind, id)
+        return (
+            "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM everhold.duty WHERE kind = %s AND id = %s)",
+            (kind, id),
+        )
     if duty.body is None:
         return f"DELETE FROM everhold.duty WHERE {_AS_IT_WAS} RETURNING 1", (kind, id, version)
     row = duty_row(duty)
     if version == 0:
         marks = ", ".join(["%s"] * len(DUTY))
-        insert = f"INSERT INTO everhold.duty ({_DUTY}) VALUES ({marks}) ON CONFLICT DO NOTHING RETURNING 1"
+        insert = (
+            f"INSERT INTO everhold.duty ({_DUTY}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+            " RETURNING 1"
+        )
         return insert, (kind, id, *row[2:])
     update = "UPDATE everhold.duty SET body = %s, due_at = %s, version = %s, seal = %s"
     return f"{update} WHERE {_AS_IT_WAS} RETURNING 1", (*row[2:], kind, id, version)

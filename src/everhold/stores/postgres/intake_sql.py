@@ -1,4 +1,6 @@
-"""One session's intake on a line: the statements that read it and write it, and what their rows mean."""
+"""One session's intake on a line: the statements that read it and write it, and what their rows
+mean.
+"""
 
 from __future__ import annotations
 
@@ -38,24 +40,32 @@ Say = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 NOW: Final = "coalesce(%s::float8, extract(epoch FROM clock_timestamp())::float8)"
 _ITEM: Final = ", ".join(ITEM)
 _LEASE: Final = ", ".join(LEASE)
-LOCAL: Final = "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
+LOCAL: Final = (
+    "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
+)
 
 _SESSION: Final = (
-    "FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref{more} WHERE s.id = ANY(%s) AND s.deleted = 0"
+    "FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref{more} WHERE"
+    " s.id = ANY(%s) AND s.deleted = 0"
 )
 _LOCK_HEAD: Final = f"SELECT h.ref {_SESSION.format(more='')} FOR NO KEY UPDATE OF h"
 _LOCK_LEASE: Final = (
     "SELECT session FROM everhold.lease WHERE session = ANY"
-    " (ARRAY(SELECT s.ref FROM everhold.session s WHERE s.id = ANY(%s) AND s.deleted = 0)) FOR NO KEY UPDATE"
+    " (ARRAY(SELECT s.ref FROM everhold.session s WHERE s.id = ANY(%s) AND s.deleted = 0)) FOR"
+    " NO KEY UPDATE"
 )
 _LOCK_BOTH: Final = (
-    f"WITH head AS MATERIALIZED ({_LOCK_HEAD}), lease AS MATERIALIZED (SELECT session FROM everhold.lease WHERE session"
-    " IN (SELECT ref FROM head) FOR NO KEY UPDATE) SELECT (SELECT count(*) FROM head), (SELECT count(*) FROM lease)"
+    f"WITH head AS MATERIALIZED ({_LOCK_HEAD}), lease AS MATERIALIZED (SELECT session FROM"
+    " everhold.lease WHERE session"
+    " IN (SELECT ref FROM head) FOR NO KEY UPDATE) SELECT (SELECT count(*) FROM head), (SELECT"
+    " count(*) FROM lease)"
 )
 #: Items by an index each, however many have ended: what waits, and what is named.
 _WAITING: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state = 'waiting'"
 _ENDED: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state <> 'waiting'"
-_CHOSEN: Final = f"{_WAITING} UNION ALL {_ENDED} AND id = ANY(%s) UNION ALL {_ENDED} AND key = ANY(%s)"
+_CHOSEN: Final = (
+    f"{_WAITING} UNION ALL {_ENDED} AND id = ANY(%s) UNION ALL {_ENDED} AND key = ANY(%s)"
+)
 _ALL: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref"
 _ONLY: Final = f"{_ALL} AND id = ANY(%s) UNION {_ALL} AND key = ANY(%s)"
 _COLUMNS: Final = ", ".join([*(f"l.{name}" for name in LEASE), *(f"i.{name}" for name in ITEM)])
@@ -81,18 +91,22 @@ def lock_both(session_id: str) -> Act:
 
 
 def locks(sessions: Sequence[str], *, free: bool = False) -> list[Act]:
-    """The statements after which nobody else changes the intakes of sessions until the transaction ends.
+    """The statements after which nobody else changes the intakes of sessions until the transaction
+    ends.
 
-    They say the numbers of those that are locked; with `free`, what others have locked is passed over.
+    They say the numbers of those that are locked; with `free`, what others have locked is passed
+    over.
     """
-    ids, how = [kept(each) for each in sessions], " SKIP LOCKED" if free else ""
+    ids = [kept(each) for each in sessions]
+    how = " SKIP LOCKED" if free else ""
     return [(_LOCK_HEAD + how, (ids,)), (_LOCK_LEASE + how, (ids,))]
 
 
 def look(sessions: Sequence[str], chosen: Sequence[str] | None = (), *, only: bool = False) -> Act:
     """The statement that reads the intakes of sessions at one moment, for `read_intake`.
 
-    `chosen` are the names of items that are read though they have ended; None: all of them. With `only`, no others are.
+    `chosen` are the names of items that are read though they have ended; None: all of them. With
+    `only`, no others are.
     """
     ids = [kept(each) for each in sessions]
     if chosen is None:
@@ -112,7 +126,9 @@ def sorted_out(sessions: Sequence[str], rows: Rows) -> list[Rows]:
 
 
 def is_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
-    """Whether what `look` says of a session cannot change any more; `heads` and `leases` are what `locks` says."""
+    """Whether what `look` says of a session cannot change any more; `heads` and `leases` are what
+    `locks` says.
+    """
     if not rows:
         return False
     _, ref, _, _, lease, *_ = rows[0]
@@ -127,7 +143,9 @@ def read_intake(
     *,
     only: bool = False,
 ) -> tuple[int, Intake]:
-    """The session's number and its intake; raises one of `UNREADABLE`, or `BadValue`, if a row is damaged."""
+    """The session's number and its intake; raises one of `UNREADABLE`, or `BadValue`, if a row is
+    damaged.
+    """
     _, ref, state, now, *first = rows[0]
     held = tuple(first[: len(LEASE)])
     lease, seq = (None, 0) if held[0] is None else read_lease(_told_lease(held))
@@ -175,10 +193,18 @@ def _named_lease(ref: int, intake: Intake) -> dict[str, Any]:
 
 async def problems(say: Say) -> list[Problem]:
     """What is wrong with intakes and duties."""
-    names = {ref: read(id) for ref, id in await say("SELECT ref, id FROM everhold.session WHERE deleted = 0")}
-    leases = {row[0]: _told_lease(row[1:]) for row in await say(f"SELECT session, {_LEASE} FROM everhold.lease")}
+    names = {
+        ref: read(id)
+        for ref, id in await say("SELECT ref, id FROM everhold.session WHERE deleted = 0")
+    }
+    leases = {
+        row[0]: _told_lease(row[1:])
+        for row in await say(f"SELECT session, {_LEASE} FROM everhold.lease")
+    }
     items: dict[int, list[tuple[Any, ...]]] = {}
-    async for ref, *row in paced(await say(f"SELECT session, {_ITEM} FROM everhold.item ORDER BY session, seq")):
+    async for ref, *row in paced(
+        await say(f"SELECT session, {_ITEM} FROM everhold.item ORDER BY session, seq")
+    ):
         items.setdefault(ref, []).append(_told_row(tuple(row)))
     found = [
         Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
@@ -187,7 +213,10 @@ async def problems(say: Say) -> list[Problem]:
         if ref not in names
     ]
     async for ref in paced(leases.keys() | items.keys()):
-        found += [Problem(names.get(ref, ""), *flaw) for flaw in flaws(leases.get(ref), items.get(ref, ()))]
+        found += [
+            Problem(names.get(ref, ""), *flaw)
+            for flaw in flaws(leases.get(ref), items.get(ref, ()))
+        ]
     async for one in paced(await say(f"SELECT {', '.join(DUTY)} FROM everhold.duty")):
         try:
             told_duty(one)
@@ -204,7 +233,9 @@ def told_duty(row: tuple[Any, ...]) -> Duty:
 async def sent(line: Line, schema: str, acts: Iterable[Act]) -> list[Rows]:
     """What each of some statements said; they are sent in one go."""
     async with line.pipeline():
-        cursors = [await line.execute(named(statement, schema), values) for statement, values in acts]
+        cursors = [
+            await line.execute(named(statement, schema), values) for statement, values in acts
+        ]
     return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 

@@ -1,15 +1,19 @@
-"""Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and a look now and then.
+"""Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and
+a look now and then.
 
 Rules
-  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds, or `HASTE` where
-     somebody may wait for it; what it writes in between is told when it has landed and that time is over. (Transactions
-     that notify wait for each other.) A telling alone does not wait for the disk: what it tells of has landed.
-  2. A telling names the sessions that were written to, and says whether one of them may have to be moved, and which
-     worker sees to it first: the process itself, if it looks for work, or the one that had the session last. That is a
-     hint: others leave it to that worker for a moment.
-  3. `changed` reads the counts of the others, so that nothing depends on a notification that was missed.
-  4. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few times a second, and a
-     warning says so. A server that was slow looks the same at first: every `AGAIN` seconds it is tried once more.
+  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds,
+     or `HASTE` where somebody may wait for it; what it writes in between is told when it has landed
+     and that time is over. (Transactions that notify wait for each other.) A telling alone does not
+     wait for the disk: what it tells of has landed.
+  2. A telling names the sessions that were written to, and says whether one of them may have to be
+     moved, and which worker sees to it first: the process itself, if it looks for work, or the one
+     that had the session last. That is a hint: others leave it to that worker for a moment.
+  3. `changed` reads the counts of the others, so that nothing depends on a notification that was
+     missed.
+  4. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few
+     times a second, and a warning says so. A server that was slow looks the same at first: every
+     `AGAIN` seconds it is tried once more.
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ LOOK_EVERY: Final = 5.0
 
 _TELL: Final = (
     "WITH told AS (INSERT INTO everhold.pulse (id, count) VALUES (%s, 1) ON CONFLICT (id)"
-    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING 1) SELECT pg_notify(%s, %s){more} FROM told"
+    " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING 1) SELECT pg_notify(%s,"
+    " %s){more} FROM told"
 )
 _IN_PASSING: Final = ", set_config('synchronous_commit', 'off', true)"
 _COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.pulse WHERE id <> %s"
@@ -61,7 +66,9 @@ class Ear:
         self._lines = lines
         self._id = token_hex(8)
         self._channel = f"everhold_{schema}"
-        self._tell, self._tell_alone = (named(_TELL.format(more=more), schema) for more in ("", _IN_PASSING))
+        self._tell, self._tell_alone = (
+            named(_TELL.format(more=more), schema) for more in ("", _IN_PASSING)
+        )
         self._counts, self._forget = named(_COUNTS, schema), named(_FORGET, schema)
         self._told = 0.0
         self._later: asyncio.Task[None] | None = None
@@ -69,7 +76,8 @@ class Ear:
         self._firsts: set[str] = set()  # who sees first to what nobody was told of
         self._sessions: set[str] = set()  # to which sessions it was written
         self._moves = self._heads = False  # whether one of them may have to be moved, or was
-        self._untold = self._soon = False  # whether something landed that nobody was told of, and somebody may wait for
+        # whether something landed that nobody was told of, and somebody may wait for
+        self._untold = self._soon = False
         self._seen = (0, 0)
         self._wake: Callable[[News], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -101,7 +109,9 @@ class Ear:
     # ---- telling
 
     def telling(self, news: News, *, soon: bool = True) -> tuple[str, tuple[Any, ...]] | None:
-        """A statement for the transaction that is about to be sent; None if it is too early: `later` when it landed."""
+        """A statement for the transaction that is about to be sent; None if it is too early:
+        `later` when it landed.
+        """
         now = asyncio.get_running_loop().time()
         if now - self._told < (HASTE if soon else QUIET):
             return None
@@ -109,7 +119,9 @@ class Ear:
         return self._tell, self._words(news, self._me or news.first)
 
     def _words(self, news: News, first: str) -> tuple[str, str, str]:
-        """What is sent: who sees first to it, whether anything has to be moved, and the sessions, if they fit."""
+        """What is sent: who sees first to it, whether anything has to be moved, and the sessions,
+        if they fit.
+        """
         words = dumps([first, news.moves, news.heads, sorted(news.sessions)])
         if len(words) > LONGEST:
             words = dumps([first, True, True, []])
@@ -117,10 +129,12 @@ class Ear:
 
     def later(self, news: News, *, soon: bool = True) -> None:
         """Tell soon, or in a while, that something has landed."""
-        self._untold, self._soon = True, self._soon or soon
+        self._untold = True
+        self._soon = self._soon or soon
         self._firsts.add(self._me or news.first)
         self._sessions.update(news.sessions or [ANY])
-        self._moves, self._heads = self._moves or news.moves, self._heads or news.heads
+        self._moves = self._moves or news.moves
+        self._heads = self._heads or news.heads
         if self._later is None or self._later.done():
             self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
@@ -161,7 +175,8 @@ class Ear:
 
     def listen(self, wake: Callable[[News], None], me: str) -> float:
         """See `Store.listen`."""
-        self._wake, self._me = wake, me
+        self._wake = wake
+        self._me = me
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen())
         return LOOK_EVERY
@@ -170,7 +185,9 @@ class Ear:
         try:
             while True:
                 if not await self._heard():
-                    self._polling = self._polling or asyncio.get_running_loop().create_task(self._poll())
+                    self._polling = self._polling or asyncio.get_running_loop().create_task(
+                        self._poll()
+                    )
                     await asyncio.sleep(AGAIN)
         finally:
             await self._look_no_more()
@@ -213,7 +230,8 @@ class Ear:
     async def _poll(self) -> None:
         self.hears = "by looking"
         log.warning(
-            "%s does not deliver notifications (a pooler in transaction mode?): looking every %s s instead",
+            "%s does not deliver notifications (a pooler in transaction mode?): looking every %s"
+            " s instead",
             self._lines.where,
             POLL_EVERY,
         )
@@ -223,7 +241,9 @@ class Ear:
             try:
                 before = self._seen
                 await self.changed()
-                found, self._seen = self._seen, before  # whoever is woken asks for itself
+                # whoever is woken asks for itself
+                found = self._seen
+                self._seen = before
             except EverholdError:
                 continue
             if found != seen:

@@ -1,4 +1,6 @@
-"""What the house asks of the tables beside sessions: who has to be told, what a session weighs, what nobody needs."""
+"""What the house asks of the tables beside sessions: who has to be told, what a session weighs,
+what nobody needs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def asking(wanted: Asking) -> tuple[str, list[Any]]:
     """The statement of `asking`, and its values."""
     where = [
         "NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)",
-        "NOT EXISTS (SELECT 1 FROM everhold.letter l WHERE l.session = n.session AND l.kind = 'answer'"
+        "NOT EXISTS (SELECT 1 FROM everhold.letter l WHERE l.session = n.session AND l.kind ="
+        " 'answer'"
         " AND (everhold.readable(l.body) ->> 'q')::int8 = n.q)",
     ]
     values: list[Any] = []
@@ -47,10 +50,13 @@ def asking(wanted: Asking) -> tuple[str, list[Any]]:
         values.append([kept(each) for each in wanted.to])
     if wanted.without is not None:
         name = "s.id || '/q-' || n.q || '/' || trunc(n.asked_at * 1000)::int8"
-        where.append(f"NOT EXISTS (SELECT 1 FROM everhold.duty d WHERE d.kind = %s AND d.id = {name})")
+        where.append(
+            f"NOT EXISTS (SELECT 1 FROM everhold.duty d WHERE d.kind = %s AND d.id = {name})"
+        )
         values.append(kept(wanted.without))
     statement = (
-        "SELECT s.birth, n.query, n.asked_at FROM everhold.notice n JOIN everhold.session s ON s.ref = n.session"
+        "SELECT s.birth, n.query, n.asked_at FROM everhold.notice n JOIN everhold.session s ON"
+        " s.ref = n.session"
         f" WHERE {' AND '.join(where)} ORDER BY n.asked_at, s.created_at, s.id, n.q LIMIT %s"
     )
     return statement, [*values, wanted.limit]
@@ -59,14 +65,17 @@ def asking(wanted: Asking) -> tuple[str, list[Any]]:
 async def size(say: Say, ref: int, needed: int) -> int:
     """Bytes of a session, but for its steps up to `needed`, which forks read."""
     steps = await say(
-        "SELECT coalesce(sum(octet_length(answers) + octet_length(asked) + coalesce(octet_length(notes), 0)), 0)::int8"
+        "SELECT coalesce(sum(octet_length(answers) + octet_length(asked) +"
+        " coalesce(octet_length(notes), 0)), 0)::int8"
         " FROM everhold.journal WHERE session = %s AND n > %s",
         ref,
         needed,
     )
     attached = await say(
-        "SELECT coalesce(sum(a.size), 0)::int8 FROM everhold.attachment a WHERE a.session = %s AND a.n >= %s"
-        " AND NOT EXISTS (SELECT 1 FROM everhold.attachment o WHERE o.blob = a.blob AND o.session <> a.session)",
+        "SELECT coalesce(sum(a.size), 0)::int8 FROM everhold.attachment a WHERE a.session = %s"
+        " AND a.n >= %s"
+        " AND NOT EXISTS (SELECT 1 FROM everhold.attachment o WHERE o.blob = a.blob AND"
+        " o.session <> a.session)",
         ref,
         needed,
     )
@@ -88,10 +97,14 @@ async def drop_blobs(say: Say) -> tuple[int, int]:
 async def drop_loose(say: Say) -> int:
     """Remove rows of sessions that are not there any more; returns how many."""
     there = "SELECT 1 FROM everhold.session s WHERE s.ref = x.session"
-    gone = len(await say(f"DELETE FROM everhold.attachment x WHERE NOT EXISTS ({there}) RETURNING 1"))
+    gone = len(
+        await say(f"DELETE FROM everhold.attachment x WHERE NOT EXISTS ({there}) RETURNING 1")
+    )
     living = "SELECT 1 FROM everhold.head_1 h WHERE h.ref = x.session"
     for table in ("notice", "effect", "letter", "item", "lease"):
-        gone += len(await say(f"DELETE FROM everhold.{table} x WHERE NOT EXISTS ({living}) RETURNING 1"))
+        gone += len(
+            await say(f"DELETE FROM everhold.{table} x WHERE NOT EXISTS ({living}) RETURNING 1")
+        )
     return gone
 
 
@@ -114,7 +127,9 @@ class Upkeep:
 
         async def act(line: Line) -> int:
             _, head = store._session(session_id, await store._on(line, read.SESSION, known))
-            return await size(functools.partial(store._on, line), head.ref, await store._needed(line, head.ref))
+            return await size(
+                functools.partial(store._on, line), head.ref, await store._needed(line, head.ref)
+            )
 
         return await store._insisting(act)
 
@@ -131,6 +146,7 @@ class Upkeep:
         blobs = length = 0
         while True:
             count, more = await store._insisting(lambda line: act(line, drop_blobs))
-            blobs, length = blobs + count, length + more
+            blobs = blobs + count
+            length = length + more
             if count < AT_ONCE:
                 return Reclaimed(blobs, length, rows)

@@ -1,4 +1,6 @@
-"""Reading: the statements of a store's reading verbs, and what their rows mean. Nothing here writes."""
+"""Reading: the statements of a store's reading verbs, and what their rows mean. Nothing here
+writes.
+"""
 
 from __future__ import annotations
 
@@ -24,39 +26,52 @@ from everhold.stores.postgres.intake_sql import NOW
 from everhold.stores.postgres.write import label_row
 
 SESSION: Final = (
-    f"SELECT s.birth, s.seal, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
+    f"SELECT s.birth, s.seal, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref ="
+    " s.ref"
     " WHERE s.id = %s AND s.deleted = 0"
 )
-#: The deliveries of sessions from some number on, each with the session that reads it; those of sources included.
+#: The deliveries of sessions from some number on, each with the session that reads it; those of
+#: sources included.
 _CHAIN: Final = (
     "chain (root, source, since, upto, origin, origin_n) AS ({first} UNION ALL"
     " SELECT c.root, o.ref, c.since, least(c.upto, c.origin_n), o.origin, o.origin_n FROM chain c"
     " JOIN everhold.session o ON o.ref = c.origin WHERE c.origin_n >= c.since)"
 )
-_STEPS: Final = "chain c JOIN everhold.journal j ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto"
+_STEPS: Final = (
+    "chain c JOIN everhold.journal j ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto"
+)
 _TOP: Final = "9223372036854775807"
-_BEGUN: Final = Metrics.__struct_fields__.index("begun")  # its place among the metrics, which are an array
-#: What `load` reads, all at one moment: which of the wanted it is, which part of it, and the columns of `_PARTS`. Each
-#: of the wanted has the number of its first delivery, or says with a negative one where to begin.
+# its place among the metrics, which are an array
+_BEGUN: Final = Metrics.__struct_fields__.index("begun")
+#: What `load` reads, all at one moment: which of the wanted it is, which part of it, and the
+#: columns of `_PARTS`. Each of the wanted has the number of its first delivery, or says with a
+#: negative one where to begin.
 LOAD: Final = (
     "WITH RECURSIVE wanted AS (SELECT w.i, w.since, s.ref, s.birth, s.seal, s.origin, s.origin_n"
     " FROM unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
     " JOIN everhold.session s ON s.id = w.id AND s.deleted = 0), "
     + _CHAIN.format(
         first=f"SELECT w.i, w.ref, CASE w.since WHEN {OPENED} THEN h.open_from WHEN {BEGUN} THEN"
-        f" coalesce((h.metrics::json ->> {_BEGUN})::int8, 0) ELSE w.since END, {_TOP}, w.origin, w.origin_n"
+        f" coalesce((h.metrics::json ->> {_BEGUN})::int8, 0) ELSE w.since END, {_TOP}, w.origin,"
+        " w.origin_n"
         " FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref"
     )
-    + " SELECT w.i, 0, h.ref, w.birth, h.state, h.metrics, h.due_at, h.updated_at, w.seal, h.revision, h.n,"
-    " h.open_from, h.mail, h.attempts, h.seal, h.parked FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref UNION ALL"
-    " SELECT c.root, 1, j.n, j.answers, j.asked, j.notes, j.at, NULL, j.seal, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
+    + " SELECT w.i, 0, h.ref, w.birth, h.state, h.metrics, h.due_at, h.updated_at, w.seal,"
+    " h.revision, h.n,"
+    " h.open_from, h.mail, h.attempts, h.seal, h.parked FROM wanted w JOIN everhold.head_1 h ON"
+    " h.ref = w.ref UNION ALL"
+    " SELECT c.root, 1, j.n, j.answers, j.asked, j.notes, j.at, NULL, j.seal, NULL, NULL, NULL,"
+    " NULL, NULL, NULL, NULL"
     f" FROM {_STEPS} UNION ALL"
-    " SELECT w.i, 2, l.id, l.kind, l.body, NULL, l.at, NULL, l.seal, l.session, NULL, NULL, NULL, NULL, NULL, NULL"
+    " SELECT w.i, 2, l.id, l.kind, l.body, NULL, l.at, NULL, l.seal, l.session, NULL, NULL,"
+    " NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.letter l ON l.session = w.ref UNION ALL"
-    " SELECT w.i, 3, e.q, e.worker, NULL, NULL, e.since, NULL, e.seal, e.session, NULL, NULL, NULL, NULL, NULL, NULL"
+    " SELECT w.i, 3, e.q, e.worker, NULL, NULL, e.since, NULL, e.seal, e.session, NULL, NULL,"
+    " NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.effect e ON e.session = w.ref ORDER BY 1, 2, 3"
 )
-#: The columns of each part, in the order in which they are read: a head after its birth, a delivery, a letter, a mark.
+#: The columns of each part, in the order in which they are read: a head after its birth, a
+#: delivery, a letter, a mark.
 _PARTS: Final = tuple(
     itemgetter(*columns)
     for columns in (
@@ -66,9 +81,11 @@ _PARTS: Final = tuple(
         (2, 3, 6, 8, 9),
     )
 )
-#: The last delivery of a session that a living fork reads, itself or through forks that were deleted.
+#: The last delivery of a session that a living fork reads, itself or through forks that were
+#: deleted.
 NEEDED: Final = (
-    "WITH RECURSIVE reader (ref, upto, deleted) AS (SELECT ref, origin_n, deleted FROM everhold.session"
+    "WITH RECURSIVE reader (ref, upto, deleted) AS (SELECT ref, origin_n, deleted FROM"
+    " everhold.session"
     " WHERE origin = %s UNION SELECT s.ref, least(r.upto, s.origin_n), s.deleted FROM reader r"
     " JOIN everhold.session s ON s.origin = r.ref WHERE r.deleted = 1)"
     " SELECT coalesce(max(upto), -1) FROM reader WHERE deleted = 0"
@@ -79,42 +96,60 @@ OPEN: Final = (
         first=f"SELECT s.ref, s.ref, h.open_from, {_TOP}, s.origin, s.origin_n"
         " FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref WHERE s.ref = ANY(%s)"
     )
-    + f" SELECT c.root, j.n, j.at, j.answers, j.asked, j.notes, j.seal FROM {_STEPS} ORDER BY c.root, j.n"
+    + (
+        f" SELECT c.root, j.n, j.at, j.answers, j.asked, j.notes, j.seal FROM {_STEPS} ORDER BY"
+        " c.root, j.n"
+    )
 )
-LETTERS_OF: Final = "SELECT kind, body, at, id, seal, session FROM everhold.letter WHERE session = ANY(%s) ORDER BY id"
+LETTERS_OF: Final = (
+    "SELECT kind, body, at, id, seal, session FROM everhold.letter WHERE session"
+    " = ANY(%s) ORDER BY id"
+)
 HIDDEN: Final = (
     "SELECT session, q FROM everhold.notice WHERE session = ANY(%s)"
     " UNION ALL SELECT session, q FROM everhold.effect WHERE session = ANY(%s)"
 )
 NOTICES: Final = (
-    "SELECT s.birth, n.query, n.asked_at, s.ref, h.mail FROM everhold.notice n JOIN everhold.session s"
+    "SELECT s.birth, n.query, n.asked_at, s.ref, h.mail FROM everhold.notice n JOIN"
+    " everhold.session s"
     " ON s.ref = n.session JOIN everhold.head_1 h ON h.ref = s.ref"
-    " WHERE (%s::text IS NULL OR n.kind = %s::text) AND (%s::text IS NULL OR n.addressee = %s::text)"
+    " WHERE (%s::text IS NULL OR n.kind = %s::text) AND (%s::text IS NULL OR n.addressee ="
+    " %s::text)"
     " AND NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)"
 )
 LIVE: Final = (
     "SELECT s.ref, s.birth, h.mail, (SELECT j.at FROM everhold.journal j WHERE j.session = h.ref"
-    " AND j.n = h.open_from) AS since FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
-    " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n ORDER BY since NULLS FIRST, s.ref"
+    " AND j.n = h.open_from) AS since FROM everhold.head_1 h JOIN everhold.session s ON s.ref ="
+    " h.ref"
+    " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n ORDER BY since NULLS FIRST,"
+    " s.ref"
 )
 #: Sessions that need a move, each with the reason: every part is read from an index of its own.
 UNMOVED: Final = (
-    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, w.why, w.since, coalesce(h.revision, 0), w.came"
-    " FROM (SELECT h.ref, 'timer' AS why, h.due_at AS since, 0 AS came FROM everhold.head_1 h WHERE h.due_at <= %s"
+    f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, w.why, w.since,"
+    " coalesce(h.revision, 0), w.came"
+    " FROM (SELECT h.ref, 'timer' AS why, h.due_at AS since, 0 AS came FROM everhold.head_1 h"
+    " WHERE h.due_at <= %s"
     " AND h.state IN ('running', 'paused') UNION ALL"
     " SELECT h.ref, 'letter', (SELECT min(l.at) FROM everhold.letter l WHERE l.session = h.ref), 0"
     " FROM everhold.head_1 h WHERE h.mail > 0 AND h.state = 'running' UNION ALL"
     " SELECT e.session, 'mark', min(e.since), 0 FROM everhold.effect e WHERE NOT e.worker = ANY(%s)"
     " GROUP BY e.session UNION ALL"
-    " SELECT i.session, 'item', i.since, l.seq + i.count FROM (SELECT i.session, min(i.at) AS since, count(*) AS count"
-    " FROM everhold.item i, clock WHERE i.state = 'waiting' AND i.available_at <= clock.now GROUP BY i.session) i"
+    " SELECT i.session, 'item', i.since, l.seq + i.count FROM (SELECT i.session, min(i.at) AS"
+    " since, count(*) AS count"
+    " FROM everhold.item i, clock WHERE i.state = 'waiting' AND i.available_at <= clock.now"
+    " GROUP BY i.session) i"
     " CROSS JOIN clock JOIN everhold.lease l ON l.session = i.session"
     " WHERE l.released = 1 OR l.expires_at <= clock.now UNION ALL"
     " SELECT h.ref, 'parked', h.updated_at, 0 FROM everhold.head_1 h WHERE h.parked = 1 AND %s"
     " AND h.state IN ('running', 'paused')) w JOIN everhold.session s ON s.ref = w.ref"
-    " LEFT JOIN everhold.head_1 h ON h.ref = w.ref WHERE s.deleted = 0 ORDER BY w.since, w.ref, w.why LIMIT %s"
+    " LEFT JOIN everhold.head_1 h ON h.ref = w.ref WHERE s.deleted = 0 ORDER BY w.since, w.ref,"
+    " w.why LIMIT %s"
 )
-NEXT_DUE: Final = "SELECT min(due_at) FROM everhold.head_1 WHERE due_at IS NOT NULL AND state IN ('running', 'paused')"
+NEXT_DUE: Final = (
+    "SELECT min(due_at) FROM everhold.head_1 WHERE due_at IS NOT NULL AND state IN"
+    " ('running', 'paused')"
+)
 #: Sessions whose journals are read at once for the inbox.
 PAGE: Final = 200
 
@@ -176,11 +211,16 @@ def listing(wanted: Filter) -> tuple[str, list[Any]]:
     if wanted.program is not None:
         name = kept(wanted.program)
         if name and ":" not in name:
-            also("(s.program = %s OR right(s.program, length(%s) + 1) = %s)", name, name, f":{name}")
+            also(
+                "(s.program = %s OR right(s.program, length(%s) + 1) = %s)", name, name, f":{name}"
+            )
         else:
             also("s.program = %s", name)
     if wanted.labels:
-        also("s.labels @> %s::jsonb AND s.labels <> '{}'", msgspec.json.encode(label_row(wanted.labels)).decode())
+        also(
+            "s.labels @> %s::jsonb AND s.labels <> '{}'",
+            msgspec.json.encode(label_row(wanted.labels)).decode(),
+        )
     if wanted.parent is not None:
         also("s.parent = %s", kept(wanted.parent))
     if wanted.older_than is not None:
@@ -205,28 +245,41 @@ class Inbox:
     """Finds the open queries of all sessions, in one transaction."""
 
     def __init__(self, line: Line, schema: str) -> None:
-        self._line, self._schema = line, schema
+        self._line = line
+        self._schema = schema
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return await (await self._line.execute(named(statement, self._schema), values)).fetchall()
 
     async def noticed(self, kind: Kind | None, whom: str | None) -> list[Found]:
-        """Those that people answer, or that are addressed to somebody, whose name is as it is kept."""
+        """Those that people answer, or that are addressed to somebody, whose name is as it is
+        kept.
+        """
         wanted = None if kind is None else kind.value
         rows = await self._rows(NOTICES, wanted, wanted, whom, whom)
         kept_answers = await self._answered([row[3] for row in rows if row[4]])
         found = [(read_birth(row[0]), _query(row[1]), row[2], row[3]) for row in rows]
-        return [(birth, query, at) for birth, query, at, ref in found if (ref, query.q) not in kept_answers]
+        return [
+            (birth, query, at)
+            for birth, query, at, ref in found
+            if (ref, query.q) not in kept_answers
+        ]
 
     async def unnoticed(self, kind: Kind | None, limit: int) -> list[Found]:
-        """Those that have no notice: they are found through the journals of live sessions, oldest first."""
+        """Those that have no notice: they are found through the journals of live sessions,
+        oldest first.
+        """
         found: list[Found] = []
         times: list[float] = []
         live = await self._rows(LIVE)
         for start in range(0, len(live), PAGE):
             page = live[start : start + PAGE]
             first = page[0][3]
-            if len(times) >= limit and first is not None and (limit < 1 or first > times[limit - 1]):
+            if (
+                len(times) >= limit
+                and first is not None
+                and (limit < 1 or first > times[limit - 1])
+            ):
                 break
             for entry in await self._opened(page):
                 if kind in (None, entry[1].kind):

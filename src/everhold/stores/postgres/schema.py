@@ -1,9 +1,10 @@
 """The tables: made, recognised and brought up to date.
 
 Rules
-  1. Everything lands in one transaction. Processes that open at the same moment wait for each other at an advisory
-     lock.
-  2. A schema of a newer format, or with somebody else's tables, is refused before anything is written.
+  1. Everything lands in one transaction. Processes that open at the same moment wait for each other
+     at an advisory lock.
+  2. A schema of a newer format, or with somebody else's tables, is refused before anything is
+     written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def migrations() -> list[str]:
     """The migrations in order; the first makes an empty schema."""
     folder = resources.files(__package__) / "migrations"
     return [
-        entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")
+        entry.read_text()
+        for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+        if entry.name.endswith(".sql")
     ]
 
 
@@ -52,7 +55,9 @@ async def prepare(line: Line, schema: str, where: str) -> int:
     try:
         async with line.transaction():
             await line.execute("SET LOCAL lock_timeout = 0")
-            await line.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", (LOCKS, lock_number(schema)))
+            await line.execute(
+                "SELECT pg_advisory_xact_lock(%s::int, %s::int)", (LOCKS, lock_number(schema))
+            )
             there = await found(line, schema, where)  # another process may have been quicker
             if there < known:
                 await line.execute(script(schema, there).encode())
@@ -72,13 +77,18 @@ async def pending(address: str) -> str:
         there = await found(line, meant.schema, meant.where)
     finally:
         await lines.close()
-    return "" if there == len(migrations()) else f"BEGIN;\n\n{script(meant.schema, there)}\nCOMMIT;\n"
+    return (
+        "" if there == len(migrations()) else f"BEGIN;\n\n{script(meant.schema, there)}\nCOMMIT;\n"
+    )
 
 
 async def found(line: Line, schema: str, where: str) -> int:
-    """The format of a schema; 0 if it is empty or not there. Refuses what is not ours or too new."""
+    """The format of a schema; 0 if it is empty or not there. Refuses what is not ours or too
+    new.
+    """
     cursor = await line.execute(
-        "SELECT (SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace"
+        "SELECT (SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON"
+        " s.oid = c.relnamespace"
         " WHERE s.nspname = %s), to_regclass(%s)::text",
         (schema, f'"{schema}".about'),
     )
@@ -88,7 +98,9 @@ async def found(line: Line, schema: str, where: str) -> int:
     if about is None:
         raise StoreUnavailable(where, f"schema {schema} has tables of another program", _FOREIGN)
     try:
-        rows = await (await line.execute(named("SELECT product, format FROM everhold.about", schema))).fetchall()
+        rows = await (
+            await line.execute(named("SELECT product, format FROM everhold.about", schema))
+        ).fetchall()
     except (psycopg.errors.UndefinedColumn, psycopg.errors.InsufficientPrivilege) as error:
         raise StoreUnavailable(where, str(error).strip().splitlines()[0], _FOREIGN) from None
     if len(rows) != 1 or rows[0][0] != "everhold":

@@ -1,7 +1,7 @@
 """Sessions in PostgreSQL: the verbs of `everhold.ports.Store`.
 
-One line writes (see group.py), a few others read. What a verb reads, it reads at one moment: in one statement, or in
-one repeatable-read transaction.
+One line writes (see group.py), a few others read. What a verb reads, it reads at one moment: in one
+statement, or in one repeatable-read transaction.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _SIZE: Final = (
     "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_catalog.pg_class c"
-    " JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = %s AND c.relkind = 'r'"
+    " JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = %s AND"
+    " c.relkind = 'r'"
 )
 
 
@@ -102,11 +103,20 @@ class PostgresStore(Lanes, Upkeep):
         except BaseException:
             await lines.close()
             raise
-        self._lines, self._ear = lines, ear
-        self._loads, self._looks = Gathered(self._loaded, at_once=2), Gathered(self._looked, at_once=2)
+        self._lines = lines
+        self._ear = ear
+        self._loads, self._looks = (
+            Gathered(self._loaded, at_once=2),
+            Gathered(self._looked, at_once=2),
+        )
         self._moves = Gathered(self._moved)
         self._group = Group(
-            lines, self.schema, durability=self.durability, telling=ear.telling, later=ear.later, time=lambda: self.time
+            lines,
+            self.schema,
+            durability=self.durability,
+            telling=ear.telling,
+            later=ear.later,
+            time=lambda: self.time,
         )
         self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
 
@@ -137,7 +147,8 @@ class PostgresStore(Lanes, Upkeep):
 
     async def _loaded(self, wanted: builtins.list[tuple[str, int]]) -> builtins.list[look.Parts]:
         """What there is of some sessions, all at one moment."""
-        ids, since = [id for id, _ in wanted], [n for _, n in wanted]
+        ids = [id for id, _ in wanted]
+        since = [n for _, n in wanted]
         return look.parts(len(wanted), await self._rows(look.LOAD, ids, since))
 
     def _known(self, session_id: str) -> str:
@@ -157,7 +168,9 @@ class PostgresStore(Lanes, Upkeep):
         return look.read_birth(text), read_head(tuple(head))
 
     async def find(self, key: str) -> SessionId | None:
-        rows = await self._rows("SELECT id FROM everhold.session WHERE key = %s AND deleted = 0", kept(key))
+        rows = await self._rows(
+            "SELECT id FROM everhold.session WHERE key = %s AND deleted = 0", kept(key)
+        )
         return SessionId(read(rows[0][0])) if rows else None
 
     async def list(self, wanted: Filter) -> builtins.list[Summary]:
@@ -215,15 +228,19 @@ class PostgresStore(Lanes, Upkeep):
         return (None if text is None else loads(text)), version
 
     async def keys(self, namespace: str) -> builtins.list[str]:
-        statement = "SELECT key FROM everhold.value WHERE namespace = %s AND value IS NOT NULL ORDER BY key"
+        statement = (
+            "SELECT key FROM everhold.value WHERE namespace = %s AND value IS NOT NULL ORDER BY key"
+        )
         return [read(key) for (key,) in await self._rows(statement, kept(namespace))]
 
     # ---- workers
 
     async def beat(self, worker: Worker) -> None:
         await self._write(
-            f"INSERT INTO everhold.worker (id, host, pid, ttl, seen_at) VALUES (%s, %s, %s, %s, {NOW})"
-            " ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, ttl = excluded.ttl,"
+            "INSERT INTO everhold.worker (id, host, pid, ttl, seen_at) VALUES (%s, %s, %s, %s,"
+            f" {NOW})"
+            " ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, ttl ="
+            " excluded.ttl,"
             " seen_at = excluded.seen_at",
             kept(worker.id),
             kept(worker.host),
@@ -234,11 +251,14 @@ class PostgresStore(Lanes, Upkeep):
 
     async def workers(self) -> builtins.list[Worker]:
         rows = await self._rows(
-            f"SELECT id, host, pid, ttl, greatest(0.0, {NOW} - seen_at) FROM everhold.worker ORDER BY id",
+            f"SELECT id, host, pid, ttl, greatest(0.0, {NOW} - seen_at) FROM everhold.worker"
+            " ORDER BY id",
             self._moment(),
         )
         heard = self._lines.stall.age
-        return [Worker(read(id), read(host), pid, ttl, heard(age)) for id, host, pid, ttl, age in rows]
+        return [
+            Worker(read(id), read(host), pid, ttl, heard(age)) for id, host, pid, ttl, age in rows
+        ]
 
     async def release(self, worker_id: str) -> None:
         await self._write("DELETE FROM everhold.worker WHERE id = %s", kept(worker_id))
@@ -251,7 +271,8 @@ class PostgresStore(Lanes, Upkeep):
 
         async def act(line: Line) -> int:
             nonlocal sent
-            again, sent = sent, True
+            again = sent
+            sent = True
             try:
                 async with line.transaction():
                     kept_rows = await self._delete(line, session_id, fence)
@@ -266,8 +287,15 @@ class PostgresStore(Lanes, Upkeep):
 
     async def _delete(self, line: Line, session_id: str, fence: int) -> int:
         # What a chain of forks shares can only be judged by one at a time.
-        await self._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock_number(f"{self.schema} gc"))
-        await self._on(line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", kept(session_id))
+        await self._on(
+            line,
+            "SELECT pg_advisory_xact_lock(%s::int, %s::int)",
+            LOCKS,
+            lock_number(f"{self.schema} gc"),
+        )
+        await self._on(
+            line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", kept(session_id)
+        )
         rows = await self._on(line, look.SESSION + " FOR UPDATE OF h", kept(session_id))
         birth, head = self._session(session_id, rows)
         if head.revision != fence:
@@ -277,7 +305,9 @@ class PostgresStore(Lanes, Upkeep):
         for table in ("notice", "effect", "letter", "item", "lease"):
             await self._on(line, f"DELETE FROM everhold.{table} WHERE session = %s", head.ref)
         await self._on(line, "DELETE FROM everhold.head_1 WHERE ref = %s", head.ref)
-        await self._on(line, "UPDATE everhold.session SET deleted = 1, key = NULL WHERE ref = %s", head.ref)
+        await self._on(
+            line, "UPDATE everhold.session SET deleted = 1, key = NULL WHERE ref = %s", head.ref
+        )
         if birth.key is not None:
             await self._note(line, DELETED_KEYS, birth.key, session_id)
         await self._forget(line, head.ref)
@@ -285,13 +315,18 @@ class PostgresStore(Lanes, Upkeep):
 
     async def _note(self, line: Line, namespace: str, key: str, value: JSON) -> None:
         """Write a durable value outside of a step, whatever it was before. One writer at a time."""
-        statement = "SELECT version FROM everhold.value WHERE namespace = %s AND key = %s FOR UPDATE"
+        statement = (
+            "SELECT version FROM everhold.value WHERE namespace = %s AND key = %s FOR UPDATE"
+        )
         rows = await self._on(line, statement, kept(namespace), kept(key))
-        text, version = dumps([value]), (rows[0][0] if rows else 0) + 1
+        text = dumps([value])
+        version = (rows[0][0] if rows else 0) + 1
         await self._on(
             line,
-            "INSERT INTO everhold.value (namespace, key, value, version, seal) VALUES (%s, %s, %s, %s, %s)"
-            " ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, version = excluded.version,"
+            "INSERT INTO everhold.value (namespace, key, value, version, seal) VALUES (%s, %s,"
+            " %s, %s, %s)"
+            " ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, version ="
+            " excluded.version,"
             " seal = excluded.seal",
             *(kept(namespace), kept(key), text, version, seal(namespace, key, text, version)),
         )
@@ -299,22 +334,31 @@ class PostgresStore(Lanes, Upkeep):
     async def _left(self, line: Line, session_id: str) -> int:
         """How many deliveries are kept of a deleted session."""
         statement = (
-            "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref = j.session WHERE s.id = %s"
+            "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref ="
+            " j.session WHERE s.id = %s"
         )
         left: int = (await self._on(line, statement, kept(session_id)))[0][0]
         return left
 
     async def _forget(self, line: Line, ref: int | None) -> None:
-        """Remove what no living fork reads of a deleted session, and of deleted sources before it."""
+        """Remove what no living fork reads of a deleted session, and of deleted sources before
+        it.
+        """
         while ref is not None:
             needed = await self._needed(line, ref)
             await attachment_rows.let_go(functools.partial(self._on, line), ref, needed)
-            await self._on(line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed)
-            before = "SELECT o.ref FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
+            await self._on(
+                line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed
+            )
+            before = (
+                "SELECT o.ref FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
+            )
             read_less = "WHERE s.ref = %s AND s.origin_n > %s AND o.deleted = 1"
             rows = await self._on(line, f"{before} {read_less}", ref, needed)
             forks = "SELECT 1 FROM everhold.session WHERE origin = s.ref"
-            await self._on(line, f"DELETE FROM everhold.session s WHERE ref = %s AND NOT EXISTS ({forks})", ref)
+            await self._on(
+                line, f"DELETE FROM everhold.session s WHERE ref = %s AND NOT EXISTS ({forks})", ref
+            )
             ref = rows[0][0] if rows else None
 
     async def _needed(self, line: Line, ref: int) -> int:
@@ -330,10 +374,14 @@ class PostgresStore(Lanes, Upkeep):
         async def act(line: Line) -> None:
             async with line.transaction():
                 lock = lock_number(f"{self.schema} gc")
-                await self._on(line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock)
+                await self._on(
+                    line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock
+                )
                 _, head = self._session(session_id, await self._on(line, look.SESSION, known))
                 made.check(data)
-                await attachment_rows.put(functools.partial(self._on, line), head.ref, head.n, made, data, at)
+                await attachment_rows.put(
+                    functools.partial(self._on, line), head.ref, head.n, made, data, at
+                )
 
         await self._insisting(act)
 

@@ -1,4 +1,6 @@
-"""What `verify` looks for: broken seals, gaps, dangling references, rows that do not say what their birth says."""
+"""What `verify` looks for: broken seals, gaps, dangling references, rows that do not say what
+their birth says.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from everhold.stores.postgres.write import label_row
 #: Sessions that are read at once.
 PAGE: Final = 200
 _SESSIONS: Final = (
-    "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at, labels"
+    "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at,"
+    " labels"
     " FROM everhold.session ORDER BY ref"
 )
 
@@ -33,7 +36,8 @@ class Auditor:
     """Reads a whole schema in one transaction."""
 
     def __init__(self, line: Line, schema: str) -> None:
-        self._line, self._schema = line, schema
+        self._line = line
+        self._schema = schema
         self._known: dict[int, tuple[Any, ...]] = {}
 
     async def problems(self, progress: Progress | None) -> list[Problem]:
@@ -60,10 +64,17 @@ class Auditor:
         """Heads, notices, effects and counts of letters of some sessions."""
         wanted = {
             "head": f"SELECT h.ref, {HEAD} FROM everhold.head_1 h WHERE h.ref = ANY(%s)",
-            "notice": "SELECT session, q, kind, addressee, asked_at, query, seal FROM everhold.notice"
+            "notice": "SELECT session, q, kind, addressee, asked_at, query, seal FROM"
+            " everhold.notice"
             " WHERE session = ANY(%s)",
-            "effect": "SELECT session, q, worker, since, seal FROM everhold.effect WHERE session = ANY(%s)",
-            "mail": "SELECT session, count(*) FROM everhold.letter WHERE session = ANY(%s) GROUP BY session",
+            "effect": (
+                "SELECT session, q, worker, since, seal FROM everhold.effect WHERE session"
+                " = ANY(%s)"
+            ),
+            "mail": (
+                "SELECT session, count(*) FROM everhold.letter WHERE session = ANY(%s) GROUP"
+                " BY session"
+            ),
         }
         parts: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
         for name, statement in wanted.items():
@@ -103,7 +114,11 @@ class Auditor:
         numbers = [delivery.n for delivery in deliveries]
         if numbers != list(range(head.n + 1)):
             missing = sorted(set(range(head.n + 1)) - set(numbers))
-            yield Problem(born.id, "gap", f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}")
+            yield Problem(
+                born.id,
+                "gap",
+                f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}",
+            )
             return
         for problem in _open(born.id, head, deliveries, parts):
             yield problem
@@ -120,13 +135,20 @@ class Auditor:
             born.created_at,
             label_row(born.labels),
         )
-        if said != (id, program, key, origin_n, parent, created_at, labels) or deleted not in (0, 1):
+        if said != (id, program, key, origin_n, parent, created_at, labels) or deleted not in (
+            0,
+            1,
+        ):
             return Problem(born.id, "mismatch", "its row does not say what its birth says")
         source = born.source or born.origin
         if origin in self._known and (other := read(self._known[origin][1])) != source:
             return Problem(born.id, "mismatch", f"it shares the steps of {source}, not of {other}")
-        if (origin is None) != (source is None) or (origin is not None and origin not in self._known):
-            return Problem(born.id, "dangling_origin", f"it shares the steps of {source}, which is not there")
+        if (origin is None) != (source is None) or (
+            origin is not None and origin not in self._known
+        ):
+            return Problem(
+                born.id, "dangling_origin", f"it shares the steps of {source}, which is not there"
+            )
         return None
 
     async def _journal(self, ref: int) -> list[Delivery]:
@@ -139,11 +161,15 @@ class Auditor:
             at, upto = self._known[at][7], min(upto, self._known[at][8])
         found: list[Delivery] = []
         statement = (
-            "SELECT n, at, answers, asked, notes, seal FROM everhold.journal WHERE session = %s AND n <= %s ORDER BY n"
+            "SELECT n, at, answers, asked, notes, seal FROM everhold.journal WHERE"
+            " session = %s AND n <= %s ORDER BY n"
         )
         for source, last in reversed(spans.items()):
-            if self._known[source][8] < last:  # in old chains there are some that contribute nothing
-                found += [read_delivery(source, row) for row in await self._rows(statement, source, last)]
+            # in old chains there are some that contribute nothing
+            if self._known[source][8] < last:
+                found += [
+                    read_delivery(source, row) for row in await self._rows(statement, source, last)
+                ]
         return found
 
     async def _loose(self) -> AsyncIterator[Problem]:
@@ -155,12 +181,15 @@ class Auditor:
             ("head_1", "ref"),
         ):
             rows = await self._rows(
-                f"SELECT DISTINCT t.{column} FROM everhold.{table} t LEFT JOIN everhold.session s ON s.ref = t.{column}"
+                f"SELECT DISTINCT t.{column} FROM everhold.{table} t LEFT JOIN everhold.session"
+                f" s ON s.ref = t.{column}"
                 " WHERE s.ref IS NULL"
             )
             for (ref,) in rows:
                 name = table.removesuffix("_1")
-                yield Problem("", f"dangling_{name}", f"rows of session number {ref}, which is not there")
+                yield Problem(
+                    "", f"dangling_{name}", f"rows of session number {ref}, which is not there"
+                )
         letters = await self._rows("SELECT id, kind, body, at, seal FROM everhold.letter")
         async for letter_id, kind, body, at, sealed in paced(letters):
             if seal(read(kind), body, at) != sealed:
@@ -177,16 +206,27 @@ class Auditor:
                     yield Problem("", "unreadable", f"{name}: {error}")
 
 
-def _open(id: str, head: Head, deliveries: list[Delivery], parts: dict[str, Any]) -> Iterator[Problem]:
+def _open(
+    id: str, head: Head, deliveries: list[Delivery], parts: dict[str, Any]
+) -> Iterator[Problem]:
     """What a head, the inbox and the marks say, beside what the journal says."""
     opened = open_queries(deliveries)
     if not head.ended and open_from(opened, head.n) < head.open_from:
-        yield Problem(id, "open_from", f"open queries from {open_from(opened, head.n)} on, not {head.open_from}")
+        yield Problem(
+            id,
+            "open_from",
+            f"open queries from {open_from(opened, head.n)} on, not {head.open_from}",
+        )
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
-        yield Problem(id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}")
+        yield Problem(
+            id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}"
+        )
     for q, kind, addressee, asked_at, text, sealed in parts["notice"].get(head.ref, ()):
-        if seal(head.ref, q, kind, None if addressee is None else read(addressee), asked_at, text) != sealed:
+        if (
+            seal(head.ref, q, kind, None if addressee is None else read(addressee), asked_at, text)
+            != sealed
+        ):
             yield Problem(id, "broken_seal", f"the notice of q-{q}")
         elif q not in opened:
             yield Problem(id, "dangling_notice", f"q-{q} is not open")

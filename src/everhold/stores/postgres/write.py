@@ -1,7 +1,8 @@
-"""A change as the server takes it: encoded whole before anything is sent, so that what cannot be written harms nobody.
+"""A change as the server takes it: encoded whole before anything is sent, so that what cannot be
+written harms nobody.
 
-A light change is one statement of its own, and so are steps, however many. Every other is a call of `land_1` (see
-migrations/0001.sql) with three JSON texts: the head, the deliveries, and the rest.
+A light change is one statement of its own, and so are steps, however many. Every other is a call of
+`land_1` (see migrations/0001.sql) with three JSON texts: the head, the deliveries, and the rest.
 """
 
 from __future__ import annotations
@@ -23,49 +24,68 @@ from everhold.stores.checksums import birth_text, head_seal
 from everhold.stores.postgres.address import kept, read
 
 LIGHT: Final = (
-    "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at = %s, metrics = %s,"
+    "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at"
+    " = %s, metrics = %s,"
     " seal = %s WHERE ref = %s AND revision = %s RETURNING ref)"
     " INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
     " SELECT ref, %s, %s, %s, %s, %s, %s FROM moved"
 )
 LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
-#: What steps change, of as many sessions: the head, one delivery, and what is worked on; says which sessions moved.
+#: What steps change, of as many sessions: the head, one delivery, and what is worked on; says which
+#: sessions moved.
 STEPS: Final = (
-    "WITH moved AS (UPDATE everhold.head_1 h SET revision = g.revision, state = g.state, n = g.head_n,"
-    " open_from = g.open_from, due_at = g.due_at, updated_at = g.updated_at, metrics = g.metrics, mail = g.mail,"
-    " attempts = g.attempts, parked = g.parked, seal = g.head_seal FROM json_to_recordset(%s::json) AS g"
-    " (revision int8, state text, head_n int8, open_from int8, due_at float8, updated_at float8, metrics text,"
-    " mail int8, attempts int8, parked int8, head_seal int8, ref int8, fence int8, n int8, at float8, answers text,"
+    "WITH moved AS (UPDATE everhold.head_1 h SET revision = g.revision, state = g.state, n ="
+    " g.head_n,"
+    " open_from = g.open_from, due_at = g.due_at, updated_at = g.updated_at, metrics ="
+    " g.metrics, mail = g.mail,"
+    " attempts = g.attempts, parked = g.parked, seal = g.head_seal FROM"
+    " json_to_recordset(%s::json) AS g"
+    " (revision int8, state text, head_n int8, open_from int8, due_at float8, updated_at float8,"
+    " metrics text,"
+    " mail int8, attempts int8, parked int8, head_seal int8, ref int8, fence int8, n int8, at"
+    " float8, answers text,"
     " asked text, notes text, seal int8, ended bool, closed int8[], effects json)"
     " WHERE h.ref = g.ref AND h.revision = g.fence RETURNING g.*), landed AS"
     " (INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
-    " SELECT ref, n, at, answers, asked, notes, seal FROM moved), unnoticed AS (DELETE FROM everhold.notice o"
-    " USING moved m WHERE o.session = m.ref AND (m.ended OR o.q = ANY(m.closed))), done AS (DELETE FROM everhold.effect"
-    " e USING moved m WHERE e.session = m.ref AND (m.ended OR e.q = ANY(m.closed))), begun AS (INSERT INTO"
-    " everhold.effect (session, q, worker, since, seal) SELECT e.session, e.q, e.worker, e.since, e.seal FROM moved m,"
+    " SELECT ref, n, at, answers, asked, notes, seal FROM moved), unnoticed AS (DELETE FROM"
+    " everhold.notice o"
+    " USING moved m WHERE o.session = m.ref AND (m.ended OR o.q = ANY(m.closed))), done AS"
+    " (DELETE FROM everhold.effect"
+    " e USING moved m WHERE e.session = m.ref AND (m.ended OR e.q = ANY(m.closed))), begun AS"
+    " (INSERT INTO"
+    " everhold.effect (session, q, worker, since, seal) SELECT e.session, e.q, e.worker,"
+    " e.since, e.seal FROM moved m,"
     " json_populate_recordset(NULL::everhold.effect, m.effects) e ON CONFLICT (session, q)"
-    " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal) SELECT ref FROM moved"
+    " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal)"
+    " SELECT ref FROM moved"
 )
 #: Many other changes, one after the other; says what came of each.
 LAND_MANY: Final = (
     "SELECT g.receipt, everhold.land_1(g.receipt, g.ref, g.fence, g.head, g.deliveries, g.rest)"
-    " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json, deliveries json, rest json)"
+    " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json,"
+    " deliveries json, rest json)"
 )
-#: Where a new fork reads what it shares, by id: its origin, or where that one has no delivery of its own up to this
-#: number, the source of its origin. So every session in a chain of sources contributes deliveries.
+#: Where a new fork reads what it shares, by id: its origin, or where that one has no delivery of
+#: its own up to this number, the source of its origin. So every session in a chain of sources
+#: contributes deliveries.
 SOURCE: Final = (
-    "WITH RECURSIVE chain (id, origin, origin_n) AS (SELECT id, origin, origin_n FROM everhold.session"
+    "WITH RECURSIVE chain (id, origin, origin_n) AS (SELECT id, origin, origin_n FROM"
+    " everhold.session"
     " WHERE id = %s AND deleted = 0 UNION SELECT s.id, s.origin, s.origin_n FROM chain c"
     " JOIN everhold.session s ON s.ref = c.origin WHERE c.origin_n >= %s)"
     " SELECT id FROM chain WHERE origin IS NULL OR origin_n < %s"
 )
-#: Sets the source of forks, after `land_1` has given them their origin, which it checks. Repeating it is harmless.
+#: Sets the source of forks, after `land_1` has given them their origin, which it checks. Repeating
+#: it is harmless.
 LINK: Final = (
-    "UPDATE everhold.session s SET origin = o.ref FROM unnest(%s::int8[], %s::text[]) AS g (ref, source)"
+    "UPDATE everhold.session s SET origin = o.ref FROM unnest(%s::int8[], %s::text[]) AS g (ref,"
+    " source)"
     " JOIN everhold.session o ON o.id = g.source WHERE s.ref = g.ref"
 )
 #: Whether a step landed whose acknowledgement was lost.
-LANDED: Final = "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
+LANDED: Final = (
+    "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
+)
 
 _text = msgspec.json.Encoder().encode
 _LIGHT: Final = (
@@ -113,10 +133,14 @@ class Landing:
         ]
         self.fence = fence
         self.durable = change.durable
-        #: Whether others may wait for it: more than that this process goes on to work on the session.
-        self.soon = change.head.state is not State.RUNNING or bool(births or change.letters or change.notices)
+        #: Whether others may wait for it: more than that this process goes on to work on the
+        #: session.
+        self.soon = change.head.state is not State.RUNNING or bool(
+            births or change.letters or change.notices
+        )
         told = [letter.to for letter in change.letters if letter.to is not None]
-        #: What others have to know of it: where something was delivered, or a worker may take a question.
+        #: What others have to know of it: where something was delivered, or a worker may take a
+        #: question.
         self.news = News(
             (change.id, *told, *(birth.id for birth, _ in births)),
             bool(births or change.letters or change.head.parked),
@@ -149,10 +173,15 @@ class Landing:
         ref = change.head.ref
         given = [_named_delivery(ref, one) for one in change.deliveries]
         rest = None if change.light else self._rest(change)
-        return _json(head_row(change.head)), _json(given) if given else None, _json(rest) if rest else None
+        return (
+            _json(head_row(change.head)),
+            _json(given) if given else None,
+            _json(rest) if rest else None,
+        )
 
     def _rest(self, change: Change) -> dict[str, Any]:
-        head, ref = change.head, change.head.ref
+        head = change.head
+        ref = change.head.ref
         heads = {birth.id: copy.copy(tip) for birth, tip in self.births}
         sources = dict(self.links)
         letters = list(self._letters(change, ref, heads))
@@ -172,7 +201,9 @@ class Landing:
         }
         return {name: part for name, part in parts.items() if part}
 
-    def _letters(self, change: Change, ref: int, heads: dict[Any, Head]) -> Iterator[dict[str, Any]]:
+    def _letters(
+        self, change: Change, ref: int, heads: dict[Any, Head]
+    ) -> Iterator[dict[str, Any]]:
         """The letters whose reader is known; the others wait in `posts`."""
         for i, letter in enumerate(change.letters):
             row = _letter_row(i, letter)
@@ -189,7 +220,8 @@ class Landing:
         if not self.posts:
             return self.full
         rest = {} if self.full[5] is None else msgspec.json.decode(self.full[5])
-        letters, others = rest.setdefault("letters", []), rest.setdefault("others", [])
+        letters = rest.setdefault("letters", [])
+        others = rest.setdefault("others", [])
         for id, posts in self.posts.items():
             head = heads.get(id)
             if head is None or head.ended:
@@ -202,7 +234,8 @@ class Landing:
 
     def refusal(self, said: list[str]) -> EverholdError:
         """The error for what `land_1` said."""
-        why, which = said[0], int(said[1])
+        why = said[0]
+        which = int(said[1])
         if why == "overtaken" and (self.fence or which):
             return Overtaken(self.births[which][0].id if which else self.change_id, self.fence)
         birth = self.births[which][0]
@@ -227,7 +260,9 @@ class Landing:
 
 def together(news: Sequence[News]) -> News:
     """What others have to know of several changes."""
-    return News(tuple({each for one in news for each in one.sessions}), any(one.moves for one in news))
+    return News(
+        tuple({each for one in news for each in one.sessions}), any(one.moves for one in news)
+    )
 
 
 def steps(batch: list[Landing]) -> str:
@@ -249,7 +284,11 @@ def many_full(batch: list[Landing]) -> str:
 def links(batch: list[Landing]) -> list[tuple[str, tuple[Any, ...]]]:
     """`LINK` and its parameters, to follow these; nothing if there is nothing to link."""
     found = [link for one in batch for link in one.links]
-    return [(LINK, ([ref for ref, _ in found], [kept(source) for _, source in found]))] if found else []
+    return (
+        [(LINK, ([ref for ref, _ in found], [kept(source) for _, source in found]))]
+        if found
+        else []
+    )
 
 
 def newborn(change: Change) -> list[tuple[Birth, Head]]:
@@ -288,8 +327,12 @@ def _is_step(change: Change) -> bool:
 
 def _step_row(change: Change, fence: int) -> dict[str, Any]:
     row = head_row(change.head)
-    row["head_n"], row["head_seal"], row["fence"] = row["n"], row["seal"], fence
-    row["n"], row["at"], row["answers"], row["asked"], row["notes"], row["seal"] = _delivery(change.deliveries[0])
+    row["head_n"] = row["n"]
+    row["head_seal"] = row["seal"]
+    row["fence"] = fence
+    row["n"], row["at"], row["answers"], row["asked"], row["notes"], row["seal"] = _delivery(
+        change.deliveries[0]
+    )
     if not change.light:
         if change.head.ended:
             row["ended"] = True
@@ -301,9 +344,17 @@ def _step_row(change: Change, fence: int) -> dict[str, Any]:
 
 def _delivery(delivery: Delivery) -> tuple[Any, ...]:
     answers, asked, notes = encode(delivery)
-    n, at = delivery.n, float(delivery.at)
+    n = delivery.n
+    at = float(delivery.at)
     sealed = delivery_seal(n, at, answers, asked, notes)
-    return n, at, answers.decode(), asked.decode(), None if notes is None else notes.decode(), sealed
+    return (
+        n,
+        at,
+        answers.decode(),
+        asked.decode(),
+        None if notes is None else notes.decode(),
+        sealed,
+    )
 
 
 def _named_delivery(ref: int, delivery: Delivery) -> dict[str, Any]:
@@ -362,12 +413,25 @@ def _notice_row(ref: int, notice: Any) -> dict[str, Any]:
 
 def _effect_row(ref: int, effect: Any) -> dict[str, Any]:
     sealed = seal(ref, effect.q, effect.worker, float(effect.since))
-    return {"session": ref, "q": effect.q, "worker": kept(effect.worker), "since": float(effect.since), "seal": sealed}
+    return {
+        "session": ref,
+        "q": effect.q,
+        "worker": kept(effect.worker),
+        "since": float(effect.since),
+        "seal": sealed,
+    }
 
 
 def _letter_row(i: int, letter: Letter) -> dict[str, Any]:
-    body, at = dumps(letter.body), float(letter.at)
-    return {"i": i, "kind": kept(letter.kind), "body": body, "at": at, "seal": seal(letter.kind, body, at)}
+    body = dumps(letter.body)
+    at = float(letter.at)
+    return {
+        "i": i,
+        "kind": kept(letter.kind),
+        "body": body,
+        "at": at,
+        "seal": seal(letter.kind, body, at),
+    }
 
 
 def _writes(change: Change) -> list[dict[str, Any]]:
@@ -377,7 +441,8 @@ def _writes(change: Change) -> list[dict[str, Any]]:
         before = rows.get((write.namespace, write.key))
         if before is not None and before["version"] != write.version:
             raise Overtaken(change.id, change.head.revision - 1)
-        value, version = None if write.value is None else dumps(write.value), write.version + 1
+        value = None if write.value is None else dumps(write.value)
+        version = write.version + 1
         rows[write.namespace, write.key] = {
             "namespace": kept(write.namespace),
             "key": kept(write.key),

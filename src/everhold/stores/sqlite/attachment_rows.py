@@ -1,4 +1,6 @@
-"""Attachments in the file: what a session may read, and what goes with the last that refers to it."""
+"""Attachments in the file: what a session may read, and what goes with the last that refers to
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ from everhold.ports.store import Problem
 
 Run = Callable[..., sqlite3.Cursor]
 
-#: A session and its sources (see lineage.py), each with the step before which its attachments are shared.
+#: A session and its sources (see lineage.py), each with the step before which its attachments are
+#: shared.
 CHAIN = """
 WITH RECURSIVE chain (ref, upto, origin, origin_n) AS (
   SELECT ref, 9223372036854775807, origin, origin_n FROM session WHERE ref = ?
   UNION
   SELECT s.ref, min(chain.upto, chain.origin_n), s.origin, s.origin_n FROM chain JOIN session s ON s.ref = chain.origin
 )
-"""
+"""  # noqa: E501
 
 
 def put(run: Run, ref: int, n: int, made: Attachment, data: bytes, at: float) -> None:
@@ -34,7 +37,8 @@ def put(run: Run, ref: int, n: int, made: Attachment, data: bytes, at: float) ->
 def read(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
     """What a session keeps or shares; raises `ValueError` if it is damaged."""
     row = run(
-        f"{CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN attachment a ON a.session = chain.ref"
+        f"{CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN attachment a ON a.session"
+        " = chain.ref"
         " AND a.blob = ? AND a.n < chain.upto JOIN blob b ON b.id = a.blob LIMIT 1",
         (ref, id),
     ).fetchone()
@@ -47,7 +51,8 @@ def read(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
 
 def listed(run: Run, ref: int) -> list[Attachment]:
     rows = run(
-        f"{CHAIN} SELECT a.blob, a.size, a.media_type FROM chain JOIN attachment a ON a.session = chain.ref"
+        f"{CHAIN} SELECT a.blob, a.size, a.media_type FROM chain JOIN attachment a ON a.session"
+        " = chain.ref"
         " AND a.n < chain.upto GROUP BY a.blob ORDER BY min(a.at), a.blob",
         (ref,),
     )
@@ -55,11 +60,17 @@ def listed(run: Run, ref: int) -> list[Attachment]:
 
 
 def let_go(run: Run, ref: int, needed: int) -> None:
-    """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any more."""
+    """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any
+    more.
+    """
     gone = run("SELECT blob FROM attachment WHERE session = ? AND n >= ?", (ref, needed)).fetchall()
     run("DELETE FROM attachment WHERE session = ? AND n >= ?", (ref, needed))
     for (blob,) in gone:
-        run("DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM attachment WHERE blob = ?)", (blob, blob))
+        run(
+            "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM attachment WHERE blob ="
+            " ?)",
+            (blob, blob),
+        )
 
 
 def problems(connection: sqlite3.Connection) -> Iterator[Problem]:

@@ -1,15 +1,18 @@
 """Checkpoints: a thread moves the write-ahead log into the file, with a connection of its own.
 
 Rules
-  1. The loop's thread never makes a checkpoint and never waits for one: it looks at the size of the log.
-  2. After some changes the thread makes a passive checkpoint, which holds off no process but never resets the log of a
-     busy writer. A restart moves the few frames that came meanwhile, and the next writer begins the log anew, in the
-     blocks that the file has already. Writers are refused for that moment and try again.
-  3. Above `LIMIT` bytes the thread truncates the log. SQLite lets one process at a time do that. It takes longer, and
-     the file grows anew afterwards, so it is kept for logs that restarts did not keep small.
+  1. The loop's thread never makes a checkpoint and never waits for one: it looks at the size of the
+     log.
+  2. After some changes the thread makes a passive checkpoint, which holds off no process but never
+     resets the log of a busy writer. A restart moves the few frames that came meanwhile, and the
+     next writer begins the log anew, in the blocks that the file has already. Writers are refused
+     for that moment and try again.
+  3. Above `LIMIT` bytes the thread truncates the log. SQLite lets one process at a time do that. It
+     takes longer, and the file grows anew afterwards, so it is kept for logs that restarts did not
+     keep small.
   4. Above `MOST` bytes commits of this process wait until its thread has tried.
-  5. A reader that stays open keeps the log. The thread waits for it once, for at most `HOLD` seconds, and then lets the
-     log grow until the reader has moved.
+  5. A reader that stays open keeps the log. The thread waits for it once, for at most `HOLD`
+     seconds, and then lets the log grow until the reader has moved.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from everhold.stores.sqlite.database import Place, is_busy, translated
 
 log = logging.getLogger("everhold")
 
-#: Changes after which the size of the log is looked at, and after which there is a passive checkpoint.
+#: Changes after which the size of the log is looked at, and after which there is a passive
+#: checkpoint.
 LOOK_AFTER: Final = 100
 MOVE_AFTER: Final = 1000
 #: Bytes of the log above which it is truncated, and above which commits wait for that.
@@ -51,19 +55,23 @@ class Checkpoints:
     """The checkpoints of one store. `wrote` is called after each transaction."""
 
     def __init__(self, place: Place, where: str) -> None:
-        self._place, self._where = place, where
+        self._place = place
+        self._where = where
         self._log = place.path + "-wal"
         self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")  # starts with its first job
         self._job: asyncio.Future[None] | None = None
         self._held: asyncio.Future[None] | None = None  # the job, if commits wait for it
         self._looked_after = self._moved_after = 0  # changes since
         self._rest_until = 0.0
-        self._stuck_at = -1  # frames that were moved when a truncation was last in vain; only the thread has it
+        # frames that were moved when a truncation was last in vain; only the thread has it
+        self._stuck_at = -1
         self._told = ""  # what was logged last
         self._closed = False
 
     def wrote(self, changes: int) -> asyncio.Future[None] | None:
-        """Count changes that have landed; returns what the next commit has to wait for, if anything."""
+        """Count changes that have landed; returns what the next commit has to wait for, if
+        anything.
+        """
         self._looked_after += changes
         return self._look() if self._looked_after >= LOOK_AFTER else None
 
@@ -71,7 +79,11 @@ class Checkpoints:
         self._moved_after += self._looked_after
         self._looked_after = 0
         size = self._size()
-        if self._job is None and (size > LIMIT or self._moved_after >= MOVE_AFTER) and not self._closed:
+        if (
+            self._job is None
+            and (size > LIMIT or self._moved_after >= MOVE_AFTER)
+            and not self._closed
+        ):
             self._begin_soon()
         self._held = self._job if size > MOST else None
         return self._held
@@ -107,7 +119,9 @@ class Checkpoints:
         self._told = told
 
     async def close(self) -> None:
-        """Finish the running job and begin no other. Little is left to move for the last connection that closes."""
+        """Finish the running job and begin no other. Little is left to move for the last connection
+        that closes.
+        """
         self._closed = True
         if self._job is not None:
             await asyncio.wait([self._job])
@@ -118,7 +132,9 @@ class Checkpoints:
     # ---- in the thread
 
     def move(self) -> None:
-        """Move the log into the file, then restart the log, or truncate a large one. Raises translated errors."""
+        """Move the log into the file, then restart the log, or truncate a large one. Raises
+        translated errors.
+        """
         try:
             with closing(self._place.connect(timeout=HOLD)) as connection:
                 connection.execute("PRAGMA fullfsync = 1")
@@ -153,6 +169,8 @@ class Checkpoints:
 
 
 def _checkpoint(connection: sqlite3.Connection, mode: str) -> tuple[int, int, int]:
-    """Whether it was kept from finishing, the frames of the log, and how many of them are in the file."""
+    """Whether it was kept from finishing, the frames of the log, and how many of them are in the
+    file.
+    """
     row: tuple[int, int, int] = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return row

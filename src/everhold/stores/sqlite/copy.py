@@ -18,7 +18,9 @@ PAGES: Final = 256
 
 
 def copy(source: Path, target: Path, progress: Progress | None = None) -> int:
-    """Copy a whole database into a new file, for this user alone; returns its size. Overwrites nothing."""
+    """Copy a whole database into a new file, for this user alone; returns its size. Overwrites
+    nothing.
+    """
     if target.exists():
         raise BadSetting("target", f"{target} is there already; name a file that is not")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
@@ -36,7 +38,10 @@ def copy(source: Path, target: Path, progress: Progress | None = None) -> int:
 
 def _backup(source: Path, target: Path, progress: Progress | None) -> None:
     try:
-        with closing(sqlite3.connect(source, timeout=10)) as origin, closing(sqlite3.connect(target)) as copied:
+        with (
+            closing(sqlite3.connect(source, timeout=10)) as origin,
+            closing(sqlite3.connect(target)) as copied,
+        ):
             # In a transaction the copy is of one moment, and need not begin anew when others write.
             origin.execute("BEGIN")
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()

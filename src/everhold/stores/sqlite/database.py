@@ -1,12 +1,13 @@
-"""One SQLite file: opening it, keeping it private, bringing it up to date, and what its errors mean.
+"""One SQLite file: opening it, keeping it private, bringing it up to date, and what its errors
+mean.
 
 Rules
   1. Opening never leaves a half-made database: tables and format number land in one transaction.
   2. A file of a newer format, or of somebody else, is refused before anything is written.
   3. Migrations go forward, one number at a time, after a copy was made beside the file.
   4. SQLite's own busy handler is never used: it would sleep on the loop's thread.
-  5. A database knows the file it is in. The first process that opens a copy decides whether it came with its
-     write-ahead log, and that is kept.
+  5. A database knows the file it is in. The first process that opens a copy decides whether it came
+     with its write-ahead log, and that is kept.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ def migrations() -> list[str]:
     """The migrations in order; the first makes an empty database."""
     folder = resources.files(__package__) / "migrations"
     return [
-        entry.read_text() for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".sql")
+        entry.read_text()
+        for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+        if entry.name.endswith(".sql")
     ]
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection with our settings; the file and its folder are made, for this user alone, if need be."""
+    """A connection with our settings; the file and its folder are made, for this user alone, if
+    need be.
+    """
     try:
         if not path.exists():
             _make(path.parent)
@@ -61,7 +66,9 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above it. SQLite syncs the names in the folder of its file; those above are for us."""
+    """Make a folder and those above it. SQLite syncs the names in the folder of its file; those
+    above are for us.
+    """
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in made:
@@ -80,7 +87,9 @@ def _hint(error: OSError) -> str:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, steps: list[str] | None = None) -> None:
-    """Set the file up: write-ahead log, format, tables. Waits a little for another process that does the same."""
+    """Set the file up: write-ahead log, format, tables. Waits a little for another process that
+    does the same.
+    """
     known = migrations() if steps is None else steps
     _insisting(connection, path, lambda: _prepare(connection, path, known))
 
@@ -97,7 +106,8 @@ def _insisting(connection: sqlite3.Connection, path: Path, act: Callable[[], T])
             if not is_busy(error) or time.monotonic() > deadline:
                 raise translated(error, str(path)) from None
             time.sleep(0.005)
-        except UnicodeDecodeError as error:  # what SQLite says about a damaged schema quotes the damage
+        # what SQLite says about a damaged schema quotes the damage
+        except UnicodeDecodeError as error:
             raise StoreDamaged(str(path), str(error)) from None
 
 
@@ -107,7 +117,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> No
     if run("PRAGMA journal_mode").fetchone()[0] != "wal":
         run("PRAGMA page_size = 4096")
         if run("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-            raise StoreUnavailable(str(path), "its folder does not allow a write-ahead log", "Use a local disk.")
+            raise StoreUnavailable(
+                str(path), "its folder does not allow a write-ahead log", "Use a local disk."
+            )
     run("PRAGMA synchronous = NORMAL")
     run("PRAGMA wal_autocheckpoint = 0")
     run("PRAGMA fullfsync = 1")  # macOS: without it, fsync does not reach the disk
@@ -136,7 +148,9 @@ def has_log(path: Path) -> bool:
 
 
 def is_copied_alone(connection: sqlite3.Connection, path: Path, *, logged: bool) -> bool:
-    """Whether the file is a copy that was made without its write-ahead log; `logged` says if it has one now."""
+    """Whether the file is a copy that was made without its write-ahead log; `logged` says if it has
+    one now.
+    """
     return _insisting(connection, path, lambda: _is_copied_alone(connection, _inode(path), logged))
 
 
@@ -149,7 +163,10 @@ def _is_copied_alone(connection: sqlite3.Connection, inode: str, logged: bool) -
         return bool(row[1])
     try:
         run("BEGIN IMMEDIATE")
-        run("UPDATE file SET inode = ?, alone = max(alone, ?) WHERE inode <> ?", (inode, int(not logged), inode))
+        run(
+            "UPDATE file SET inode = ?, alone = max(alone, ?) WHERE inode <> ?",
+            (inode, int(not logged), inode),
+        )
         run("COMMIT")
     except sqlite3.Error as error:
         if _code(error) != sqlite3.SQLITE_READONLY:
@@ -176,7 +193,9 @@ def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
     found, owner, filled = _marks(connection)
     if owner != APPLICATION_ID:
         if found or owner or filled:
-            raise StoreUnavailable(str(path), "it is a database of another program", "Name another file.")
+            raise StoreUnavailable(
+                str(path), "it is a database of another program", "Name another file."
+            )
         return 0
     if found > known:
         raise StoreNewer(str(path), found, known)
@@ -184,8 +203,11 @@ def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
 
 
 def _marks(connection: sqlite3.Connection) -> tuple[int, int, bool]:
-    """Format, owner, and whether there is anything, read at one moment: another process may be making the file."""
-    run, alone = connection.execute, not connection.in_transaction
+    """Format, owner, and whether there is anything, read at one moment: another process may be
+    making the file.
+    """
+    run = connection.execute
+    alone = not connection.in_transaction
     if alone:
         run("BEGIN")
     try:
@@ -218,7 +240,9 @@ def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
 
 
 class Place:
-    """Where a file was when it was opened. SQLite does not notice that it is gone, and keeps writing to it."""
+    """Where a file was when it was opened. SQLite does not notice that it is gone, and keeps
+    writing to it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = os.path.abspath(path)  # the working directory may change
@@ -226,7 +250,8 @@ class Place:
             found = os.stat(self.path)
         except OSError:
             raise self.gone() from None
-        self.inode, self.device = found.st_ino, found.st_dev
+        self.inode = found.st_ino
+        self.device = found.st_dev
 
     def check(self) -> None:
         """Raise `StoreUnavailable` if another file, or none, is there now."""
@@ -250,7 +275,9 @@ class Place:
 
 
 class Shut:
-    """Stands in for the connection of a store that is not open: whatever is wanted of it, it says so."""
+    """Stands in for the connection of a store that is not open: whatever is wanted of it, it says
+    so.
+    """
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -265,7 +292,8 @@ class Shut:
 
 def _statements(script: str) -> list[str]:
     """The statements of a migration; a statement ends with `;` at the end of a line."""
-    statements, lines = [], []
+    statements = []
+    lines = []
     for line in script.splitlines():
         lines.append(line)
         if sqlite3.complete_statement("\n".join(lines)):
@@ -297,10 +325,17 @@ def translated(error: sqlite3.Error, where: str) -> EverholdError:
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreUnavailable(where, "the file or its folder cannot be opened")
     if code == sqlite3.SQLITE_IOERR:
-        return StoreUnavailable(where, f"the disk does not answer ({error})", "Check the disk; nothing was changed.")
+        return StoreUnavailable(
+            where, f"the disk does not answer ({error})", "Check the disk; nothing was changed."
+        )
     if isinstance(error, sqlite3.ProgrammingError) and "thread" in str(error):
-        hint = "A runtime is used where it was opened; everhold.open_blocking makes one for all threads."
+        hint = (
+            "A runtime is used where it was opened; everhold.open_blocking makes one for all"
+            " threads."
+        )
         return StoreUnavailable(where, "it was opened in another thread", hint)
-    if code == sqlite3.SQLITE_MISMATCH or isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError):
+    if code == sqlite3.SQLITE_MISMATCH or isinstance(
+        error, sqlite3.InterfaceError | sqlite3.ProgrammingError
+    ):
         return BadValue("what was given", str(error))
     return StoreDamaged(where, str(error))

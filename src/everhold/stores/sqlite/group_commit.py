@@ -1,9 +1,11 @@
-"""Group commit in SQLite: a change alone in place, or many in one transaction, never asleep on the loop's thread.
+"""Group commit in SQLite: a change alone in place, or many in one transaction, never asleep on the
+loop's thread.
 
 Rules
-  1. A task that commits alone in its turn of the loop commits in place: no future, no thread, no wait.
-  2. A second task in the same turn waits for the end of the turn, and all that came by then land in one transaction;
-     each change is isolated, so one refusal never fails its neighbours.
+  1. A task that commits alone in its turn of the loop commits in place: no future, no thread, no
+     wait.
+  2. A second task in the same turn waits for the end of the turn, and all that came by then land in
+     one transaction; each change is isolated, so one refusal never fails its neighbours.
   3. Nobody commits in place more than `TURNS` times (with fsync: 2) without giving the loop a turn.
   4. A write lock of another process is met with a short try and an async retry.
   5. Commits wait while the write-ahead log is too large: see `checkpoint`.
@@ -61,8 +63,11 @@ class Group:
         self._fsync = fsync
         self._patience = patience
         self._place = place
-        self._path, self._inode, self._device = place.path, place.inode, place.device
-        self._after = after  # told how many changes a transaction held; says what the next one waits for
+        self._path = place.path
+        self._inode = place.inode
+        self._device = place.device
+        # told how many changes a transaction held; says what the next one waits for
+        self._after = after
         self._held: asyncio.Future[None] | None = None  # what the next batch waits for
         self._now = now
         self._turns = TURNS_FSYNCED if fsync else TURNS
@@ -74,18 +79,22 @@ class Group:
 
     async def commit(self, change: Change, fence: int) -> None:
         """See `Store.commit`."""
-        if (self._owner is not None and self._in_place >= self._turns) or not self.commit_now(change, fence):
+        if (self._owner is not None and self._in_place >= self._turns) or not self.commit_now(
+            change, fence
+        ):
             await self._together(change, fence)
 
     def commit_now(self, change: Change, fence: int) -> bool:
-        """See `Store.commit_now`: it lands in place, if this task commits alone in this turn of the loop.
+        """See `Store.commit_now`: it lands in place, if this task commits alone in this turn of the
+        loop.
 
         Who calls this gives the loop a turn now and then.
         """
         loop = asyncio.get_running_loop()
         task = current_task(loop)
         if self._owner is None:
-            self._owner, self._in_place = task, 0
+            self._owner = task
+            self._in_place = 0
             loop.call_soon(self._turn_over)
         if self._owner is task and not self._flushing:
             self._in_place += 1
@@ -166,7 +175,8 @@ class Group:
         self._flushed()
 
     async def _flush_later(self) -> None:
-        wait, waited = _FIRST_WAIT, 0.0
+        wait = _FIRST_WAIT
+        waited = 0.0
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -181,7 +191,8 @@ class Group:
         self._flushed()
 
     def _flushed(self) -> None:
-        held, self._held = self._held, None
+        held = self._held
+        self._held = None
         if held is not None:
             self._hold(held)
         elif self._queue:
@@ -195,7 +206,8 @@ class Group:
         until.add_done_callback(lambda _: self._flush())
 
     def _fail(self, error: BaseException) -> None:
-        queue, self._queue = self._queue, []
+        queue = self._queue
+        self._queue = []
         told = error if isinstance(error, EverholdError) else StoreBusy(self._where, 0)
         for _, _, done in queue:
             if not done.done():
@@ -203,7 +215,8 @@ class Group:
 
     def _try_flush(self) -> bool:
         """Land what waits, in one transaction; False if another process holds the write lock."""
-        batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        batch = self._queue[:BATCH]
+        self._queue = self._queue[BATCH:]
         if not batch:
             return True
         run = self._run
@@ -261,9 +274,14 @@ class Group:
 
     def _land_light(self, batch: list[Waiter]) -> bool:
         """All at once; False, and nothing changed, if any of them is refused."""
-        many, run = self._many, self._run
+        many = self._many
+        run = self._run
         try:
-            rows = [delivery_row(change.head.ref, one) for change, _, _ in batch for one in change.deliveries]
+            rows = [
+                delivery_row(change.head.ref, one)
+                for change, _, _ in batch
+                for one in change.deliveries
+            ]
         except (TypeError, ValueError):
             return False  # one by one, to see which
         run("SAVEPOINT all_of_them")

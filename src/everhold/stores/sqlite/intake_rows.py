@@ -46,7 +46,8 @@ def begins(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
     """The condition that a text begins so, for which an index can be used, and its values."""
     for end in range(len(prefix), 0, -1):
         code = ord(prefix[end - 1]) + 1
-        if code <= sys.maxunicode:  # there is a character after the last one: whatever begins so comes before it
+        # there is a character after the last one: whatever begins so comes before it
+        if code <= sys.maxunicode:
             after = chr(0xE000 if code == 0xD800 else code)
             return f"{column} >= ? AND {column} < ?", (prefix, prefix[: end - 1] + after)
     return f"{column} >= ?", (prefix,)
@@ -71,7 +72,16 @@ def read(
     found = run(f"SELECT {_LEASE} FROM lease WHERE session = ?", (ref,)).fetchone()
     lease, seq = (None, 0) if found is None else read_lease(found)
     rows = [] if found is None else _items(run, ref, named, whole, only)
-    return Intake(session_id, now, lease, seq, map(read_item, rows), state, None if whole else named, only=only)
+    return Intake(
+        session_id,
+        now,
+        lease,
+        seq,
+        map(read_item, rows),
+        state,
+        None if whole else named,
+        only=only,
+    )
 
 
 def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) -> list[Any]:
@@ -82,7 +92,9 @@ def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) ->
     each: list[str] = []
     values: list[Any] = []
     if not only:  # without the hint SQLite reads all of the session's rows, and filters them
-        each.append(f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'")
+        each.append(
+            f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'"
+        )
         values.append(ref)
     if named:
         each += [f"{of} AND {name} IN ({_marks(len(named))})" for name in ("id", "key")]
@@ -94,7 +106,10 @@ def write(run: Run, ref: int, intake: Intake) -> None:
     """Write what was changed."""
     if intake.moved:
         row = lease_row(intake.lease, intake.seq)
-        run(f"INSERT OR REPLACE INTO lease (session, {_LEASE}) VALUES ({_marks(len(LEASE) + 1)})", (ref, *row))
+        run(
+            f"INSERT OR REPLACE INTO lease (session, {_LEASE}) VALUES ({_marks(len(LEASE) + 1)})",
+            (ref, *row),
+        )
     for id, item in intake.written.items():
         if item is None:
             run("DELETE FROM item WHERE session = ? AND id = ?", (ref, id))
@@ -104,7 +119,10 @@ def write(run: Run, ref: int, intake: Intake) -> None:
 
 def _put(run: Run, row: tuple[Any, ...]) -> None:
     changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING)
-    upsert = f"INSERT INTO item (session, {_ITEM}) VALUES ({_marks(len(row))}) ON CONFLICT (session, seq) DO UPDATE"
+    upsert = (
+        f"INSERT INTO item (session, {_ITEM}) VALUES ({_marks(len(row))}) ON CONFLICT"
+        " (session, seq) DO UPDATE"
+    )
     try:
         run(f"{upsert} SET {changed}", row)
     except sqlite3.IntegrityError:
@@ -113,8 +131,10 @@ def _put(run: Run, row: tuple[Any, ...]) -> None:
 
 def standing(run: Run, sessions: Sequence[str], now: float) -> dict[SessionId, Standing]:
     rows = run(
-        "SELECT s.id, h.revision, coalesce(l.seq, 0), CASE WHEN l.seq IS NULL THEN 0 ELSE (SELECT count(*) FROM item"
-        " INDEXED BY item_open WHERE session = s.ref AND state = 'waiting' AND available_at <= ?) END"
+        "SELECT s.id, h.revision, coalesce(l.seq, 0), CASE WHEN l.seq IS NULL THEN 0 ELSE"
+        " (SELECT count(*) FROM item"
+        " INDEXED BY item_open WHERE session = s.ref AND state = 'waiting' AND available_at <="
+        " ?) END"
         " FROM json_each(?) e CROSS JOIN session s ON s.id = e.value JOIN head_1 h ON h.ref = s.ref"
         " LEFT JOIN lease l ON l.session = s.ref WHERE s.deleted = 0",
         (now, dumps(list(sessions))),
@@ -125,7 +145,9 @@ def standing(run: Run, sessions: Sequence[str], now: float) -> dict[SessionId, S
 def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
     mine = "incarnation = ? AND owner = ? AND released = 0 AND expires_at > ?"
     given = (owner.incarnation, owner.name, now)
-    rows = run(f"SELECT s.id FROM lease l JOIN session s ON s.ref = l.session WHERE {mine}", given).fetchall()
+    rows = run(
+        f"SELECT s.id FROM lease l JOIN session s ON s.ref = l.session WHERE {mine}", given
+    ).fetchall()
     run(f"UPDATE lease SET expires_at = max(expires_at, ?) WHERE {mine}", (now + ttl, *given))
     return [SessionId(row[0]) for row in rows]
 
@@ -143,10 +165,13 @@ def duty(run: Run, kind: str, id: str) -> Duty | None:
     return None if row is None else read_duty(row)
 
 
-def duties(run: Run, kind: str, due: float | None, prefix: str, after: str, limit: int) -> Iterator[Duty]:
+def duties(
+    run: Run, kind: str, due: float | None, prefix: str, after: str, limit: int
+) -> Iterator[Duty]:
     if due is not None:
         rows = run(
-            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?", (kind, due, limit)
+            f"SELECT {_DUTY} FROM duty WHERE kind = ? AND due_at <= ? ORDER BY due_at, id LIMIT ?",
+            (kind, due, limit),
         )
     else:
         named, bounds = begins("id", prefix)
@@ -161,14 +186,23 @@ def undertake(run: Run, given: Sequence[Duty]) -> None:
     """Write duties; raises `Overtaken` if one was computed from another version."""
     for one in given:
         if one.body is None and one.version == 0:
-            done = run("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM duty WHERE kind = ? AND id = ?)", (one.kind, one.id))
+            done = run(
+                "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM duty WHERE kind = ? AND id = ?)",
+                (one.kind, one.id),
+            )
             if done.fetchone():
                 continue
         elif one.body is None:
-            done = run("DELETE FROM duty WHERE kind = ? AND id = ? AND version = ?", (one.kind, one.id, one.version))
+            done = run(
+                "DELETE FROM duty WHERE kind = ? AND id = ? AND version = ?",
+                (one.kind, one.id, one.version),
+            )
         elif one.version == 0:
             row = duty_row(one)
-            done = run(f"INSERT INTO duty ({_DUTY}) VALUES ({_marks(len(DUTY))}) ON CONFLICT DO NOTHING", row)
+            done = run(
+                f"INSERT INTO duty ({_DUTY}) VALUES ({_marks(len(DUTY))}) ON CONFLICT DO NOTHING",
+                row,
+            )
         else:
             row = (*duty_row(one)[2:], one.kind, one.id, one.version)
             changed = "UPDATE duty SET body = ?, due_at = ?, version = ?, seal = ?"
@@ -180,10 +214,14 @@ def undertake(run: Run, given: Sequence[Duty]) -> None:
 def next_duty(run: Run, after: float) -> float | None:
     # Kind by kind: the index of what is due begins with it, and would be read as a whole.
     found: float | None = run(
-        "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM duty WHERE due_at IS NOT NULL UNION ALL SELECT"
-        " (SELECT min(kind) FROM duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k WHERE k.kind IS NOT NULL)"
-        " SELECT min(at) FROM (SELECT (SELECT min(due_at) FROM duty WHERE kind = k.kind AND due_at > ?) AS at FROM k"
-        " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting' AND available_at > ?)",
+        "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM duty WHERE due_at IS NOT NULL UNION"
+        " ALL SELECT"
+        " (SELECT min(kind) FROM duty WHERE kind > k.kind AND due_at IS NOT NULL) FROM k WHERE"
+        " k.kind IS NOT NULL)"
+        " SELECT min(at) FROM (SELECT (SELECT min(due_at) FROM duty WHERE kind = k.kind AND"
+        " due_at > ?) AS at FROM k"
+        " UNION ALL SELECT min(available_at) FROM item WHERE state = 'waiting' AND available_at"
+        " > ?)",
         (after, after),
     ).fetchone()[0]
     return found
@@ -195,7 +233,9 @@ def problems(run: Run) -> Iterator[Problem]:
     for table in ("item", "lease"):
         for (ref,) in run(f"SELECT DISTINCT session FROM {table}").fetchall():
             if ref not in names:
-                yield Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+                yield Problem(
+                    "", f"dangling_{table}", f"rows of session number {ref}, which is not there"
+                )
     leases = {row[0]: row[1:] for row in run(f"SELECT session, {_LEASE} FROM lease").fetchall()}
     for (ref,) in run("SELECT session FROM lease UNION SELECT session FROM item").fetchall():
         rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? ORDER BY seq", (ref,)).fetchall()
@@ -248,16 +288,22 @@ class Lanes:
         landed: T = await self._write(land, lasting=given.lasting)
         return landed
 
-    def _looked(self, session_id: str, named: Sequence[str], whole: bool, only: bool) -> tuple[int, Intake]:
+    def _looked(
+        self, session_id: str, named: Sequence[str], whole: bool, only: bool
+    ) -> tuple[int, Intake]:
         _, head, _ = self._session(session_id)
-        return head.ref, read(self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only)
+        return head.ref, read(
+            self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only
+        )
 
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
         with self._reading():
             return standing(self._run, sessions, self.now())
 
     async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
-        kept: builtins.list[SessionId] = await self._write(lambda: keep(self._run, owner, ttl, self.now()))
+        kept: builtins.list[SessionId] = await self._write(
+            lambda: keep(self._run, owner, ttl, self.now())
+        )
         return kept
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
@@ -271,7 +317,13 @@ class Lanes:
             return duty(self._run, kind, id)
 
     async def duties(
-        self, kind: str, *, due: float | None = None, prefix: str = "", after: str = "", limit: int = 100
+        self,
+        kind: str,
+        *,
+        due: float | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
     ) -> builtins.list[Duty]:
         with self._reading():
             return [*duties(self._run, kind, due, prefix, after, limit)]

@@ -1,9 +1,10 @@
 """Which rows of other sessions a fork reads, and what a deleted session keeps for its forks.
 
-The column `session.origin` is the source of a fork: the session that has its deliveries up to `origin_n`. That is the
-session it was forked from, or where that one has no delivery of its own up to `origin_n`, the source of that one.
-So every session in a chain of sources contributes deliveries, and forks of forks cost no more than forks. Chains that
-older versions wrote have sessions in between that contribute nothing; they are read in the same way.
+The column `session.origin` is the source of a fork: the session that has its deliveries up to
+`origin_n`. That is the session it was forked from, or where that one has no delivery of its own up
+to `origin_n`, the source of that one. So every session in a chain of sources contributes
+deliveries, and forks of forks cost no more than forks. Chains that older versions wrote have
+sessions in between that contribute nothing; they are read in the same way.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WITH RECURSIVE chain (ref, after, upto, origin) AS (
   WHERE chain.after >= :first
 )
 SELECT ref, upto FROM chain WHERE after < upto ORDER BY upto
-"""
+"""  # noqa: E501
 _NEEDED: Final = """
 WITH RECURSIVE reader (ref, upto, deleted) AS (
   SELECT ref, origin_n, deleted FROM session WHERE origin = ?
@@ -45,7 +46,7 @@ WITH RECURSIVE reader (ref, upto, deleted) AS (
   WHERE reader.deleted
 )
 SELECT coalesce(max(upto), -1) FROM reader WHERE NOT deleted
-"""
+"""  # noqa: E501
 
 
 def source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
@@ -57,7 +58,9 @@ def source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
 
 
 def spans(run: Run, ref: int, first: int) -> list[tuple[int, int]]:
-    """The sessions that have deliveries of a fork from `first` on, in order, each with the last one that it reads."""
+    """The sessions that have deliveries of a fork from `first` on, in order, each with the last one
+    that it reads.
+    """
     return run(_SPANS, {"ref": ref, "first": first}).fetchall()
 
 
@@ -74,9 +77,14 @@ def forget(run: Run, ref: int | None) -> None:
         attachment_rows.let_go(run, ref, last)
         run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, last))
         origin_n, before = run(
-            "SELECT s.origin_n, o.ref FROM session s LEFT JOIN session o ON o.ref = s.origin AND o.deleted"
+            "SELECT s.origin_n, o.ref FROM session s LEFT JOIN session o ON o.ref = s.origin AND"
+            " o.deleted"
             " WHERE s.ref = ?",
             (ref,),
         ).fetchone()
-        run("DELETE FROM session WHERE ref = ? AND NOT EXISTS (SELECT 1 FROM session WHERE origin = ?)", (ref, ref))
+        run(
+            "DELETE FROM session WHERE ref = ? AND NOT EXISTS (SELECT 1 FROM session WHERE"
+            " origin = ?)",
+            (ref, ref),
+        )
         ref = before if last < origin_n else None  # else its source is read as far as before

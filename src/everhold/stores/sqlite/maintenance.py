@@ -1,4 +1,6 @@
-"""What the house asks of the file beside sessions: who has to be told, what a session weighs, what nobody needs."""
+"""What the house asks of the file beside sessions: who has to be told, what a session weighs, what
+nobody needs.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ Run = Callable[..., sqlite3.Cursor]
 #: Rows that are removed in one transaction, so that writers need not wait for all of them.
 AT_ONCE: Final = 200
 #: Tables whose rows are of a session, each with the table where that must be.
-_REFERRING: Final = {"attachment": "session"} | dict.fromkeys(("notice", "effect", "letter", "item", "lease"), "head_1")
+_REFERRING: Final = {"attachment": "session"} | dict.fromkeys(
+    ("notice", "effect", "letter", "item", "lease"), "head_1"
+)
 
 _birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 
 
-def asking(run: Run, wanted: Asking, without: str | None = None) -> list[tuple[Birth, Query, float]]:
+def asking(
+    run: Run, wanted: Asking, without: str | None = None
+) -> list[tuple[Birth, Query, float]]:
     """What is asked by notices; signals of the name `without` are left out."""
     where = [
         "NOT EXISTS (SELECT 1 FROM effect e WHERE e.session = n.session AND e.q = n.q)",
@@ -49,7 +55,8 @@ def asking(run: Run, wanted: Asking, without: str | None = None) -> list[tuple[B
         where.append(f"n.addressee IN ({_marks(wanted.to)})")
         values += wanted.to
     if without is not None:
-        where.append("(n.kind <> 'signal' OR instr(n.query, ?) = 0)")  # functions for JSON stumble over NUL
+        # functions for JSON stumble over NUL
+        where.append("(n.kind <> 'signal' OR instr(n.query, ?) = 0)")
         values.append(f'"name":{dumps(without)}')
     if wanted.without is not None:
         name = "s.id || '/q-' || n.q || '/' || CAST(n.asked_at * 1000 AS INTEGER)"
@@ -76,7 +83,8 @@ def size(run: Run, ref: int, needed: int) -> int:
     ).fetchone()[0]
     attached: int = run(
         "SELECT coalesce(sum(a.size), 0) FROM attachment a WHERE a.session = ? AND a.n >= ?"
-        " AND NOT EXISTS (SELECT 1 FROM attachment o WHERE o.blob = a.blob AND o.session <> a.session)",
+        " AND NOT EXISTS (SELECT 1 FROM attachment o WHERE o.blob = a.blob AND o.session <>"
+        " a.session)",
         (ref, needed),
     ).fetchone()[0]
     return steps + attached
@@ -84,7 +92,9 @@ def size(run: Run, ref: int, needed: int) -> int:
 
 def loose_blobs(run: Run) -> list[str]:
     """The bytes that nobody names."""
-    rows = run("SELECT id FROM blob b WHERE NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)")
+    rows = run(
+        "SELECT id FROM blob b WHERE NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)"
+    )
     return [row[0] for row in rows]
 
 
@@ -96,16 +106,21 @@ def drop_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
         row = run(f"SELECT length(data) FROM blob b WHERE {still}", (id,)).fetchone()
         if row is not None:
             run("DELETE FROM blob WHERE id = ?", (id,))
-            count, length = count + 1, length + row[0]
+            count = count + 1
+            length = length + row[0]
     return count, length
 
 
 def loose_rows(run: Run) -> list[tuple[str, int]]:
-    """Tables that have rows of sessions that are not there any more, each with the number of one of them."""
+    """Tables that have rows of sessions that are not there any more, each with the number of one of
+    them.
+    """
     return [
         (table, row[0])
         for table, there in _REFERRING.items()
-        for row in run(f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT ref FROM {there})")
+        for row in run(
+            f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT ref FROM {there})"
+        )
     ]
 
 
@@ -113,7 +128,8 @@ def drop_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
     """Remove rows of sessions that are still not there; returns how many."""
     return sum(
         run(
-            f"DELETE FROM {table} WHERE session = ? AND NOT EXISTS (SELECT 1 FROM {_REFERRING[table]} WHERE ref = ?)",
+            f"DELETE FROM {table} WHERE session = ? AND NOT EXISTS (SELECT 1 FROM"
+            f" {_REFERRING[table]} WHERE ref = ?)",
             (ref, ref),
         ).rowcount
         for table, ref in found
@@ -131,7 +147,9 @@ class Upkeep:
     _scan: Callable[[Callable[[Any], Any]], Any]
 
     async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
-        found: builtins.list[tuple[Birth, Query, float]] = await self._scan(lambda store: asking(store._run, wanted))
+        found: builtins.list[tuple[Birth, Query, float]] = await self._scan(
+            lambda store: asking(store._run, wanted)
+        )
         return found
 
     async def size(self, session_id: str) -> int:
@@ -141,14 +159,16 @@ class Upkeep:
 
     async def reclaim(self) -> Reclaimed:
         self._place.check()  # also where there is nothing to remove
-        # What is to be removed is looked for before: a look at every row would keep other writers waiting.
+        # What is to be removed is looked for before: a look at every row would keep other writers
+        # waiting.
         rows = blobs = length = 0
         found = await self._scan(lambda store: loose_rows(store._run))
         for some in _portions(found):
             rows += await self._write(partial(drop_rows, self._run, some))
         for some in _portions(await self._scan(lambda store: loose_blobs(store._run))):
             count, more = await self._write(partial(drop_blobs, self._run, some))
-            blobs, length = blobs + count, length + more
+            blobs = blobs + count
+            length = length + more
         return Reclaimed(blobs, length, rows)
 
 

@@ -1,7 +1,7 @@
 """Long reads run in a thread, with a connection of their own.
 
-A read that may look at every row begins on the loop, where most are short. After `STEPS` instructions of SQLite it is
-interrupted, and a thread does it from the beginning.
+A read that may look at every row begins on the loop, where most are short. After `STEPS`
+instructions of SQLite it is interrupted, and a thread does it from the beginning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from everhold.stores.sqlite.database import Place
 
 T = TypeVar("T")
 
-#: Instructions of SQLite's virtual machine that one statement may take on the loop: a few milliseconds.
+#: Instructions of SQLite's virtual machine that one statement may take on the loop: a few
+#: milliseconds.
 STEPS: Final = 100_000
 
 

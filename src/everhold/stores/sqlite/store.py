@@ -1,7 +1,7 @@
 """Sessions in one SQLite file: the verbs of `everhold.ports.Store`.
 
-One connection, on the loop's thread. Reads of more than one statement happen in one read transaction, so that a
-session is never seen half old and half new.
+One connection, on the loop's thread. Reads of more than one statement happen in one read
+transaction, so that a session is never seen half old and half new.
 """
 
 from __future__ import annotations
@@ -54,7 +54,15 @@ from everhold.stores.loop_turns import giving_turns
 from everhold.stores.outage import Stall
 from everhold.stores.sqlite import attachment_rows, lineage, verify
 from everhold.stores.sqlite.checkpoint import LOOK_AFTER, Checkpoints
-from everhold.stores.sqlite.database import Place, Shut, connect, has_log, is_copied_alone, prepare, translated
+from everhold.stores.sqlite.database import (
+    Place,
+    Shut,
+    connect,
+    has_log,
+    is_copied_alone,
+    prepare,
+    translated,
+)
 from everhold.stores.sqlite.group_commit import Group, newer
 from everhold.stores.sqlite.intake_rows import Lanes, begins
 from everhold.stores.sqlite.maintenance import Upkeep, asking
@@ -69,17 +77,22 @@ _NOTICED: Final = FOR_PEOPLE | {Kind.SIGNAL}
 
 # As bytes: what is checked and decoded need not be made into text before.
 _JOURNAL: Final = (
-    "SELECT n, at, CAST(answers AS BLOB), CAST(asked AS BLOB), CAST(notes AS BLOB), seal FROM journal"
+    "SELECT n, at, CAST(answers AS BLOB), CAST(asked AS BLOB), CAST(notes AS BLOB), seal FROM"
+    " journal"
     " WHERE session = ? AND n >= ? AND n <= ? ORDER BY n"
 )
 _TOP: Final = 2**63 - 1
 _ANSWERABLE: Final = ", ".join(f"'{kind}'" for kind in sorted(ANSWERABLE))
-#: Whether a session asked something that somebody outside can answer, that has no notice, and was not answered.
+#: Whether a session asked something that somebody outside can answer, that has no notice, and was
+#: not answered.
 _UNNOTICED: Final = (
-    "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >= h.open_from"
+    "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >="
+    " h.open_from"
     f" AND coalesce(json_extract(a.value, '$.kind'), 'llm') IN ({_ANSWERABLE})"
-    " AND NOT EXISTS (SELECT 1 FROM notice WHERE session = h.ref AND q = json_extract(a.value, '$.q'))"
-    " AND NOT EXISTS (SELECT 1 FROM journal p, json_each(p.answers) g WHERE p.session = h.ref AND p.n > o.n"
+    " AND NOT EXISTS (SELECT 1 FROM notice WHERE session = h.ref AND q = json_extract(a.value,"
+    " '$.q'))"
+    " AND NOT EXISTS (SELECT 1 FROM journal p, json_each(p.answers) g WHERE p.session = h.ref"
+    " AND p.n > o.n"
     " AND json_extract(g.value, '$.q') = json_extract(a.value, '$.q')))"
 )
 
@@ -88,9 +101,11 @@ _UNMOVED: Final = (
     "SELECT s.id, w.why, w.since, coalesce(h.revision, 0), w.came FROM ("
     "SELECT ref, 'timer' AS why, due_at AS since, 0 AS came FROM head_1 INDEXED BY head_due"
     " WHERE due_at <= :now AND state IN ('running', 'paused') UNION ALL"
-    " SELECT ref, 'letter', (SELECT min(at) FROM letter WHERE session = ref), 0 FROM head_1 INDEXED BY head_mail"
+    " SELECT ref, 'letter', (SELECT min(at) FROM letter WHERE session = ref), 0 FROM head_1"
+    " INDEXED BY head_mail"
     " WHERE mail > 0 AND state = 'running' UNION ALL"
-    " SELECT session, 'mark', min(since), 0 FROM effect WHERE worker NOT IN (SELECT value FROM json_each(:living))"
+    " SELECT session, 'mark', min(since), 0 FROM effect WHERE worker NOT IN (SELECT value FROM"
+    " json_each(:living))"
     " GROUP BY session UNION ALL"
     " SELECT i.session, 'item', min(i.at), l.seq + count(*) FROM item i INDEXED BY item_waiting"
     " JOIN lease l ON l.session = i.session WHERE i.state = 'waiting' AND i.available_at <= :clock"
@@ -108,7 +123,9 @@ _birth = msgspec.json.Decoder(Birth).decode
 
 @giving_turns
 class SQLiteStore(Lanes, Upkeep):
-    def __init__(self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0) -> None:
+    def __init__(
+        self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0
+    ) -> None:
         if durability not in DURABILITY:
             raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
         self.path = Path(path)
@@ -136,7 +153,8 @@ class SQLiteStore(Lanes, Upkeep):
             raise
         if self.durability == "power":
             connection.execute("PRAGMA synchronous = FULL")
-        self._connection, self._place = connection, place
+        self._connection = connection
+        self._place = place
         self._checkpoints = Checkpoints(place, self.where)
         self._run = connection.cursor().execute
         self._group = Group(
@@ -180,13 +198,16 @@ class SQLiteStore(Lanes, Upkeep):
             deliveries = self._deliveries(head.ref, first, birth.origin_n, origin)
             letters = self._letters(head.ref) if head.mail else []
             effects = [] if head.ended else self._effects(head.ref)
-            if len(deliveries) != max(head.n + 1 - first, 0) or (len(letters) != head.mail and not head.ended):
+            if len(deliveries) != max(head.n + 1 - first, 0) or (
+                len(letters) != head.mail and not head.ended
+            ):
                 raise ValueError(f"session {session_id} has rows missing")
         return Record(birth, head, deliveries, letters, effects)
 
     def _session(self, session_id: str) -> tuple[Birth, Head, int | None]:
         statement = (
-            f"SELECT s.birth, s.seal, s.origin, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
+            f"SELECT s.birth, s.seal, s.origin, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON"
+            " h.ref = s.ref"
             " WHERE s.id = ? AND s.deleted = 0"
         )
         try:
@@ -199,7 +220,9 @@ class SQLiteStore(Lanes, Upkeep):
             raise ValueError(f"session {session_id} does not match its seal")
         return _birth(row[0]), read_head(row[3:]), row[2]
 
-    def _deliveries(self, ref: int, first: int, origin_n: int, origin: int | None) -> builtins.list[Delivery]:
+    def _deliveries(
+        self, ref: int, first: int, origin_n: int, origin: int | None
+    ) -> builtins.list[Delivery]:
         """Deliveries from `first` on; those up to `origin_n` are in the rows of other sessions."""
         if origin is None or first > origin_n:
             return read_journal(ref, self._run(_JOURNAL, (ref, first, _TOP)).fetchall())
@@ -209,7 +232,9 @@ class SQLiteStore(Lanes, Upkeep):
         return found
 
     def _letters(self, ref: int) -> builtins.list[Letter]:
-        rows = self._run("SELECT kind, body, at, id, seal FROM letter WHERE session = ? ORDER BY id", (ref,))
+        rows = self._run(
+            "SELECT kind, body, at, id, seal FROM letter WHERE session = ? ORDER BY id", (ref,)
+        )
         letters = []
         for kind, body, at, letter_id, sealed in rows:
             if seal(kind, body, at) != sealed:
@@ -218,17 +243,23 @@ class SQLiteStore(Lanes, Upkeep):
         return letters
 
     def _effects(self, ref: int) -> builtins.list[Effect]:
-        rows = self._run("SELECT q, worker, since, seal FROM effect WHERE session = ? ORDER BY q", (ref,))
+        rows = self._run(
+            "SELECT q, worker, since, seal FROM effect WHERE session = ? ORDER BY q", (ref,)
+        )
         effects = []
         for q, worker, since, sealed in rows:
             if seal(ref, q, worker, since) != sealed:
-                raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
+                raise ValueError(
+                    f"the mark of q-{q} of session number {ref} does not match its seal"
+                )
             effects.append(Effect(q, worker, since))
         return effects
 
     async def find(self, key: str) -> SessionId | None:
         with self._reading():
-            row = self._run("SELECT id FROM session WHERE key = ? AND deleted = 0", (key,)).fetchone()
+            row = self._run(
+                "SELECT id FROM session WHERE key = ? AND deleted = 0", (key,)
+            ).fetchone()
         return None if row is None else SessionId(row[0])
 
     async def list(self, wanted: Filter) -> builtins.list[Summary]:
@@ -243,14 +274,24 @@ class SQLiteStore(Lanes, Upkeep):
             values.extend(given)
 
         if wanted.state:
-            also(f"h.state IN ({', '.join('?' * len(wanted.state))})", *(state.value for state in wanted.state))
+            also(
+                f"h.state IN ({', '.join('?' * len(wanted.state))})",
+                *(state.value for state in wanted.state),
+            )
         if wanted.program is not None:
             name = wanted.program
             bare = bool(name) and ":" not in name
-            also("(s.program = ? OR (? AND substr(s.program, -length(?) - 1) = ':' || ?))", name, bare, name, name)
+            also(
+                "(s.program = ? OR (? AND substr(s.program, -length(?) - 1) = ':' || ?))",
+                name,
+                bare,
+                name,
+                name,
+            )
         for name, value in wanted.labels.items():
             also(
-                "EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND l.value = ?)",
+                "EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND"
+                " l.value = ?)",
                 name,
                 value,
             )
@@ -264,7 +305,9 @@ class SQLiteStore(Lanes, Upkeep):
             condition, bounds = begins("s.id", wanted.prefix)
             also(condition, *bounds)
         if wanted.after is not None:
-            last = self._run("SELECT created_at FROM session WHERE id = ?", (wanted.after,)).fetchone()
+            last = self._run(
+                "SELECT created_at FROM session WHERE id = ?", (wanted.after,)
+            ).fetchone()
             if last is None:  # it was deleted; ids sort by time
                 also("s.id < ?", wanted.after)
             else:
@@ -279,11 +322,19 @@ class SQLiteStore(Lanes, Upkeep):
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        wanted = Asking(kinds=tuple(Kind) if kind is None else (kind,), to=() if to is None else (to,), limit=limit)
+        wanted = Asking(
+            kinds=tuple(Kind) if kind is None else (kind,),
+            to=() if to is None else (to,),
+            limit=limit,
+        )
 
         def act(store: SQLiteStore) -> builtins.list[tuple[Birth, Query, float]]:
             found = asking(store._run, wanted, without)
-            return found + store._unnoticed(kind, limit) if to is None and kind not in _NOTICED else found
+            return (
+                found + store._unnoticed(kind, limit)
+                if to is None and kind not in _NOTICED
+                else found
+            )
 
         found = await self._scan(act)
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
@@ -293,13 +344,18 @@ class SQLiteStore(Lanes, Upkeep):
         """Queries whose answer waits in the intake."""
         return {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
 
-    def _unnoticed(self, kind: Kind | None, limit: int) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries that have no notice: they are found through the journals of live sessions, oldest first."""
+    def _unnoticed(
+        self, kind: Kind | None, limit: int
+    ) -> builtins.list[tuple[Birth, Query, float]]:
+        """Open queries that have no notice: they are found through the journals of live sessions,
+        oldest first.
+        """
         found: builtins.list[tuple[Birth, Query, float]] = []
         times: builtins.list[float] = []
         rows = self._run(
             "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail, j.at FROM head_1 h"
-            " JOIN session s ON s.ref = h.ref LEFT JOIN journal j ON j.session = h.ref AND j.n = h.open_from"
+            " JOIN session s ON s.ref = h.ref LEFT JOIN journal j ON j.session = h.ref AND j.n ="
+            " h.open_from"
             " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n AND s.deleted = 0"
             f" AND (j.n IS NULL OR {_UNNOTICED}) ORDER BY j.at"
         ).fetchall()
@@ -312,7 +368,11 @@ class SQLiteStore(Lanes, Upkeep):
                 hidden |= self._kept_answers(ref)
             for entry in open_queries(self._deliveries(ref, open_from, origin_n, origin)).values():
                 query = entry.query
-                if query.q not in hidden and query.kind in ANSWERABLE and kind in (None, query.kind):
+                if (
+                    query.q not in hidden
+                    and query.kind in ANSWERABLE
+                    and kind in (None, query.kind)
+                ):
                     found.append((_birth(birth), query, entry.at))
                     insort(times, entry.at)
         return found
@@ -323,7 +383,10 @@ class SQLiteStore(Lanes, Upkeep):
         given = {"now": now, "clock": self.now(), "living": dumps(sorted(living)), "limit": limit}
         with self._reading():
             rows = self._run(_UNMOVED.format(parked=_PARKED if parked else ""), given).fetchall()
-        return [Unmoved(SessionId(id), why, since, revision, came) for id, why, since, revision, came in rows]
+        return [
+            Unmoved(SessionId(id), why, since, revision, came)
+            for id, why, since, revision, came in rows
+        ]
 
     async def next_due(self) -> float | None:
         with self._reading():
@@ -338,7 +401,8 @@ class SQLiteStore(Lanes, Upkeep):
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
         with self._reading():
             row = self._run(
-                "SELECT value, version, seal FROM value WHERE namespace = ? AND key = ?", (namespace, key)
+                "SELECT value, version, seal FROM value WHERE namespace = ? AND key = ?",
+                (namespace, key),
             ).fetchone()
             if row is None:
                 return None, 0
@@ -354,14 +418,17 @@ class SQLiteStore(Lanes, Upkeep):
     # ---- workers
 
     async def beat(self, worker: Worker) -> None:
-        statement = "INSERT OR REPLACE INTO worker (id, host, pid, ttl, seen_at) VALUES (?, ?, ?, ?, ?)"
+        statement = (
+            "INSERT OR REPLACE INTO worker (id, host, pid, ttl, seen_at) VALUES (?, ?, ?, ?, ?)"
+        )
         row = (worker.id, worker.host, worker.pid, float(worker.ttl))
         await self._write(lambda: self._run(statement, (*row, self.now())))
 
     async def workers(self) -> builtins.list[Worker]:
         with self._reading():
             statement = "SELECT id, host, pid, ttl, max(0.0, ? - seen_at) FROM worker ORDER BY id"
-            rows, heard = self._run(statement, (self.now(),)), self._stall.age
+            rows = self._run(statement, (self.now(),))
+            heard = self._stall.age
             return [Worker(id, host, pid, ttl, heard(age)) for id, host, pid, ttl, age in rows]
 
     async def release(self, worker_id: str) -> None:
@@ -408,13 +475,16 @@ class SQLiteStore(Lanes, Upkeep):
         if birth.key is not None:
             note(self._run, DELETED_KEYS, birth.key, session_id)
         lineage.forget(self._run, ref)
-        kept: int = self._run("SELECT count(*) FROM journal WHERE session = ?", (ref,)).fetchone()[0]
+        kept: int = self._run("SELECT count(*) FROM journal WHERE session = ?", (ref,)).fetchone()[
+            0
+        ]
         return kept
 
     # ---- looking after the file
 
     async def changed(self) -> bool:
-        before, self._seen_version = self._seen_version, self._data_version()
+        before = self._seen_version
+        self._seen_version = self._data_version()
         return before != self._seen_version
 
     def listen(self, wake: Callable[[News], None], me: str = "") -> float:
@@ -447,14 +517,17 @@ class SQLiteStore(Lanes, Upkeep):
         }
 
     async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
-        """Do a rare write; waits, awake, for other processes. What is lasting survives power loss at "mixed" too."""
+        """Do a rare write; waits, awake, for other processes. What is lasting survives power loss
+        at "mixed" too.
+        """
         with self._stall.watched():
             return await self._written(act, lasting)
 
     async def _written(self, act: Callable[[], Any], lasting: bool) -> Any:
         await self._checkpoints.room()
         loop = asyncio.get_running_loop()
-        began, wait = loop.time(), 50e-6
+        began = loop.time()
+        wait = 50e-6
         synced = lasting and self.durability == "mixed"
         while True:
             try:

@@ -1,4 +1,6 @@
-"""What `verify` looks for in a file: damage SQLite sees, broken seals, gaps, dangling references."""
+"""What `verify` looks for in a file: damage SQLite sees, broken seals, gaps, dangling
+references.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ def problems(connection: sqlite3.Connection, progress: Progress | None = None) -
             found.append(Problem("", "damaged_file", line))
     try:
         found.extend(_schema(connection))
+        found.extend(_partial_indexes(connection))
         found.extend(_sessions(connection, progress))
         found.extend(_loose_rows(connection))
         found.extend(attachment_rows.problems(connection))
@@ -42,7 +45,8 @@ def problems(connection: sqlite3.Connection, progress: Progress | None = None) -
 def copied_alone(path: Path) -> Problem:
     """The warning about a copy that was made without its write-ahead log."""
     detail = (
-        f"{path.name} was copied without {path.name}-wal: what the original had only there may be missing."
+        f"{path.name} was copied without {path.name}-wal: what the original had only there may"
+        " be missing."
         " Copy with `everhold db copy`, which also works while the database is in use"
     )
     return Problem("", "copied_without_log", detail, warning=True)
@@ -59,9 +63,31 @@ def _schema(connection: sqlite3.Connection) -> Iterator[Problem]:
                 yield Problem("", "damaged_schema", f"{name} is not as it was made")
 
 
+def _partial_indexes(connection: sqlite3.Connection) -> Iterator[Problem]:
+    """A partial index must find the rows that a scan finds.
+
+    `integrity_check` does not read the header of each index entry, so it misses some damage that a
+    query meets.
+    """
+    partial = (
+        "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE"
+        " '% WHERE %'"
+    )
+    for name, table, sql in connection.execute(partial).fetchall():
+        columns = connection.execute(
+            f"SELECT name FROM pragma_table_info('{table}') WHERE pk ORDER BY pk"
+        )
+        key = ", ".join(column for (column,) in columns) or "rowid"
+        rows = f"SELECT {key} FROM {table} {{}} WHERE {sql.partition(' WHERE ')[2]} ORDER BY {key}"
+        by_index = connection.execute(rows.format(f"INDEXED BY {name}")).fetchall()
+        if by_index != connection.execute(rows.format("NOT INDEXED")).fetchall():
+            yield Problem("", "damaged_file", f"index {name} does not match its table")
+
+
 def _sessions(connection: sqlite3.Connection, progress: Progress | None) -> Iterator[Problem]:
     rows = connection.execute(
-        "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at FROM session"
+        "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent,"
+        " created_at FROM session"
     ).fetchall()
     known = {row[0]: row for row in rows}
     for done, row in enumerate(rows, 1):
@@ -70,8 +96,12 @@ def _sessions(connection: sqlite3.Connection, progress: Progress | None) -> Iter
             progress(done, len(rows))
 
 
-def _row(connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, Any]) -> Iterator[Problem]:
-    ref, session_id, key, program, birth, sealed, deleted, origin, origin_n, parent, created_at = row
+def _row(
+    connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, Any]
+) -> Iterator[Problem]:
+    ref, session_id, key, program, birth, sealed, deleted, origin, origin_n, parent, created_at = (
+        row
+    )
     if seal(birth) != sealed:
         yield Problem(str(session_id), "broken_seal", "its birth")
         return
@@ -80,16 +110,27 @@ def _row(connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, 
     except (msgspec.MsgspecError, UnicodeError) as error:
         yield Problem(str(session_id), "unreadable", str(error))
         return
-    said = (born.id, born.program, None if deleted else born.key, born.origin_n, born.parent, born.created_at)
+    said = (
+        born.id,
+        born.program,
+        None if deleted else born.key,
+        born.origin_n,
+        born.parent,
+        born.created_at,
+    )
     if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
         yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
         return
     source = born.source or born.origin
     if origin in known and known[origin][1] != source:
-        yield Problem(session_id, "mismatch", f"it shares the steps of {source}, not of {known[origin][1]}")
+        yield Problem(
+            session_id, "mismatch", f"it shares the steps of {source}, not of {known[origin][1]}"
+        )
         return
     if (origin is None) != (source is None) or (origin is not None and origin not in known):
-        yield Problem(session_id, "dangling_origin", f"it shares the steps of {source}, which is not there")
+        yield Problem(
+            session_id, "dangling_origin", f"it shares the steps of {source}, which is not there"
+        )
         return
     if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
         yield Problem(session_id, "mismatch", "it is marked as deleted, and has a head")
@@ -100,7 +141,9 @@ def _row(connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, 
 def _session(
     connection: sqlite3.Connection, ref: int, session_id: str, known: dict[int, Any], origin_n: int
 ) -> Iterator[Problem]:
-    row = connection.execute(f"SELECT {HEAD_COLUMNS} FROM head_1 h WHERE ref = ?", (ref,)).fetchone()
+    row = connection.execute(
+        f"SELECT {HEAD_COLUMNS} FROM head_1 h WHERE ref = ?", (ref,)
+    ).fetchone()
     if row is None:
         yield Problem(session_id, "no_head", "it has no head")
         return
@@ -118,20 +161,30 @@ def _session(
     numbers = [delivery.n for delivery in deliveries]
     if numbers != list(range(head.n + 1)):
         missing = sorted(set(range(head.n + 1)) - set(numbers))
-        yield Problem(session_id, "gap", f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}")
+        yield Problem(
+            session_id, "gap", f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}"
+        )
         return
     yield from _open(connection, session_id, head, deliveries)
 
 
-def _open(connection: sqlite3.Connection, session_id: str, head: Head, deliveries: list[Delivery]) -> Iterator[Problem]:
+def _open(
+    connection: sqlite3.Connection, session_id: str, head: Head, deliveries: list[Delivery]
+) -> Iterator[Problem]:
     opened = open_queries(deliveries)
     if not head.ended and open_from(opened, head.n) < head.open_from:
         yield Problem(
-            session_id, "open_from", f"open queries from {open_from(opened, head.n)} on, not {head.open_from}"
+            session_id,
+            "open_from",
+            f"open queries from {open_from(opened, head.n)} on, not {head.open_from}",
         )
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
-        yield Problem(session_id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}")
+        yield Problem(
+            session_id,
+            "end",
+            f"it is {head.state}, and its journal {'ends' if last else 'goes on'}",
+        )
     yield from _marks(connection, session_id, head)
     for table in ("notice", "effect"):
         for (q,) in connection.execute(f"SELECT q FROM {table} WHERE session = ?", (head.ref,)):
@@ -144,24 +197,34 @@ def _open(connection: sqlite3.Connection, session_id: str, head: Head, deliverie
                 yield Problem(session_id, "mismatch", f"the notice of q-{q} is not what was asked")
         except (msgspec.MsgspecError, UnicodeError) as error:
             yield Problem(session_id, "unreadable", f"the notice of q-{q}: {error}")
-    count = connection.execute("SELECT count(*) FROM letter WHERE session = ?", (head.ref,)).fetchone()[0]
+    count = connection.execute(
+        "SELECT count(*) FROM letter WHERE session = ?", (head.ref,)
+    ).fetchone()[0]
     if count != head.mail and not head.ended:
         yield Problem(session_id, "mail", f"{count} letters, its head says {head.mail}")
 
 
 def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[Problem]:
-    for table, columns in (("notice", "q, kind, addressee, asked_at, query"), ("effect", "q, worker, since")):
-        rows = connection.execute(f"SELECT seal, session, {columns} FROM {table} WHERE session = ?", (head.ref,))
+    for table, columns in (
+        ("notice", "q, kind, addressee, asked_at, query"),
+        ("effect", "q, worker, since"),
+    ):
+        rows = connection.execute(
+            f"SELECT seal, session, {columns} FROM {table} WHERE session = ?", (head.ref,)
+        )
         for sealed, *row in rows.fetchall():
             if seal(*row) != sealed:
                 yield Problem(session_id, "broken_seal", f"the {table} of q-{row[1]}")
 
 
-def _chain(connection: sqlite3.Connection, ref: int, known: dict[int, Any]) -> Iterator[Delivery | Problem]:
+def _chain(
+    connection: sqlite3.Connection, ref: int, known: dict[int, Any]
+) -> Iterator[Delivery | Problem]:
     """Every delivery of a session, those of its sources first."""
     for source, last in lineage.spans(connection.execute, ref, 0):
         rows = connection.execute(
-            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n <= ? ORDER BY n",
+            "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n <= ?"
+            " ORDER BY n",
             (source, last),
         )
         for row in rows.fetchall():
@@ -178,10 +241,16 @@ def _loose_rows(connection: sqlite3.Connection) -> Iterator[Problem]:
             f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT ref FROM session)"
         )
         for (ref,) in rows.fetchall():
-            yield Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
-    for (ref,) in connection.execute("SELECT ref FROM head_1 WHERE ref NOT IN (SELECT ref FROM session)").fetchall():
+            yield Problem(
+                "", f"dangling_{table}", f"rows of session number {ref}, which is not there"
+            )
+    for (ref,) in connection.execute(
+        "SELECT ref FROM head_1 WHERE ref NOT IN (SELECT ref FROM session)"
+    ).fetchall():
         yield Problem("", "dangling_head", f"the head of session number {ref}, which is not there")
-    for letter_id, kind, body, at, sealed in connection.execute("SELECT id, kind, body, at, seal FROM letter"):
+    for letter_id, kind, body, at, sealed in connection.execute(
+        "SELECT id, kind, body, at, seal FROM letter"
+    ):
         if seal(kind, body, at) != sealed:
             yield Problem("", "broken_seal", f"letter {letter_id}")
     for namespace, key, value, version, sealed in connection.execute("SELECT * FROM value"):

@@ -2,7 +2,8 @@
 
 Rules
   1. Compare-and-set first: a change computed from an old revision touches nothing.
-  2. A column named in SET rewrites its index even if unchanged, so a light change has its own UPDATE.
+  2. A column named in SET rewrites its index even if unchanged, so a light change has its own
+     UPDATE.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ FULL: Final = (
     "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?,"
     " state = ?, due_at = ?, mail = ?, attempts = ?, parked = ? WHERE ref = ? AND revision = ?"
 )
-DELIVER: Final = "INSERT INTO journal (session, n, at, answers, asked, notes, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
+DELIVER: Final = (
+    "INSERT INTO journal (session, n, at, answers, asked, notes, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 _HEAD: Final = (
-    "INSERT INTO head_1 (ref, revision, state, n, open_from, due_at, updated_at, metrics, mail, attempts, seal, parked)"
+    "INSERT INTO head_1 (ref, revision, state, n, open_from, due_at, updated_at, metrics, mail,"
+    " attempts, seal, parked)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SESSION: Final = (
@@ -41,9 +45,12 @@ _SESSION: Final = (
 )
 
 _NOTICE: Final = (
-    "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query,"
+    " seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_EFFECT: Final = "INSERT OR REPLACE INTO effect (session, q, worker, since, seal) VALUES (?, ?, ?, ?, ?)"
+_EFFECT: Final = (
+    "INSERT OR REPLACE INTO effect (session, q, worker, since, seal) VALUES (?, ?, ?, ?, ?)"
+)
 
 _text = msgspec.json.Encoder().encode
 
@@ -51,14 +58,33 @@ _text = msgspec.json.Encoder().encode
 def light_row(head: Head, fence: int) -> tuple[Any, ...]:
     metrics = _text(head.metrics)
     sealed = head_seal(head, metrics)
-    return head.revision, head.n, head.open_from, head.updated_at, metrics.decode(), sealed, head.ref, fence
+    return (
+        head.revision,
+        head.n,
+        head.open_from,
+        head.updated_at,
+        metrics.decode(),
+        sealed,
+        head.ref,
+        fence,
+    )
 
 
 def delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
-    n, at = delivery.n, delivery.at
-    answers, asked = _text(delivery.answers), _text(delivery.asked)
+    n = delivery.n
+    at = delivery.at
+    answers = _text(delivery.answers)
+    asked = _text(delivery.asked)
     if delivery.notes is None:
-        return ref, n, at, answers.decode(), asked.decode(), None, delivery_seal(n, at, answers, asked, None)
+        return (
+            ref,
+            n,
+            at,
+            answers.decode(),
+            asked.decode(),
+            None,
+            delivery_seal(n, at, answers, asked, None),
+        )
     notes = _text(delivery.notes)
     sealed = delivery_seal(n, at, answers, asked, notes)
     return ref, n, at, answers.decode(), asked.decode(), notes.decode(), sealed
@@ -86,7 +112,15 @@ def land(run: Any, change: Change, fence: int, now: Callable[[], float]) -> None
 
 def _move(run: Any, session_id: str, head: Head, fence: int) -> None:
     light = light_row(head, fence)
-    row = (*light[:6], head.state.value, head.due_at, head.mail, head.attempts, int(head.parked), *light[6:])
+    row = (
+        *light[:6],
+        head.state.value,
+        head.due_at,
+        head.mail,
+        head.attempts,
+        int(head.parked),
+        *light[6:],
+    )
     if run(FULL, row).rowcount != 1:
         raise Overtaken(session_id, fence)
 
@@ -100,7 +134,14 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
         run("DELETE FROM notice WHERE session = ? AND q = ?", (ref, q))
         run("DELETE FROM effect WHERE session = ? AND q = ?", (ref, q))
     for notice in change.notices:
-        row = (ref, notice.q, notice.kind.value, notice.to, float(notice.asked_at), dumps(notice.query))
+        row = (
+            ref,
+            notice.q,
+            notice.kind.value,
+            notice.to,
+            float(notice.asked_at),
+            dumps(notice.query),
+        )
         run(_NOTICE, (*row, seal(*row)))
     for effect in change.effects:
         mark = (ref, effect.q, effect.worker, float(effect.since))
@@ -116,7 +157,9 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
 
 
 def _bear(run: Any, birth: Birth, head: Head) -> int:
-    origin, source = (None, None) if birth.origin is None else lineage.source(run, birth.origin, birth.origin_n)
+    origin, source = (
+        (None, None) if birth.origin is None else lineage.source(run, birth.origin, birth.origin_n)
+    )
     text = birth_text(birth, source)
     created = float(birth.created_at)
     row = (
@@ -138,7 +181,15 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
             raise KeyConflict(birth.key or "", owner[0]) from None
         raise Overtaken(birth.id, 0) from None
     metrics = _text(head.metrics)
-    values = ref, head.revision, head.state.value, head.n, head.open_from, head.due_at, head.updated_at
+    values = (
+        ref,
+        head.revision,
+        head.state.value,
+        head.n,
+        head.open_from,
+        head.due_at,
+        head.updated_at,
+    )
     rest = head.mail, head.attempts, head_seal(head, metrics), int(head.parked)
     run(_HEAD, (*values, metrics.decode(), *rest))
     return ref
@@ -158,10 +209,14 @@ def _post(run: Any, letter: Letter, own: int) -> None:
         head = read_head(row)
         if head.ended:
             return
-        ref, fence = head.ref, head.revision
-        head.revision, head.mail, head.state = fence + 1, head.mail + 1, State.RUNNING
+        ref = head.ref
+        fence = head.revision
+        head.revision = fence + 1
+        head.mail = head.mail + 1
+        head.state = State.RUNNING
         _move(run, letter.to, head, fence)
-    body, at = dumps(letter.body), float(letter.at)
+    body = dumps(letter.body)
+    at = float(letter.at)
     run(
         "INSERT INTO letter (session, kind, body, at, seal) VALUES (?, ?, ?, ?, ?)",
         (ref, letter.kind, body, at, seal(letter.kind, body, at)),
@@ -174,11 +229,15 @@ def _write(run: Any, write: Write, change: Change) -> None:
     sealed = seal(write.namespace, write.key, value, version)
     if write.version == 0:
         statement = (
-            "INSERT INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            "INSERT INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?,"
+            " ?, ?) ON CONFLICT DO NOTHING"
         )
         done = run(statement, (value, version, sealed, write.namespace, write.key))
     else:
-        statement = "UPDATE value SET value = ?, version = ?, seal = ? WHERE namespace = ? AND key = ? AND version = ?"
+        statement = (
+            "UPDATE value SET value = ?, version = ?, seal = ? WHERE namespace = ? AND"
+            " key = ? AND version = ?"
+        )
         done = run(statement, (value, version, sealed, write.namespace, write.key, write.version))
     if done.rowcount != 1:
         raise Overtaken(change.id, change.head.revision - 1)
@@ -186,15 +245,20 @@ def _write(run: Any, write: Write, change: Change) -> None:
 
 def note(run: Any, namespace: str, key: str, value: JSON) -> None:
     """Write a durable value outside of a step, whatever it was before."""
-    row = run("SELECT version FROM value WHERE namespace = ? AND key = ?", (namespace, key)).fetchone()
-    text, version = dumps([value]), (row[0] if row is not None else 0) + 1
+    row = run(
+        "SELECT version FROM value WHERE namespace = ? AND key = ?", (namespace, key)
+    ).fetchone()
+    text = dumps([value])
+    version = (row[0] if row is not None else 0) + 1
     run(
-        "INSERT OR REPLACE INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?, ?,"
+        " ?)",
         (text, version, seal(namespace, key, text, version), namespace, key),
     )
 
 
 HEAD_COLUMNS: Final = (
-    "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail, h.attempts, h.seal,"
+    "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail,"
+    " h.attempts, h.seal,"
     " h.parked"
 )

@@ -7,13 +7,13 @@
         def open_store(self, tmp_path):
             return lambda: MyStore(tmp_path / "db")
 
-`open_store` is a fixture that returns a function without arguments; each call makes a store that is not open
-yet. For a durable store, all calls in one test mean the same data, as in two processes. `StoreContract` is
-what every store promises; `DurableStoreContract` adds what holds when the process may die. There are no flags
-and no skips: the base class is the claim.
+`open_store` is a fixture that returns a function without arguments; each call makes a store that is
+not open yet. For a durable store, all calls in one test mean the same data, as in two processes.
+`StoreContract` is what every store promises; `DurableStoreContract` adds what holds when the
+process may die. There are no flags and no skips: the base class is the claim.
 
-The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which needs
-Hypothesis, runs two stores side by side.
+The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which
+needs Hypothesis, runs two stores side by side.
 """
 
 import pytest

@@ -73,8 +73,12 @@ class AttachmentRoom(Room):
 
     @pytest.mark.parametrize("data", [b"other", DATA[:-1], DATA + b"\0", DATA[:-1] + b"T"])
     @pytest.mark.parametrize("known", [True, False])
-    async def test_bytes_that_are_not_what_they_are_called(self, store: Store, data: bytes, known: bool) -> None:
-        """A5, A7, A8: Another length, other content, or both, under a name that is known or new: nothing changes."""
+    async def test_bytes_that_are_not_what_they_are_called(
+        self, store: Store, data: bytes, known: bool
+    ) -> None:
+        """A5, A7, A8: Another length, other content, or both, under a name that is known or new:
+        nothing changes.
+        """
         await begin(store, "s-1")
         if known:
             await store.attach("s-1", made(DATA), DATA, 1.0)
@@ -122,7 +126,9 @@ class AttachmentRoom(Room):
         assert await refused(store, "s-1", made(b"own").id)
 
     async def test_what_is_kept_goes_with_its_session(self, store: Store) -> None:
-        """MA7: Another that keeps the same bytes still has them; a session made anew has nothing."""
+        """MA7: Another that keeps the same bytes still has them; a session made anew has
+        nothing.
+        """
         record = await end(store, await begin(store, "s-1"))
         await begin(store, "s-2")
         for session_id in ("s-1", "s-2"):

@@ -16,7 +16,18 @@ from everhold.core.session import Seed, SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import KeyConflict, Overtaken, StoreError, UnknownSession
 from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Record, Store, Write
-from everhold.testing.conformance.factories import ask, begin, birth, delivery, head, mark, move, start, step, touch
+from everhold.testing.conformance.factories import (
+    ask,
+    begin,
+    birth,
+    delivery,
+    head,
+    mark,
+    move,
+    start,
+    step,
+    touch,
+)
 from everhold.testing.conformance.harness import Room, everything
 
 TEXTS = (
@@ -90,7 +101,11 @@ class CommitRoom(Room):
         await store.commit(first, 0)
 
         record = await store.load("s-1")
-        assert (record.birth, record.head, record.deliveries) == (first.birth, first.head, first.deliveries)
+        assert (record.birth, record.head, record.deliveries) == (
+            first.birth,
+            first.head,
+            first.deliveries,
+        )
         assert (record.letters, record.effects) == ([], [])
 
     async def test_every_fact_of_a_birth_is_kept(self, store: Store) -> None:
@@ -119,7 +134,9 @@ class CommitRoom(Room):
     async def test_every_fact_of_a_head_is_kept(self, store: Store) -> None:
         """The head is rewritten whole by every commit."""
         record = await begin(store, "s-1", ask(0))
-        meter = Metrics(llm_calls=4, pauses=3, rounds=2, prompt_chars=99, prompt_tokens=12, open_tokens=5)
+        meter = Metrics(
+            llm_calls=4, pauses=3, rounds=2, prompt_chars=99, prompt_tokens=12, open_tokens=5
+        )
         facts = {
             "state": State.RUNNING,
             "due_at": 5000.125,
@@ -164,11 +181,15 @@ class CommitRoom(Room):
     @pytest.mark.parametrize("text", TEXTS)
     async def test_text_is_kept_exactly(self, store: Store, text: str) -> None:
         """NUL, signs beyond the basic plane and what looks like code are text like any other."""
-        record = await begin(store, "s-1", ask(0, prompt=text), key=f"k{text}", title=text, labels={text: text})
+        record = await begin(
+            store, "s-1", ask(0, prompt=text), key=f"k{text}", title=text, labels={text: text}
+        )
         written = [Write(text, text, [text], 0)]
         letter = Letter("signal", {text: text}, 1.0)
 
-        found = await move(store, record, answers={0: text}, writes=written, letters=[letter], tip={"mail": 1})
+        found = await move(
+            store, record, answers={0: text}, writes=written, letters=[letter], tip={"mail": 1}
+        )
 
         assert found.birth == birth(key=f"k{text}", title=text, labels={text: text})
         assert found.deliveries[0].asked[0].prompt == text
@@ -233,7 +254,10 @@ class CommitRoom(Room):
         meter = Metrics(llm_calls=2)
 
         await store.commit(
-            change := step(record, answers={0: "a"}, asked=[ask(1)], tip={"metrics": meter}, light=True), 1
+            change := step(
+                record, answers={0: "a"}, asked=[ask(1)], tip={"metrics": meter}, light=True
+            ),
+            1,
         )
 
         found = await store.load("s-1")
@@ -276,7 +300,8 @@ class CommitRoom(Room):
 
     async def test_a_new_session_gets_its_number(self, store: Store) -> None:
         """`commit` sets `head.ref` of a new session and of its children; no two have the same."""
-        first, second = start("s-1"), start("s-2")
+        first = start("s-1")
+        second = start("s-2")
         second.births = [(birth("s-3", parent=second.id), head())]
 
         await store.commit(first, 0)
@@ -293,7 +318,9 @@ class CommitRoom(Room):
         child = birth("s-2", parent=record.birth.id, parent_query=1, key="child")
         tip = head(state=State.RUNNING)
 
-        await store.commit(step(record, answers={0: "a"}, asked=[ask(1, Kind.SESSION)], births=[(child, tip)]), 1)
+        await store.commit(
+            step(record, answers={0: "a"}, asked=[ask(1, Kind.SESSION)], births=[(child, tip)]), 1
+        )
 
         found = await store.load("s-2")
         assert (found.birth, found.head, found.deliveries) == (child, tip, [])
@@ -302,7 +329,9 @@ class CommitRoom(Room):
     @pytest.mark.parametrize("late", STALE)
     @pytest.mark.parametrize("fence", [1, 3, 0])
     async def test_another_fence_is_overtaken(self, store: Store, late: Any, fence: int) -> None:
-        """A change whose fence is not the stored revision raises `Overtaken`, and changes nothing."""
+        """A change whose fence is not the stored revision raises `Overtaken`, and changes
+        nothing.
+        """
         stale = await begin(store, "s-1", ask(0))
         await move(store, stale, answers={0: "in time"}, asked=[ask(1)])
         before = await everything(store)
@@ -381,7 +410,9 @@ class CommitRoom(Room):
             await store.commit(step(stale, answers={0: "a"}, births=births), 1)
 
     async def test_a_fork_of_nothing_is_refused(self, store: Store) -> None:
-        """A fork whose origin is not there, or no longer, raises `UnknownSession`, and makes nothing."""
+        """A fork whose origin is not there, or no longer, raises `UnknownSession`, and makes
+        nothing.
+        """
         orphan = birth("s-2", origin=SessionId("s-1"), origin_n=0)
 
         with pytest.raises(UnknownSession):
@@ -401,7 +432,9 @@ class CommitRoom(Room):
 
     @pytest.mark.parametrize("taken", ["number", "id", "child"])
     async def test_what_is_taken_refuses_the_whole_change(self, store: Store, taken: str) -> None:
-        """SC24: A number or an id that is there already: nothing of the change lands, whatever else is in it."""
+        """SC24: A number or an id that is there already: nothing of the change lands, whatever else
+        is in it.
+        """
         record = await begin(store, "s-1", ask(0))
         await begin(store, "s-2", ask(0, Kind.SIGNAL))
         before = await everything(store)
@@ -413,7 +446,10 @@ class CommitRoom(Room):
             change.deliveries = [Delivery(0, 1.0, [], [ask(9)]), *change.deliveries]
         change.births, change.writes = births, [Write("n", "k", [1], 0)]
         change.letters = [Letter("signal", {"name": "go", "value": 1}, 1.0, to=SessionId("s-2"))]
-        change.effects, change.notices = [Effect(9, "w", 1.0)], [Notice(8, Kind.INPUT, None, 1.0, ask(8, Kind.INPUT))]
+        change.effects, change.notices = (
+            [Effect(9, "w", 1.0)],
+            [Notice(8, Kind.INPUT, None, 1.0, ask(8, Kind.INPUT))],
+        )
 
         with pytest.raises((Overtaken, StoreError)):
             await store.commit(change, 0 if taken == "id" else 1)
@@ -423,7 +459,9 @@ class CommitRoom(Room):
 
     @pytest.mark.parametrize("born", [False, True])
     async def test_a_number_twice_in_one_change(self, store: Store, born: bool) -> None:
-        """SC25: Two deliveries of one number refuse the whole change, whether the session is there already or not."""
+        """SC25: Two deliveries of one number refuse the whole change, whether the session is there
+        already or not.
+        """
         record = await begin(store, "s-1", ask(0))
         twice = [Delivery(1, 1.0, [], [ask(8)]), Delivery(1, 1.0, [], [ask(9)])]
         change = step(record, deliveries=twice, writes=[Write("n", "k", [1], 0)])
@@ -439,10 +477,16 @@ class CommitRoom(Room):
 
     async def test_nothing_is_shared_with_the_writer(self, store: Store) -> None:
         """What the writer does to its objects after the commit does not reach the store."""
-        answer, body, value, args = {"a": [1]}, {"b": [2]}, [{"c": [3]}], {"d": [4]}
+        answer = {"a": [1]}
+        body = {"b": [2]}
+        value = [{"c": [3]}]
+        args = {"d": [4]}
         record = await begin(store, "s-1", ask(0), args=args)
-        letter, write = Letter("signal", body, 1.0), Write("n", "k", value, 0)
-        change = step(record, answers={0: answer}, tip={"mail": 1}, letters=[letter], writes=[write])
+        letter = Letter("signal", body, 1.0)
+        write = Write("n", "k", value, 0)
+        change = step(
+            record, answers={0: answer}, tip={"mail": 1}, letters=[letter], writes=[write]
+        )
         await store.commit(change, 1)
         before = await everything(store)
 
@@ -458,7 +502,9 @@ class CommitRoom(Room):
 
     async def test_nothing_is_shared_with_the_reader(self, store: Store) -> None:
         """What a reader does to what it read does not reach the store, nor other readers."""
-        record = await begin(store, "s-1", ask(0, Kind.INPUT, args=[1]), args={"d": [4]}, labels={"a": "b"})
+        record = await begin(
+            store, "s-1", ask(0, Kind.INPUT, args=[1]), args={"d": [4]}, labels={"a": "b"}
+        )
         await mark(store, record, writes=[Write("n", "k", [[1]], 0)])
         before = await everything(store)
 

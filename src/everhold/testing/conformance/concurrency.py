@@ -43,7 +43,13 @@ class TogetherRoom(Room):
 
         refused = await refusals(*(store.commit(change, 1) for change in changes))
 
-        assert [isinstance(error, StoreError) for error in refused] == [False, False, True, False, False]
+        assert [isinstance(error, StoreError) for error in refused] == [
+            False,
+            False,
+            True,
+            False,
+            False,
+        ]
         assert [(await store.load(f"s-{n}")).head.revision for n in range(5)] == [2, 2, 1, 2, 2]
 
     async def test_one_taken_key_harms_nobody(self, store: Store) -> None:
@@ -60,11 +66,20 @@ class TogetherRoom(Room):
     async def test_one_bad_text_harms_nobody(self, store: Store, light: bool) -> None:
         """A change with text that nobody can write raises `BadValue`, alone; the store goes on."""
         records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
-        changes = [step(one, answers={0: "\ud800" if n == 2 else "a"}, light=light) for n, one in enumerate(records)]
+        changes = [
+            step(one, answers={0: "\ud800" if n == 2 else "a"}, light=light)
+            for n, one in enumerate(records)
+        ]
 
         refused = await in_time(refusals(*(store.commit(change, 1) for change in changes)))
 
-        assert [type(error) for error in refused] == [type(None), type(None), BadValue, type(None), type(None)]
+        assert [type(error) for error in refused] == [
+            type(None),
+            type(None),
+            BadValue,
+            type(None),
+            type(None),
+        ]
         assert [(await store.load(f"s-{n}")).head.revision for n in range(5)] == [2, 2, 1, 2, 2]
         with pytest.raises(BadValue):
             await store.commit(changes[2], 1)
@@ -72,7 +87,9 @@ class TogetherRoom(Room):
 
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_who_gives_up_harms_nobody(self, store: Store, light: bool) -> None:
-        """If a task is cancelled while it commits, its change lands or not, whole; the others land."""
+        """If a task is cancelled while it commits, its change lands or not, whole; the others
+        land.
+        """
         records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
         changes = [step(one, answers={0: "a"}, light=light) for one in records]
         tasks = [asyncio.create_task(store.commit(change, 1)) for change in changes]
@@ -89,7 +106,9 @@ class TogetherRoom(Room):
         """A commit that is under way when the store is closed has landed or is refused."""
         async with opened(open_store()) as store:
             records = [await begin(store, f"s-{n}", ask(0)) for n in range(3)]
-            tasks = [asyncio.create_task(store.commit(step(one, answers={0: "a"}), 1)) for one in records]
+            tasks = [
+                asyncio.create_task(store.commit(step(one, answers={0: "a"}), 1)) for one in records
+            ]
             await asyncio.sleep(0)
 
         refused = await in_time(refusals(*tasks))
@@ -99,12 +118,16 @@ class TogetherRoom(Room):
     async def test_one_of_many_wins(self, store: Store) -> None:
         """Of twenty changes computed from the same revision exactly one lands, whole."""
         record = await begin(store, "s-1", ask(0))
-        changes = [step(record, answers={0: n}, writes=[Write("n", str(n), [n], 0)]) for n in range(20)]
+        changes = [
+            step(record, answers={0: n}, writes=[Write("n", str(n), [n], 0)]) for n in range(20)
+        ]
 
         refused = await refusals(*(store.commit(change, 1) for change in changes))
 
         won = refused.index(None)
-        assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
+        assert [type(error) for error in refused] == [
+            type(None) if n == won else Overtaken for n in range(20)
+        ]
         assert (await store.load("s-1")).deliveries[1].answers[0].value == won
         assert await store.keys("n") == [str(won)]
 

@@ -16,7 +16,17 @@ from everhold.errors import ClaimLost, KeyConflict, Overtaken, UnknownSession
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import DELETED_KEYS, Duty, Effect, Filter, Letter, Store, Worker, Write
 from everhold.testing.conformance.contract import StoreContract
-from everhold.testing.conformance.factories import ask, begin, branch, end, ids, mark, move, start, step
+from everhold.testing.conformance.factories import (
+    ask,
+    begin,
+    branch,
+    end,
+    ids,
+    mark,
+    move,
+    start,
+    step,
+)
 from everhold.testing.conformance.harness import OpenStore, everything, in_time, opened, refusals
 from everhold.testing.conformance.intake_lanes import kept, on, put, said, task, waiting
 from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
@@ -25,7 +35,9 @@ from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
 async def busy(store: Store) -> None:
     """Leave something of everything in a store."""
     record = await begin(store, "s-1", ask(0), ask(1, Kind.APPROVAL), ask(2, Kind.CALL), key="mine")
-    record = await mark(store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", ["v"], 0)])
+    record = await mark(
+        store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", ["v"], 0)]
+    )
     record = await move(store, record, answers={0: "é\0"}, asked=[ask(3)], tip={"due_at": 50.5})
     await branch(store, record, "s-2", 1)
     await end(store, await begin(store, "s-3"))
@@ -84,7 +96,12 @@ class DurableStoreContract(StoreContract):
     async def test_numbers_go_on(self, open_store: OpenStore) -> None:
         """Numbers of letters and versions of values are not used again after opening again."""
         async with opened(open_store()) as first:
-            record = await mark(first, await begin(first, "s-1"), letters=[Letter("signal", 1, 1.0)], tip={"mail": 1})
+            record = await mark(
+                first,
+                await begin(first, "s-1"),
+                letters=[Letter("signal", 1, 1.0)],
+                tip={"mail": 1},
+            )
             number = record.letters[0].id
             writes = [Write("n", "k", [1], 0)]
             record = await mark(first, record, read=[number], writes=writes, tip={"mail": 0})
@@ -107,10 +124,14 @@ class DurableStoreContract(StoreContract):
                 assert [(await second.load(f"s-{n}")).head.n for n in range(5)] == [2, 1, 1, 1, 1]
 
     async def test_closing_loses_nothing(self, open_store: OpenStore) -> None:
-        """What a commit said to have landed while the store was closing is there after opening again."""
+        """What a commit said to have landed while the store was closing is there after opening
+        again.
+        """
         async with opened(open_store()) as first:
             records = [await begin(first, f"s-{n}", ask(0)) for n in range(5)]
-            tasks = [asyncio.create_task(first.commit(step(one, answers={0: "a"}), 1)) for one in records]
+            tasks = [
+                asyncio.create_task(first.commit(step(one, answers={0: "a"}), 1)) for one in records
+            ]
             await asyncio.sleep(0)
         refused = await in_time(refusals(*tasks))
 
@@ -197,10 +218,14 @@ class DurableStoreContract(StoreContract):
             stores = [one, two] * 10
             changes = [step(record, answers={0: n}) for n in range(20)]
 
-            refused = await refusals(*(store.commit(change, 1) for store, change in zip(stores, changes, strict=True)))
+            refused = await refusals(
+                *(store.commit(change, 1) for store, change in zip(stores, changes, strict=True))
+            )
 
             won = refused.index(None)
-            assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
+            assert [type(error) for error in refused] == [
+                type(None) if n == won else Overtaken for n in range(20)
+            ]
             assert (await two.load("s-1")).deliveries[1].answers[0].value == won
 
     @pytest.mark.parametrize(
@@ -214,7 +239,9 @@ class DurableStoreContract(StoreContract):
         ],
         ids=["commit", "beat", "delete", "enqueue", "duty"],
     )
-    async def test_another_has_written(self, open_store: OpenStore, write: Callable[[Store], Any]) -> None:
+    async def test_another_has_written(
+        self, open_store: OpenStore, write: Callable[[Store], Any]
+    ) -> None:
         """`changed` tells each handle, once, that the other has written."""
         async with opened(open_store()) as one, opened(open_store()) as two:
             await begin(one, "s-0")
@@ -227,13 +254,18 @@ class DurableStoreContract(StoreContract):
             assert await two.changed() is False
 
     async def test_a_lease_holds_between_two(self, open_store: OpenStore) -> None:
-        """LE10, FA8: Of many who try through two handles at once exactly one has it, and both handles see who."""
+        """LE10, FA8: Of many who try through two handles at once exactly one has it, and both
+        handles see who.
+        """
         async with opened(open_store()) as one, opened(open_store()) as two:
             await begin(one)
             owners = [Owner(f"w-{n}", "1") for n in range(10)]
 
             found = await asyncio.gather(
-                *(take(store, owner, owner.name, ttl=1e6) for store, owner in zip([one, two] * 5, owners, strict=True))
+                *(
+                    take(store, owner, owner.name, ttl=1e6)
+                    for store, owner in zip([one, two] * 5, owners, strict=True)
+                )
             )
 
             (winner,) = [answer.lease for answer in found if isinstance(answer, Taken)]
@@ -241,7 +273,9 @@ class DurableStoreContract(StoreContract):
             assert await two.keep(winner.owner, 50.0) == ["s-1"]
 
     async def test_a_claim_holds_between_two(self, open_store: OpenStore) -> None:
-        """QW3, QW16, FA8: Through two handles at once one claims; a takeover through one is known to the other."""
+        """QW3, QW16, FA8: Through two handles at once one claims; a takeover through one is known
+        to the other.
+        """
         async with opened(open_store()) as one, opened(open_store()) as two:
             clock = Clock(one, two)
             record = await begin(one, "s-1", ask(0))
@@ -261,15 +295,22 @@ class DurableStoreContract(StoreContract):
             second = await taken(two, BOB, "t-2")
             assert await on(two, lambda intake: intake.claim_next(second, "d")) is not None
             with pytest.raises(ClaimLost):
-                await one.commit(step(record, answers={0: 1}, intake=lambda intake: intake.complete(claim)), 1)
+                await one.commit(
+                    step(record, answers={0: 1}, intake=lambda intake: intake.complete(claim)), 1
+                )
             assert await one.load("s-1") == await two.load("s-1") == record
 
     async def test_what_is_sent_through_two(self, open_store: OpenStore) -> None:
-        """QW1, TI1, TI3: A key is one item through both; all who come at once come in, each with its number."""
+        """QW1, TI1, TI3: A key is one item through both; all who come at once come in, each with
+        its number.
+        """
         async with opened(open_store()) as one, opened(open_store()) as two:
             await begin(one)
             await asyncio.gather(
-                *(put(store, said(f"i-{n // 2}", key=f"k-{n // 2}")) for n, store in enumerate([one, two] * 10))
+                *(
+                    put(store, said(f"i-{n // 2}", key=f"k-{n // 2}"))
+                    for n, store in enumerate([one, two] * 10)
+                )
             )
 
             found = await kept(two)
@@ -282,23 +323,32 @@ class DurableStoreContract(StoreContract):
             await one.undertake([Duty("n", "a", 0)])
 
             refused = await refusals(
-                *(store.undertake([Duty("n", "a", n, None, 1)]) for n, store in enumerate([one, two] * 10))
+                *(
+                    store.undertake([Duty("n", "a", n, None, 1)])
+                    for n, store in enumerate([one, two] * 10)
+                )
             )
 
             won = refused.index(None)
-            assert [type(error) for error in refused] == [type(None) if n == won else Overtaken for n in range(20)]
+            assert [type(error) for error in refused] == [
+                type(None) if n == won else Overtaken for n in range(20)
+            ]
             assert await two.duty("n", "a") == Duty("n", "a", won, None, 2)
 
     async def test_one_clock_for_both(self, open_store: OpenStore) -> None:
         """LE9, LE12: Both handles tell the same time: it goes on from one to the other."""
         async with opened(open_store()) as one, opened(open_store()) as two:
             await begin(one)
-            seen = [await store.intake("s-1", lambda intake: intake.now) for store in [one, two] * 5]
+            seen = [
+                await store.intake("s-1", lambda intake: intake.now) for store in [one, two] * 5
+            ]
 
             assert seen == sorted(seen)
 
     async def test_who_listens_hears_in_time(self, open_store: OpenStore) -> None:
-        """Whoever listens is woken, or learns by looking after the time it was told, that another has written."""
+        """Whoever listens is woken, or learns by looking after the time it was told, that another
+        has written.
+        """
         async with opened(open_store()) as one, opened(open_store()) as two:
             woken = asyncio.Event()
             patience = one.listen(lambda first: woken.set())
@@ -306,7 +356,8 @@ class DurableStoreContract(StoreContract):
             await begin(two, "s-1")
 
             try:
-                await asyncio.wait_for(woken.wait(), patience)  # clock: too late is as good as in time
+                # clock: too late is as good as in time
+                await asyncio.wait_for(woken.wait(), patience)
             except TimeoutError:
                 pass
 

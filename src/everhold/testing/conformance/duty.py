@@ -1,4 +1,6 @@
-"""What duties promise: each has a version, those due come first, and a group lands whole or not at all."""
+"""What duties promise: each has a version, those due come first, and a group lands whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,18 @@ class DutyRoom(Room):
 
     @pytest.mark.parametrize("body", [9, None])
     @pytest.mark.parametrize("version", [0, 1, 3])
-    async def test_another_version_of_a_duty_is_overtaken(self, store: Store, version: int, body: int | None) -> None:
+    async def test_another_version_of_a_duty_is_overtaken(
+        self, store: Store, version: int, body: int | None
+    ) -> None:
         """QW22: One that was computed from another version refuses all that was to land with it."""
         await store.undertake([Duty("n", "a", 1), Duty("n", "b", 1, 7.0)])
         await store.undertake([Duty("n", "b", 2, 7.0, 1)])
         before = await everything(store)
 
         with pytest.raises(Overtaken):
-            await store.undertake([Duty("n", "a", 9, None, 1), Duty("n", "c", 9), Duty("n", "b", body, None, version)])
+            await store.undertake(
+                [Duty("n", "a", 9, None, 1), Duty("n", "c", 9), Duty("n", "b", body, None, version)]
+            )
 
         assert await everything(store) == before
 
@@ -85,7 +91,9 @@ class DutyRoom(Room):
         """QW3: Of many who change the same version at once, exactly one does."""
         await store.undertake([Duty("n", "a", 0)])
 
-        found = await refusals(*(store.undertake([Duty("n", "a", n, None, 1)]) for n in range(1, 9)))
+        found = await refusals(
+            *(store.undertake([Duty("n", "a", n, None, 1)]) for n in range(1, 9))
+        )
 
         won = [n for n, error in enumerate(found, 1) if error is None]
         assert [type(error) for error in found if error is not None] == [Overtaken] * 7
@@ -95,29 +103,58 @@ class DutyRoom(Room):
         """QW3: Of many who take the same one away at once, exactly one does."""
         await store.undertake([Duty("n", "a", 0)])
 
-        found = await refusals(*(store.undertake([Duty("n", "a", None, None, 1)]) for _ in range(8)))
+        found = await refusals(
+            *(store.undertake([Duty("n", "a", None, None, 1)]) for _ in range(8))
+        )
 
         assert sum(error is None for error in found) == 1
         assert await store.duty("n", "a") is None
 
     async def test_what_is_due(self, store: Store) -> None:
-        """QW2, QW8: Up to a moment and of one kind, the earliest first, then by name; as many as are asked for."""
+        """QW2, QW8: Up to a moment and of one kind, the earliest first, then by name; as many as
+        are asked for.
+        """
         given = [("d", 3.0), ("c", 1.0), ("b", 1.0), ("a", None), ("e", 3.5)]
-        await store.undertake([Duty("n", id, id, at) for id, at in given] + [Duty("m", "x", 0, 0.5)])
+        await store.undertake(
+            [Duty("n", id, id, at) for id, at in given] + [Duty("m", "x", 0, 0.5)]
+        )
 
         assert [one.id for one in await store.duties("n", due=3.0)] == ["b", "c", "d"]
         assert [one.id for one in await store.duties("n", due=9.0, limit=2)] == ["b", "c"]
         assert await store.duties("n", due=0.9) == []
-        assert [one.id for one in await store.duties("n", due=inf, limit=2**62)] == ["b", "c", "d", "e"]
+        assert [one.id for one in await store.duties("n", due=inf, limit=2**62)] == [
+            "b",
+            "c",
+            "d",
+            "e",
+        ]
 
     async def test_duties_page_by_page(self, store: Store) -> None:
-        """QW2: In the order of the signs of their names, from one on, and with a beginning in common."""
+        """QW2: In the order of the signs of their names, from one on, and with a beginning in
+        common.
+        """
         names = ["a/1", "a/2", "a/é", "a_1", "A/1", "a/🦉", "b"]
         await store.undertake([Duty("n", id, 0) for id in names])
 
-        assert [one.id for one in await store.duties("n")] == ["A/1", "a/1", "a/2", "a/é", "a/🦉", "a_1", "b"]
-        assert [one.id for one in await store.duties("n", prefix="a/")] == ["a/1", "a/2", "a/é", "a/🦉"]
-        assert [one.id for one in await store.duties("n", prefix="a/", after="a/1", limit=2)] == ["a/2", "a/é"]
+        assert [one.id for one in await store.duties("n")] == [
+            "A/1",
+            "a/1",
+            "a/2",
+            "a/é",
+            "a/🦉",
+            "a_1",
+            "b",
+        ]
+        assert [one.id for one in await store.duties("n", prefix="a/")] == [
+            "a/1",
+            "a/2",
+            "a/é",
+            "a/🦉",
+        ]
+        assert [one.id for one in await store.duties("n", prefix="a/", after="a/1", limit=2)] == [
+            "a/2",
+            "a/é",
+        ]
         assert await store.duties("n", prefix="a%") == []
 
     async def test_the_ends_of_what_begins_so(self, store: Store) -> None:
@@ -142,13 +179,19 @@ class DutyRoom(Room):
         """FA7: The earliest of what is due and of what waits to become available."""
         clock = Clock(store)
         await begin(store)
-        await store.undertake([Duty("n", "a", 0, 1500.0), Duty("m", "b", 0, 1400.0), Duty("m", "c", 0)])
+        await store.undertake(
+            [Duty("n", "a", 0, 1500.0), Duty("m", "b", 0, 1400.0), Duty("m", "c", 0)]
+        )
         assert await store.next_duty() == 1400.0
 
         item = Item("i-1", ItemKind.TASK, 0, available_at=1300.0)
         await store.intake("s-1", lambda intake: intake.enqueue(item))
         assert await store.next_duty() == 1300.0
-        assert [await store.next_duty(after) for after in (1300.0, 1400.0, 1500.0)] == [1400.0, 1500.0, None]
+        assert [await store.next_duty(after) for after in (1300.0, 1400.0, 1500.0)] == [
+            1400.0,
+            1500.0,
+            None,
+        ]
 
         clock.now = 1300.0
         await store.intake("s-1", lambda intake: intake.cancel(["i-1"]))

@@ -1,8 +1,8 @@
 """Sessions for tests of stores, made without a runtime.
 
-Everything has a default: `birth()`, `head()`, `ask(0)` and `delivery(0)` are whole values, and any field
-can be named. `start`, `step`, `touch` and `fork` make the changes a runtime would commit; `begin`, `move`,
-`mark` and `branch` commit them and return the session as the store then knows it.
+Everything has a default: `birth()`, `head()`, `ask(0)` and `delivery(0)` are whole values, and any
+field can be named. `start`, `step`, `touch` and `fork` make the changes a runtime would commit;
+`begin`, `move`, `mark` and `branch` commit them and return the session as the store then knows it.
 
     record = await begin(store, "s-1", ask(0))
     record = await move(store, record, answers={0: "yes"}, asked=[ask(1)])
@@ -31,7 +31,15 @@ _NOTED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 
 def birth(id: str = "s-1", **facts: Any) -> Birth:
     """What never changes about a session."""
-    return Birth(**{"id": id, "program": "tests:story", "created_at": DAWN, "seeds": [Seed(0, "seed")], **facts})
+    return Birth(
+        **{
+            "id": id,
+            "program": "tests:story",
+            "created_at": DAWN,
+            "seeds": [Seed(0, "seed")],
+            **facts,
+        }
+    )
 
 
 def head(**facts: Any) -> Head:
@@ -62,9 +70,13 @@ def delivery(
     at: float | None = None,
     **notes: Any,
 ) -> Delivery:
-    """One record of a journal: the values answered by query, what was asked in return, and the notes."""
+    """One record of a journal: the values answered by query, what was asked in return, and the
+    notes.
+    """
     given = [Answer(q, value) for q, value in (answers or {}).items()]
-    return Delivery(n, DAWN + n if at is None else at, given, list(asked), Notes(**notes) if notes else None)
+    return Delivery(
+        n, DAWN + n if at is None else at, given, list(asked), Notes(**notes) if notes else None
+    )
 
 
 def notice(query: Query, at: float = DAWN) -> Notice:
@@ -126,7 +138,11 @@ def fork(origin: Record, id: str, at: int, **facts: Any) -> Change:
     opened = journal.open_queries(shared)
     born = birth(id, origin=origin.birth.id, origin_n=at, **facts)
     tip = head(n=at, open_from=journal.open_from(opened, at), updated_at=born.created_at)
-    notices = [one for entry in opened.values() for one in _noted(Delivery(at, entry.at, asked=[entry.query]))]
+    notices = [
+        one
+        for entry in opened.values()
+        for one in _noted(Delivery(at, entry.at, asked=[entry.query]))
+    ]
     return Change(born.id, tip, birth=born, notices=notices)
 
 

@@ -9,7 +9,16 @@ import pytest
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
 from everhold.errors import Overtaken, StillNeeded, UnknownSession
-from everhold.ports.store import DELETED_KEYS, Effect, Filter, Letter, Reclaimed, Record, Store, Write
+from everhold.ports.store import (
+    DELETED_KEYS,
+    Effect,
+    Filter,
+    Letter,
+    Reclaimed,
+    Record,
+    Store,
+    Write,
+)
 from everhold.testing.conformance.attachment import made
 from everhold.testing.conformance.factories import ask, begin, branch, end, fork, ids, mark, move
 from everhold.testing.conformance.harness import Room, due, orphans
@@ -41,7 +50,9 @@ class ForkRoom(Room):
         assert words(moved) == ["a1", "a2", "b3"]
 
     async def test_each_goes_its_own_way(self, store: Store) -> None:
-        """What the origin does after the fork point is not seen by the fork, nor the other way round."""
+        """What the origin does after the fork point is not seen by the fork, nor the other way
+        round.
+        """
         origin = await grown(store, await begin(store, "s-1", ask(0)), 2)
         branched = await branch(store, origin, "s-2", 1)
 
@@ -76,19 +87,27 @@ class ForkRoom(Room):
         assert words(record) == [f"w{n}" for n in range(1, 30)]
 
     async def test_forks_of_forks_that_add_nothing(self, store: Store) -> None:
-        """However many forks of forks lie in between, the last one reads, tells its origin, and keeps none of them."""
+        """However many forks of forks lie in between, the last one reads, tells its origin, and
+        keeps none of them.
+        """
         record = origin = await grown(store, await begin(store, "s-000", ask(0)), 3)
         for n in range(1, 60):
             record = await branch(store, record, f"s-{n:03}", 2)
 
-        assert (record.birth.origin, record.birth.origin_n, words(record)) == ("s-058", 2, ["a1", "a2"])
+        assert (record.birth.origin, record.birth.origin_n, words(record)) == (
+            "s-058",
+            2,
+            ["a1", "a2"],
+        )
         assert [await store.delete(f"s-{n:03}", 1) for n in range(1, 59)] == [0] * 58
         assert await store.delete("s-000", origin.head.revision) == 3
         assert await store.load("s-059") == record
         assert await store.verify() == []
 
     async def test_forks_of_forks_with_other_answers(self, store: Store) -> None:
-        """Each forks the last one before its own answer, and gives another: none reads the answer of another."""
+        """Each forks the last one before its own answer, and gives another: none reads the answer
+        of another.
+        """
         record = await grown(store, await begin(store, "s-00", ask(0)), 3)
         for n in range(1, 20):
             record = await grown(store, await branch(store, record, f"s-{n:02}", 2), 3, f"w{n}-")
@@ -97,8 +116,12 @@ class ForkRoom(Room):
             assert words(await store.load(f"s-{n:02}")) == ["a1", "a2", f"w{n}-3"]
         assert await store.verify() == []
 
-    @pytest.mark.parametrize(("since", "numbers"), [(1, [1, 2, 3, 4]), (2, [2, 3, 4]), (3, [3, 4]), (5, [])])
-    async def test_since_inside_what_is_shared(self, store: Store, since: int, numbers: list[int]) -> None:
+    @pytest.mark.parametrize(
+        ("since", "numbers"), [(1, [1, 2, 3, 4]), (2, [2, 3, 4]), (3, [3, 4]), (5, [])]
+    )
+    async def test_since_inside_what_is_shared(
+        self, store: Store, since: int, numbers: list[int]
+    ) -> None:
         """`since` counts through the fork point."""
         origin = await grown(store, await begin(store, "s-1", ask(0)), 4)
         await grown(store, await branch(store, origin, "s-2", 2), 4, "b")
@@ -131,7 +154,9 @@ class DeleteRoom(Room):
 
     async def test_a_deleted_session_is_gone(self, store: Store) -> None:
         """Nothing shows a deleted session any more, and nothing is left over."""
-        record = await begin(store, "s-1", ask(0, Kind.INPUT), ask(1), ask(2, Kind.CALL), key="mine")
+        record = await begin(
+            store, "s-1", ask(0, Kind.INPUT), ask(1), ask(2, Kind.CALL), key="mine"
+        )
         letter = Letter("signal", 1, 1.0)
         tip = {"due_at": 5.0, "mail": 1, "state": State.PAUSED}
         await mark(store, record, effects=[Effect(2, "w", 1.0)], letters=[letter], tip=tip)
@@ -160,7 +185,9 @@ class DeleteRoom(Room):
         assert await store.find("mine") == "s-2"
 
     async def test_a_deleted_key_is_remembered(self, store: Store) -> None:
-        """With the id of the last session that had it; a session without a key leaves nothing behind."""
+        """With the id of the last session that had it; a session without a key leaves nothing
+        behind.
+        """
         await begin(store, "s-0")
         await store.delete("s-0", 1)
         assert await store.keys(DELETED_KEYS) == []
@@ -238,7 +265,9 @@ class DeleteRoom(Room):
         assert words(again) == ["a1", "a2", "b3"]
 
     async def test_a_hidden_session_cannot_be_forked(self, store: Store) -> None:
-        """Who read a session before it was deleted cannot fork it, even while another fork keeps it."""
+        """Who read a session before it was deleted cannot fork it, even while another fork keeps
+        it.
+        """
         origin = await grown(store, await begin(store, "s-1", ask(0)), 3)
         await branch(store, origin, "s-2", 2)
         await store.delete("s-1", origin.head.revision)
@@ -285,13 +314,20 @@ class DeleteRoom(Room):
 
     @pytest.mark.parametrize("seed", range(4))
     async def test_a_tree_of_forks_is_deleted_in_any_order(self, store: Store, seed: int) -> None:
-        """What is left reads as before after each deletion, attachments included; in the end nothing is left."""
+        """What is left reads as before after each deletion, attachments included; in the end
+        nothing is left.
+        """
         dice = Random(seed)
         tree = [await grown(store, await begin(store, "s-00", ask(0)), 4)]
         for n in range(1, 16):
             origin = tree[dice.randrange(len(tree))]
             at = dice.randrange(origin.head.n + 1)
-            fork = await grown(store, await branch(store, origin, f"s-{n:02}", at), at + dice.randrange(3), f"w{n}-")
+            fork = await grown(
+                store,
+                await branch(store, origin, f"s-{n:02}", at),
+                at + dice.randrange(3),
+                f"w{n}-",
+            )
             data = f"of {n}".encode()
             await store.attach(fork.birth.id, made(data), data, float(n))
             tree.append(fork)

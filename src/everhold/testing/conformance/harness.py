@@ -1,7 +1,7 @@
 """How the suite runs: a room is a class of claims about one part of the port.
 
-An `async def test_…` of a room runs on a loop of its own: no plugin is needed. If it asks for `store`,
-it gets an open one, which is closed after it.
+An `async def test_…` of a room runs on a loop of its own: no plugin is needed. If it asks for
+`store`, it gets an open one, which is closed after it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Room:
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        raise NotImplementedError("say how to make your store: a fixture that returns a function without arguments")
+        raise NotImplementedError(
+            "say how to make your store: a fixture that returns a function without arguments"
+        )
 
     @pytest.fixture
     def store(self, open_store: OpenStore) -> Store:
@@ -77,7 +79,16 @@ async def everything(store: Store) -> list[Any]:
     ]
     doors = [await store.intake(one.birth.id, _door, whole=True) for one in summaries]
     moments = [await due(store, 1e12, 1000), await orphans(store, set()), await store.next_duty()]
-    return [records, inbox, values, moments, attached, doors, await ready(store, 1000), await store.duties("n")]
+    return [
+        records,
+        inbox,
+        values,
+        moments,
+        attached,
+        doors,
+        await ready(store, 1000),
+        await store.duties("n"),
+    ]
 
 
 def _door(intake: Intake) -> Any:
@@ -116,7 +127,12 @@ async def parked(store: Store) -> list[str]:
 
 
 async def _needing(
-    store: Store, reasons: set[str], *, now: float = -1.0, living: set[str] | None = None, limit: int = 1000
+    store: Store,
+    reasons: set[str],
+    *,
+    now: float = -1.0,
+    living: set[str] | None = None,
+    limit: int = 1000,
 ) -> list[str]:
     found = await store.unmoved(now, living or set(), parked=True, limit=1000)
     return list(dict.fromkeys(str(one.id) for one in found if one.why in reasons))[:limit]

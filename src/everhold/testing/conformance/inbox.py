@@ -18,7 +18,9 @@ async def shown(
     store: Store, kind: Kind | None = None, to: str | None = None, limit: int = 99
 ) -> list[tuple[str, int]]:
     """Session and number of what the inbox shows."""
-    return [(birth.id, query.q) for birth, query, _ in await store.inbox(kind=kind, to=to, limit=limit)]
+    return [
+        (birth.id, query.q) for birth, query, _ in await store.inbox(kind=kind, to=to, limit=limit)
+    ]
 
 
 class InboxRoom(Room):
@@ -52,12 +54,16 @@ class InboxRoom(Room):
 
     @pytest.mark.parametrize("kind", sorted(EFFECTS))
     async def test_an_unknown_outcome(self, store: Store, kind: Kind) -> None:
-        """An effect that was started and lost is closed and noted in one change, and shown as noted."""
+        """An effect that was started and lost is closed and noted in one change, and shown as
+        noted.
+        """
         query = ask(0, kind, rerun=Rerun.ASK)
         record = await begin(store, "s-1", query)
         record = await mark(store, record, effects=[Effect(0, "w", 1.0)])
         assert await shown(store) == []
-        question = ask(0, kind, rerun=Rerun.ASK, prompt="Did it happen?", schema={"type": "boolean"})
+        question = ask(
+            0, kind, rerun=Rerun.ASK, prompt="Did it happen?", schema={"type": "boolean"}
+        )
 
         record = await mark(store, record, closed=[0], notices=[notice(question, at=1111.0)])
 
@@ -91,10 +97,24 @@ class InboxRoom(Room):
         assert await shown(store, kind=Kind.TOOL) == []
 
     async def test_the_inbox_without_a_signal(self, store: Store) -> None:
-        """Signals of one name are left out before the rest is counted; nothing else of that name is."""
+        """Signals of one name are left out before the rest is counted; nothing else of that name
+        is.
+        """
         for id in ("s-1", "s-2"):
-            await begin(store, id, ask(0, Kind.SIGNAL, name="é\0"), ask(1, Kind.SIGNAL, name="b"), created_at=10.0)
-        await begin(store, "s-3", ask(0, Kind.TOOL, name="é\0"), ask(1, Kind.INPUT, name="é\0"), created_at=20.0)
+            await begin(
+                store,
+                id,
+                ask(0, Kind.SIGNAL, name="é\0"),
+                ask(1, Kind.SIGNAL, name="b"),
+                created_at=10.0,
+            )
+        await begin(
+            store,
+            "s-3",
+            ask(0, Kind.TOOL, name="é\0"),
+            ask(1, Kind.INPUT, name="é\0"),
+            created_at=20.0,
+        )
 
         async def but(limit: int) -> list[tuple[str, int]]:
             found = await store.inbox(kind=None, to=None, limit=limit, without="é\0")
@@ -149,16 +169,23 @@ class InboxRoom(Room):
         record = await begin(store, "s-1", ask(0, kind), ask(1, kind))
         letter = Letter("answer", {"q": 0, "value": "a"}, 1.0)
 
-        record = await mark(store, record, letters=[letter], tip={"mail": 1, "state": State.RUNNING})
+        record = await mark(
+            store, record, letters=[letter], tip={"mail": 1, "state": State.RUNNING}
+        )
         assert await shown(store) == [("s-1", 1)]
-        record = await move(store, record, answers={0: "a"}, read=[record.letters[0].id], tip={"mail": 0})
+        record = await move(
+            store, record, answers={0: "a"}, read=[record.letters[0].id], tip={"mail": 0}
+        )
 
         assert await shown(store) == [("s-1", 1)]
 
     async def test_other_letters_hide_nothing(self, store: Store) -> None:
         """A signal or a cancel in the intake is not an answer."""
         record = await begin(store, "s-1", ask(0))
-        letters = [Letter("signal", {"name": "go", "value": 0}, 1.0), Letter("cancel", "enough", 1.0)]
+        letters = [
+            Letter("signal", {"name": "go", "value": 0}, 1.0),
+            Letter("cancel", "enough", 1.0),
+        ]
 
         await mark(store, record, letters=letters, tip={"mail": 2, "state": State.RUNNING})
 
@@ -166,10 +193,14 @@ class InboxRoom(Room):
 
     @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
     async def test_work_under_way_hides_its_query(self, store: Store, kind: Kind) -> None:
-        """A query that a worker answers right now is nobody else's; when the mark goes, it is shown again."""
+        """A query that a worker answers right now is nobody else's; when the mark goes, it is shown
+        again.
+        """
         query = ask(0, kind)
         record = await begin(store, "s-1", query, ask(1, kind))
-        record = await mark(store, record, effects=[Effect(0, "w", 1.0)], tip={"state": State.RUNNING})
+        record = await mark(
+            store, record, effects=[Effect(0, "w", 1.0)], tip={"state": State.RUNNING}
+        )
         assert await shown(store) == [("s-1", 1)]
 
         await mark(store, record, closed=[0], notices=[notice(query)])
@@ -177,7 +208,9 @@ class InboxRoom(Room):
         assert await shown(store) == [("s-1", 0), ("s-1", 1)]
 
     @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
-    async def test_an_ended_session_asks_nothing(self, store: Store, outcome: Returned | Raised | Stopped) -> None:
+    async def test_an_ended_session_asks_nothing(
+        self, store: Store, outcome: Returned | Raised | Stopped
+    ) -> None:
         """Everything a session asked leaves with the change in which it ends."""
         record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.CALL))
         record = await mark(store, record, effects=[Effect(2, "w", 1.0)])

@@ -11,7 +11,17 @@ from everhold.core.session import SessionId, State
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import Overtaken
 from everhold.ports.store import NOBODY, Change, Effect, Letter, Store, Worker
-from everhold.testing.conformance.factories import ask, begin, birth, end, head, mark, move, start, step
+from everhold.testing.conformance.factories import (
+    ask,
+    begin,
+    birth,
+    end,
+    head,
+    mark,
+    move,
+    start,
+    step,
+)
 from everhold.testing.conformance.harness import Room, due, orphans, parked
 
 
@@ -24,7 +34,9 @@ class LetterRoom(Room):
     """Letters land with the change that sends them."""
 
     async def test_a_letter_to_oneself(self, store: Store) -> None:
-        """A letter without addressee waits in the session's own intake; the head is as it was given."""
+        """A letter without addressee waits in the session's own intake; the head is as it was
+        given.
+        """
         record = await begin(store, "s-1", ask(0))
         letters = [Letter("answer", {"q": 0, "value": "a\0"}, 5.5), Letter("cancel", None, 6.5)]
 
@@ -44,7 +56,9 @@ class LetterRoom(Room):
         await mark(store, await begin(store, "s-1"), letters=[to("s-2", {"x": [1]})])
 
         found = await store.load("s-2")
-        assert [(one.kind, one.body, one.at) for one in found.letters] == [("signal", {"x": [1]}, 1000.0)]
+        assert [(one.kind, one.body, one.at) for one in found.letters] == [
+            ("signal", {"x": [1]}, 1000.0)
+        ]
         assert (found.head.mail, found.head.revision, found.head.state) == (1, 2, State.RUNNING)
         assert found.deliveries == other.deliveries
         assert (await store.load("s-1")).letters == []
@@ -86,7 +100,9 @@ class LetterRoom(Room):
         letters = [Letter("signal", n, 1.0) for n in range(3)]
         record = await mark(store, record, letters=letters, tip={"mail": 3})
 
-        record = await mark(store, record, read=[record.letters[0].id, record.letters[2].id], tip={"mail": 1})
+        record = await mark(
+            store, record, read=[record.letters[0].id, record.letters[2].id], tip={"mail": 1}
+        )
 
         assert [one.body for one in record.letters] == [1]
 
@@ -101,7 +117,9 @@ class LetterRoom(Room):
         assert len((await store.load("s-2")).letters) == 1
 
     @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
-    async def test_the_ended_get_no_letters(self, store: Store, outcome: Returned | Raised | Stopped) -> None:
+    async def test_the_ended_get_no_letters(
+        self, store: Store, outcome: Returned | Raised | Stopped
+    ) -> None:
         """A letter to a session that has ended is dropped; its sender's change lands."""
         ended = await end(store, await begin(store, "s-2"), outcome)
 
@@ -133,7 +151,9 @@ class LetterRoom(Room):
         await begin(store, "s-1", ask(0, Kind.SESSION))
         child = await begin(store, "s-2", ask(0), parent="s-1", parent_query=0)
 
-        await move(store, child, answers={0: "a"}, outcome=Returned(1), letters=[to("s-1", {"q": 0})])
+        await move(
+            store, child, answers={0: "a"}, outcome=Returned(1), letters=[to("s-1", {"q": 0})]
+        )
 
         parent = await store.load("s-1")
         assert (parent.head.state, parent.head.mail) == (State.RUNNING, 1)
@@ -165,7 +185,9 @@ class DueRoom(Room):
         assert await due(store, 50.0, 0) == []
 
     async def test_letters_wait_in_one_line_with_moments(self, store: Store) -> None:
-        """Who waits longest comes first, whatever for: neither letters nor moments keep the others out."""
+        """Who waits longest comes first, whatever for: neither letters nor moments keep the others
+        out.
+        """
         for id, at in [("s-1", 30.0), ("s-2", 10.0)]:
             await mark(store, await begin(store, id), tip={"due_at": at})
         for id, at in [("s-3", 20.0), ("s-4", 40.0)]:
@@ -192,16 +214,27 @@ class DueRoom(Room):
 
         assert await due(store, 0.0, 9) == []
 
-    async def test_signals_that_a_paused_session_does_not_wait_for_need_no_move(self, store: Store) -> None:
-        """They are kept, however many sessions have some: a look does not find them again and again."""
+    async def test_signals_that_a_paused_session_does_not_wait_for_need_no_move(
+        self, store: Store
+    ) -> None:
+        """They are kept, however many sessions have some: a look does not find them again and
+        again.
+        """
         record = await begin(store, "s-1")
-        record = await mark(store, record, letters=[Letter("signal", 1, 70.0)], tip={"mail": 1, "state": State.PAUSED})
+        record = await mark(
+            store,
+            record,
+            letters=[Letter("signal", 1, 70.0)],
+            tip={"mail": 1, "state": State.PAUSED},
+        )
 
         assert await due(store, 100.0, 9) == []
         assert [one.body for one in record.letters] == [1]
 
     async def test_parked_questions_are_found_while_they_are_parked(self, store: Store) -> None:
-        """A session that says that a worker may take a question is found, if somebody looks for such."""
+        """A session that says that a worker may take a question is found, if somebody looks for
+        such.
+        """
         record = await mark(store, await begin(store, "s-1"), tip={"parked": True})
         assert await parked(store) == ["s-1"]
         assert await store.unmoved(0.0, set()) == []
@@ -240,7 +273,9 @@ class DueRoom(Room):
         assert await store.next_due() is None
 
     async def test_the_next_moment(self, store: Store) -> None:
-        """`next_due` is the earliest moment of all sessions, past or future; None if there is none."""
+        """`next_due` is the earliest moment of all sessions, past or future; None if there is
+        none.
+        """
         assert await store.next_due() is None
         records = [await begin(store, f"s-{n}") for n in range(3)]
         for record, at in zip(records, (30.5, 10.25, None), strict=True):
@@ -257,7 +292,9 @@ class DueRoom(Room):
         assert (await due(store, 5.0, 9), await store.next_due()) == ([], None)
 
     async def test_effects_of_the_dead(self, store: Store) -> None:
-        """A session is an orphan while an effect belongs to a worker that is not among the living."""
+        """A session is an orphan while an effect belongs to a worker that is not among the
+        living.
+        """
         record = await begin(store, "s-1", ask(0, Kind.CALL), ask(1, Kind.CALL))
         effects = [Effect(0, "ada", 1.0), Effect(1, "bob", 2.0)]
         record = await mark(store, record, effects=effects)
@@ -305,7 +342,8 @@ class WorkerRoom(Room):
     async def test_a_worker_lives_until_released(self, store: Store) -> None:
         """A beat makes a row or renews it; `release` removes it, and only it."""
         store.time = lambda: 100.5
-        ada, bob = Worker("ada", "host-1", 11, 2.5), Worker("bob", "host-2", 12)
+        ada = Worker("ada", "host-1", 11, 2.5)
+        bob = Worker("bob", "host-2", 12)
         for worker in (bob, Worker("ada", "host-0", 10), ada):
             await store.beat(worker)
         assert await store.workers() == [ada, bob]
@@ -320,7 +358,8 @@ class WorkerRoom(Room):
         store.time = lambda: now
         await store.beat(Worker("ada", "host-1", 11, 2.5))
         now += 2.0
-        await store.beat(Worker("bob", "host-1", 12, 30.0, age=99.0))  # what it says of its age says nothing
+        # what it says of its age says nothing
+        await store.beat(Worker("bob", "host-1", 12, 30.0, age=99.0))
         now += 0.5
         assert [(one.id, one.age, one.expired) for one in await store.workers()] == [
             ("ada", 2.5, True),

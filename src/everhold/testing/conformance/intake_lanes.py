@@ -1,4 +1,6 @@
-"""What the lanes of an intake promise: order, names that hold, claims of one generation, ends that happen once."""
+"""What the lanes of an intake promise: order, names that hold, claims of one generation, ends that
+happen once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from typing import Any, TypeVar
 
 import pytest
 
-from everhold.core.intake import Boundary, Cancel, Claim, Intake, Item, ItemKind, ItemState, Lane, Slot, When
+from everhold.core.intake import (
+    Boundary,
+    Cancel,
+    Claim,
+    Intake,
+    Item,
+    ItemKind,
+    ItemState,
+    Lane,
+    Slot,
+    When,
+)
 from everhold.core.lease import Fence
 from everhold.errors import BadArguments, BadValue, ClaimLost, InputConflict, SessionEnded
 from everhold.ports.store import Store
@@ -17,7 +30,8 @@ from everhold.testing.conformance.harness import Room, everything, ready
 from everhold.testing.conformance.lease import BOB, TTL, Clock, release, taken
 
 T = TypeVar("T")
-EARLY, LATE = Boundary.AFTER_WORK, Boundary.BEFORE_COMPLETION
+EARLY = Boundary.AFTER_WORK
+LATE = Boundary.BEFORE_COMPLETION
 
 
 def said(id: str, **facts: Any) -> Item:
@@ -90,7 +104,9 @@ class ComingRoom(Room):
     """Letting in, looking and cancelling."""
 
     async def test_the_same_key_is_the_first_receipt(self, store: Store) -> None:
-        """QW1, TI1: The first item with its first content comes back, also when it has ended; elsewhere it is new."""
+        """QW1, TI1: The first item with its first content comes back, also when it has ended;
+        elsewhere it is new.
+        """
         clock, fence = await working(store, said("i-1", key="k\0é"))
         await begin(store, "s-2")
         again = Item("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k\0é", turn=4)
@@ -103,7 +119,11 @@ class ComingRoom(Room):
         other = await on(store, lambda intake: intake.enqueue(again), "k\0é", id="s-2")
 
         assert (first.new, first.item) == (False, said("i-1", key="k\0é", seq=1, at=1000.0))
-        assert (second.new, second.item.id, second.item.state) == (False, "i-1", ItemState.COMPLETED)
+        assert (second.new, second.item.id, second.item.state) == (
+            False,
+            "i-1",
+            ItemState.COMPLETED,
+        )
         assert (other.new, other.item.id) == (True, "i-9")
         assert [*await kept(store)] == ["i-1"]
 
@@ -116,7 +136,9 @@ class ComingRoom(Room):
         ],
     )
     async def test_the_same_key_with_other_content(self, store: Store, other: Item) -> None:
-        """TI2: Other words, another boundary or kind are a conflict, and nothing changes; when it has ended too."""
+        """TI2: Other words, another boundary or kind are a conflict, and nothing changes; when it
+        has ended too.
+        """
         await working(store, said("i-1", key="k"))
 
         for _ in range(2):
@@ -140,7 +162,9 @@ class ComingRoom(Room):
             await on(store, lambda intake: intake.complete(claim), "i-1")
 
     async def test_a_key_has_to_be_named(self, store: Store) -> None:
-        """TI1: Under a key that was not looked for nothing is let in: it may belong to what has ended."""
+        """TI1: Under a key that was not looked for nothing is let in: it may belong to what has
+        ended.
+        """
         Clock(store)
         await begin(store)
 
@@ -149,9 +173,12 @@ class ComingRoom(Room):
         assert await kept(store) == {}
 
     async def test_what_is_named_is_enough(self, store: Store) -> None:
-        """TI1: Who names what comes needs nothing else that waits: receipts, conflicts and ends are the same."""
+        """TI1: Who names what comes needs nothing else that waits: receipts, conflicts and ends are
+        the same.
+        """
         await working(store, said("i-1", key="k"), said("i-2"))
-        again, other = said("i-1", key="k"), Item("i-3", ItemKind.INPUT, "other", key="k")
+        again = said("i-1", key="k")
+        other = Item("i-3", ItemKind.INPUT, "other", key="k")
 
         async def alone(act: Callable[[Intake], T], *named: str) -> T:
             return await store.intake("s-1", act, named=named, only=True)
@@ -165,11 +192,15 @@ class ComingRoom(Room):
         with pytest.raises(BadArguments):
             await alone(lambda intake: intake.waiting(), "k")
         assert (await alone(lambda intake: intake.enqueue(said("i-3")), "i-3")).item.seq == 3
-        assert [one.outcome for one in await alone(lambda intake: intake.cancel(["k"]), "k")] == [Cancel.CANCELLED]
+        assert [one.outcome for one in await alone(lambda intake: intake.cancel(["k"]), "k")] == [
+            Cancel.CANCELLED
+        ]
         assert await waiting(store) == ["i-2", "i-3"]
 
     async def test_an_id_is_given_once(self, store: Store) -> None:
-        """TI18: An id of something that has ended is never another's, though nobody looked for it."""
+        """TI18: An id of something that has ended is never another's, though nobody looked for
+        it.
+        """
         await working(store, said("i-1"))
         await on(store, lambda intake: intake.cancel(["i-1"]))
         before = await everything(store)
@@ -202,18 +233,33 @@ class ComingRoom(Room):
 
     async def test_an_item_is_read_as_it_was_written(self, store: Store) -> None:
         """FA8, TI3: Every field of it, whatever signs are in its text."""
-        facts: dict[str, Any] = {"key": "k\0\1🦉", "boundary": LATE, "when": When.IDLE, "available_at": 12.25}
+        facts: dict[str, Any] = {
+            "key": "k\0\1🦉",
+            "boundary": LATE,
+            "when": When.IDLE,
+            "available_at": 12.25,
+        }
         body = {"text": "é\0\1", "n": [1, 2.5, None, True]}
         given = Item("i\0-1", ItemKind.WAKE, body, slot=Slot.JOIN, merge="m\0", turn=3, **facts)
         await working(store, given)
 
         (found,) = await on(store, lambda intake: intake.waiting())
         assert found == Item(
-            "i\0-1", ItemKind.WAKE, body, slot=Slot.JOIN, merge="m\0", turn=3, seq=1, at=1000.0, **facts
+            "i\0-1",
+            ItemKind.WAKE,
+            body,
+            slot=Slot.JOIN,
+            merge="m\0",
+            turn=3,
+            seq=1,
+            at=1000.0,
+            **facts,
         )
 
     async def test_items_are_in_the_order_they_came(self, store: Store) -> None:
-        """QW2, TI3: Each lane in order, whatever they are called; sessions know nothing of each other."""
+        """QW2, TI3: Each lane in order, whatever they are called; sessions know nothing of each
+        other.
+        """
         await working(store, said("i-9"), task("i-3"), said("i-1"), command("i-2"))
         await begin(store, "s-2")
         await put(store, said("i-5"), id="s-2")
@@ -233,12 +279,16 @@ class ComingRoom(Room):
         assert [item.seq for item in found.values()] == list(range(1, 13))
 
     async def test_the_same_key_at_once(self, store: Store) -> None:
-        """QW1, TI1: Of many who say the same at once, one lets it in, and the others get its receipt."""
+        """QW1, TI1: Of many who say the same at once, one lets it in, and the others get its
+        receipt.
+        """
         Clock(store)
         await begin(store)
         item = said("i-1", key="k")
 
-        found = await asyncio.gather(*(on(store, lambda intake: intake.enqueue(item), "k") for _ in range(8)))
+        found = await asyncio.gather(
+            *(on(store, lambda intake: intake.enqueue(item), "k") for _ in range(8))
+        )
 
         assert sorted(one.new for one in found) == [False] * 7 + [True]
         assert [one.item.seq for one in found] == [1] * 8
@@ -281,8 +331,12 @@ class ComingRoom(Room):
         assert await waiting(store) == ["i-1"]
 
     async def test_what_becomes_of_each_that_is_cancelled(self, store: Store) -> None:
-        """QW5, TI4, TI5: Five outcomes, by id or key, in the order asked for, all at once; ids of a claim are told."""
-        _, fence = await working(store, said("i-1"), said("i-2", key="k\0"), said("i-3"), task("i-4"))
+        """QW5, TI4, TI5: Five outcomes, by id or key, in the order asked for, all at once; ids of a
+        claim are told.
+        """
+        _, fence = await working(
+            store, said("i-1"), said("i-2", key="k\0"), said("i-3"), task("i-4")
+        )
         done = await claimed(store, lambda intake: intake.claim_next(fence, "c-1", 1))
         await on(store, lambda intake: intake.complete(done))
         claim = await claimed(store, lambda intake: intake.claim_work(fence, "c-2"))
@@ -291,7 +345,13 @@ class ComingRoom(Room):
 
         found = await on(store, lambda intake: intake.cancel(asked), *asked)
 
-        outcomes = [Cancel.CLAIMED, Cancel.UNKNOWN, Cancel.CANCELLED, Cancel.COMPLETED, Cancel.ALREADY]
+        outcomes = [
+            Cancel.CLAIMED,
+            Cancel.UNKNOWN,
+            Cancel.CANCELLED,
+            Cancel.COMPLETED,
+            Cancel.ALREADY,
+        ]
         assert [(one.name, one.outcome) for one in found] == [*zip(asked, outcomes, strict=True)]
         assert found[0].item is not None and found[0].item.hold is not None
         assert (found[0].item.hold.claim, found[0].item.hold.generation) == (claim.id, 1)
@@ -323,9 +383,13 @@ class ComingRoom(Room):
         assert await everything(store) == before
 
     async def test_cancelling_from_one_on(self, store: Store) -> None:
-        """TI6: The anchor and each later item of its lane that waits, with its own outcome; others stay."""
+        """TI6: The anchor and each later item of its lane that waits, with its own outcome; others
+        stay.
+        """
         before = (said("i-1"), said("i-2"), task("i-3"))
-        _, fence = await working(store, said("i-0"), *before, said("i-4", key="k"), task("i-5"), said("i-6"))
+        _, fence = await working(
+            store, said("i-0"), *before, said("i-4", key="k"), task("i-5"), said("i-6")
+        )
         old = await claimed(store, lambda intake: intake.claim_next(fence, "c", most=1))
         await on(store, lambda intake: intake.complete(old))
         await put(store, said("i-7"), said("i-8", turn=3))
@@ -346,7 +410,9 @@ class ComingRoom(Room):
         assert await waiting(store) == ["i-1", "i-2", "i-5"]
 
     async def test_cancelling_from_nowhere_on(self, store: Store) -> None:
-        """TI6: An anchor that is not there is another answer than one with nothing to cancel, and nothing changes."""
+        """TI6: An anchor that is not there is another answer than one with nothing to cancel, and
+        nothing changes.
+        """
         await working(store, said("i-1"), said("i-2"))
         await on(store, lambda intake: intake.cancel(["i-2"]))
         before = await everything(store)
@@ -357,17 +423,26 @@ class ComingRoom(Room):
         assert await everything(store) == before
 
     async def test_a_look_changes_nothing(self, store: Store) -> None:
-        """QW25, QW29: Nor does a claim that finds nothing; what waits for later is told apart from nothing at all."""
-        _, fence = await working(store, task("i-1", when=When.IDLE), task("i-2", available_at=2000.0))
+        """QW25, QW29: Nor does a claim that finds nothing; what waits for later is told apart from
+        nothing at all.
+        """
+        _, fence = await working(
+            store, task("i-1", when=When.IDLE), task("i-2", available_at=2000.0)
+        )
         before = await everything(store)
 
-        assert await on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)) == (None, None)
+        assert await on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)) == (
+            None,
+            None,
+        )
         assert await waiting(store, Lane.WORK) == ["i-1", "i-2"]
         assert await waiting(store, Lane.INPUT) == []
         assert await everything(store) == before
 
     async def test_who_has_to_be_seen_to(self, store: Store) -> None:
-        """FA7: Where something is available and nobody works, the oldest first; also where it has ended."""
+        """FA7: Where something is available and nobody works, the oldest first; also where it has
+        ended.
+        """
         clock = Clock(store)
         records = {id: await begin(store, id) for id in ("s-1", "s-2", "s-3", "s-4", "s-5")}
         assert await ready(store, 10) == []
@@ -387,7 +462,9 @@ class ComingRoom(Room):
         assert await ready(store, 10) == ["s-1", "s-3", "s-2", "s-4", "s-5"]
 
     async def test_a_claim_keeps_its_session_in_sight(self, store: Store) -> None:
-        """FA7: What a dead worker had claimed is seen to when its lease is over; what has ended is not."""
+        """FA7: What a dead worker had claimed is seen to when its lease is over; what has ended is
+        not.
+        """
         clock, fence = await working(store, said("i-1"))
         claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
         assert await ready(store, 10) == []
@@ -409,14 +486,18 @@ class ComingRoom(Room):
         assert await store.verify() == []
 
     async def test_a_vacuum_forgets_what_has_ended(self, store: Store) -> None:
-        """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then nothing."""
+        """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then
+        nothing.
+        """
         await working(store, said("i-1", key="k"), said("i-2"))
         await begin(store, "s-2")
         await put(store, said("i-1"), id="s-2")
         for id in ("s-1", "s-2"):
             await on(store, lambda intake: intake.cancel(["i-1"]), id=id)
 
-        assert [await store.intake("s-1", lambda intake: intake.vacuum(), whole=True) for _ in range(2)] == [1, 0]
+        assert [
+            await store.intake("s-1", lambda intake: intake.vacuum(), whole=True) for _ in range(2)
+        ] == [1, 0]
         assert [*await kept(store)] == ["i-2"]
         assert [*await kept(store, "s-2")] == ["i-1"]
         await put(store, said("i-3", key="k"))

@@ -1,4 +1,6 @@
-"""What leases promise: one holder at a time, by one clock, and a number that outlives each of them."""
+"""What leases promise: one holder at a time, by one clock, and a number that outlives each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from everhold.ports.store import Store
 from everhold.testing.conformance.factories import ask, begin, step
 from everhold.testing.conformance.harness import Room, everything
 
-ADA, BOB = Owner("ada", "1"), Owner("bob", "1")
+ADA = Owner("ada", "1")
+BOB = Owner("bob", "1")
 TTL: Final = 10.0
 
 
@@ -31,12 +34,16 @@ class Clock:
         return self.now
 
 
-async def take(store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL) -> Taken | Busy:
+async def take(
+    store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
+) -> Taken | Busy:
     """Try to take a session's lease."""
     return await store.intake(id, lambda intake: intake.take(owner, token, ttl))
 
 
-async def taken(store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL) -> Fence:
+async def taken(
+    store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
+) -> Fence:
     """Take a session's lease, which is free."""
     found = await take(store, owner, token, id, ttl)
     assert isinstance(found, Taken)
@@ -56,7 +63,9 @@ class LeaseRoom(Room):
 
     @pytest.mark.parametrize("other", [BOB, Owner("ada", "2")])
     async def test_a_live_lease_excludes_others(self, store: Store, other: Owner) -> None:
-        """LE1, LE2, LE20: Another owner, and another life of the same one, are told who has it, and take nothing."""
+        """LE1, LE2, LE20: Another owner, and another life of the same one, are told who has it, and
+        take nothing.
+        """
         clock = Clock(store)
         await begin(store)
         await taken(store)
@@ -76,12 +85,19 @@ class LeaseRoom(Room):
         assert await take(store, token="t-2") == Taken(Lease(ADA, "t-2", 1, 1000.0, 1015.0), None)
 
     async def test_only_its_fence_renews_it(self, store: Store) -> None:
-        """LE4, LE5, LE18, LE21: A wrong owner, token or generation, and one whose time is over, renew nothing."""
+        """LE4, LE5, LE18, LE21: A wrong owner, token or generation, and one whose time is over,
+        renew nothing.
+        """
         clock = Clock(store)
         await begin(store)
         fence = await taken(store)
         before = await everything(store)
-        wrong = [Fence(BOB, "t-1", 1), Fence(Owner("ada", "2"), "t-1", 1), Fence(ADA, "t-2", 1), Fence(ADA, "t-1", 2)]
+        wrong = [
+            Fence(BOB, "t-1", 1),
+            Fence(Owner("ada", "2"), "t-1", 1),
+            Fence(ADA, "t-2", 1),
+            Fence(ADA, "t-1", 2),
+        ]
 
         for each in wrong:
             with pytest.raises(LeaseLost):
@@ -106,15 +122,23 @@ class LeaseRoom(Room):
 
     @pytest.mark.parametrize("way", ["act", "verb"])
     @pytest.mark.parametrize("owner", [ADA, Owner("ada", "2"), BOB])
-    async def test_an_old_fence_releases_nothing(self, store: Store, owner: Owner, way: str) -> None:
-        """LE6: Who lost a lease does not free the next one, of the same owner, its next life, or another."""
+    async def test_an_old_fence_releases_nothing(
+        self, store: Store, owner: Owner, way: str
+    ) -> None:
+        """LE6: Who lost a lease does not free the next one, of the same owner, its next life, or
+        another.
+        """
         clock = Clock(store)
         await begin(store)
         old = await taken(store)
         clock.now += TTL
         new = await taken(store, owner, "t-2")
         before = await lease_of(store)
-        near = (Fence(owner, "t-2", 1), Fence(owner, "t-1", 2), Fence(Owner(owner.name, "9"), "t-2", 2))
+        near = (
+            Fence(owner, "t-2", 1),
+            Fence(owner, "t-1", 2),
+            Fence(Owner(owner.name, "9"), "t-2", 2),
+        )
 
         for stale in (old, *near):
             assert stale != new
@@ -138,7 +162,9 @@ class LeaseRoom(Room):
         assert once is not None and once.released
 
     async def test_a_release_tells_what_came_meanwhile(self, store: Store) -> None:
-        """What waited when the lease was taken is not told of, nor what is for later, nor what has ended."""
+        """What waited when the lease was taken is not told of, nor what is for later, nor what has
+        ended.
+        """
         clock = Clock(store)
         await begin(store, "s-1", ask(0))
 
@@ -163,7 +189,11 @@ class LeaseRoom(Room):
 
         newer = await taken(store, token="t-4")
         await store.release_lease("s-1", fence, came)  # that was another's
-        assert (found := await lease_of(store)) is not None and found.fence == newer and not found.released
+        assert (
+            (found := await lease_of(store)) is not None
+            and found.fence == newer
+            and not found.released
+        )
         with pytest.raises(UnknownSession):
             await store.release_lease("s-none", fence, 0)
 
@@ -180,7 +210,9 @@ class LeaseRoom(Room):
         assert [first.generation, second.generation, third.generation] == [1, 2, 3]
 
     async def test_time_is_the_stores(self, store: Store) -> None:
-        """LE9, LE12: Busy until the store's clock says that it is over; free at that very moment."""
+        """LE9, LE12: Busy until the store's clock says that it is over; free at that very
+        moment.
+        """
         clock = Clock(store)
         await begin(store)
         await taken(store)
@@ -198,7 +230,12 @@ class LeaseRoom(Room):
         found = await take(store, BOB, "t-2")
 
         assert isinstance(found, Taken) and found.displaced is not None
-        assert found.lease.claimed_at >= found.displaced.expires_at > found.displaced.claimed_at > 1.7e9
+        assert (
+            found.lease.claimed_at
+            >= found.displaced.expires_at
+            > found.displaced.claimed_at
+            > 1.7e9
+        )
 
     async def test_one_of_many_gets_it(self, store: Store) -> None:
         """LE10: Of many who try at once exactly one has it, and the others see who."""
@@ -212,7 +249,9 @@ class LeaseRoom(Room):
         assert await lease_of(store) == winner and winner.generation == 1
 
     async def test_many_sessions_at_once(self, store: Store) -> None:
-        """LE1, LE10: What is done to many sessions in one moment is done to each by itself; an error is one's own."""
+        """LE1, LE10: What is done to many sessions in one moment is done to each by itself; an
+        error is one's own.
+        """
         Clock(store)
         ids = [f"s-{n}" for n in range(20)]
         for id in [*ids, "broken"]:
@@ -232,12 +271,18 @@ class LeaseRoom(Room):
 
         assert isinstance(unknown, UnknownSession) and isinstance(refused, ZeroDivisionError)
         assert await lease_of(store, "broken") is None
-        assert [id for id, one in zip(ids, found, strict=True) if not isinstance(one, Taken)] == ["s-3"]
+        assert [id for id, one in zip(ids, found, strict=True) if not isinstance(one, Taken)] == [
+            "s-3"
+        ]
         leases = await asyncio.gather(*(lease_of(store, id) for id in ids))
-        assert [one and one.token for one in leases] == ["b" if id == "s-3" else f"t-{id}" for id in ids]
+        assert [one and one.token for one in leases] == [
+            "b" if id == "s-3" else f"t-{id}" for id in ids
+        ]
 
     async def test_claims_need_a_live_lease(self, store: Store) -> None:
-        """LE11, LE18: Nothing is claimed with a fence of nobody, of another session, or of a time that is over."""
+        """LE11, LE18: Nothing is claimed with a fence of nobody, of another session, or of a time
+        that is over.
+        """
         clock = Clock(store)
         for id in ("s-1", "s-2"):
             await begin(store, id)
@@ -245,7 +290,11 @@ class LeaseRoom(Room):
             await store.intake(id, lambda intake, item=item: intake.enqueue(item))  # type: ignore[misc]
         fence, other = await taken(store), await taken(store, BOB, "t-9", "s-2")
 
-        for wrong in (other, msgspec.structs.replace(fence, token="t-0"), msgspec.structs.replace(fence, generation=0)):
+        for wrong in (
+            other,
+            msgspec.structs.replace(fence, token="t-0"),
+            msgspec.structs.replace(fence, generation=0),
+        ):
             with pytest.raises(LeaseLost):
                 await store.intake("s-1", lambda intake, wrong=wrong: intake.claim_next(wrong, "c"))  # type: ignore[misc]
         clock.now += TTL
@@ -254,7 +303,9 @@ class LeaseRoom(Room):
         assert await store.intake("s-1", lambda intake: intake.items["i-s-1"].hold) is None
 
     async def test_the_same_try_twice(self, store: Store) -> None:
-        """LE14: Who did not hear the answer and tries again has what he has: no other generation or moment."""
+        """LE14: Who did not hear the answer and tries again has what he has: no other generation or
+        moment.
+        """
         clock = Clock(store)
         await begin(store)
         first = await take(store)
@@ -286,7 +337,9 @@ class LeaseRoom(Room):
         assert await lease_of(store) == Lease(ADA, "t-2", 1, 1000.0, last)
 
     async def test_a_takeover_tells_whose_it_was(self, store: Store) -> None:
-        """LE16: The one whose time ran out, with generation and moment; a first one and a released one are nobody's."""
+        """LE16: The one whose time ran out, with generation and moment; a first one and a released
+        one are nobody's.
+        """
         clock = Clock(store)
         await begin(store)
         first = await take(store)
@@ -297,11 +350,17 @@ class LeaseRoom(Room):
         await release(store, third.lease.fence)
         fourth = await take(store, ADA, "t-4")
 
-        assert [getattr(one, "displaced", None) for one in (first, again, fourth)] == [None, None, None]
+        assert [getattr(one, "displaced", None) for one in (first, again, fourth)] == [
+            None,
+            None,
+            None,
+        ]
         assert third.displaced == Lease(ADA, "t-2", 1, 1000.0, 1010.0)
 
     async def test_looking_at_it(self, store: Store) -> None:
-        """LE17: Nobody's and released is none, run out is still told, a takeover counts on; nothing changes."""
+        """LE17: Nobody's and released is none, run out is still told, a takeover counts on; nothing
+        changes.
+        """
         clock = Clock(store)
         await begin(store)
 
@@ -335,11 +394,15 @@ class LeaseRoom(Room):
 
         with pytest.raises(LeaseLost):
             await store.intake("s-1", lambda intake: intake.claim_next(old, "c-2"))
-        await store.commit(step(record, answers={0: "x"}, intake=lambda intake: intake.complete(claim)), 1)
+        await store.commit(
+            step(record, answers={0: "x"}, intake=lambda intake: intake.complete(claim)), 1
+        )
         assert (await store.load("s-1")).head.n == 1
 
     async def test_all_of_a_worker_live_on(self, store: Store) -> None:
-        """LE4, LE9: One call renews what a worker has and what is alive, and nothing of others; none lives shorter."""
+        """LE4, LE9: One call renews what a worker has and what is alive, and nothing of others;
+        none lives shorter.
+        """
         clock = Clock(store)
         for n in range(1, 6):
             await begin(store, f"s-{n}")
@@ -352,12 +415,20 @@ class LeaseRoom(Room):
 
         assert sorted(await store.keep(ADA, TTL)) == ["s-1", "s-2"]
         ends = [(await lease_of(store, f"s-{n}")) for n in range(1, 6)]
-        assert [one.expires_at for one in ends if one is not None] == [1019.0, 1100.0, 1010.0, 1010.0, 1010.0]
+        assert [one.expires_at for one in ends if one is not None] == [
+            1019.0,
+            1100.0,
+            1010.0,
+            1010.0,
+            1010.0,
+        ]
         clock.now += 10
         assert await store.keep(ADA, TTL) == ["s-2"]
 
     async def test_all_of_a_worker_are_given_back(self, store: Store) -> None:
-        """LE8: One call releases what a worker has, and nothing of others; others have it at once."""
+        """LE8: One call releases what a worker has, and nothing of others; others have it at
+        once.
+        """
         Clock(store)
         for n in range(1, 4):
             await begin(store, f"s-{n}")
@@ -377,13 +448,17 @@ class LeaseRoom(Room):
         owner = Owner("a\0\1'é🦉", "\0")
         fence = await taken(store, owner, "\0t")
 
-        assert await store.intake("s-1", lambda intake: intake.renew(fence, 5.0)) == await lease_of(store)
+        assert await store.intake("s-1", lambda intake: intake.renew(fence, 5.0)) == await lease_of(
+            store
+        )
         assert await store.keep(owner, TTL) == ["s-1"]
         await store.leave(owner)
         assert await store.intake("s-1", lambda intake: intake.holder) is None
 
     async def test_nobody_has_the_lease_of_nothing(self, store: Store) -> None:
-        """FA1, FA3, FA5: A session that never was, and one that was deleted, has no lease and no lanes."""
+        """FA1, FA3, FA5: A session that never was, and one that was deleted, has no lease and no
+        lanes.
+        """
         Clock(store)
         record = await begin(store)
         await taken(store)

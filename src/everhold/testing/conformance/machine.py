@@ -3,8 +3,9 @@
     class TestMyStore(side_by_side(MemoryStore, make_my_store).TestCase):
         pass
 
-A factory is called once per example and returns a store that is not open and has no data. The stores may number
-sessions and letters as they like; everything else must agree, refusals included. Needs Hypothesis.
+A factory is called once per example and returns a store that is not open and has no data. The
+stores may number sessions and letters as they like; everything else must agree, refusals included.
+Needs Hypothesis.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from everhold.testing.conformance.factories import ask, birth, fork, head, start
 from everhold.testing.conformance.harness import OpenStore, due, orphans
 from everhold.testing.conformance.machine_intake import Act, IntakeRules
 
-KINDS = st.sampled_from([Kind.LLM, Kind.INPUT, Kind.APPROVAL, Kind.TOOL, Kind.CALL, Kind.TIMER, Kind.SIGNAL])
+KINDS = st.sampled_from(
+    [Kind.LLM, Kind.INPUT, Kind.APPROVAL, Kind.TOOL, Kind.CALL, Kind.TIMER, Kind.SIGNAL]
+)
 KEYS = st.none() | st.sampled_from(["k1", "k2"])
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 ADDRESSEES = st.none() | st.just("ada")
@@ -52,7 +55,9 @@ class SideBySide(IntakeRules):
 
     def teardown(self) -> None:
         try:
-            assert [self.loop.run(store.verify()) for store in self.stores] == [[] for _ in self.stores]
+            assert [self.loop.run(store.verify()) for store in self.stores] == [
+                [] for _ in self.stores
+            ]
         finally:
             for store in self.stores:
                 self.loop.run(store.close())
@@ -66,7 +71,9 @@ class SideBySide(IntakeRules):
         return said[0]
 
     def each(self, act: Act) -> bool:
-        """Do it to each; all must take it, or refuse it with the same error. Returns whether they took it."""
+        """Do it to each; all must take it, or refuse it with the same error. Returns whether they
+        took it.
+        """
         said = self.same(act)
         return not (isinstance(said, tuple) and said[:1] == ("refused",))
 
@@ -91,12 +98,23 @@ class SideBySide(IntakeRules):
     def begin(self, kinds: list[Kind], to: str | None, key: str | None, title: str) -> None:
         id = self.newcomer()
         queries = [ask(q, kind, to=to) for q, kind in enumerate(kinds)]
-        facts: dict[str, Any] = {"key": key, "title": title, "created_at": self.clock, "labels": {"n": str(len(kinds))}}
+        facts: dict[str, Any] = {
+            "key": key,
+            "title": title,
+            "created_at": self.clock,
+            "labels": {"n": str(len(kinds))},
+        }
         if self.commit([start(id, *queries, **facts) for _ in self.stores], 0):
             self.known.append(id)
 
     @precondition(lambda self: self.known)
-    @rule(pick=PICK, count=st.integers(0, 3), kinds=st.lists(KINDS, max_size=2), value=TEXT, lost=st.booleans())
+    @rule(
+        pick=PICK,
+        count=st.integers(0, 3),
+        kinds=st.lists(KINDS, max_size=2),
+        value=TEXT,
+        lost=st.booleans(),
+    )
     def move(self, pick: int, count: int, kinds: list[Kind], value: str, lost: bool) -> None:
         """Answer some open queries, withdraw one more if `lost`, ask others."""
         self._step(pick, count, kinds, value, lost, None)
@@ -106,14 +124,24 @@ class SideBySide(IntakeRules):
     def end(self, pick: int, outcome: Outcome) -> None:
         self._step(pick, 0, [], "", False, outcome)
 
-    def _step(self, pick: int, count: int, kinds: list[Kind], value: str, lost: bool, outcome: Outcome | None) -> None:
+    def _step(
+        self,
+        pick: int,
+        count: int,
+        kinds: list[Kind],
+        value: str,
+        lost: bool,
+        outcome: Outcome | None,
+    ) -> None:
         at = self.later()
         changes = []
         for record in self.records(pick):
             if record.head.state is State.COMPLETED or record.head.state is State.CANCELLED:
                 return
             opened = list(journal.open_queries(record.deliveries))
-            following = 1 + max((query.q for one in record.deliveries for query in one.asked), default=-1)
+            following = 1 + max(
+                (query.q for one in record.deliveries for query in one.asked), default=-1
+            )
             facts: dict[str, Any] = {
                 "answers": dict.fromkeys(opened[:count], value),
                 "withdrawn": opened[count : count + 1] if lost else [],
@@ -126,11 +154,17 @@ class SideBySide(IntakeRules):
     @precondition(lambda self: self.known)
     @rule(pick=PICK, behind=st.integers(1, 2))
     def come_late(self, pick: int, behind: int) -> None:
-        changes = [touch(record, writes=[Write("n", "late", [1], 0)]) for record in self.records(pick)]
+        changes = [
+            touch(record, writes=[Write("n", "late", [1], 0)]) for record in self.records(pick)
+        ]
         assert not self.commit(changes, changes[0].head.revision - 1 - behind)
 
     @precondition(lambda self: self.known)
-    @rule(pick=PICK, due=st.none() | st.floats(0, 5000), state=st.sampled_from([State.PAUSED, State.RUNNING]))
+    @rule(
+        pick=PICK,
+        due=st.none() | st.floats(0, 5000),
+        state=st.sampled_from([State.PAUSED, State.RUNNING]),
+    )
     def wait(self, pick: int, due: float | None, state: State) -> None:
         self._touch(pick, tip={"due_at": due, "state": state})
 
@@ -159,7 +193,11 @@ class SideBySide(IntakeRules):
             self._touch(pick, letters=[Letter("signal", body, self.later(), to=SessionId(id))])
 
     @precondition(lambda self: self.known)
-    @rule(pick=PICK, key=st.sampled_from(["a", "b"]), value=st.none() | st.lists(TEXT, min_size=1, max_size=1))
+    @rule(
+        pick=PICK,
+        key=st.sampled_from(["a", "b"]),
+        value=st.none() | st.lists(TEXT, min_size=1, max_size=1),
+    )
     def keep(self, pick: int, key: str, value: list[str] | None) -> None:
         _, version = self.loop.run(self.stores[0].value("n", key))
         self._touch(pick, writes=[Write("n", key, value, version)])
@@ -188,11 +226,16 @@ class SideBySide(IntakeRules):
         self._branch(pick, at, key)
 
     def _branch(self, pick: int, at: int, key: str | None) -> None:
-        records, id = self.records(pick), self.newcomer()
-        steps = [one.n for one in records[0].deliveries if one.notes is None or one.notes.outcome is None]
+        records = self.records(pick)
+        id = self.newcomer()
+        steps = [
+            one.n for one in records[0].deliveries if one.notes is None or one.notes.outcome is None
+        ]
         if steps:
             n = steps[at % len(steps)]
-            if self.commit([fork(one, id, n, key=key, created_at=self.clock) for one in records], 0):
+            if self.commit(
+                [fork(one, id, n, key=key, created_at=self.clock) for one in records], 0
+            ):
                 self.known.append(id)
 
     @precondition(lambda self: self.known)
@@ -205,7 +248,8 @@ class SideBySide(IntakeRules):
     @precondition(lambda self: self.known)
     @rule(pick=PICK)
     def delete(self, pick: int) -> None:
-        id, fence = self.known[pick % len(self.known)], self.records(pick)[0].head.revision
+        id = self.known[pick % len(self.known)]
+        fence = self.records(pick)[0].head.revision
         if self.each(lambda store, _: store.delete(id, fence)):
             self.known.remove(id)
 
@@ -238,7 +282,9 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
         Filter(after=SessionId(known[-1]) if known else None),
     ):
         listed = await store.list(wanted)
-        seen[f"list {wanted}"] = [(one.birth, msgspec.structs.replace(one.head, ref=0)) for one in listed]
+        seen[f"list {wanted}"] = [
+            (one.birth, msgspec.structs.replace(one.head, ref=0)) for one in listed
+        ]
     seen["found"] = [await store.find(key) for key in ("k1", "k2")]
     seen["inbox"] = await store.inbox(kind=None, to=None, limit=1000)
     seen["inbox of models"] = await store.inbox(kind=Kind.LLM, to=None, limit=2)
@@ -247,14 +293,23 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
     seen["orphans"] = sorted(await orphans(store, {"ada"}))
     seen["workers"] = [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
     seen.update(await machine_intake.view(store, known))
-    seen["values"] = await store.keys("n"), [await store.value("n", key) for key in ("a", "b", "late")]
+    seen["values"] = (
+        await store.keys("n"),
+        [await store.value("n", key) for key in ("a", "b", "late")],
+    )
     return seen
 
 
 def _plain(record: Record) -> Any:
     letters = [msgspec.structs.replace(letter, id=0) for letter in record.letters]
     effects = sorted(record.effects, key=lambda one: one.q)
-    return record.birth, msgspec.structs.replace(record.head, ref=0), record.deliveries, letters, effects
+    return (
+        record.birth,
+        msgspec.structs.replace(record.head, ref=0),
+        record.deliveries,
+        letters,
+        effects,
+    )
 
 
 async def _said(act: Act, store: Store, index: int) -> Any:
@@ -267,4 +322,6 @@ async def _said(act: Act, store: Store, index: int) -> Any:
 
 def side_by_side(*makers: OpenStore) -> type[SideBySide]:
     """A machine that compares the stores that these factories make."""
-    return type("SideBySide", (SideBySide,), {"makers": tuple(staticmethod(make) for make in makers)})
+    return type(
+        "SideBySide", (SideBySide,), {"makers": tuple(staticmethod(make) for make in makers)}
+    )

@@ -35,7 +35,9 @@ class IntakeRules(RuleBasedStateMachine):
         self.sent = 0
 
     def same(self, act: Act) -> Any:
-        """Do it to each; all must say the same. Returns what they said; ("refused", code) if they refused."""
+        """Do it to each; all must say the same. Returns what they said; ("refused", code) if they
+        refused.
+        """
         raise NotImplementedError
 
     def commit(self, changes: list[Change], fence: int) -> bool:
@@ -64,7 +66,8 @@ class IntakeRules(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(pick=PICK, owner=OWNERS, ttl=st.sampled_from([5.0, 500.0]))
     def take_lease(self, pick: int, owner: Owner, ttl: float) -> None:
-        id, token = self._some(pick), f"t-{len(self.fences)}"
+        id = self._some(pick)
+        token = f"t-{len(self.fences)}"
         found = self._on(id, lambda intake: intake.take(owner, token, ttl))
         if isinstance(found, Taken):
             self.fences.append((id, found.lease.fence))
@@ -103,7 +106,13 @@ class IntakeRules(RuleBasedStateMachine):
         ),
     )
     def send(
-        self, pick: int, kind: ItemKind, key: str | None, body: str, turn: int | None, facts: dict[str, Any]
+        self,
+        pick: int,
+        kind: ItemKind,
+        key: str | None,
+        body: str,
+        turn: int | None,
+        facts: dict[str, Any],
     ) -> None:
         self.sent += 1
         item = Item(f"i-{self.sent}", kind, {"text": body}, key, turn, **facts)
@@ -127,7 +136,8 @@ class IntakeRules(RuleBasedStateMachine):
     @rule(pick=PICK, numbers=st.lists(st.integers(1, 30), max_size=3))
     def claim_certain(self, pick: int, numbers: list[int]) -> None:
         id, fence = self.fences[-1 - pick % min(3, len(self.fences))]
-        token, names = f"n-{len(self.claims)}-{self.later()}", [f"i-{n}" for n in numbers]
+        token = f"n-{len(self.claims)}-{self.later()}"
+        names = [f"i-{n}" for n in numbers]
         found = self._on(id, lambda intake: intake.claim_named(fence, token, names))
         if found and isinstance(found[0], Claim):
             self.claims.append((id, found[0]))
@@ -148,7 +158,8 @@ class IntakeRules(RuleBasedStateMachine):
             if not records[0].head.ended:
                 names = [item.id for item in claim.items]
                 changes = [
-                    touch(one, intake=lambda intake: _ended(intake, how, claim, end), named=names) for one in records
+                    touch(one, intake=lambda intake: _ended(intake, how, claim, end), named=names)
+                    for one in records
                 ]
                 self.commit(changes, records[0].head.revision)
 
@@ -156,7 +167,11 @@ class IntakeRules(RuleBasedStateMachine):
     @rule(pick=PICK, numbers=st.lists(st.integers(1, 30), max_size=3), suffix=st.booleans())
     def take_back(self, pick: int, numbers: list[int], suffix: bool) -> None:
         names = [*(f"i-{n}" for n in numbers), "k-1"]
-        cancel = (lambda intake: intake.cancel_from(names[0])) if suffix else (lambda intake: intake.cancel(names, "é"))
+        cancel = (
+            (lambda intake: intake.cancel_from(names[0]))
+            if suffix
+            else (lambda intake: intake.cancel(names, "é"))
+        )
         self._on(self._some(pick), cancel)
 
     @precondition(lambda self: self.known)
@@ -173,7 +188,12 @@ class IntakeRules(RuleBasedStateMachine):
 
     @rule(
         given=st.lists(
-            st.tuples(st.sampled_from("ab"), st.none() | TEXT, st.none() | st.floats(0, 2000), st.integers(0, 2)),
+            st.tuples(
+                st.sampled_from("ab"),
+                st.none() | TEXT,
+                st.none() | st.floats(0, 2000),
+                st.integers(0, 2),
+            ),
             max_size=2,
         )
     )
@@ -194,7 +214,11 @@ async def view(store: Store, known: list[str]) -> dict[str, Any]:
         seen[f"{id}, what waits"] = await store.intake(id, lambda intake: intake.waiting())
     seen["ready"] = await ready(store, 1000), await ready(store, 1)
     seen["standing"] = await store.standing(known)
-    seen["duties"] = await store.duties("n"), await store.duties("n", due=1010.0), await store.duty("n", "a")
+    seen["duties"] = (
+        await store.duties("n"),
+        await store.duties("n", due=1010.0),
+        await store.duty("n", "a"),
+    )
     seen["next duty"] = await store.next_duty()
     return seen
 

@@ -1,4 +1,6 @@
-"""What a store says to whoever keeps house: who has to be told, what a session weighs, what nobody needs any more."""
+"""What a store says to whoever keeps house: who has to be told, what a session weighs, what nobody
+needs any more.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,17 @@ class AskingRoom(Room):
         assert await store.asking(Asking()) == [(record.birth, query, 1234.5)]
 
     async def test_what_is_for_people(self, store: Store) -> None:
-        """What only people answer, what is addressed, and what became of an effect; no model's or program's part."""
+        """What only people answer, what is addressed, and what became of an effect; no model's or
+        program's part.
+        """
         kinds = [Kind.LLM, Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL, Kind.TOOL]
         await begin(store, "s-1", *(ask(q, kind) for q, kind in enumerate(kinds)))
-        await begin(store, "s-2", *(ask(q, kind, to="ada") for q, kind in enumerate(kinds)), created_at=1001.0)
+        await begin(
+            store,
+            "s-2",
+            *(ask(q, kind, to="ada") for q, kind in enumerate(kinds)),
+            created_at=1001.0,
+        )
         record = await begin(store, "s-3", ask(0, Kind.CALL, rerun=Rerun.ASK), created_at=1002.0)
         record = await mark(store, record, effects=[Effect(0, "w", 1.0)])
         await mark(store, record, closed=[0], notices=[notice(ask(0, Kind.CALL), at=1111.0)])
@@ -68,20 +77,28 @@ class AskingRoom(Room):
         assert await asked(store) == [("s-2", 0), ("s-1", 1)]
 
     async def test_what_is_answered_is_not_asked(self, store: Store) -> None:
-        """Also where the answer waits, where somebody works on it, and where the session has ended."""
+        """Also where the answer waits, where somebody works on it, and where the session has
+        ended.
+        """
         queries = [ask(q, Kind.INPUT) for q in range(4)]
         record = await begin(store, "s-1", *queries)
         record = await move(store, record, answers={0: "a"}, withdrawn=[1])
         letter = Letter("answer", {"q": 2, "value": "b"}, 5.0)
-        record = await mark(store, record, letters=[letter, Letter("signal", {"q": 3}, 5.0)], tip={"mail": 2})
+        record = await mark(
+            store, record, letters=[letter, Letter("signal", {"q": 3}, 5.0)], tip={"mail": 2}
+        )
         assert await asked(store) == [("s-1", 3)]
-        record = await mark(store, record, effects=[Effect(3, "w", 1.0)], tip={"state": State.RUNNING})
+        record = await mark(
+            store, record, effects=[Effect(3, "w", 1.0)], tip={"state": State.RUNNING}
+        )
         assert await asked(store) == []
 
         await end(store, await begin(store, "s-2", ask(0, Kind.INPUT)))
         assert await asked(store) == []
 
-    @pytest.mark.parametrize("at", [1234.5, 1700000000.123, 1700000000.9996, 1794815993.2706666, 0.0])
+    @pytest.mark.parametrize(
+        "at", [1234.5, 1700000000.123, 1700000000.9996, 1794815993.2706666, 0.0]
+    )
     async def test_what_a_duty_sees_to(self, store: Store, at: float) -> None:
         """Of that kind, and for that very asking: the same question asked again is another."""
         record = await begin(store, "s-1", ask(0, Kind.INPUT), ask(1, Kind.INPUT), created_at=at)
@@ -116,7 +133,9 @@ class ReclaimRoom(Room):
             await store.size("s-9")
 
     async def test_there_is_nothing_to_reclaim(self, store: Store) -> None:
-        """MA3: Deleting a session takes with it all that nobody else reads; nothing is left, however often one asks."""
+        """MA3: Deleting a session takes with it all that nobody else reads; nothing is left,
+        however often one asks.
+        """
         record = await begin(store, "s-1", ask(0))
         await store.attach("s-1", made(b"early"), b"early", 1.0)
         record = await move(store, record, answers={0: "a"}, asked=[ask(1, Kind.INPUT)])
@@ -132,7 +151,9 @@ class ReclaimRoom(Room):
         assert (await store.attachment("s-2", made(b"early").id))[1] == b"early"
 
     async def test_what_is_kept_meanwhile_stays(self, store: Store) -> None:
-        """Whoever keeps something while others reclaim, and delete what had the same bytes, has it afterwards."""
+        """Whoever keeps something while others reclaim, and delete what had the same bytes, has it
+        afterwards.
+        """
         await begin(store, "s-0")
         for turn in range(6):
             gone = await end(store, await begin(store, f"s-1{turn}"))

@@ -8,7 +8,8 @@
         def open_fleet(self, tmp_path):
             return lambda: WorkerFleet(lambda: SQLiteStore(tmp_path / "db"))
 
-`open_fleet` is a fixture that returns a function without arguments; it makes a `Fleet`, which says what a mover is.
+`open_fleet` is a fixture that returns a function without arguments; it makes a `Fleet`, which says
+what a mover is.
 """
 
 from __future__ import annotations

@@ -8,7 +8,16 @@ from everhold.core.status import Paused
 from everhold.errors import NotAllowed
 from everhold.testing.conformance.mover_fleet import Fleet
 from everhold.testing.conformance.mover_harness import MoverRoom
-from everhold.testing.conformance.mover_programs import WORLD, Model, asks, batch, beside, edition, errands, hears
+from everhold.testing.conformance.mover_programs import (
+    WORLD,
+    Model,
+    asks,
+    batch,
+    beside,
+    edition,
+    errands,
+    hears,
+)
 
 
 class PlaceRoom(MoverRoom):
@@ -17,7 +26,9 @@ class PlaceRoom(MoverRoom):
     # ---- programs
 
     async def test_a_program_absent_here_and_present_there(self, fleet: Fleet) -> None:
-        """A mover that lacks it leaves the session to one that has it, and works for others meanwhile."""
+        """A mover that lacks it leaves the session to one that has it, and works for others
+        meanwhile.
+        """
         lacks = await fleet.mover(without=[asks])
         session = await fleet.begin(asks(name="a"))
         await fleet.until(lambda: lacks.gave_up(session))
@@ -43,7 +54,9 @@ class PlaceRoom(MoverRoom):
         assert (await fleet.finish(session)).result == [1, 1, 2, 1]
 
     async def test_a_program_that_is_absent_is_not_offered_again(self, fleet: Fleet) -> None:
-        """A mover that lacks it does not try again and again while nothing happens to the session."""
+        """A mover that lacks it does not try again and again while nothing happens to the
+        session.
+        """
         lacks = await fleet.mover(without=[asks])
         session = await fleet.begin(asks(name="a"))
         await fleet.until(lambda: lacks.gave_up(session))
@@ -73,7 +86,9 @@ class PlaceRoom(MoverRoom):
         assert sorted(model.asked) == [f"number {number}?" for number in range(3)]
 
     async def test_a_model_that_comes_later(self, fleet: Fleet) -> None:
-        """A question that was parked before there was a model is answered when there is one, once."""
+        """A question that was parked before there was a model is answered when there is one,
+        once.
+        """
         without = await fleet.mover()
         session = await fleet.begin(batch(size=2), key="mine")
         await fleet.asked(session, "number 0?", "number 1?")
@@ -84,7 +99,10 @@ class PlaceRoom(MoverRoom):
         if not fleet.adopts:
             await mover.start(batch(size=2), key="mine")
 
-        assert (await fleet.finish(session)).result == ["answer to number 0?", "answer to number 1?"]
+        assert (await fleet.finish(session)).result == [
+            "answer to number 0?",
+            "answer to number 1?",
+        ]
         assert len(model.asked) == 2
 
     async def test_a_model_that_cannot_answer_is_asked_once(self, fleet: Fleet) -> None:
@@ -110,7 +128,9 @@ class PlaceRoom(MoverRoom):
         assert (await fleet.finish(session)).result == ["answer to number 0?"]
 
     async def test_a_host_answers_its_own_session(self, fleet: Fleet) -> None:
-        """Beside movers with a model, a session that says "outside" is answered by nobody but its host."""
+        """Beside movers with a model, a session that says "outside" is answered by nobody but its
+        host.
+        """
         model = Model()
         await fleet.movers(llm=model)
         host = await fleet.front(programs=True, llm=None)
@@ -119,7 +139,8 @@ class PlaceRoom(MoverRoom):
         session = status.session_id
         assert (await host.store.load(session)).birth.llm == OUTSIDE
         for prompt in ("mine first?", "mine second?"):
-            await fleet.finish(await fleet.begin(batch(size=1)))  # movers have looked, and answered what is theirs
+            # movers have looked, and answered what is theirs
+            await fleet.finish(await fleet.begin(batch(size=1)))
             (query,) = (await fleet.asked(session, prompt)).queries
             await host.answer(query, prompt)
 
@@ -127,7 +148,9 @@ class PlaceRoom(MoverRoom):
         assert set(model.asked) == {"number 0?"}
 
     async def test_calls_of_a_host_session_are_made_by_movers(self, fleet: Fleet) -> None:
-        """Only questions to models are its host's: what it left to be done is done, and its questions stay."""
+        """Only questions to models are its host's: what it left to be done is done, and its
+        questions stay.
+        """
         model = Model()
         host = await fleet.front(programs=True, llm=None)
         host._sessions.stepper.leaving = True  # its calls are left to others
@@ -145,8 +168,11 @@ class PlaceRoom(MoverRoom):
     # ---- code
 
     async def test_divergence(self, fleet: Fleet) -> None:
-        """Where the code has changed, a session stays as it is, and what comes for it; rolled back, it goes on."""
-        before, after = edition("same"), edition("other")
+        """Where the code has changed, a session stays as it is, and what comes for it; rolled back,
+        it goes on.
+        """
+        before = edition("same")
+        after = edition("other")
         old, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
         session = await fleet.begin(before(name="a"))
         (query,) = (await fleet.asked(session, "Same?")).queries
@@ -165,7 +191,8 @@ class PlaceRoom(MoverRoom):
 
     async def test_two_editions_at_once(self, fleet: Fleet) -> None:
         """While a deploy goes round, each session goes on where its code is."""
-        before, after = edition("same"), edition("other")
+        before = edition("same")
+        after = edition("other")
         old, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
         session = await fleet.begin(before(name="a"))
         (query,) = (await fleet.asked(session, "Same?")).queries
@@ -181,8 +208,11 @@ class PlaceRoom(MoverRoom):
         assert (await fleet.finish(session)).result == ["True", "", "b-after"]
 
     async def test_an_outcome_while_the_code_diverges_is_kept(self, fleet: Fleet) -> None:
-        """A call that ends where its program diverged is recorded; rolled back, the program resumes with it."""
-        before, after = edition("same"), edition("other")
+        """A call that ends where its program diverged is recorded; rolled back, the program resumes
+        with it.
+        """
+        before = edition("same")
+        after = edition("other")
         mover, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
         WORLD.hold("a")
         session = await fleet.begin(before(name="a"))

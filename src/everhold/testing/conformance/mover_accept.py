@@ -1,4 +1,6 @@
-"""Accepted, moved, delivered: starts, answers and signals that come through a front without the program."""
+"""Accepted, moved, delivered: starts, answers and signals that come through a front without the
+program.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from everhold.core.status import Accepted, Paused
 from everhold.errors import AnswerConflict, KeyConflict, SessionEnded
 from everhold.testing.conformance.mover_fleet import Fleet
 from everhold.testing.conformance.mover_harness import MoverRoom
-from everhold.testing.conformance.mover_programs import WORLD, approves, asks, batch, beside, errands, hears
+from everhold.testing.conformance.mover_programs import (
+    WORLD,
+    approves,
+    asks,
+    batch,
+    beside,
+    errands,
+    hears,
+)
 
 
 class AcceptRoom(MoverRoom):
@@ -42,7 +52,9 @@ class AcceptRoom(MoverRoom):
         sessions = [await fleet.begin(errands(name=f"n{number}", count=2)) for number in range(20)]
 
         ends = [await fleet.finish(session) for session in sessions]
-        assert [end.result for end in ends] == [[f"n{number}-0", f"n{number}-1"] for number in range(20)]
+        assert [end.result for end in ends] == [
+            [f"n{number}-0", f"n{number}-1"] for number in range(20)
+        ]
         assert set(WORLD.once.values()) == {1}
 
     async def test_a_taken_key(self, fleet: Fleet) -> None:
@@ -83,7 +95,9 @@ class AcceptRoom(MoverRoom):
 
         for place in places:
             found = await place.status(session)
-            assert isinstance(found, Paused) and [query.prompt for query in found.queries] == ["a first?"]
+            assert isinstance(found, Paused) and [query.prompt for query in found.queries] == [
+                "a first?"
+            ]
             assert [query.session_id for query in await place.inbox()] == [session]
         fleet.left.add(session)
 
@@ -113,7 +127,9 @@ class AcceptRoom(MoverRoom):
         assert (await fleet.finish(session)).result == ["1", "a", "2"]
 
     async def test_a_partial_batch(self, fleet: Fleet) -> None:
-        """What is answered of a batch is answered; the rest stays open, and the last answer ends it."""
+        """What is answered of a batch is answered; the rest stays open, and the last answer ends
+        it.
+        """
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(batch(size=4))
@@ -129,7 +145,9 @@ class AcceptRoom(MoverRoom):
 
     @pytest.mark.parametrize("moves", [False, True], ids=["accepted", "delivered"])
     async def test_a_duplicate_answer(self, fleet: Fleet, moves: bool) -> None:
-        """The same again changes nothing, another is a conflict; before the first is delivered and after."""
+        """The same again changes nothing, another is a conflict; before the first is delivered and
+        after.
+        """
         front, mover = await fleet.front(), await fleet.mover()
         session = await fleet.begin(batch(size=2))
         asked = await fleet.asked(session, "number 0?", "number 1?")
@@ -161,10 +179,16 @@ class AcceptRoom(MoverRoom):
         asked = await fleet.asked(session, *(f"number {number}?" for number in range(6)))
 
         await asyncio.gather(
-            *(place.answer(query, f"for {query.prompt}") for query in asked.queries for place in places)
+            *(
+                place.answer(query, f"for {query.prompt}")
+                for query in asked.queries
+                for place in places
+            )
         )
 
-        assert (await fleet.finish(session)).result == [f"for number {number}?" for number in range(6)]
+        assert (await fleet.finish(session)).result == [
+            f"for number {number}?" for number in range(6)
+        ]
 
     async def test_an_answer_beside_a_running_effect(self, fleet: Fleet) -> None:
         """It is delivered while the effect still runs, and what follows from it is done."""
@@ -182,7 +206,9 @@ class AcceptRoom(MoverRoom):
         assert (await fleet.finish(session)).result == ["now", "a-heard", "a"]
 
     async def test_an_approval(self, fleet: Fleet) -> None:
-        """A person answers it through a front without the program, where it is in the inbox under its addressee."""
+        """A person answers it through a front without the program, where it is in the inbox under
+        its addressee.
+        """
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(approves(name="a"))
@@ -197,7 +223,9 @@ class AcceptRoom(MoverRoom):
 
     @pytest.mark.parametrize("programs", [False, True], ids=["without", "with"])
     async def test_signals_before_they_are_asked(self, fleet: Fleet, programs: bool) -> None:
-        """They are kept, equal ones too, and received in the order sent; from a front with and without the program."""
+        """They are kept, equal ones too, and received in the order sent; from a front with and
+        without the program.
+        """
         await fleet.movers()
         front = await fleet.front(programs=programs)
         session = await fleet.begin(hears(count=5, first="ready?"))
@@ -211,7 +239,9 @@ class AcceptRoom(MoverRoom):
 
     @pytest.mark.parametrize("programs", [False, True], ids=["without", "with"])
     async def test_signals_after_they_are_asked(self, fleet: Fleet, programs: bool) -> None:
-        """Each that is acknowledged is received, also where several come before the first is delivered."""
+        """Each that is acknowledged is received, also where several come before the first is
+        delivered.
+        """
         await fleet.movers()
         front = await fleet.front(programs=programs)
         session = await fleet.begin(hears(count=5))
@@ -248,8 +278,12 @@ class AcceptRoom(MoverRoom):
         for number in range(len(senders)):
             assert [value for sender, value in found if sender == number] == list(range(5))
 
-    async def test_a_signal_that_nobody_waits_for_leaves_a_session_as_it_is(self, fleet: Fleet) -> None:
-        """It stays accepted beside the question that is open; after the end, signals are refused."""
+    async def test_a_signal_that_nobody_waits_for_leaves_a_session_as_it_is(
+        self, fleet: Fleet
+    ) -> None:
+        """It stays accepted beside the question that is open; after the end, signals are
+        refused.
+        """
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(asks(name="a"))

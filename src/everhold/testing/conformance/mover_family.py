@@ -1,4 +1,6 @@
-"""Sessions that concern each other, and conversations: children, background programs, retries, forks, inputs."""
+"""Sessions that concern each other, and conversations: children, background programs, retries,
+forks, inputs.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +92,11 @@ class FamilyRoom(MoverRoom):
     # ---- the journal as a tape
 
     async def test_a_program_error_and_retry(self, fleet: Fleet) -> None:
-        """The error ends the session; after a fix, a retry goes on from there, and nothing is done twice."""
-        broken, fixed = edition("broken"), edition("same")
+        """The error ends the session; after a fix, a retry goes on from there, and nothing is done
+        twice.
+        """
+        broken = edition("broken")
+        fixed = edition("same")
         mover, front = await fleet.mover(editions={broken.ref: broken}), await fleet.front()
         session = await fleet.begin(broken(name="a"))
         asked = await fleet.asked(session, "Same?")
@@ -183,8 +188,12 @@ class FamilyRoom(MoverRoom):
         assert (turn.input, list(turn.taken)) == ("first", ["second"])
         assert (WORLD.begun["paper 1"], WORLD.begun["paper 2"]) == (1, 1)
 
-    async def test_a_conversation_whose_session_is_cancelled_fails_what_waits(self, fleet: Fleet) -> None:
-        """An input that waits for a turn that never ends is told so; nothing is left to be moved."""
+    async def test_a_conversation_whose_session_is_cancelled_fails_what_waits(
+        self, fleet: Fleet
+    ) -> None:
+        """An input that waits for a turn that never ends is told so; nothing is left to be
+        moved.
+        """
         await fleet.movers(llm=Model())
         front = await fleet.front(programs=True)
         WORLD.hold("paper 1")

@@ -1,4 +1,5 @@
-"""Faults: requests that are doubled or lost, two movers at once, a store that is away, movers that die, poison.
+"""Faults: requests that are doubled or lost, two movers at once, a store that is away, movers that
+die, poison.
 
 Whatever happens, the stories that run meanwhile come to their end, and `Fleet` judges the rest.
 """
@@ -18,19 +19,32 @@ from everhold.core.status import Finished, Raised
 from everhold.errors import StoreUnavailable
 from everhold.testing.conformance.mover_fleet import TTL, Fleet, Place, Send
 from everhold.testing.conformance.mover_harness import MoverRoom
-from everhold.testing.conformance.mover_programs import WORLD, Model, errands, hears, known, lasts, story, told
+from everhold.testing.conformance.mover_programs import (
+    WORLD,
+    Model,
+    errands,
+    hears,
+    known,
+    lasts,
+    story,
+    told,
+)
 
 
 async def begun(fleet: Fleet, count: int) -> dict[str, str]:
     """Stories that were accepted, and the signal of each: session by name."""
     front = await fleet.front()
-    sessions = {f"n{number}": await fleet.begin(story(name=f"n{number}")) for number in range(count)}
+    sessions = {
+        f"n{number}": await fleet.begin(story(name=f"n{number}")) for number in range(count)
+    }
     for name, session in sessions.items():
         await front.signal(session, "news", f"news for {name}")
     return sessions
 
 
-async def seen_to(fleet: Fleet, sessions: dict[str, str], meanwhile: Any = None) -> dict[str, Finished]:
+async def seen_to(
+    fleet: Fleet, sessions: dict[str, str], meanwhile: Any = None
+) -> dict[str, Finished]:
     """Approve what is asked, and let time pass, until all have ended; returns how."""
     front = await fleet.front()
     ends: dict[str, Finished] = {}
@@ -102,12 +116,18 @@ class FaultRoom(MoverRoom):
     # ---- two movers
 
     async def test_two_movers_on_one_session_at_once(self, fleet: Fleet) -> None:
-        """Both move it all the time, without regard for leases: the fence decides, and nothing is done twice."""
+        """Both move it all the time, without regard for leases: the fence decides, and nothing is
+        done twice.
+        """
         movers = [await fleet.mover(llm=Model()) for _ in range(2)]
         sessions = await begun(fleet, 2)
 
         async def both() -> None:
-            moves = (mover._moves.move(session, leased=True) for session in sessions.values() for mover in movers)
+            moves = (
+                mover._moves.move(session, leased=True)
+                for session in sessions.values()
+                for mover in movers
+            )
             await asyncio.gather(*moves)
 
         as_told(await seen_to(fleet, sessions, both))
@@ -116,9 +136,12 @@ class FaultRoom(MoverRoom):
 
     @pytest.mark.parametrize("rounds", [1, 8])
     async def test_the_store_is_away_for_a_while(self, fleet: Fleet, rounds: int) -> None:
-        """Four times every call of each mover fails for a while: then all goes on, and nothing is unknown."""
+        """Four times every call of each mover fails for a while: then all goes on, and nothing is
+        unknown.
+        """
         movers = await fleet.movers(llm=Model())
-        sessions, passed = await begun(fleet, 3), itertools.count()
+        sessions = await begun(fleet, 3)
+        passed = itertools.count()
 
         async def away() -> None:
             now = next(passed)
@@ -167,8 +190,11 @@ class FaultRoom(MoverRoom):
 
     @pytest.mark.parametrize("when", ["before", "after"])
     async def test_a_mover_dies_at_each_of_its_commits(self, fleet: Fleet, when: str) -> None:
-        """Before it lands or between the commit and what follows: another goes on, and repeats nothing for good."""
-        commit, died = 0, True
+        """Before it lands or between the commit and what follows: another goes on, and repeats
+        nothing for good.
+        """
+        commit = 0
+        died = True
         while died:
             commit += 1
             doomed = await fleet.mover(llm=Model())
@@ -176,7 +202,9 @@ class FaultRoom(MoverRoom):
         assert commit > 8
 
     async def _dies_at(self, fleet: Fleet, doomed: Place, commit: int, when: str) -> bool:
-        """Tell a story with a mover that dies at this commit, and end it with another; False if it made fewer."""
+        """Tell a story with a mover that dies at this commit, and end it with another; False if it
+        made fewer.
+        """
         fatal = asyncio.Event()
 
         def seen(number: int, moment: str) -> None:
@@ -189,7 +217,9 @@ class FaultRoom(MoverRoom):
         session = await fleet.begin(story(name=name))
         await (await fleet.front()).signal(session, "news", f"news for {name}")
         ended = asyncio.ensure_future(seen_to(fleet, {name: session}))
-        await asyncio.wait([ended, death := asyncio.ensure_future(fatal.wait())], return_when="FIRST_COMPLETED")
+        await asyncio.wait(
+            [ended, death := asyncio.ensure_future(fatal.wait())], return_when="FIRST_COMPLETED"
+        )
         death.cancel()
         await fleet.kill(doomed)
         heir = await fleet.mover(llm=Model())
@@ -214,11 +244,15 @@ class FaultRoom(MoverRoom):
         await fleet.movers(llm=Model())
 
         ends = await seen_to(fleet, sessions)
-        assert all(end.result == told(name) or not known(end.result) for name, end in ends.items()), ends
+        assert all(
+            end.result == told(name) or not known(end.result) for name, end in ends.items()
+        ), ends
         assert ends["late"].result == told("late")
 
     async def test_a_mover_stands_still(self, fleet: Fleet) -> None:
-        """As after SIGSTOP: another takes over, and when it comes back, its outcome is refused and it goes on."""
+        """As after SIGSTOP: another takes over, and when it comes back, its outcome is refused and
+        it goes on.
+        """
         still = await fleet.mover()
         WORLD.hold("a-safe")
         session = await fleet.begin(lasts(name="a-safe"))
@@ -233,7 +267,9 @@ class FaultRoom(MoverRoom):
 
         assert (await fleet.finish(session, tick=1.0)).result == "a-safe"
         await fleet.leave(other)
-        assert (await fleet.finish(await fleet.begin(errands(name="b")), tick=1.0)).result == ["b-0"]
+        assert (await fleet.finish(await fleet.begin(errands(name="b")), tick=1.0)).result == [
+            "b-0"
+        ]
 
     @staticmethod
     def _was_begun(times: int) -> bool:
@@ -268,8 +304,18 @@ class EngineRoom:
     """What concerns an engine outside, such as a Restate server; there is none yet."""
 
     test_the_engine_is_killed = _external("It is killed and started again: every session ends.")
-    test_the_engine_and_all_movers_are_killed = _external("All are killed and started again: every session ends.")
-    test_the_engine_is_down_while_fronts_accept = _external("What is accepted for 10 s meanwhile is moved afterwards.")
-    test_the_data_of_the_engine_is_lost = _external("The store has all that is needed: every session ends.")
-    test_a_deployment_is_removed_in_flight = _external("Requests to it are given up, and made again elsewhere.")
-    test_nothing_is_pending_in_the_engine = _external("When all sessions have ended, it holds nothing.")
+    test_the_engine_and_all_movers_are_killed = _external(
+        "All are killed and started again: every session ends."
+    )
+    test_the_engine_is_down_while_fronts_accept = _external(
+        "What is accepted for 10 s meanwhile is moved afterwards."
+    )
+    test_the_data_of_the_engine_is_lost = _external(
+        "The store has all that is needed: every session ends."
+    )
+    test_a_deployment_is_removed_in_flight = _external(
+        "Requests to it are given up, and made again elsewhere."
+    )
+    test_nothing_is_pending_in_the_engine = _external(
+        "When all sessions have ended, it holds nothing."
+    )

@@ -1,14 +1,15 @@
-"""A fleet: processes on one store, in this process. Movers move sessions by themselves, fronts only accept.
+"""A fleet: processes on one store, in this process. Movers move sessions by themselves, fronts only
+accept.
 
     async with fleet:
         await fleet.movers()                                # as many as this fleet has
         session = await fleet.begin(errands(name="a"))      # accepted by a front that has no programs
         assert (await fleet.finish(session)).result == ["a-0"]
 
-Each process is a runtime with a line of its own to the store, which can be cut. All share one manual clock. When a
-fleet is closed, it checks that every session has ended, that nothing with rerun="never" was done twice, and that the
-store is sound.
-"""
+Each process is a runtime with a line of its own to the store, which can be cut. All share one
+manual clock. When a fleet is closed, it checks that every session has ended, that nothing with
+rerun="never" was done twice, and that the store is sound.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -41,9 +42,11 @@ class Line:
     """One process's line to the store. It can be cut, and tells of its commits."""
 
     def __init__(self, store: Store, fleet: Fleet) -> None:
-        self.store, self._fleet = store, fleet
+        self.store = store
+        self._fleet = fleet
         self.commits = 0  # that landed
-        self.seen: Callable[[int, str], object] = lambda commit, when: None  # told "before" and "after" each commit
+        # told "before" and "after" each commit
+        self.seen: Callable[[int, str], object] = lambda commit, when: None
         self.is_cut = False  # whether all calls fail
         self._wrote = 0  # writes of all lines that this one knows of
 
@@ -78,7 +81,8 @@ class Line:
         self.seen(self.commits + 1, "before")
         self._fail()
         await self.store.commit(change, fence)
-        self.commits, self._fleet.writes = self.commits + 1, self._fleet.writes + 1
+        self.commits = self.commits + 1
+        self._fleet.writes = self._fleet.writes + 1
         self.seen(self.commits, "after")
         self._fail()
 
@@ -93,7 +97,8 @@ class Line:
         self._fail()
         found = await self.store.changed()
         if self._fleet.is_shared:
-            before, self._wrote = self._wrote, self._fleet.writes
+            before = self._wrote
+            self._wrote = self._fleet.writes
             found = before != self._wrote
         return found
 
@@ -102,14 +107,19 @@ class Line:
 
 
 class Place(Runtime):
-    """A runtime that may lack programs, or have other editions of them, and remembers what its moves came to."""
+    """A runtime that may lack programs, or have other editions of them, and remembers what its
+    moves came to.
+    """
 
-    def __init__(self, store: Any, *, programs: bool, without: Collection[Any], **options: Any) -> None:
+    def __init__(
+        self, store: Any, *, programs: bool, without: Collection[Any], **options: Any
+    ) -> None:
         super().__init__(store, **options)
         self.line: Line = store
         self.editions: dict[str, Any] = {}
         self.moves: list[tuple[str, Next]] = []
-        self._has, self._without = programs, {one.ref for one in without}
+        self._has = programs
+        self._without = {one.ref for one in without}
         self._really = self._moves.move
         self._moves.move = self._noted  # type: ignore[method-assign]
 
@@ -136,7 +146,8 @@ class Fleet:
     """Processes on one store. A subclass says what makes a process a mover."""
 
     size: ClassVar[int] = 1  # movers that `movers` opens
-    adopts: ClassVar[bool] = False  # whether a mover takes up open model questions that it was not asked about
+    # whether a mover takes up open model questions that it was not asked about
+    adopts: ClassVar[bool] = False
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         self.clock = ManualClock()
@@ -186,7 +197,9 @@ class Fleet:
         return [await self.mover(**options) for _ in range(self.size)]
 
     async def front(self, *, programs: bool = False, **options: Any) -> Place:
-        """A process that accepts, and moves nothing by itself; `programs` says whether it has any."""
+        """A process that accepts, and moves nothing by itself; `programs` says whether it has
+        any.
+        """
         if not options and programs in self._fronts:
             return self._fronts[programs]
         place = self._place(programs=programs, without=(), recover=False, **options)
@@ -261,7 +274,9 @@ class Fleet:
             if tick:
                 self.clock.advance(tick)
             await asyncio.sleep(PACE)
-        raise AssertionError(f"it did not come to pass; sessions stand so: {await self._standing()}")
+        raise AssertionError(
+            f"it did not come to pass; sessions stand so: {await self._standing()}"
+        )
 
     async def _standing(self) -> list[Any]:
         return [await self.status(id) for id in await self._unended()]
@@ -276,7 +291,10 @@ class Fleet:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             if kind is None:
@@ -286,7 +304,9 @@ class Fleet:
                 await self.leave(place, 0.0 if kind else PATIENCE)
 
     async def _judge(self) -> None:
-        """Every session has ended, nothing with rerun="never" was done twice, and the store is sound."""
+        """Every session has ended, nothing with rerun="never" was done twice, and the store is
+        sound.
+        """
         front = await self.front()
         await self.until(self._all_ended, tick=1.0)
         assert {name: times for name, times in WORLD.once.items() if times > 1} == {}

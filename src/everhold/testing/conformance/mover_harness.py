@@ -1,7 +1,7 @@
 """How the mover suite runs: each test has a fleet and a world of its own.
 
-An `async def test_…` of a room runs on a loop of its own: no plugin is needed. The fleet is closed after the test, and
-what holds after each of them is checked then.
+An `async def test_…` of a room runs on a loop of its own: no plugin is needed. The fleet is closed
+after the test, and what holds after each of them is checked then.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class MoverRoom:
 
     @pytest.fixture
     def open_fleet(self) -> OpenFleet:
-        raise NotImplementedError("say how to make a fleet: a fixture that returns a function without arguments")
+        raise NotImplementedError(
+            "say how to make a fleet: a fixture that returns a function without arguments"
+        )
 
     @pytest.fixture
     def fleet(self, open_fleet: OpenFleet) -> Fleet:

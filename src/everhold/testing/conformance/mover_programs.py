@@ -1,7 +1,8 @@
 """The programs that the mover suite runs, and the world they act on.
 
-A program acts on the world only by calls: `once` for calls with rerun="never", `act` for others. `WORLD` counts how
-often each was begun, ended and stopped, and can hold one until a gate opens. It is new for each test.
+A program acts on the world only by calls: `once` for calls with rerun="never", `act` for others.
+`WORLD` counts how often each was begun, ended and stopped, and can hold one until a gate opens. It
+is new for each test.
 """
 
 from __future__ import annotations
@@ -98,7 +99,11 @@ async def lasts(ctx: Context, name: str) -> str:
 @program
 async def asks(ctx: Context, name: str) -> list[str]:
     """A question, a call, a question."""
-    return [await ctx.llm(f"{name} first?"), await sure(ctx, name), await ctx.llm(f"{name} second?")]
+    return [
+        await ctx.llm(f"{name} first?"),
+        await sure(ctx, name),
+        await ctx.llm(f"{name} second?"),
+    ]
 
 
 @program
@@ -228,7 +233,11 @@ class Model:
         papers = [part["text"] for role, part in parts if role == "user" and part["type"] == "text"]
         stamped = {part["input"]["name"] for _, part in parts if part["type"] == "tool_use"}
         left = [name for name in papers if name not in stamped]
-        return {"tool_calls": [{"name": "stamp", "input": {"name": name}} for name in left]} if left else "Done."
+        return (
+            {"tool_calls": [{"name": "stamp", "input": {"name": name}} for name in left]}
+            if left
+            else "Done."
+        )
 
 
 def _parts(messages: Sequence[Any]) -> list[tuple[str, Any]]:

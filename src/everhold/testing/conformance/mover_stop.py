@@ -82,7 +82,9 @@ class StopRoom(MoverRoom):
     # ---- leaving
 
     async def test_leaving_hands_over(self, fleet: Fleet) -> None:
-        """What runs gets to its commit, what has not begun is begun by another, and nothing is unknown."""
+        """What runs gets to its commit, what has not begun is begun by another, and nothing is
+        unknown.
+        """
         leaver = await fleet.mover()
         WORLD.hold("a-0")
         session = await fleet.begin(errands(name="a", count=3))
@@ -108,7 +110,9 @@ class StopRoom(MoverRoom):
             assert (await fleet.finish(session)).result == [f"n{number}-{k}" for k in range(6)]
 
     async def test_leaving_waits_no_longer_than_its_grace(self, fleet: Fleet) -> None:
-        """What does not end in time is stopped; whether it happened is unknown to whoever comes next."""
+        """What does not end in time is stopped; whether it happened is unknown to whoever comes
+        next.
+        """
         leaver = await fleet.mover()
         WORLD.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
@@ -148,17 +152,22 @@ class StopRoom(MoverRoom):
         await asyncio.gather(task, return_exceptions=True)
 
     async def test_a_caller_that_starts_is_cancelled(self, fleet: Fleet) -> None:
-        """At whatever await: under its key the session is begun once, ends, and its call is made once."""
+        """At whatever await: under its key the session is begun once, ends, and its call is made
+        once.
+        """
         mover, *_ = await fleet.movers()
 
         for after in range(12):
-            name, call = f"n{after}", errands(name=f"n{after}", count=2)
+            name = f"n{after}"
+            call = errands(name=f"n{after}", count=2)
             await self._given_up(after, lambda call=call, name=name: mover.start(call, key=name))  # type: ignore[misc]
             session = (await mover.start(call, key=name)).session_id
             assert (await fleet.finish(session)).result == [f"{name}-0", f"{name}-1"]
 
     async def test_a_caller_that_answers_is_cancelled(self, fleet: Fleet) -> None:
-        """At whatever await, in whatever process: the same answer again is taken, and the session goes on."""
+        """At whatever await, in whatever process: the same answer again is taken, and the session
+        goes on.
+        """
         places = [*await fleet.movers(), await fleet.front(), await fleet.front(programs=True)]
 
         for after in range(12):
@@ -166,12 +175,16 @@ class StopRoom(MoverRoom):
             session = await fleet.begin(asks(name=f"n{after}"))
             for prompt in (f"n{after} first?", f"n{after} second?"):
                 (query,) = (await fleet.asked(session, prompt)).queries
-                await self._given_up(after, lambda query=query, place=place: place.answer(query, "yes"))  # type: ignore[misc]
+                await self._given_up(
+                    after,
+                    lambda query=query, place=place: place.answer(query, "yes"),  # type: ignore[misc]
+                )
                 await place.answer(query, "yes")
             assert (await fleet.finish(session)).result == ["yes", f"n{after}", "yes"]
 
     async def test_a_caller_that_signals_or_waits_is_cancelled(self, fleet: Fleet) -> None:
-        """What it sent is received once or never, whatever was acknowledged is received, and all goes on.
+        """What it sent is received once or never, whatever was acknowledged is received, and all
+        goes on.
 
         What was given up may still be sent later, after what was sent then.
         """
@@ -181,7 +194,10 @@ class StopRoom(MoverRoom):
             place = places[after % len(places)]
             session = await fleet.begin(hears(count=2))
             await fleet.asked(session, "")
-            await self._given_up(after, lambda place=place, session=session: place.signal(session, "news", "maybe"))  # type: ignore[misc]
+            await self._given_up(
+                after,
+                lambda place=place, session=session: place.signal(session, "news", "maybe"),  # type: ignore[misc]
+            )
             await self._given_up(after, lambda place=place, session=session: place.wait(session))  # type: ignore[misc]
             for value in ("sure", "late"):
                 try:

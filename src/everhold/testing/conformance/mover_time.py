@@ -9,7 +9,15 @@ from everhold.errors import QueryClosed
 from everhold.ports.store import Filter
 from everhold.testing.conformance.mover_fleet import TTL, Fleet
 from everhold.testing.conformance.mover_harness import MoverRoom
-from everhold.testing.conformance.mover_programs import WORLD, Model, errands, expires, hurries, sleeps, spends
+from everhold.testing.conformance.mover_programs import (
+    WORLD,
+    Model,
+    errands,
+    expires,
+    hurries,
+    sleeps,
+    spends,
+)
 
 
 class TimeRoom(MoverRoom):
@@ -79,7 +87,9 @@ class TimeRoom(MoverRoom):
         assert (await fleet.finish(late)).result == "too late"
 
     async def test_an_answer_leaves_no_timer(self, fleet: Fleet) -> None:
-        """A session whose question was answered in time ends once, whatever the clock says afterwards."""
+        """A session whose question was answered in time ends once, whatever the clock says
+        afterwards.
+        """
         await fleet.movers()
         session = await fleet.begin(hurries(seconds=60))
         asked = await fleet.asked(session, "quick?")

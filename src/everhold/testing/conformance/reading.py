@@ -19,7 +19,9 @@ from everhold.testing.conformance.harness import Room
 class LoadRoom(Room):
     """MUSTs of `load` and `find`."""
 
-    @pytest.mark.parametrize("other", ["s-2", "s-", "s-10", "S-1", "", "s-1\0", "s_1", "%", "\ud800"])
+    @pytest.mark.parametrize(
+        "other", ["s-2", "s-", "s-10", "S-1", "", "s-1\0", "s_1", "%", "\ud800"]
+    )
     async def test_only_the_exact_id_is_known(self, store: Store, other: str) -> None:
         """`load` and `delete` raise `UnknownSession` for anything but the id itself."""
         await begin(store, "s-1")
@@ -31,7 +33,9 @@ class LoadRoom(Room):
 
         assert refused.value.session_id == other
 
-    @pytest.mark.parametrize(("since", "numbers"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, []), (99, [])])
+    @pytest.mark.parametrize(
+        ("since", "numbers"), [(0, [0, 1, 2, 3]), (2, [2, 3]), (3, [3]), (4, []), (99, [])]
+    )
     async def test_deliveries_since(self, store: Store, since: int, numbers: list[int]) -> None:
         """Deliveries are read from `since` on, in their order."""
         record = await begin(store, "s-1", ask(0))
@@ -56,21 +60,32 @@ class LoadRoom(Room):
         assert (await store.load("s-1", -1)).deliveries == []
 
     async def test_since_the_program_began_again(self, store: Store) -> None:
-        """With -2, deliveries are read from the one at which the program began again last; if it never did, all."""
+        """With -2, deliveries are read from the one at which the program began again last; if it
+        never did, all.
+        """
         record = await begin(store, "s-1", ask(0))
         assert [one.n for one in (await store.load("s-1", BEGUN)).deliveries] == [0]
         for q in range(3):
-            record = await move(store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=q)})
+            record = await move(
+                store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=q)}
+            )
             found = await store.load("s-1", BEGUN)
-            assert ([one.n for one in found.deliveries], found.head) == ([*range(q, q + 2)], record.head)
+            assert ([one.n for one in found.deliveries], found.head) == (
+                [*range(q, q + 2)],
+                record.head,
+            )
 
     async def test_a_fork_since_the_program_began_again(self, store: Store) -> None:
         """What a fork shares with its origin is read from there on, too."""
         record = await begin(store, "s-1", ask(0))
         for q in range(3):
-            record = await move(store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=2)})
+            record = await move(
+                store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=2)}
+            )
         other = await branch(store, record, "s-2", 2)
-        other = await move(store, other, answers={2: 2}, asked=[ask(3)], tip={"metrics": Metrics(begun=1)})
+        other = await move(
+            store, other, answers={2: 2}, asked=[ask(3)], tip={"metrics": Metrics(begun=1)}
+        )
         await move(store, other, answers={3: 3}, asked=[ask(4)], tip={"metrics": Metrics(begun=1)})
 
         assert [one.n for one in (await store.load("s-2", BEGUN)).deliveries] == [1, 2, 3, 4]
@@ -82,15 +97,23 @@ class LoadRoom(Room):
         await begin(store, "s-2")
 
         assert await store.find("mine") == "s-1"
-        assert [await store.find(key) for key in ("Mine", "min", "mine ", "", "s-2", "%")] == [None] * 6
+        assert [await store.find(key) for key in ("Mine", "min", "mine ", "", "s-2", "%")] == [
+            None
+        ] * 6
 
     async def test_an_eventful_life_is_sound(self, store: Store) -> None:
         """`verify` finds nothing after everything a store does was done."""
-        record = await begin(store, "s-1", ask(0), ask(1, Kind.CALL), ask(2, Kind.APPROVAL), key="mine")
-        record = await mark(store, record, effects=[Effect(1, "w", 1.0)], writes=[Write("n", "k", [1], 0)])
+        record = await begin(
+            store, "s-1", ask(0), ask(1, Kind.CALL), ask(2, Kind.APPROVAL), key="mine"
+        )
+        record = await mark(
+            store, record, effects=[Effect(1, "w", 1.0)], writes=[Write("n", "k", [1], 0)]
+        )
         fork = await branch(store, record, "s-2", 0)
         letter = Letter("answer", {"q": 0, "value": "a"}, 1.0, to=SessionId("s-2"))
-        record = await move(store, record, answers={1: "done"}, withdrawn=[2], asked=[ask(3)], letters=[letter])
+        record = await move(
+            store, record, answers={1: "done"}, withdrawn=[2], asked=[ask(3)], letters=[letter]
+        )
         ended = await end(store, record)
         fork = await store.load("s-2")
         read = [letter.id for letter in fork.letters]
@@ -141,10 +164,13 @@ class ListRoom(Room):
         assert (summary.birth, summary.head) == (record.birth, record.head)
 
     async def test_pages_follow_each_other(self, store: Store) -> None:
-        """Pages follow each other without a gap or a repetition, also among the same birth times."""
+        """Pages follow each other without a gap or a repetition, also among the same birth
+        times.
+        """
         for n in range(7):
             await begin(store, f"s-{n}", created_at=float(n // 3))
-        pages, after = [], None
+        pages = []
+        after = None
         while page := ids(await store.list(Filter(limit=3, after=after))):
             pages.append(page)
             after = page[-1]
@@ -189,7 +215,9 @@ class ListRoom(Room):
             ((State.FAILED,), ["s-4"]),
         ],
     )
-    async def test_a_list_by_state(self, store: Store, wanted: tuple[State, ...], found: list[str]) -> None:
+    async def test_a_list_by_state(
+        self, store: Store, wanted: tuple[State, ...], found: list[str]
+    ) -> None:
         """Any of the states that are named; none named is all."""
         records = [await begin(store, f"s-{n}", created_at=float(n)) for n in range(1, 6)]
         await mark(store, records[1], tip={"state": State.RUNNING})
@@ -231,7 +259,9 @@ class ListRoom(Room):
             ({'a."b$[0]': "2"}, []),
         ],
     )
-    async def test_a_list_by_labels(self, store: Store, labels: dict[str, str], found: list[str]) -> None:
+    async def test_a_list_by_labels(
+        self, store: Store, labels: dict[str, str], found: list[str]
+    ) -> None:
         """Every label named must be there with that value; any text can be a label."""
         await begin(store, "s-1", labels={"team": "blue"})
         await begin(store, "s-2", labels={"team": "blue", "env": "prod"})
@@ -241,7 +271,13 @@ class ListRoom(Room):
 
     @pytest.mark.parametrize(
         ("prefix", "found"),
-        [("", ["s_2", "s-11", "s-1"]), ("s-1", ["s-11", "s-1"]), ("s_", ["s_2"]), ("S", []), ("%", [])],
+        [
+            ("", ["s_2", "s-11", "s-1"]),
+            ("s-1", ["s-11", "s-1"]),
+            ("s_", ["s_2"]),
+            ("S", []),
+            ("%", []),
+        ],
     )
     async def test_a_list_by_prefix(self, store: Store, prefix: str, found: list[str]) -> None:
         """The beginning of an id, sign by sign."""
@@ -258,8 +294,12 @@ class ListRoom(Room):
             ({"newer_than": 20.0, "older_than": 30.0}, ["s-2"]),
         ],
     )
-    async def test_a_list_by_age(self, store: Store, wanted: dict[str, Any], found: list[str]) -> None:
-        """Age counts from the last move, not from birth; `older_than` is before, `newer_than` at or after."""
+    async def test_a_list_by_age(
+        self, store: Store, wanted: dict[str, Any], found: list[str]
+    ) -> None:
+        """Age counts from the last move, not from birth; `older_than` is before, `newer_than` at or
+        after.
+        """
         for id, at in [("s-1", 10.0), ("s-2", 20.0), ("s-3", 30.0)]:
             await mark(store, await begin(store, id), tip={"updated_at": at})
 

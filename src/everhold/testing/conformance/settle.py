@@ -11,11 +11,37 @@ from everhold.core.intake import Cancel, Claim, Intake, ItemState
 from everhold.core.lease import Fence, Taken
 from everhold.core.query import Kind
 from everhold.core.session import SessionId, State
-from everhold.errors import BadArguments, ClaimLost, InputConflict, LeaseLost, Overtaken, UnknownSession
+from everhold.errors import (
+    BadArguments,
+    ClaimLost,
+    InputConflict,
+    LeaseLost,
+    Overtaken,
+    UnknownSession,
+)
 from everhold.ports.store import Effect, Letter, Record, Store, Write
-from everhold.testing.conformance.factories import ask, begin, birth, branch, head, start, step, touch
+from everhold.testing.conformance.factories import (
+    ask,
+    begin,
+    birth,
+    branch,
+    head,
+    start,
+    step,
+    touch,
+)
 from everhold.testing.conformance.harness import Room, everything, refusals
-from everhold.testing.conformance.intake_lanes import claimed, kept, on, put, said, taken_over, task, waiting, working
+from everhold.testing.conformance.intake_lanes import (
+    claimed,
+    kept,
+    on,
+    put,
+    said,
+    taken_over,
+    task,
+    waiting,
+    working,
+)
 from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
 
 
@@ -36,7 +62,10 @@ def whole(record: Record) -> dict[str, Any]:
         "answers": {0: "a"},
         "asked": [ask(1, Kind.APPROVAL), ask(2, Kind.CALL)],
         "effects": [Effect(2, "ada", 1.0)],
-        "letters": [Letter("signal", "own", 5.0), Letter("signal", "other", 5.0, to=SessionId("s-2"))],
+        "letters": [
+            Letter("signal", "own", 5.0),
+            Letter("signal", "other", 5.0, to=SessionId("s-2")),
+        ],
         "writes": [Write("n", "k", ["v"], 0)],
         "births": [(child, head(state=State.RUNNING))],
         "tip": {"mail": 1},
@@ -47,7 +76,9 @@ class SettleRoom(Room):
     """`Change.intake`."""
 
     async def test_all_lands_together(self, store: Store) -> None:
-        """QW21, TI13: Journal, letters, values, children, what was accepted, what was not, and the lease, at once."""
+        """QW21, TI13: Journal, letters, values, children, what was accepted, what was not, and the
+        lease, at once.
+        """
         _, fence, claim, record = await claiming(store)
 
         def settle(intake: Intake) -> None:
@@ -68,7 +99,9 @@ class SettleRoom(Room):
         assert isinstance(await take(store, BOB, "t-9"), Taken)
 
     async def test_a_lost_claim_undoes_all(self, store: Store) -> None:
-        """QW16, QW22, LE5: After a successor has claimed again, the predecessor's commit changes nothing at all."""
+        """QW16, QW22, LE5: After a successor has claimed again, the predecessor's commit changes
+        nothing at all.
+        """
         clock, _, claim, record = await claiming(store)
         second = await taken_over(store, clock)
         await claimed(store, lambda intake: intake.claim_next(second, "d"))
@@ -84,7 +117,9 @@ class SettleRoom(Room):
             await store.load("s-3")
 
     async def test_a_claim_that_nobody_made(self, store: Store) -> None:
-        """C16, C18: What was not claimed, or never came, is ended by no commit, though who tries has the lease."""
+        """C16, C18: What was not claimed, or never came, is ended by no commit, though who tries
+        has the lease.
+        """
         _, fence, claim, record = await claiming(store)
         before = await everything(store)
         unclaimed = Claim(claim.id, claim.token, fence.generation, (said("i-2", turn=1),))
@@ -92,14 +127,18 @@ class SettleRoom(Room):
 
         for made in (unclaimed, unknown):
             with pytest.raises(ClaimLost):
-                change = step(record, intake=lambda intake, made=made: intake.complete(made), **whole(record))
+                change = step(
+                    record, intake=lambda intake, made=made: intake.complete(made), **whole(record)
+                )
                 await store.commit(change, record.head.revision)
 
         assert await everything(store) == before
 
     @pytest.mark.parametrize("first", ["cancel", "claim"])
     async def test_a_cancel_and_a_claim_at_once(self, store: Store, first: str) -> None:
-        """S29: Whichever comes first, each item is taken back or handed over, and everybody is told the same."""
+        """S29: Whichever comes first, each item is taken back or handed over, and everybody is told
+        the same.
+        """
         _, fence = await working(store, *(said(f"i-{n}") for n in range(6)))
         record = await store.load("s-1")
 
@@ -111,7 +150,10 @@ class SettleRoom(Room):
             claim = await on(store, lambda intake: intake.claim_next(fence, f"c-{n}", 1))
             return [] if claim is None else [item.id for item in claim.items]
 
-        acts = [(take_back(n), hand_over(n)) if first == "cancel" else (hand_over(n), take_back(n)) for n in range(6)]
+        acts = [
+            (take_back(n), hand_over(n)) if first == "cancel" else (hand_over(n), take_back(n))
+            for n in range(6)
+        ]
         done = await asyncio.gather(*(act for pair in acts for act in pair))
 
         handed = [id for one in done if isinstance(one, list) for id in one]
@@ -134,7 +176,9 @@ class SettleRoom(Room):
         assert await everything(store) == before
 
     async def test_a_refused_commit_leaves_the_intake_alone(self, store: Store) -> None:
-        """QW22: An old revision, or a value that moved on: what the act did is undone, and the claim is still held."""
+        """QW22: An old revision, or a value that moved on: what the act did is undone, and the
+        claim is still held.
+        """
         _, fence, claim, record = await claiming(store)
         before = await everything(store)
 
@@ -180,16 +224,26 @@ class SettleRoom(Room):
             intake.enqueue(said(f"i-{n}"))
 
         changes = [
-            step(one, answers={0: n}, intake=lambda intake, n=n: act(n, intake)) for n, one in enumerate(records)
+            step(one, answers={0: n}, intake=lambda intake, n=n: act(n, intake))
+            for n, one in enumerate(records)
         ]
         refused = await refusals(*(store.commit(change, 1) for change in changes))
 
         assert [type(error) for error in refused] == [type(None), BadArguments] * 3
         assert [(await store.load(f"s-{n}")).head.n for n in range(6)] == [1, 0] * 3
-        assert [await waiting(store, id=f"s-{n}") for n in range(6)] == [["i-0"], [], ["i-2"], [], ["i-4"], []]
+        assert [await waiting(store, id=f"s-{n}") for n in range(6)] == [
+            ["i-0"],
+            [],
+            ["i-2"],
+            [],
+            ["i-4"],
+            [],
+        ]
 
     async def test_a_new_session_with_something_in_its_intake(self, store: Store) -> None:
-        """QW21, FA2: It is born with what waits for it; a fork waits for nothing of its origin's."""
+        """QW21, FA2: It is born with what waits for it; a fork waits for nothing of its
+        origin's.
+        """
         Clock(store)
         change = start("s-1", ask(0))
         change.intake = lambda intake: (intake.enqueue(said("i-1")), intake.take(BOB, "t", 10.0))
@@ -202,7 +256,9 @@ class SettleRoom(Room):
         assert (await kept(store, "s-2"), await lease_of(store, "s-2")) == ({}, None)
 
     async def test_a_session_that_is_not_born_has_no_intake(self, store: Store) -> None:
-        """QW22: Where the act refuses, there is no session; it may be born later, with an intake of its own."""
+        """QW22: Where the act refuses, there is no session; it may be born later, with an intake of
+        its own.
+        """
         Clock(store)
         change = start("s-1", ask(0), key="mine")
         change.intake = lambda intake: intake.guard(Fence(BOB, "t", 1))
@@ -216,7 +272,9 @@ class SettleRoom(Room):
         assert await kept(store) == {}
 
     async def test_an_act_sees_the_session_as_it_will_be(self, store: Store) -> None:
-        """TI1: Its state after the commit, everything that waits, and what has ended and is named."""
+        """TI1: Its state after the commit, everything that waits, and what has ended and is
+        named.
+        """
         _, _, claim, record = await claiming(store)
         await put(store, said("i-4", key="k"), said("i-5", key="l"))
         await on(store, lambda intake: intake.cancel(["k", "l"]))
@@ -225,25 +283,36 @@ class SettleRoom(Room):
         def look(intake: Intake) -> None:
             seen[:] = [intake.session_id, intake.state, intake.now, sorted(intake.items)]
 
-        change = step(record, answers={0: "a"}, tip={"state": State.RUNNING}, intake=look, named=["k"])
+        change = step(
+            record, answers={0: "a"}, tip={"state": State.RUNNING}, intake=look, named=["k"]
+        )
         await store.commit(change, record.head.revision)
 
         assert seen == ["s-1", State.RUNNING, 1000.0, ["i-1", "i-2", "i-3", "i-4"]]
         assert (await kept(store))["i-1"].hold == claim.items[0].hold
 
     async def test_a_key_in_a_commit(self, store: Store) -> None:
-        """QW1, TI2: What is handed over at once leaves a tombstone: its key is known, and never another's."""
+        """QW1, TI2: What is handed over at once leaves a tombstone: its key is known, and never
+        another's.
+        """
         Clock(store)
         record = await begin(store, "s-1", ask(0))
         item = said("i-1", key="k")
-        change = step(record, answers={0: "a"}, named=["k"], intake=lambda intake: intake.mark(item, {"step": 1}))
+        change = step(
+            record,
+            answers={0: "a"},
+            named=["k"],
+            intake=lambda intake: intake.mark(item, {"step": 1}),
+        )
         await store.commit(change, 1)
 
         assert not (await on(store, lambda intake: intake.enqueue(item), "k")).new
         record = await store.load("s-1")
         before = await everything(store)
         for other, refusal in ((item, ClaimLost), (said("i-2", key="k"), InputConflict)):
-            change = touch(record, named=["k"], intake=lambda intake, other=other: intake.mark(other))
+            change = touch(
+                record, named=["k"], intake=lambda intake, other=other: intake.mark(other)
+            )
             with pytest.raises(refusal):
                 await store.commit(change, record.head.revision)
         assert await everything(store) == before
@@ -263,7 +332,9 @@ class SettleRoom(Room):
             for n in range(8):
                 await one_step(n)
 
-        await asyncio.gather(steps(), *(put(store, said(f"i-{n}", key=f"k-{n}")) for n in range(12)))
+        await asyncio.gather(
+            steps(), *(put(store, said(f"i-{n}", key=f"k-{n}")) for n in range(12))
+        )
 
         found = await kept(store)
         assert [item.seq for item in found.values()] == list(range(1, 13))

@@ -43,8 +43,12 @@ class ValueRoom(Room):
         assert await store.keys("n") == []
 
     async def test_keys_are_in_order(self, store: Store) -> None:
-        """The keys of one namespace in the order of their signs; deleted ones are not among them."""
-        writes = [Write("n", key, [1], 0) for key in ("b", "a", "é", "B", "a\0", "z", "🦉", "", "\uffff")]
+        """The keys of one namespace in the order of their signs; deleted ones are not among
+        them.
+        """
+        writes = [
+            Write("n", key, [1], 0) for key in ("b", "a", "é", "B", "a\0", "z", "🦉", "", "\uffff")
+        ]
 
         await mark(
             store,
@@ -60,7 +64,10 @@ class ValueRoom(Room):
 
         await mark(store, await begin(store, "s-1"), writes=writes)
 
-        assert (await store.value("m", "k"), await store.value("n", "k")) == ((["m"], 1), (["n"], 1))
+        assert (await store.value("m", "k"), await store.value("n", "k")) == (
+            (["m"], 1),
+            (["n"], 1),
+        )
 
     async def test_sessions_share_values(self, store: Store) -> None:
         """What one session writes another reads and writes on."""
@@ -73,7 +80,9 @@ class ValueRoom(Room):
 
     @pytest.mark.parametrize("version", [0, 1, 3])
     async def test_another_version_is_overtaken(self, store: Store, version: int) -> None:
-        """A write computed from another version raises `Overtaken`, and its whole change is refused."""
+        """A write computed from another version raises `Overtaken`, and its whole change is
+        refused.
+        """
         record = await begin(store, "s-1", ask(0))
         other = await mark(store, await begin(store, "s-2"), writes=[Write("n", "k", [1], 0)])
         await mark(store, other, writes=[Write("n", "k", [2], 1)])

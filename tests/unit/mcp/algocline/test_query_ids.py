@@ -14,7 +14,9 @@ from everhold.mcp.algocline.tools import Response, Usage
 def step(n, asked=(), said=(), **notes):
     """A delivery: queries as (q, key) or (q, key, kind), answers as (q, value)."""
     queries = [Query(one[0], one[1], kind=one[2] if len(one) > 2 else Kind.LLM) for one in asked]
-    return Delivery(n, 0.0, [Answer(q, value) for q, value in said], queries, Notes(**notes) if notes else None)
+    return Delivery(
+        n, 0.0, [Answer(q, value) for q, value in said], queries, Notes(**notes) if notes else None
+    )
 
 
 def names(*steps, lua=True, kept=()):
@@ -22,7 +24,9 @@ def names(*steps, lua=True, kept=()):
 
 
 def test_one_question_is_always_q_0():
-    found = names(step(0, [(0, "0:0")]), step(1, [(1, "0:1")], [(0, "a")]), step(2, [(2, "0:2")], [(1, "b")]))
+    found = names(
+        step(0, [(0, "0:0")]), step(1, [(1, "0:1")], [(0, "a")]), step(2, [(2, "0:2")], [(1, "b")])
+    )
     assert found.all == {0: "q-0", 1: "q-0", 2: "q-0"}
     assert found.open == {"q-0": 2}
 
@@ -34,15 +38,23 @@ def test_a_batch_is_counted_from_0():
 
 
 def test_a_name_stays_while_its_question_is_open():
-    """Of a program that asks on while others wait, the freed name is taken, never one that is in use."""
-    found = names(step(0, [(0, "0.0:0"), (1, "0.1:0")]), step(1, [(2, "0.0:1")], [(0, "a")]), lua=False)
+    """Of a program that asks on while others wait, the freed name is taken, never one that is in
+    use.
+    """
+    found = names(
+        step(0, [(0, "0.0:0"), (1, "0.1:0")]), step(1, [(2, "0.0:1")], [(0, "a")]), lua=False
+    )
     assert found.open == {"q-1": 1, "q-0": 2}
-    found = names(step(0, [(0, "0.0:0"), (1, "0.1:0")]), step(1, [(2, "0.1:1")], [(1, "a")]), lua=False)
+    found = names(
+        step(0, [(0, "0.0:0"), (1, "0.1:0")]), step(1, [(2, "0.1:1")], [(1, "a")]), lua=False
+    )
     assert found.open == {"q-0": 0, "q-1": 2}
 
 
 def test_children_of_a_fork_have_names_of_their_own():
-    """The k-th question of the v-th child; what a child asks the store is not a question to a model."""
+    """The k-th question of the v-th child; what a child asks the store is not a question to a
+    model.
+    """
     found = names(
         step(0, [(0, "0.0:0", Kind.STATE), (1, "0.1:0"), (2, "0.1:1")]),
         step(1, [(3, "0.0:1")], [(0, None)]),
@@ -79,8 +91,13 @@ def test_our_own_id_means_its_question_unless_it_has_been_a_name():
     assert found.meant("q-1") == 1
     assert found.meant("q-0") == 1
     assert found.meant("q-2") is None and found.meant("nonsense") is None
-    found = names(step(0, [(0, "0:0")]), step(1, [(1, "0:1"), (2, "0:2")], [(0, "a")]), step(2, said=[(2, "b")]))
-    assert found.meant("q-1") is None  # it was the name of the one that is answered, not the id of the open one
+    found = names(
+        step(0, [(0, "0:0")]),
+        step(1, [(1, "0:1"), (2, "0:2")], [(0, "a")]),
+        step(2, said=[(2, "b")]),
+    )
+    # it was the name of the one that is answered, not the id of the open one
+    assert found.meant("q-1") is None
 
 
 # ---- answers

@@ -33,7 +33,9 @@ def logs(tmp_path, monkeypatch):
 async def ended(code, *answers, **labels):
     """The record of a session of this code that was answered to its end."""
     async with everhold.open("memory://", llm=list(answers)) as runtime:
-        status = await runtime.start(LuaProgram.text(code), labels=transcripts.LABELS, metadata=labels)
+        status = await runtime.start(
+            LuaProgram.text(code), labels=transcripts.LABELS, metadata=labels
+        )
         return await runtime.store.load(status.session_id)
 
 
@@ -104,7 +106,9 @@ def test_a_log_is_shown_as_it_stands_in_its_file(logs):
 
 def test_of_a_log_that_is_too_long_the_newest_rounds_are_shown(logs):
     file = logs / "s-long.json"
-    rounds = [{"query_id": "q-0", "prompt": f"p{n}", "system": None, "response": "r"} for n in range(50)]
+    rounds = [
+        {"query_id": "q-0", "prompt": f"p{n}", "system": None, "response": "r"} for n in range(50)
+    ]
     file.write_text(json.dumps({"session_id": "s-long", "transcript": rounds}))
     shown = json.loads(transcripts.shown("s-long", 1500))
     assert shown["truncated"] is True and shown["original_rounds"] == 50
@@ -125,7 +129,9 @@ def test_notes_keep_what_else_is_in_the_file(logs):
 
 
 def test_notes_that_come_at_once_are_all_kept(logs):
-    writers = [threading.Thread(target=transcripts.noted, args=(OLD, str(n), None)) for n in range(8)]
+    writers = [
+        threading.Thread(target=transcripts.noted, args=(OLD, str(n), None)) for n in range(8)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -158,6 +164,10 @@ def test_a_session_that_is_no_name_has_no_log(logs, name):
 def test_where_nothing_can_be_written_there_are_no_logs(monkeypatch):
     monkeypatch.setattr(transcripts, "log_dir", lambda: (None, "none"))
     assert transcripts.listed(None) == {"sessions": []}
-    assert transcripts.stats(None, None) == {"total_sessions": 0, "strategies": {}, "card_sinks": []}
+    assert transcripts.stats(None, None) == {
+        "total_sessions": 0,
+        "strategies": {},
+        "card_sinks": [],
+    }
     with pytest.raises(Refused, match="File logging is not available"):
         transcripts.shown("x", None)

@@ -15,7 +15,13 @@ from everhold.packages.lua.project import Project
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """The user's folder; nothing of the machine's own user is seen."""
-    for name in ("ALC_PACKAGES_PATH", "ALC_PROJECT_ROOT", "ALC_PKG_STRICT", "ALC_LOG_DIR", "ALC_LOG_LEVEL"):
+    for name in (
+        "ALC_PACKAGES_PATH",
+        "ALC_PROJECT_ROOT",
+        "ALC_PKG_STRICT",
+        "ALC_LOG_DIR",
+        "ALC_LOG_LEVEL",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("ALC_HOME", str(tmp_path / "home"))

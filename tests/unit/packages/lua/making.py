@@ -10,7 +10,8 @@ def package(folder: Path, version: str = "1.0", *, says: str = "", **more: str) 
     """A package in a folder; `more` are its other files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "init.lua").write_text(
-        f'local M = {{}}\nM.meta = {{ name = "{folder.name}", version = "{version}", description = "Says {says}." }}\n'
+        f'local M = {{}}\nM.meta = {{ name = "{folder.name}", version = "{version}", description'
+        f' = "Says {says}." }}\n'
         f'function M.run(ctx) return "{says or version}" end\nreturn M\n'
     )
     for name, text in more.items():
@@ -20,7 +21,16 @@ def package(folder: Path, version: str = "1.0", *, says: str = "", **more: str) 
 
 def git(folder: Path, *words: str) -> str:
     told = subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", *words],
+        [
+            "git",
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "-c",
+            "init.defaultBranch=main",
+            *words,
+        ],
         cwd=folder,
         check=True,
         capture_output=True,
@@ -30,7 +40,9 @@ def git(folder: Path, *words: str) -> str:
 
 
 def committed(folder: Path, tag: str = "") -> str:
-    """Everything in the folder as a commit of its repository, which is made if there is none; returns its id."""
+    """Everything in the folder as a commit of its repository, which is made if there is none;
+    returns its id.
+    """
     if not (folder / ".git").exists():
         git(folder, "init", "-q")
     git(folder, "add", "-A")

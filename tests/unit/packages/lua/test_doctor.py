@@ -33,7 +33,10 @@ def test_a_package_that_is_whole_is_healthy(tmp_path: Path, nowhere: Path) -> No
     folder = package(tmp_path / "src" / "debate", judge="return 1")
     package(folder / "parts")
     with (folder / "init.lua").open("a") as file:
-        file.write('-- require("debate.gone")\nrequire("debate.judge") require "debate.parts" require("other.x")')
+        file.write(
+            '-- require("debate.gone")\nrequire("debate.judge") require "debate.parts"'
+            ' require("other.x")'
+        )
     install(str(folder))
     assert doctor() == EMPTY | {"healthy": [{"name": "debate"}]}
     assert repair()["skipped"] == [{"name": "debate", "reason": "healthy"}]
@@ -52,14 +55,23 @@ def test_a_folder_that_is_gone_is_got_again(tmp_path: Path, home: Home, nowhere:
         }
     ]
     assert repair()["repaired"] == [
-        {"name": "debate", "kind": "installed_missing", "action": "reinstall", "source": str(folder)}
+        {
+            "name": "debate",
+            "kind": "installed_missing",
+            "action": "reinstall",
+            "source": str(folder),
+        }
     ]
     assert doctor()["healthy"] == [{"name": "debate"}]
 
 
 @pytest.mark.process
-def test_a_package_with_files_missing_is_got_again_at_its_commit(tmp_path: Path, home: Home, nowhere: Path) -> None:
-    """As `alc init` of algocline 0.29 leaves packages of several files. It is mended, not updated."""
+def test_a_package_with_files_missing_is_got_again_at_its_commit(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
+    """As `alc init` of algocline 0.29 leaves packages of several files. It is mended, not
+    updated.
+    """
     folder = package(tmp_path / "src" / "several" / "flow", "1.0", step="return 1")
     with (folder / "init.lua").open("a") as file:
         file.write('require("flow.step")')
@@ -77,7 +89,9 @@ def test_a_package_with_files_missing_is_got_again_at_its_commit(tmp_path: Path,
     assert 'version = "1.0"' in (home.packages / "flow" / "init.lua").read_text()
 
 
-def test_an_init_that_is_gone_is_a_part_that_is_missing(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_an_init_that_is_gone_is_a_part_that_is_missing(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     (home.packages / "debate" / "init.lua").unlink()
     assert doctor()["incomplete_pkg"][0]["missing_subs"] == ["debate"]
@@ -138,13 +152,21 @@ def test_paths_of_a_project_that_lead_nowhere(project: Project) -> None:
 def test_what_a_project_names_and_nobody_installed(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.toml.write_text('[packages]\nany = "*"\nfar = { git = "h/far" }\nmine = "*"\nmore = "*"\n')
+    project.toml.write_text(
+        '[packages]\nany = "*"\nfar = { git = "h/far" }\nmine = "*"\nmore = "*"\n'
+    )
     project.add_variants({"mine": str(package(tmp_path / "mine"))})
     package(tmp_path / "path" / "more")
     monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "path"))
-    found = [(one["name"], one["scope"], one["suggestion"]) for one in doctor()["installed_missing"]]
+    found = [
+        (one["name"], one["scope"], one["suggestion"]) for one in doctor()["installed_missing"]
+    ]
     assert found == [
-        ("any", "project", 'alc_pkg_install <path-or-url>: nobody wrote down where "any" came from'),
+        (
+            "any",
+            "project",
+            'alc_pkg_install <path-or-url>: nobody wrote down where "any" came from',
+        ),
         ("far", "project", "alc_update"),
     ]
     assert [one["name"] for one in repair()["unrepairable"]] == ["any", "far"]
@@ -157,14 +179,18 @@ def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, ho
     package(home.pinned("old", "1.0"))
     project.toml.write_text('[packages]\nnear = { path = "../near" }\n')
     package(tmp_path / "near")
-    project.add_variants({"mine": str(package(tmp_path / "mine")), "hand": str(home.packages / "hand")})
+    project.add_variants(
+        {"mine": str(package(tmp_path / "mine")), "hand": str(home.packages / "hand")}
+    )
     project.write_lock([Locked("old", INSTALLED, "1.0")])
     names = ["hand", "linked", "near", "mine", "old"]
     assert doctor()["healthy"] == [{"name": name} for name in names]
     assert [doctor(name)["healthy"] for name in names] == [[{"name": name}] for name in names]
     for folder in (home.packages / "hand", tmp_path / "near"):
         package(folder, part="", init=f'return require("{folder.name}.gone")')
-    found = [(one["name"], one.get("scope"), one["missing_subs"]) for one in doctor()["incomplete_pkg"]]
+    found = [
+        (one["name"], one.get("scope"), one["missing_subs"]) for one in doctor()["incomplete_pkg"]
+    ]
     assert found == [
         ("hand", None, ["hand.gone"]),
         ("near", "project", ["near.gone"]),
@@ -174,7 +200,9 @@ def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, ho
 
 
 @pytest.mark.process
-def test_a_pinned_copy_that_is_gone_is_got_again(project: Project, tmp_path: Path, home: Home) -> None:
+def test_a_pinned_copy_that_is_gone_is_got_again(
+    project: Project, tmp_path: Path, home: Home
+) -> None:
     folder = package(tmp_path / "src" / "debate")
     commit = committed(folder)
     project.toml.write_text(f'[packages]\ndebate = {{ git = "file://{folder}" }}\n')

@@ -24,7 +24,11 @@ from everhold.packages.lua.source import INSTALLED, UNKNOWN, Bundled, Folder, Gi
 def test_a_file_is_written_whole_and_for_its_owner(tmp_path: Path) -> None:
     write(tmp_path / "a" / "b.json", "text")
     file = tmp_path / "a" / "b.json"
-    assert (file.read_text(), file.stat().st_mode & 0o777, os.listdir(file.parent)) == ("text", 0o600, ["b.json"])
+    assert (file.read_text(), file.stat().st_mode & 0o777, os.listdir(file.parent)) == (
+        "text",
+        0o600,
+        ["b.json"],
+    )
 
 
 def test_a_file_keeps_its_rights_and_a_link_its_place(tmp_path: Path) -> None:
@@ -33,22 +37,35 @@ def test_a_file_keeps_its_rights_and_a_link_its_place(tmp_path: Path) -> None:
     file.chmod(0o640)
     link.symlink_to(file)
     write(link, "new")
-    assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == ("new", 0o640, True)
+    assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == (
+        "new",
+        0o640,
+        True,
+    )
 
 
 def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadPackageFile, match="cannot be written"):
         write(tmp_path / "file" / "x", "text")
-    with pytest.raises(BadPackageFile, match="cannot be written") as refused, locked(tmp_path / "file" / "x"):
+    with (
+        pytest.raises(BadPackageFile, match="cannot be written") as refused,
+        locked(tmp_path / "file" / "x"),
+    ):
         pass
-    assert refused.value.hint.startswith(f"Nothing was changed. See to it that {tmp_path / 'file'} is a folder")
+    assert refused.value.hint.startswith(
+        f"Nothing was changed. See to it that {tmp_path / 'file'} is a folder"
+    )
     assert (tmp_path / "file").is_file()
 
 
 def test_one_who_waits_too_long_for_a_lock_is_told(tmp_path: Path) -> None:
     late = locked(tmp_path / "lock", patience=0.05)
-    with locked(tmp_path / "lock"), pytest.raises(StoreBusy, match="locked by another process"), late:
+    with (
+        locked(tmp_path / "lock"),
+        pytest.raises(StoreBusy, match="locked by another process"),
+        late,
+    ):
         pass
     with locked(tmp_path / "lock", patience=0.0):  # and it is free again
         pass
@@ -109,9 +126,21 @@ BAD: list[tuple[str, bytes, Callable[[Project], object]]] = [
     ("alc.lock", b"version = 1\npackage = [1]", Project.locked),
     ("alc.lock", b"version = 1\n[[package]]\nname = 'x'", Project.locked),
     ("alc.lock", b"version = 1\n[[package]]\nname = 1\nsource = 'bundled'", Project.locked),
-    ("alc.lock", b"version = 1\n[[package]]\nname = 'x'\nsource = { type = 'odd' }", Project.locked),
-    ("alc.lock", b"version = 1\n[[package]]\nname = '..'\nsource = { type = 'installed' }", Project.locked),
-    ("alc.lock", b"version = 1\n[[package]]\nname = 'x'\nsource = { type = 'local_dir' }", Project.locked),
+    (
+        "alc.lock",
+        b"version = 1\n[[package]]\nname = 'x'\nsource = { type = 'odd' }",
+        Project.locked,
+    ),
+    (
+        "alc.lock",
+        b"version = 1\n[[package]]\nname = '..'\nsource = { type = 'installed' }",
+        Project.locked,
+    ),
+    (
+        "alc.lock",
+        b"version = 1\n[[package]]\nname = 'x'\nsource = { type = 'local_dir' }",
+        Project.locked,
+    ),
     ("alc.local.toml", b"[packages]\nx = 'p'", Project.variants),
     ("alc.local.toml", b"[packages.x]\npath = 1", Project.variants),
     ("alc.local.toml", b"[packages.'a b']\npath = 'p'", Project.variants),
@@ -175,7 +204,10 @@ def test_variants_are_added_once_and_forgotten(project: Project) -> None:
 def test_old_sources_are_understood_and_written_anew(home: Home) -> None:
     home.root.mkdir()
     old = {"a": "", "b": "bundled", "c": "/abs", "d": "https://example.org/d"}
-    packages = {name: {"source": text, "version": None, "installed_at": "then"} for name, text in old.items()}
+    packages = {
+        name: {"source": text, "version": None, "installed_at": "then"}
+        for name, text in old.items()
+    }
     home.installed.write_text(json.dumps({"packages": packages, "more": [1]}))
     assert [entry.source for entry in entries(home).values()] == [
         UNKNOWN,
@@ -188,12 +220,23 @@ def test_old_sources_are_understood_and_written_anew(home: Home) -> None:
         changes.drop("a")
     kept = json.loads(home.installed.read_text())
     assert (kept["more"], sorted(kept["packages"])) == ([1], ["b", "c", "d"])
-    assert kept["packages"]["d"]["source"] == {"type": "git", "url": "https://example.org/d", "rev": "abc"}
+    assert kept["packages"]["d"]["source"] == {
+        "type": "git",
+        "url": "https://example.org/d",
+        "rev": "abc",
+    }
     assert kept["packages"]["d"]["installed_at"] == "then" != kept["packages"]["d"]["updated_at"]
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"packages": []}', '{"packages": {"x": 1}}', '{"packages": {"x": {"source": {"type": "o"}}}}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"packages": []}',
+        '{"packages": {"x": 1}}',
+        '{"packages": {"x": {"source": {"type": "o"}}}}',
+    ],
 )
 def test_a_damaged_list_is_refused_and_left_alone(home: Home, text: str) -> None:
     home.root.mkdir()

@@ -1,4 +1,6 @@
-"""Installing: from a folder, from a repository at one revision; whole, once, and without running anything."""
+"""Installing: from a folder, from a repository at one revision; whole, once, and without running
+anything.
+"""
 
 from __future__ import annotations
 
@@ -61,17 +63,27 @@ def told(value: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.process
-def test_a_repository_is_one_package_known_by_its_commit(repository: Path, home: Home, nowhere: Path) -> None:
+def test_a_repository_is_one_package_known_by_its_commit(
+    repository: Path, home: Home, nowhere: Path
+) -> None:
     commit = git(repository, "rev-parse", "HEAD")
-    assert told(install(f"file://{repository}")) == {"installed": ["debate"], "mode": "single", "rev": commit}
+    assert told(install(f"file://{repository}")) == {
+        "installed": ["debate"],
+        "mode": "single",
+        "rev": commit,
+    }
     assert entries(home)["debate"].source == Git(f"file://{repository}", commit)
     assert entries(home)["debate"].version == "1.0"
 
 
 @pytest.mark.process
-def test_a_package_is_installed_whole_and_without_git(repository: Path, home: Home, nowhere: Path) -> None:
+def test_a_package_is_installed_whole_and_without_git(
+    repository: Path, home: Home, nowhere: Path
+) -> None:
     install(f"file://{repository}")
-    files = sorted(str(path.relative_to(home.packages)) for path in home.packages.rglob("*") if path.is_file())
+    files = sorted(
+        str(path.relative_to(home.packages)) for path in home.packages.rglob("*") if path.is_file()
+    )
     assert files == ["debate/init.lua", "debate/judge.lua", "debate/parts/init.lua"]
 
 
@@ -146,9 +158,13 @@ def test_of_a_collection_what_is_mine_stays(several: Path, home: Home, nowhere: 
 
 
 @pytest.mark.process
-def test_nothing_of_a_repository_is_run(repository: Path, home: Home, nowhere: Path, tmp_path: Path) -> None:
+def test_nothing_of_a_repository_is_run(
+    repository: Path, home: Home, nowhere: Path, tmp_path: Path
+) -> None:
     """Neither its Lua, nor its hooks, nor filters that it asks for."""
-    (repository / "init.lua").write_text(f"io.open('{tmp_path}/ran', 'w') os.execute('touch {tmp_path}/ran')")
+    (repository / "init.lua").write_text(
+        f"io.open('{tmp_path}/ran', 'w') os.execute('touch {tmp_path}/ran')"
+    )
     (repository / ".gitattributes").write_text("* filter=evil\n")
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.parent.mkdir(exist_ok=True)
@@ -178,7 +194,16 @@ def test_addresses_of_repositories(given: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ext::sh -c 'touch /tmp/x'", "--upload-pack=touch", "", "ftp://h/a", "a\nb", "git@h::x", "fd::17"]
+    "url",
+    [
+        "ext::sh -c 'touch /tmp/x'",
+        "--upload-pack=touch",
+        "",
+        "ftp://h/a",
+        "a\nb",
+        "git@h::x",
+        "fd::17",
+    ],
 )
 def test_addresses_that_would_run_something_are_refused(url: str, nowhere: Path) -> None:
     with pytest.raises(BadPackage):
@@ -187,7 +212,9 @@ def test_addresses_that_would_run_something_are_refused(url: str, nowhere: Path)
 
 @pytest.mark.parametrize("url", ["./debate", "../debate", "."])
 def test_a_path_from_here_is_no_address(url: str, nowhere: Path) -> None:
-    """Nobody knows from where: the server was started somewhere. It is not looked for on the network either."""
+    """Nobody knows from where: the server was started somewhere. It is not looked for on the
+    network either.
+    """
     with pytest.raises(BadPackage, match="Not the address of a repository"):
         install(url)
 
@@ -206,7 +233,9 @@ def test_passwords_are_not_written_down() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(("rev", "words"), [(None, "git clone failed"), ("v9", "git clone failed")])
-def test_what_cannot_be_fetched_changes_nothing(home: Home, nowhere: Path, rev: str | None, words: str) -> None:
+def test_what_cannot_be_fetched_changes_nothing(
+    home: Home, nowhere: Path, rev: str | None, words: str
+) -> None:
     with pytest.raises(BadPackage, match=words):
         install("file:///no/such/repository", rev=rev)
     assert not home.root.exists()
@@ -249,7 +278,11 @@ def test_a_folder_is_copied_and_again(tmp_path: Path, home: Home, nowhere: Path)
     folder = package(tmp_path / "src" / "debate")
     (folder / ".git").mkdir()
     assert told(install(str(folder))) == {"installed": ["debate"], "mode": "local_single"}
-    assert told(install(str(folder))) == {"installed": [], "updated": ["debate"], "mode": "local_single"}
+    assert told(install(str(folder))) == {
+        "installed": [],
+        "updated": ["debate"],
+        "mode": "local_single",
+    }
     assert entries(home)["debate"].source == Folder(str(folder))
     assert not (home.packages / "debate" / ".git").exists()
 
@@ -266,7 +299,11 @@ def test_links_that_lead_out_are_left_out(tmp_path: Path, home: Home, nowhere: P
     (folder / "etc").symlink_to("/etc")
     (folder / "again.lua").symlink_to("judge.lua")
     os.mkfifo(folder / "pipe")
-    assert sorted(told(install(str(folder)))["left_out"]) == ["debate/etc", "debate/pipe", "debate/secret.lua"]  # type: ignore[call-overload]
+    assert sorted(told(install(str(folder)))["left_out"]) == [
+        "debate/etc",
+        "debate/pipe",
+        "debate/secret.lua",
+    ]  # type: ignore[call-overload]
     assert (home.packages / "debate" / "again.lua").read_text() == "return 1"
 
 
@@ -341,7 +378,9 @@ def test_a_project_that_cannot_be_read_stops_it_before_anything_is_done(
     assert (project.root / name).read_text() == "[[["
 
 
-def test_a_list_that_cannot_be_read_stops_it_before_anything_is_done(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_list_that_cannot_be_read_stops_it_before_anything_is_done(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     home.root.mkdir()
     home.installed.write_text("no")
     with pytest.raises(BadPackageFile):
@@ -360,7 +399,9 @@ def test_files_that_cannot_be_edited_are_told(tmp_path: Path, project: Project, 
 # Dying on the way
 
 
-def test_who_dies_between_two_renames_leaves_a_whole_package(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_who_dies_between_two_renames_leaves_a_whole_package(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     folder = package(tmp_path / "src" / "debate", says="old")
     install(str(folder))
     (home.packages / "debate").rename(home.packages / ".old-debate")
@@ -415,20 +456,27 @@ print(seen)
 
 
 @pytest.mark.process
-def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     folder = package(tmp_path / "src" / "debate", "1", says="old", judge="return 'old'")
     install(str(folder))
     package(folder, "2", says="new", judge="return 'new'")
 
     def run(moment: int) -> int:
-        return subprocess.run([sys.executable, "-c", KILLED, str(folder), str(moment)], capture_output=True).returncode
+        return subprocess.run(
+            [sys.executable, "-c", KILLED, str(folder), str(moment)], capture_output=True
+        ).returncode
 
     moment, codes = 1, set[int]()
     while (code := run(moment)) == -9:
         codes.add(code)
         copy_tree.mend(home.packages)
         package_ = home.packages / "debate"
-        heard = {"new" if "new" in (package_ / name).read_text() else "old" for name in ("init.lua", "judge.lua")}
+        heard = {
+            "new" if "new" in (package_ / name).read_text() else "old"
+            for name in ("init.lua", "judge.lua")
+        }
         assert len(heard) == 1, moment
         assert json.loads(home.installed.read_text())["packages"]["debate"]["version"] in ("1", "2")
         moment += 1

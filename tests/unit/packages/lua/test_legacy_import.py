@@ -19,7 +19,9 @@ def home(tmp_path):
 
 
 def written(found):
-    return {(namespace, key): value for part in found.parts for namespace, key, value in part.values}
+    return {
+        (namespace, key): value for part in found.parts for namespace, key, value in part.values
+    }
 
 
 def test_values_keep_their_namespace_and_type(home):
@@ -54,7 +56,9 @@ def test_a_card_comes_with_its_place_its_summary_and_its_samples(home):
 
 
 def test_dates_become_texts_and_what_is_missing_is_taken_from_the_place(home):
-    (home.cards / "twice" / "bare.toml").write_text("made = 2026-01-02T03:04:05Z\nday = 2026-01-02\n")
+    (home.cards / "twice" / "bare.toml").write_text(
+        "made = 2026-01-02T03:04:05Z\nday = 2026-01-02\n"
+    )
     body = written(past(home))["card/body", "twice/bare"]
     assert body == {
         "made": "2026-01-02T03:04:05+00:00",
@@ -78,7 +82,11 @@ def test_logs_are_counted_and_stay(home):
         ("cards/twice/broken.toml", "= 1", "Invalid"),
         ("cards/twice/other.toml", 'card_id = "another"', "it names the card 'another'"),
         ("cards/twice/flat.toml", 'pkg = "twice"', "pkg should be a table"),
-        ("cards/twice/up.toml", 'card_id = "up"\n[pkg]\nname = "../x"', "it names the card 'up' of '../x'"),
+        (
+            "cards/twice/up.toml",
+            'card_id = "up"\n[pkg]\nname = "../x"',
+            "it names the card 'up' of '../x'",
+        ),
         (f"cards/twice/{CARD}.samples.jsonl", "{}\n{", "not JSON"),
         ("cards/_aliases.toml", '[[alias]]\nname = "x"', "an alias has a name and a card_id"),
     ],

@@ -40,7 +40,9 @@ def test_each_package_of_a_folder_is_linked(tmp_path: Path, home: Home, nowhere:
     assert (done["linked"], done["mode"]) == (["one", "two"], "collection")
 
 
-def test_links_are_replaced_and_folders_only_by_force(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_links_are_replaced_and_folders_only_by_force(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     folder, other = package(tmp_path / "src" / "debate"), package(tmp_path / "other" / "debate")
     install(str(folder))
     with pytest.raises(BadPackage, match=r"is a real directory. Use force=true to overwrite."):
@@ -56,7 +58,9 @@ def test_links_are_replaced_and_folders_only_by_force(tmp_path: Path, home: Home
     assert (home.packages / "debate").readlink() == folder
 
 
-def test_a_variant_is_of_one_project_and_one_machine(tmp_path: Path, home: Home, project: Project) -> None:
+def test_a_variant_is_of_one_project_and_one_machine(
+    tmp_path: Path, home: Home, project: Project
+) -> None:
     folder = package(tmp_path / "src" / "debate")
     done = link(folder, scope="variant")
     assert done == {
@@ -82,7 +86,10 @@ def test_a_variant_is_of_one_project_and_one_machine(tmp_path: Path, home: Home,
         ({"path": "{one}", "name": ""}, "Invalid package name"),
         ({"path": "{one}", "scope": "odd"}, "invalid scope 'odd'"),
         ({"path": "{one}", "scope": "variant"}, "alc.toml not found"),
-        ({"path": "{one}", "scope": "variant", "force": True}, "force is not supported with scope 'variant'"),
+        (
+            {"path": "{one}", "scope": "variant", "force": True},
+            "force is not supported with scope 'variant'",
+        ),
     ],
 )
 def test_links_that_cannot_be_made(
@@ -120,7 +127,9 @@ def test_what_is_no_link_is_not_unlinked(tmp_path: Path, home: Home, nowhere: Pa
 # Removing
 
 
-def test_what_was_installed_is_deleted_and_what_it_came_from_stays(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_what_was_installed_is_deleted_and_what_it_came_from_stays(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     folder = package(tmp_path / "src" / "debate")
     install(str(folder))
     assert remove("debate", scope="global") == {
@@ -132,7 +141,9 @@ def test_what_was_installed_is_deleted_and_what_it_came_from_stays(tmp_path: Pat
     assert (list(home.packages.iterdir()), entries(home), folder.is_dir()) == ([], {}, True)
 
 
-def test_an_entry_without_a_folder_can_be_removed(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_an_entry_without_a_folder_can_be_removed(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     """Nobody edits installed.json by hand."""
     install(str(package(tmp_path / "src" / "debate")))
     (home.packages / "debate").rename(tmp_path / "away")
@@ -169,7 +180,10 @@ def test_a_version_is_removed_alone(project: Project, home: Home) -> None:
     project.add(["debate"])
     project.write_lock([Locked("debate", INSTALLED, "1"), Locked("debate", INSTALLED, "2")])
     remove("debate", version="1")
-    assert ("debate" in project.needs(), project.locked()) == (True, [Locked("debate", INSTALLED, "2")])
+    assert ("debate" in project.needs(), project.locked()) == (
+        True,
+        [Locked("debate", INSTALLED, "2")],
+    )
     package(home.pinned("debate", "2"))
     package(home.packages / "debate")
     remove("debate", version="2", scope="global")
@@ -182,7 +196,11 @@ def test_from_everywhere_tells_of_both(tmp_path: Path, project: Project, home: H
     install(str(package(tmp_path / "src" / "debate")))
     remove("debate")
     done = remove("debate", scope="all")
-    assert (done["project_removed"], done["global_removed"], done["global_note"]) == (False, True, None)
+    assert (done["project_removed"], done["global_removed"], done["global_note"]) == (
+        False,
+        True,
+        None,
+    )
     assert "not found in alc.lock" in done["project_note"]
     with pytest.raises(BadPackage, match="Package 'debate' not found in any scope"):
         remove("debate", scope="all")
@@ -191,7 +209,10 @@ def test_from_everywhere_tells_of_both(tmp_path: Path, project: Project, home: H
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"name": "debate", "scope": "odd"}, "invalid scope 'odd': expected one of project, global, all"),
+        (
+            {"name": "debate", "scope": "odd"},
+            "invalid scope 'odd': expected one of project, global, all",
+        ),
         ({"name": "../x"}, "Invalid package name"),
         ({"name": "debate"}, "alc.toml not found: cannot remove 'debate' without a project root"),
     ],

@@ -50,20 +50,28 @@ def test_everything_that_is_known_of_one(tmp_path: Path, home: Home, nowhere: Pa
     [row] = rows(verbose="full")
     assert row["description"] == "Says much."
     assert row["meta"] == {"name": "debate", "version": "1.2", "description": "Says much."}
-    assert (row["install_source"], row["source_type"], row["source"]) == (str(folder), "path", str(home.packages))
+    assert (row["install_source"], row["source_type"], row["source"]) == (
+        str(folder),
+        "path",
+        str(home.packages),
+    )
     assert row["installed_at"] == row["updated_at"] != ""
 
 
 def test_nothing_is_run_to_list_it(tmp_path: Path, home: Home, nowhere: Path) -> None:
     folder = package(home.packages / "evil")
-    (folder / "init.lua").write_text(f"os.execute('touch {tmp_path}/ran') return {{ meta = {{ version = '1' }} }}")
+    (folder / "init.lua").write_text(
+        f"os.execute('touch {tmp_path}/ran') return {{ meta = {{ version = '1' }} }}"
+    )
     assert rows()[0]["version"] == "1"
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_words_of_a_package_hide_nothing_that_we_know(home: Home, nowhere: Path) -> None:
     folder = package(home.packages / "liar")
-    (folder / "init.lua").write_text('return { meta = { name = "cot", scope = "x", active = "x", compat = ">=1" } }')
+    (folder / "init.lua").write_text(
+        'return { meta = { name = "cot", scope = "x", active = "x", compat = ">=1" } }'
+    )
     [row] = rows(fields=["name", "scope", "active", "compat"])
     assert row == {"name": "liar", "scope": "global", "active": True, "compat": ">=1"}
 
@@ -78,7 +86,10 @@ def test_the_first_of_a_name_is_active(
     link(package(tmp_path / "p2"), "debate", scope="variant")
     project.toml.write_text('[packages]\ndebate = { path = "../p1" }\n')
     update()
-    found = rows(sort="name", fields=["scope", "active", "resolved_source_kind", "overrides", "override_paths"])
+    found = rows(
+        sort="name",
+        fields=["scope", "active", "resolved_source_kind", "overrides", "override_paths"],
+    )
     assert [(row["scope"], row["active"], row["resolved_source_kind"]) for row in found] == [
         ("variant", True, "variant"),
         ("project", False, "local_path"),
@@ -92,15 +103,23 @@ def test_the_first_of_a_name_is_active(
 
 
 @pytest.mark.process
-def test_what_a_project_needs_is_listed_as_it_is_resolved(project: Project, home: Home, tmp_path: Path) -> None:
+def test_what_a_project_needs_is_listed_as_it_is_resolved(
+    project: Project, home: Home, tmp_path: Path
+) -> None:
     far = package(tmp_path / "far", "3")
     committed(far)
     install(str(package(tmp_path / "src" / "any")))
     package(home.packages / "old")
-    project.toml.write_text(f'[packages]\nany = "*"\nfar = {{ git = "file://{far}" }}\nold = "*"\nnew = "*"\n')
+    project.toml.write_text(
+        f'[packages]\nany = "*"\nfar = {{ git = "file://{far}" }}\nold = "*"\nnew = "*"\n'
+    )
     update()
-    project.write_lock([*project.locked()[:2], Locked("old", Bundled()), Locked("extra", Folder("../far"))])
-    found = list_packages(fields=["name", "resolved_source_kind", "source_type", "error"], filter={"scope": "project"})
+    project.write_lock(
+        [*project.locked()[:2], Locked("old", Bundled()), Locked("extra", Folder("../far"))]
+    )
+    found = list_packages(
+        fields=["name", "resolved_source_kind", "source_type", "error"], filter={"scope": "project"}
+    )
     assert found["packages"] == [
         {"name": "any", "resolved_source_kind": "installed", "source_type": "installed"},
         {"name": "far", "resolved_source_kind": "pinned", "source_type": "git"},
@@ -116,7 +135,9 @@ def test_what_a_project_needs_is_listed_as_it_is_resolved(project: Project, home
     assert (found["project_root"], found["lockfile_path"]) == (str(project.root), str(project.lock))
 
 
-def test_links_say_where_they_lead(tmp_path: Path, home: Home, nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_say_where_they_lead(
+    tmp_path: Path, home: Home, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = package(tmp_path / "src" / "debate")
     link(folder)
     (home.packages / "gone").symlink_to("/no/such")
@@ -141,7 +162,9 @@ def test_files_that_cannot_be_read_are_warnings(project: Project, home: Home) ->
 def test_a_package_that_is_named_and_not_locked_says_so(project: Project, home: Home) -> None:
     package(home.packages / "debate")
     project.add(["debate"])
-    assert rows(filter={"scope": "project"}, fields=["error"]) == [{"error": "not in alc.lock; run alc_update"}]
+    assert rows(filter={"scope": "project"}, fields=["error"]) == [
+        {"error": "not in alc.lock; run alc_update"}
+    ]
     project.write_lock([Locked("debate", INSTALLED)])
     assert rows(filter={"scope": "project"}, fields=["error"]) == [{}]
 
@@ -154,8 +177,14 @@ def test_copies_that_are_pinned_are_not_packages_of_their_own(home: Home, nowher
 def test_nearer_folders_can_be_named(tmp_path: Path, nowhere: Path, home: Home) -> None:
     package(home.packages / "debate")
     package(tmp_path / "near" / "debate")
-    found = list_packages(more=[(tmp_path / "near", "settings"), (home.packages, "settings")], sort="-active")
-    assert [path["source"] for path in found["search_paths"]] == ["settings", "settings", "everhold"]
+    found = list_packages(
+        more=[(tmp_path / "near", "settings"), (home.packages, "settings")], sort="-active"
+    )
+    assert [path["source"] for path in found["search_paths"]] == [
+        "settings",
+        "settings",
+        "everhold",
+    ]
     assert found["packages"][0]["resolved_source_path"] == str(tmp_path / "near" / "debate")
 
 

@@ -11,12 +11,15 @@ from everhold.packages.lua.meta import MOST, Meta, meta, read
     ("text", "wanted"),
     [
         (
-            'local M = {}\nM.meta = {\n  name = "cot",\n  version = "0.1.0",\n  description = "Thinks.",\n'
+            'local M = {}\nM.meta = {\n  name = "cot",\n  version = "0.1.0",\n  description ='
+            ' "Thinks.",\n'
             '  category = "reasoning",\n}\nreturn M',
             Meta("cot", "0.1.0", "Thinks.", "reasoning"),
         ),
-        ("local M = { meta = { name = 'x', description = 'In the table.' } }", Meta("x", "", "In the table.")),
-        ('M.meta = { description = "One, " .. "two"\n .. " and three" }', Meta("", "", "One, two and three")),
+        ("local M = { meta = { name = 'x', description = 'In the table.' }"
+         " }", Meta("x", "", "In the table.")),
+        ('M.meta = { description = "One, " .. "two"\n .. " and three"'
+         ' }', Meta("", "", "One, two and three")),
         ("M.meta = { description = [[\n  A long\n  text.\n]] }", Meta("", "", "A long text.")),
         (r'M.meta = { description = "Say \"hello\"\n{now}." }', Meta("", "", 'Say "hello" {now}.')),
         ('M.meta = { tags = { "a", name = "inner" }, name = "outer" }', Meta("outer")),
@@ -24,7 +27,8 @@ from everhold.packages.lua.meta import MOST, Meta, meta, read
         ('M.meta = { -- name = "commented"\n  version = "2"; name = "real" }', Meta("real", "2")),
         ('M.meta = { --[[ name = "gone" ]] name = "here" }', Meta("here")),
         ('M.meta = { name = NAME, description = "Known: " .. COUNT, version = 3 }', Meta()),
-        ('--- Debates.\n--- Twice.\n---\n--- @module x\nM.meta = { name = "d" }', Meta("d", "", "Debates. Twice.")),
+        ('--- Debates.\n--- Twice.\n---\n--- @module x\nM.meta = { name = "d"'
+         ' }', Meta("d", "", "Debates. Twice.")),
         ("-- only a comment", Meta("", "", "only a comment")),
         ("return {}", Meta()),
         ("", Meta()),
@@ -48,7 +52,24 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path):
 
 @pytest.mark.parametrize(
     "unit",
-    ["meta = {", "{", '"', "'", "[[", "--[[", "--", "\\", "a", "..", '"a" .. ', "meta=", "- ", "\n", '\\"', "\\'"],
+    [
+        "meta = {",
+        "{",
+        '"',
+        "'",
+        "[[",
+        "--[[",
+        "--",
+        "\\",
+        "a",
+        "..",
+        '"a" .. ',
+        "meta=",
+        "- ",
+        "\n",
+        '\\"',
+        "\\'",
+    ],
 )
 def test_a_hostile_file_is_read_in_a_moment(unit, tmp_path):
     """However it is built, and however long it is."""

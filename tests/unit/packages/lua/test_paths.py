@@ -31,7 +31,15 @@ def test_a_home_of_algocline_that_is_there_is_used(tmp_path: Path) -> None:
 
 def test_everything_has_its_place() -> None:
     found = home({"ALC_HOME": "/h"})
-    places = (found.cards, found.state, found.evals, found.logs, found.scenarios, found.types, found.installed)
+    places = (
+        found.cards,
+        found.state,
+        found.evals,
+        found.logs,
+        found.scenarios,
+        found.types,
+        found.installed,
+    )
     assert [str(place) for place in places] == [
         "/h/cards",
         "/h/state",
@@ -54,33 +62,48 @@ def test_more_folders_of_packages(tmp_path: Path) -> None:
 
 
 def test_what_does_nothing_here_says_so() -> None:
-    (said,) = unheeded({"ALC_CARD_SINKS": "file:///mirror", "ALC_SHAPE_CHECK": "", "ALC_HOME": "/h"})
+    (said,) = unheeded(
+        {"ALC_CARD_SINKS": "file:///mirror", "ALC_SHAPE_CHECK": "", "ALC_HOME": "/h"}
+    )
     assert said.startswith("ALC_CARD_SINKS says nothing here: cards are in the database")
     assert unheeded({}) == []
 
 
-@pytest.mark.parametrize(("said", "meant"), [("1", True), ("true", True), ("TRUE", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(
+    ("said", "meant"), [("1", True), ("true", True), ("TRUE", True), ("0", False), ("", False)]
+)
 def test_strictness(said: str, meant: bool) -> None:
     assert is_strict({"ALC_PKG_STRICT": said}) is meant
 
 
-@pytest.mark.parametrize(("said", "meant"), [("", 200), ("50", 50), ("0", 0), ("many", 200), ("-3", 200), ("٣", 200)])
+@pytest.mark.parametrize(
+    ("said", "meant"), [("", 200), ("50", 50), ("0", 0), ("many", 200), ("-3", 200), ("٣", 200)]
+)
 def test_letters_of_a_preview(said: str, meant: int) -> None:
     assert preview_chars({"ALC_PROMPT_PREVIEW_CHARS": said}) == meant
 
 
 def test_logs_can_be_off() -> None:
-    assert [log_enabled({}), log_enabled({"ALC_LOG_LEVEL": "debug"}), log_enabled({"ALC_LOG_LEVEL": "OFF"})] == [
+    assert [
+        log_enabled({}),
+        log_enabled({"ALC_LOG_LEVEL": "debug"}),
+        log_enabled({"ALC_LOG_LEVEL": "OFF"}),
+    ] == [
         True,
         True,
         False,
     ]
 
 
-def test_logs_go_where_there_is_room(tmp_path: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_go_where_there_is_room(
+    tmp_path: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     env = {"ALC_HOME": str(tmp_path / "h")}
-    assert log_dir(env | {"ALC_LOG_DIR": str(tmp_path / "logs")}) == (tmp_path / "logs", "ALC_LOG_DIR")
+    assert log_dir(env | {"ALC_LOG_DIR": str(tmp_path / "logs")}) == (
+        tmp_path / "logs",
+        "ALC_LOG_DIR",
+    )
     assert log_dir(env) == (tmp_path / "h" / "logs", "home")
     bad = {"ALC_HOME": str(tmp_path / "file"), "XDG_STATE_HOME": str(tmp_path / "state")}
     assert log_dir(bad) == (tmp_path / "state" / "algocline" / "logs", "state_dir")
@@ -94,7 +117,10 @@ def test_the_project_is_named_or_found_upwards(tmp_path: Path) -> None:
     (tmp_path / "p" / "deep").mkdir(parents=True)
     (tmp_path / "p" / "alc.toml").touch()
     assert project_root(tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")}) == tmp_path
-    assert project_root(start=tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")}) == tmp_path / "p"
+    assert (
+        project_root(start=tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")})
+        == tmp_path / "p"
+    )
     assert project_root(start=tmp_path / "p" / "deep", env={}) == tmp_path / "p"
     assert project_root(start=tmp_path, env={}) is None
 

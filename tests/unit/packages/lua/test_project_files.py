@@ -80,7 +80,9 @@ def test_a_version_stays_when_another_is_installed(project: Project, tmp_path: P
 
 
 @pytest.mark.process
-def test_a_version_is_found_among_the_tags_of_its_repository(project: Project, tmp_path: Path) -> None:
+def test_a_version_is_found_among_the_tags_of_its_repository(
+    project: Project, tmp_path: Path
+) -> None:
     folder = package(tmp_path / "src" / "debate", "1.0")
     committed(folder, "v1.0")
     package(folder, "2.0")
@@ -98,7 +100,10 @@ def test_a_repository_is_locked_to_its_commit(project: Project, tmp_path: Path) 
     update()
     package(folder, "2.0")
     second = committed(folder)
-    assert (project.locked(), heard("debate")) == ([Locked("debate", Git(f"file://{folder}", first), "1.0")], "1.0")
+    assert (project.locked(), heard("debate")) == (
+        [Locked("debate", Git(f"file://{folder}", first), "1.0")],
+        "1.0",
+    )
     update()
     assert (project.locked()[0].source, heard("debate")) == (Git(f"file://{folder}", second), "2.0")
     project.toml.write_text(f'[packages]\ndebate = {{ git = "file://{folder}", rev = "v1" }}\n')
@@ -110,7 +115,9 @@ def test_a_repository_is_locked_to_its_commit(project: Project, tmp_path: Path) 
 def test_a_commit_that_is_here_is_not_fetched_again(project: Project, tmp_path: Path) -> None:
     folder = package(tmp_path / "src" / "debate", "1.0")
     commit = committed(folder)
-    project.toml.write_text(f'[packages]\ndebate = {{ git = "file://{folder}", rev = "{commit}" }}\n')
+    project.toml.write_text(
+        f'[packages]\ndebate = {{ git = "file://{folder}", rev = "{commit}" }}\n'
+    )
     update()
     folder.rename(tmp_path / "away")
     assert (update()["errors"], heard("debate")) == ([], "1.0")
@@ -125,7 +132,9 @@ def test_one_package_of_a_collection_can_be_needed(project: Project, tmp_path: P
 
 
 @pytest.mark.process
-def test_what_cannot_be_resolved_is_told_and_stays_as_it_was(project: Project, tmp_path: Path, home: Home) -> None:
+def test_what_cannot_be_resolved_is_told_and_stays_as_it_was(
+    project: Project, tmp_path: Path, home: Home
+) -> None:
     folder = package(tmp_path / "src" / "debate", "1.0")
     committed(folder, "v1")
     project.toml.write_text(f'[packages]\ndebate = {{ git = "file://{folder}" }}\n')
@@ -233,7 +242,9 @@ def test_a_list_that_is_there_is_not_overwritten(project: Project) -> None:
     assert project.lock.read_text() == OLD
 
 
-@pytest.mark.parametrize("text", ["[[", "package = 1", "[[package]]\nlinked_at = 1", OLD.replace('"debate"', '"../x"')])
+@pytest.mark.parametrize(
+    "text", ["[[", "package = 1", "[[package]]\nlinked_at = 1", OLD.replace('"debate"', '"../x"')]
+)
 def test_an_old_lock_that_cannot_be_read_stays(nowhere: Path, text: str) -> None:
     (nowhere / "alc.lock").write_text(text)
     with pytest.raises(BadPackageFile):

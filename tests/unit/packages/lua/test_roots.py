@@ -26,7 +26,9 @@ def said(name: str) -> str:
     return found.code.decode().partition("Says ")[2].partition(".")[0]
 
 
-def test_what_is_nearer_wins(project: Project, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_nearer_wins(
+    project: Project, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user's, those of the variable, the pinned, those of this machine."""
     monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "more"))
     heard = []
@@ -43,11 +45,15 @@ def test_what_is_nearer_wins(project: Project, home: Home, tmp_path: Path, monke
     assert heard == ["home", "more", "pinned", "mine"]
 
 
-def test_versions_and_revisions_are_found_under_their_own_name(project: Project, home: Home) -> None:
+def test_versions_and_revisions_are_found_under_their_own_name(
+    project: Project, home: Home
+) -> None:
     package(home.packages / "debate", "3.0", says="newest")
     package(home.pinned("debate", "1.0"), "1.0", says="pinned")
     package(home.pinned("order", "0123456789ab"), says="revision")
-    project.write_lock([Locked("debate", INSTALLED, "1.0"), Locked("order", Git("u", "0123456789abcdef"))])
+    project.write_lock(
+        [Locked("debate", INSTALLED, "1.0"), Locked("order", Git("u", "0123456789abcdef"))]
+    )
     assert (said("debate"), said("order")) == ("pinned", "revision")
 
 
@@ -98,7 +104,9 @@ def test_variants_pins_and_the_variable_count_for_run(
     assert [listed[name] for name in ("order", "debate", "think")] == refs
 
 
-def test_no_link_leads_out_if_it_is_strict(nowhere: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_link_leads_out_if_it_is_strict(
+    nowhere: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package(nowhere / "elsewhere", says="linked")
     home.packages.mkdir(parents=True)
     (home.packages / "debate").symlink_to(nowhere / "elsewhere")
@@ -118,5 +126,7 @@ def test_a_lock_that_cannot_be_read_is_told(project: Project) -> None:
 
 def test_a_lock_that_cannot_be_read_stops_no_python_program(project: Project) -> None:
     project.lock.write_text("version = 7")
-    (project.root / "jobs.py").write_text("import everhold\n\n@everhold.program\nasync def job(ctx): ...\n")
+    (project.root / "jobs.py").write_text(
+        "import everhold\n\n@everhold.program\nasync def job(ctx): ...\n"
+    )
     assert named(f"{project.root}/jobs.py:job", settings()).name == "job"

@@ -1,4 +1,6 @@
-"""A new package runs, passes its own test, is listed, and can be installed. The types name all that there is."""
+"""A new package runs, passes its own test, is listed, and can be installed. The types name all that
+there is.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,15 @@ def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "words", ["Talks.", 'Says "no" \\ twice', "x\x00\x1b\ny", "]] --[[ end", "päd", '" .. os.exit() .. "']
+    "words",
+    ["Talks.", 'Says "no" \\ twice', "x\x00\x1b\ny", "]] --[[ end", "päd", '" .. os.exit() .. "'],
 )
 def test_any_words_describe_it(tmp_path: Path, words: str) -> None:
     made = scaffold("debate", tmp_path, category=words, description=words)
     code = Path(made["path"]).read_text()
-    told = everhold.run(LuaProgram.text(f"return (function() {code} end)().meta"), database="memory://")
+    told = everhold.run(
+        LuaProgram.text(f"return (function() {code} end)().meta"), database="memory://"
+    )
     assert told == {
         "name": "debate",
         "version": "0.1.0",
@@ -45,14 +50,20 @@ def test_any_words_describe_it(tmp_path: Path, words: str) -> None:
     }
 
 
-def test_a_new_package_is_found_by_those_who_look_for_it(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_new_package_is_found_by_those_who_look_for_it(
+    tmp_path: Path, home: Home, nowhere: Path
+) -> None:
     """Also by those who look for the words `M.meta`."""
     made = scaffold("debate", tmp_path, description="Two sides talk.")
     assert "M.meta = {" in Path(made["path"]).read_text()
     assert meta(Path(made["path"])).description == "Two sides talk."
     install(str(Path(made["path"]).parent))
     [row] = list_packages(verbose="full")["packages"]
-    assert (row["version"], row["description"], row["category"]) == ("0.1.0", "Two sides talk.", "general")
+    assert (row["version"], row["description"], row["category"]) == (
+        "0.1.0",
+        "Two sides talk.",
+        "general",
+    )
 
 
 @pytest.mark.parametrize("name", ["", "Debate", "1x", "a-b", "a.b", "../x", "x" * 65])
@@ -111,7 +122,9 @@ return found
 
 
 def test_all_that_the_reference_tells_of_is_named() -> None:
-    """Every function in the tables of docs/reference/lua.md; where one begins with `alc.x.f`, `g` means `alc.x.g`."""
+    """Every function in the tables of docs/reference/lua.md; where one begins with `alc.x.f`, `g`
+    means `alc.x.g`.
+    """
     page = (Path(__file__).parents[4] / "docs" / "reference" / "lua.md").read_text()
     told: set[str] = set()
     for title, table in re.findall(

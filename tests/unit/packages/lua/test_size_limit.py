@@ -116,7 +116,9 @@ def test_a_model_is_refused_and_told_what_to_do(large: Path, home: Home, nowhere
     assert not (home.packages / "large").exists()
 
 
-def test_a_repair_asks_for_no_more_than_an_installation(large: Path, home: Home, nowhere: Path) -> None:
+def test_a_repair_asks_for_no_more_than_an_installation(
+    large: Path, home: Home, nowhere: Path
+) -> None:
     """What has grown where it came from is told as failed, with the reason."""
     install(str(large))
     copy_tree.remove(home.packages / "large")
@@ -157,13 +159,16 @@ def test_the_command_asks_at_a_terminal(
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GB", 2 * 10**9), ("7B", 7), (7, 7), (0, 0)]
+    ("given", "meant"),
+    [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GB", 2 * 10**9), ("7B", 7), (7, 7), (0, 0)],
 )
 def test_sizes(given: str | int, meant: int) -> None:
     assert size(given, "it") == meant
 
 
-@pytest.mark.parametrize("given", ["", "many", "-1MB", "1TB", "1", -1, 1.5, True, None, "nanMB", "1e9B"])
+@pytest.mark.parametrize(
+    "given", ["", "many", "-1MB", "1TB", "1", -1, 1.5, True, None, "nanMB", "1e9B"]
+)
 def test_what_is_not_a_size_is_refused(given: object) -> None:
     with pytest.raises(BadSetting, match="is not a size; say 500kB, 20MB or 1GB"):
         size(given, "it")

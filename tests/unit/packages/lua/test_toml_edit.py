@@ -51,7 +51,10 @@ def test_a_table_comes_last_in_the_text() -> None:
         ("cot", 'cot = "*"          # the usual one\n'),
         ("panel", '"panel" = { path = "../panel" }   # ours\n'),
         ("list", 'list = [\n  "a = 1",\n  # [packages.not]\n]\n'),
-        ("rank", '\n[packages.rank]\ngit = "https://example.org/rank"  # pinned below\nrev = "abc"\n'),
+        (
+            "rank",
+            '\n[packages.rank]\ngit = "https://example.org/rank"  # pinned below\nrev = "abc"\n',
+        ),
     ],
 )
 def test_an_entry_goes_with_all_its_lines_and_no_other(name: str, gone: str) -> None:
@@ -79,9 +82,9 @@ def test_every_way_of_writing_is_edited_or_left_alone(text: str, edited: str | N
 
 
 def test_dotted_keys_can_go() -> None:
-    assert drop('packages.y = "1"\npackages.x.path = "2"\npackages.x.version = "3"\n', ("packages", "x")) == (
-        'packages.y = "1"\n'
-    )
+    assert drop(
+        'packages.y = "1"\npackages.x.path = "2"\npackages.x.version = "3"\n', ("packages", "x")
+    ) == ('packages.y = "1"\n')
 
 
 def test_signs_within_quotes_and_lists_of_tables_mislead_nobody() -> None:

@@ -63,7 +63,9 @@ def split(package: Path) -> None:
     (package / "parts" / "judge.lua").write_text(" 1")
 
 
-@pytest.mark.parametrize("change", [changed, added, removed, renamed, split], ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "change", [changed, added, removed, renamed, split], ids=lambda change: change.__name__
+)
 def test_a_package_that_changed_is_trusted_no_more(package: Path, change) -> None:
     trust(package)
     change(package)
@@ -82,10 +84,14 @@ def test_a_change_that_keeps_size_and_time_is_seen(package: Path) -> None:
     assert not trusted(package)
 
 
-def test_what_changed_a_moment_ago_is_read_again(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changed_a_moment_ago_is_read_again(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one tick of the file system's clock a file can change twice and look the same."""
     same = os.stat(package / "init.lua")
-    monkeypatch.setattr(room, "look", lambda found: (0, 0, found.st_mode, os.getuid(), 0, 0, same.st_ctime_ns))
+    monkeypatch.setattr(
+        room, "look", lambda found: (0, 0, found.st_mode, os.getuid(), 0, 0, same.st_ctime_ns)
+    )
     monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK)
     first = fingerprint(str(package))
     (package / "init.lua").write_text("return 1")
@@ -93,7 +99,11 @@ def test_what_changed_a_moment_ago_is_read_again(package: Path, monkeypatch: pyt
     monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK + 1)
     third = fingerprint(str(package))
     (package / "init.lua").write_text("return 2")
-    assert (first != second, second == third, third == fingerprint(str(package))) == (True, True, True)
+    assert (first != second, second == third, third == fingerprint(str(package))) == (
+        True,
+        True,
+        True,
+    )
 
 
 def test_hidden_files_do_not_belong_to_a_package(package: Path) -> None:
@@ -117,7 +127,9 @@ def test_a_link_to_a_package_is_the_package(package: Path, tmp_path: Path) -> No
     assert trusted(tmp_path / "link")
 
 
-def test_a_link_that_is_turned_to_another_package_is_that_package(package: Path, tmp_path: Path) -> None:
+def test_a_link_that_is_turned_to_another_package_is_that_package(
+    package: Path, tmp_path: Path
+) -> None:
     trust(package)
     other, link = tmp_path / "other", tmp_path / "link"
     other.mkdir()
@@ -135,7 +147,9 @@ def test_a_single_file_can_be_trusted(package: Path) -> None:
     assert not trusted(package)
 
 
-def test_a_package_that_links_outside_cannot_be_trusted(package: Path, tmp_path: Path, file: Path) -> None:
+def test_a_package_that_links_outside_cannot_be_trusted(
+    package: Path, tmp_path: Path, file: Path
+) -> None:
     (tmp_path / "outside.lua").write_text("return 3")
     (package / "more.lua").symlink_to(tmp_path / "outside.lua")
     with pytest.raises(NotAllowed, match="leads out of the package"):
@@ -151,7 +165,9 @@ def test_a_link_that_comes_later_ends_the_trust(package: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["nowhere", "packages", "packages/panel/parts"])
-def test_what_is_no_package_cannot_be_trusted(package: Path, tmp_path: Path, name: str, file: Path) -> None:
+def test_what_is_no_package_cannot_be_trusted(
+    package: Path, tmp_path: Path, name: str, file: Path
+) -> None:
     with pytest.raises(UnknownProgram, match="neither a folder"):
         trust(tmp_path / name)
     assert not file.exists()
@@ -172,7 +188,9 @@ def test_marks_that_others_may_write_count_for_nothing(package: Path, file: Path
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"packages": [1]}', '{"format": 2}', "\xff"])
-def test_a_damaged_file_trusts_nothing_and_is_not_overwritten(package: Path, file: Path, text: str) -> None:
+def test_a_damaged_file_trusts_nothing_and_is_not_overwritten(
+    package: Path, file: Path, text: str
+) -> None:
     trust(package)
     file.write_bytes(text.encode("latin-1"))
     assert not trusted(package)
@@ -192,7 +210,9 @@ def test_marks_of_several_packages_live_together(package: Path, tmp_path: Path, 
     assert len(json.loads(file.read_text())["packages"]) == 2
 
 
-def test_the_fingerprint_is_of_the_files_and_not_of_their_place(package: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_is_of_the_files_and_not_of_their_place(
+    package: Path, tmp_path: Path
+) -> None:
     found = fingerprint(package)
     package.rename(tmp_path / "elsewhere")
     assert fingerprint(tmp_path / "elsewhere") == found

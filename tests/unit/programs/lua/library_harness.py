@@ -1,4 +1,6 @@
-"""The Lua library alone: its chunks in a bare Lua 5.4, with a small Layer 0 made of a JSON codec and a dict."""
+"""The Lua library alone: its chunks in a bare Lua 5.4, with a small Layer 0 made of a JSON codec
+and a dict.
+"""
 
 import json
 from pathlib import Path
@@ -58,7 +60,9 @@ return alc, host, null, Array
 
 
 class Library:
-    """One VM with the library; `prompts` and `logged` tell what programs did, `values` what they keep."""
+    """One VM with the library; `prompts` and `logged` tell what programs did, `values` what they
+    keep.
+    """
 
     def __init__(self, values: dict[tuple[str, str], str] | None = None) -> None:
         self.values = {} if values is None else values
@@ -69,7 +73,9 @@ class Library:
         self.answers: Any = lambda prompt: f"re: {prompt}"
         self.left: dict[str, Any] | None = None
         self.lua = lupa.LuaRuntime(unpack_returned_tuples=True, encoding="utf-8")
-        self.alc, self.host, self.null, self.array = self.lua.execute(_LAYER0, self.lua.table_from(self._doors()))
+        self.alc, self.host, self.null, self.array = self.lua.execute(
+            _LAYER0, self.lua.table_from(self._doors())
+        )
         for name in CHUNKS:
             self.lua.execute((FOLDER / f"{name}.lua").read_text(), self.alc, self.host)
         self.lua.globals().alc = self.alc
@@ -106,7 +112,9 @@ class Library:
     def _budget(self) -> Any:
         if self.left is None:
             return None
-        return self.lua.table_from({name: self.null if left is None else left for name, left in self.left.items()})
+        return self.lua.table_from(
+            {name: self.null if left is None else left for name, left in self.left.items()}
+        )
 
     def _state(self, op: str, namespace: str, key: str, value: str | None) -> str | None:
         self.questions += 1
@@ -124,7 +132,11 @@ class Library:
                 self.values.setdefault(place, value)
                 return json.dumps(found is None)
             case "scan":
-                pairs = [[k, json.loads(v)] for (room, k), v in sorted(self.values.items()) if room == namespace]
+                pairs = [
+                    [k, json.loads(v)]
+                    for (room, k), v in sorted(self.values.items())
+                    if room == namespace
+                ]
                 return json.dumps([pair for pair in pairs if pair[0].startswith(key)])
         raise AssertionError(op)
 
@@ -148,7 +160,9 @@ class Library:
 
     def _encode(self, value: Any) -> tuple[str | None, str | None]:
         try:
-            return json.dumps(self._plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False), None
+            return json.dumps(
+                self._plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+            ), None
         except TypeError as error:
             return None, str(error)
 

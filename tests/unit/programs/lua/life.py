@@ -73,9 +73,13 @@ class Life:
 
     def answer(self, prompt: str, value: Any) -> Reply:
         """Answer the open question with this prompt."""
-        return self.step(Answer(next(q for q, query in self.open.items() if query.prompt == prompt), value))
+        return self.step(
+            Answer(next(q for q, query in self.open.items() if query.prompt == prompt), value)
+        )
 
-    def finish(self, model: Callable[[str], Any] = lambda prompt: f"<{prompt}>", values: Any = None) -> Any:
+    def finish(
+        self, model: Callable[[str], Any] = lambda prompt: f"<{prompt}>", values: Any = None
+    ) -> Any:
         """Answer everything, one pause at a time, and return what the program returns."""
         kept = {} if values is None else values
         self.step()
@@ -95,7 +99,9 @@ class Life:
 
 
 def run(code: str, ctx: dict[str, Any] | None = None, **more: Any) -> Any:
-    """What a program returns when everything it asks is answered with the prompt in angle brackets."""
+    """What a program returns when everything it asks is answered with the prompt in angle
+    brackets.
+    """
     return Life(code, ctx, **more).finish()
 
 

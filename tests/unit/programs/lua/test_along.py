@@ -14,14 +14,32 @@ from tests.unit.programs.lua.life import Life
 STEPS = 40
 
 PROGRAMS = {
-    "chain": 'local told = "" for n = 1, 99 do told = alc.llm(n .. " after " .. told .. " at " .. alc.time()) end',
+    "chain": (
+        'local told = "" for n = 1, 99 do told = alc.llm(n .. " after " .. told .. " at "'
+        " .. alc.time()) end"
+    ),
     "dice": 'for n = 1, 99 do alc.llm("throw " .. math.random(1000)) end',
-    "saying": 'for n = 1, 99 do alc.llm("n " .. n) if n % 5 == 0 then alc.log("info", "at " .. n) end end',
-    "options": 'for n = 1, 99 do alc.llm("n " .. n, n % 4 == 0 and { system = "s" } or n % 3 == 0 and {} or nil) end',
-    "parts": 'for n = 1, 99 do alc.llm("n " .. n) if n == 7 then local t = { 3, 1 } table.sort(t) end end',
-    "batches": 'for n = 1, 99 do alc.llm("n " .. n) if n % 9 == 0 then alc.llm_batch({ "a", "b" }) end end',
-    "caught": 'for n = 1, 99 do local ok, told = pcall(alc.llm, "n " .. n) alc.llm(tostring(ok) .. tostring(told)) end',
-    "spoilt": 'select, table, next, type = nil, nil, nil, nil for n = 1, 99 do alc.llm("n " .. n) end',
+    "saying": (
+        'for n = 1, 99 do alc.llm("n " .. n) if n % 5 == 0 then alc.log("info", "at " .. n) end end'
+    ),
+    "options": (
+        'for n = 1, 99 do alc.llm("n " .. n, n % 4 == 0 and { system = "s" } or n % 3 =='
+        " 0 and {} or nil) end"
+    ),
+    "parts": (
+        'for n = 1, 99 do alc.llm("n " .. n) if n == 7 then local t = { 3, 1 }'
+        " table.sort(t) end end"
+    ),
+    "batches": (
+        'for n = 1, 99 do alc.llm("n " .. n) if n % 9 == 0 then alc.llm_batch({ "a", "b" }) end end'
+    ),
+    "caught": (
+        'for n = 1, 99 do local ok, told = pcall(alc.llm, "n " .. n) alc.llm(tostring(ok)'
+        " .. tostring(told)) end"
+    ),
+    "spoilt": (
+        'select, table, next, type = nil, nil, nil, nil for n = 1, 99 do alc.llm("n " .. n) end'
+    ),
     "unicode": 'for n = 1, 99 do alc.llm("ü" .. n .. "\\0") end',
 }
 
@@ -33,11 +51,16 @@ def told(life: Life) -> list[Delivery]:
 
 
 def played(life: Life, steps: int = STEPS) -> list[Delivery]:
-    """Answer all that is open, a step at a time; the thirteenth answer is an error. Returns the journal."""
+    """Answer all that is open, a step at a time; the thirteenth answer is an error. Returns the
+    journal.
+    """
     life.step()
     for n in range(steps):
         error = {"code": "no", "message": "said no"} if n == 12 and len(life.open) == 1 else None
-        answers = [Answer(q, None if error else {"n": n} if n == 20 else f"told {n}", error) for q in life.open]
+        answers = [
+            Answer(q, None if error else {"n": n} if n == 20 else f"told {n}", error)
+            for q in life.open
+        ]
         life.step(*answers)
         if life.outcome is not None:
             break
@@ -87,7 +110,13 @@ def test_most_answers_are_handed_over_at_once() -> None:
 
 @pytest.mark.parametrize("at", [1, 2, 17, 31, 32, 33, STEPS])
 @pytest.mark.parametrize(
-    "other", ['alc.llm("other")', 'alc.llm("n " .. n, { system = "s" })', 'alc.llm_batch({ "a" })', 'error("no")']
+    "other",
+    [
+        'alc.llm("other")',
+        'alc.llm("n " .. n, { system = "s" })',
+        'alc.llm_batch({ "a" })',
+        'error("no")',
+    ],
 )
 def test_a_changed_program_is_stopped_at_the_step_that_differs(at: int, other: str) -> None:
     """What came before is as recorded; what comes is told, not what was recorded."""
@@ -129,9 +158,11 @@ def test_a_full_state_takes_one_answer_after_the_other() -> None:
 
 @pytest.mark.parametrize("piece", [20_000, 3000])
 def test_a_state_that_fills_up_is_replayed_as_it_was(piece: int) -> None:
-    """What it dropped is no reason to fail, and the room that it had above the limit it has again."""
+    """What it dropped is no reason to fail, and the room that it had above the limit it has
+    again.
+    """
     program = f"""local kept = {{}} for n = 1, 2100 do kept[n] = string.rep("x", 1000) .. n end
-      for n = 1, 990000 // {piece} do kept[#kept + 1] = string.rep("y", {piece}) .. n alc.llm("n " .. n) end"""
+      for n = 1, 990000 // {piece} do kept[#kept + 1] = string.rep("y", {piece}) .. n alc.llm("n " .. n) end"""  # noqa: E501
     life, again = Life(program, memory=3 * 2**20), Life(program, memory=3 * 2**20)
     life.step()
     for n in range(990_000 // piece - 1):
@@ -166,7 +197,9 @@ BUSY = "for n = 1, 3 do local x = 0 for i = 1, 1e6 do x = x + i % 7 end alc.llm(
 
 
 def test_a_step_that_did_pause_may_take_longer_on_replay() -> None:
-    """What a worker had the time for, or a faster machine, is not lost elsewhere. What is new has the usual time."""
+    """What a worker had the time for, or a faster machine, is not lost elsewhere. What is new has
+    the usual time.
+    """
     life = Life(BUSY, cpu=20.0)
     life.step()
     life.step(Answer(0, "told"))

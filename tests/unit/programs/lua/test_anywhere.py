@@ -19,15 +19,20 @@ PLACES = {
         "return {xpcall(error, function(e) return e .. alc.llm('a') end, 'x')}",
         [False, "x<a>"],
     ),
-    "__index": ("return setmetatable({}, {__index = function(_, k) return alc.llm(k) end}).a", "<a>"),
+    "__index": ("return setmetatable({}, {__index = function(_, k) return alc.llm(k)"
+                " end}).a", "<a>"),
     "__newindex": (
-        "local got; setmetatable({}, {__newindex = function(_, k, v) got = alc.llm(v) end}).a = 'b' return got",
+        "local got; setmetatable({}, {__newindex = function(_, k, v) got = alc.llm(v) end}).a ="
+        " 'b' return got",
         "<b>",
     ),
-    "__call": ("return setmetatable({}, {__call = function(_, x) return alc.llm(x) end})('a')", "<a>"),
+    "__call": ("return setmetatable({}, {__call = function(_, x) return alc.llm(x)"
+               " end})('a')", "<a>"),
     "__add": ("return setmetatable({}, {__add = function() return alc.llm('a') end}) + 1", "<a>"),
-    "__add of the right operand": ("return 1 + setmetatable({}, {__add = function() return alc.llm('a') end})", "<a>"),
-    "__add beside text": ("return '1' + setmetatable({}, {__add = function() return alc.llm('a') end})", "<a>"),
+    "__add of the right operand": ("return 1 + setmetatable({}, {__add = function() return"
+                                   " alc.llm('a') end})", "<a>"),
+    "__add beside text": ("return '1' + setmetatable({}, {__add = function() return alc.llm('a')"
+                          " end})", "<a>"),
     "__sub __mul __div": (
         """local m = {__sub = function() return alc.llm('s') end, __mul = function() return alc.llm('m') end,
            __div = function() return alc.llm('d') end}
@@ -40,7 +45,8 @@ PLACES = {
            local o = setmetatable({}, m) return {-o, #o, ~o}""",
         ["<u>", "<l>", "<b>"],
     ),
-    "__concat": ("return 'x' .. setmetatable({}, {__concat = function(a) return a .. alc.llm('a') end})", "x<a>"),
+    "__concat": ("return 'x' .. setmetatable({}, {__concat = function(a) return a .."
+                 " alc.llm('a') end})", "x<a>"),
     "__eq": (
         """local m = {__eq = function() return alc.llm('a') == '<a>' end}
            return setmetatable({}, m) == setmetatable({}, m)""",
@@ -66,9 +72,11 @@ PLACES = {
            return got""",
         "<a>",
     ),
-    "__tostring": ("return tostring(setmetatable({}, {__tostring = function() return alc.llm('a') end}))", "<a>"),
+    "__tostring": ("return tostring(setmetatable({}, {__tostring = function() return"
+                   " alc.llm('a') end}))", "<a>"),
     "__tostring in string.format": (
-        "return ('%s!'):format(setmetatable({}, {__tostring = function() return alc.llm('a') end}))",
+        "return ('%s!'):format(setmetatable({}, {__tostring = function() return alc.llm('a')"
+        " end}))",
         "<a>!",
     ),
     "__tostring in print": (
@@ -121,14 +129,19 @@ PLACES = {
            table.sort(t) return {t[1].v, t[2].v}""",
         ["a", "b"],
     ),
-    "a function of string.gsub": ("return (string.gsub('x-y', '%a', function(c) return alc.llm(c) end))", "<x>-<y>"),
-    "a function of s:gsub": ("return (('x-y'):gsub('(%a)%-(%a)', function(a, b) return alc.llm(b .. a) end))", "<yx>"),
+    "a function of string.gsub": ("return (string.gsub('x-y', '%a', function(c) return"
+                                  " alc.llm(c) end))", "<x>-<y>"),
+    "a function of s:gsub": ("return (('x-y'):gsub('(%a)%-(%a)', function(a, b) return alc.llm(b"
+                             " .. a) end))", "<yx>"),
     "__index of a table of gsub": (
-        "return (('x'):gsub('%a', setmetatable({}, {__index = function(_, k) return alc.llm(k) end})))",
+        "return (('x'):gsub('%a', setmetatable({}, {__index = function(_, k) return alc.llm(k)"
+        " end})))",
         "<x>",
     ),
-    "a generic for": ("for x in function(_, last) if not last then return alc.llm('a') end end do return x end", "<a>"),
-    "a loop of gmatch": ("local s = '' for w in ('a b'):gmatch('%a') do s = s .. alc.llm(w) end return s", "<a><b>"),
+    "a generic for": ("for x in function(_, last) if not last then return alc.llm('a') end end"
+                      " do return x end", "<a>"),
+    "a loop of gmatch": ("local s = '' for w in ('a b'):gmatch('%a') do s = s .. alc.llm(w) end"
+                         " return s", "<a><b>"),
     "a loaded chunk": ("return load('return alc.llm(...)')('a')", "<a>"),
     "the reader of load": (
         """local done
@@ -167,8 +180,10 @@ PLACES = {
         "1",
     ),
     "a tail call": ("return (function() return alc.llm('a') end)()", "<a>"),
-    "goto and repeat": ("local n, s = 0, '' repeat n = n + 1 s = s .. alc.llm(tostring(n)) until n == 2 return s", "<1><2>"),
-    "a library function's callback": ("return alc.map({'a', 'b'}, function(x) return alc.llm(x) end)", ["<a>", "<b>"]),
+    "goto and repeat": ("local n, s = 0, '' repeat n = n + 1 s = s .. alc.llm(tostring(n)) until"
+                        " n == 2 return s", "<1><2>"),
+    "a library function's callback": ("return alc.map({'a', 'b'}, function(x) return alc.llm(x)"
+                                      " end)", ["<a>", "<b>"]),
 }  # fmt: skip
 
 
@@ -214,7 +229,10 @@ def test_a_yield_outside_a_coroutine_is_an_error() -> None:
 
 
 def test_the_program_itself_looks_like_the_main_thread() -> None:
-    code = "local _, main = coroutine.running() return {main, coroutine.isyieldable(), coroutine.wrap(coroutine.isyieldable)()}"
+    code = (
+        "local _, main = coroutine.running() return {main, coroutine.isyieldable(),"
+        " coroutine.wrap(coroutine.isyieldable)()}"
+    )
     assert run(code) == [True, False, True]
 
 

@@ -22,7 +22,10 @@ def djb2_64(text: str) -> str:
 def test_create_fills_in():
     """Schema, time, maker, fingerprint of the parameters and an id, where they are absent."""
     library = Library()
-    made = library.run("return alc.card.create({pkg={name='cot'}, model={id='claude-opus-4.5'}, params={b='x', a=1}})")
+    made = library.run(
+        "return alc.card.create({pkg={name='cot'}, model={id='claude-opus-4.5'}, params={b='x',"
+        " a=1}})"
+    )
     found = library.run(f"return alc.card.get('{made['card_id']}')")
     prints = djb2_64('{"a":1,"b":"x"}')
     whole = (
@@ -35,7 +38,10 @@ def test_create_fills_in():
 
 
 def test_create_keeps_what_is_given():
-    given = "{card_id='c', pkg={name='p'}, schema_version='v', created_at='t', created_by='me', param_fingerprint='f'}"
+    given = (
+        "{card_id='c', pkg={name='p'}, schema_version='v', created_at='t', created_by='me',"
+        " param_fingerprint='f'}"
+    )
     found = Library().run(f"alc.card.create({given}) return alc.card.get('c')")
     assert found == {
         "card_id": "c",
@@ -49,7 +55,13 @@ def test_create_keeps_what_is_given():
 
 @pytest.mark.parametrize(
     ("model", "short"),
-    [("gpt-4o-mini", "4omini"), ("claude-3", "3"), ("llama/3:8b", "llama38b"), ("---", "model"), (None, "model")],
+    [
+        ("gpt-4o-mini", "4omini"),
+        ("claude-3", "3"),
+        ("llama/3:8b", "llama38b"),
+        ("---", "model"),
+        (None, "model"),
+    ],
 )
 def test_the_model_in_an_id(model, short):
     given = f", model={{id='{model}'}}" if model else ""
@@ -59,9 +71,17 @@ def test_the_model_in_an_id(model, short):
 
 def test_nulls_are_dropped():
     """At every depth; empty arrays and false stay."""
-    given = "{card_id='c', pkg={name='p', v=null}, list={1, null, 2}, none=null, no=false, empty=alc.json_decode('[]')}"
+    given = (
+        "{card_id='c', pkg={name='p', v=null}, list={1, null, 2}, none=null, no=false,"
+        " empty=alc.json_decode('[]')}"
+    )
     found = Library().run(f"alc.card.create({given}) return alc.card.get('c')")
-    assert (found["pkg"], found["list"], found["no"], found["empty"]) == ({"name": "p"}, [1, 2], False, [])
+    assert (found["pkg"], found["list"], found["no"], found["empty"]) == (
+        {"name": "p"},
+        [1, 2],
+        False,
+        [],
+    )
     assert "none" not in found
 
 
@@ -132,9 +152,16 @@ def test_programs_cannot_name_the_place():
     """The rooms of the cards have a sign that names of namespaces may not have."""
     library = Library()
     library.run(
-        "alc.card.create({card_id='c', pkg={name='p'}}) alc.card.alias_set('a', 'c') alc.card.write_samples('c', {1})"
+        "alc.card.create({card_id='c', pkg={name='p'}}) alc.card.alias_set('a', 'c')"
+        " alc.card.write_samples('c', {1})"
     )
-    assert {room for room, _ in library.values} == {"card/id", "card/body", "card/index", "card/alias", "card/samples"}
+    assert {room for room, _ in library.values} == {
+        "card/id",
+        "card/body",
+        "card/index",
+        "card/alias",
+        "card/samples",
+    }
 
 
 # ---- list and find
@@ -148,7 +175,7 @@ make("a", "p", "2026-01-01T00:00:00Z", {stats = {pass_rate = 0.5, n = 10}, tags 
 make("b", "p", "2026-01-03T00:00:00Z", {stats = {pass_rate = 1, n = 30}, tags = {"y"}, scenario = {name = "math"}})
 make("c", "q", "2026-01-02T00:00:00Z", {stats = {pass_rate = 0.75}, note = "good start", ok = true})
 make("d", "p", "2026-01-03T00:00:00Z", {ok = false})
-"""
+"""  # noqa: E501
 
 
 def ids(library: Library, code: str) -> list[str]:
@@ -160,9 +187,21 @@ def test_list():
     found = Library().run(FEW + "return alc.card.list()")
     assert found == [
         {"card_id": "d", "pkg": "p", "created_at": "2026-01-03T00:00:00Z"},
-        {"card_id": "b", "pkg": "p", "created_at": "2026-01-03T00:00:00Z", "scenario": "math", "pass_rate": 1},
+        {
+            "card_id": "b",
+            "pkg": "p",
+            "created_at": "2026-01-03T00:00:00Z",
+            "scenario": "math",
+            "pass_rate": 1,
+        },
         {"card_id": "c", "pkg": "q", "created_at": "2026-01-02T00:00:00Z", "pass_rate": 0.75},
-        {"card_id": "a", "pkg": "p", "created_at": "2026-01-01T00:00:00Z", "model": "m1", "pass_rate": 0.5},
+        {
+            "card_id": "a",
+            "pkg": "p",
+            "created_at": "2026-01-01T00:00:00Z",
+            "model": "m1",
+            "pass_rate": 0.5,
+        },
     ]
 
 
@@ -268,9 +307,19 @@ def test_order_and_pages(opts, expected):
 
 
 def test_find_gives_summaries():
-    found = Library().run(FEW + "return alc.card.find({where={tags={contains='x'}}}), alc.card.find({where={x=1}})")
+    found = Library().run(
+        FEW + "return alc.card.find({where={tags={contains='x'}}}), alc.card.find({where={x=1}})"
+    )
     assert found == [
-        [{"card_id": "a", "pkg": "p", "created_at": "2026-01-01T00:00:00Z", "model": "m1", "pass_rate": 0.5}],
+        [
+            {
+                "card_id": "a",
+                "pkg": "p",
+                "created_at": "2026-01-01T00:00:00Z",
+                "model": "m1",
+                "pass_rate": 0.5,
+            }
+        ],
         [],
     ]
 
@@ -304,7 +353,7 @@ def test_append():
     library = Library()
     code = """
     alc.card.create({card_id='c', pkg={name='p'}})
-    return alc.card.append('c', {stats={pass_rate=1}, note='x', gone=null}), alc.card.get('c'), alc.card.list()"""
+    return alc.card.append('c', {stats={pass_rate=1}, note='x', gone=null}), alc.card.get('c'), alc.card.list()"""  # noqa: E501
     merged, found, listed = library.run(code)
     assert merged == found
     assert (found["note"], found["stats"], "gone" in found) == ("x", {"pass_rate": 1}, False)
@@ -342,7 +391,7 @@ def test_aliases():
     alc.card.alias_set('also', 'b')
     alc.card.alias_set('best', 'c', {pkg='q'})
     return first, alc.card.alias_list(), alc.card.alias_list({pkg='q'}), alc.card.alias_list({pkg='p'}),
-      alc.card.get_by_alias('best').card_id, alc.card.get_by_alias('none')"""
+      alc.card.get_by_alias('best').card_id, alc.card.get_by_alias('none')"""  # noqa: E501
     first, every, some, none, best, nothing = library.run(FEW + code)
     assert first == {"name": "best", "card_id": "a", "pkg": "p", "note": "n", "set_at": NOW}
     assert [(alias["name"], alias["card_id"]) for alias in every] == [("also", "b"), ("best", "c")]
@@ -434,7 +483,11 @@ child("loop", "loop", "tune")
 def tree(library: Library, opts: str) -> tuple[str, str, bool]:
     found = library.run(f"{FAMILY} return alc.card.lineage({{{opts}}})")
     nodes = " ".join(f"{node['card_id']}{node['depth']:+}" for node in found["nodes"])
-    return nodes, " ".join(f"{edge['from']}>{edge['to']}" for edge in found["edges"]), found["truncated"]
+    return (
+        nodes,
+        " ".join(f"{edge['from']}>{edge['to']}" for edge in found["edges"]),
+        found["truncated"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -445,11 +498,22 @@ def tree(library: Library, opts: str) -> tuple[str, str, bool]:
         ("card_id='r11', depth=2", "r11+0 r1-1 r-2", "r11>r1 r1>r", False),
         ("card_id='r11', depth=0", "r11+0", "", True),
         ("card_id='r'", "r+0", "", False),
-        ("card_id='r', direction='down'", "r+0 r1+1 r2+1 r11+2 r12+2", "r1>r r2>r r11>r1 r12>r1", False),
+        (
+            "card_id='r', direction='down'",
+            "r+0 r1+1 r2+1 r11+2 r12+2",
+            "r1>r r2>r r11>r1 r12>r1",
+            False,
+        ),
         ("card_id='r', direction='down', depth=1", "r+0 r1+1 r2+1", "r1>r r2>r", True),
         ("card_id='r1', direction='both'", "r1+0 r-1 r11+1 r12+1", "r1>r r11>r1 r12>r1", False),
-        ("card_id='r', direction='down', relation_filter={'tune'}", "r+0 r1+1 r11+2", "r1>r r11>r1", False),
-        ("card_id='r12', relation_filter={'tune'}", "r12+0", "", False),  # no relation fits no filter
+        (
+            "card_id='r', direction='down', relation_filter={'tune'}",
+            "r+0 r1+1 r11+2",
+            "r1>r r11>r1",
+            False,
+        ),
+        # no relation fits no filter
+        ("card_id='r12', relation_filter={'tune'}", "r12+0", "", False),
         ("card_id='r2', relation_filter={'tune', 'merge'}", "r2+0 r-1", "r2>r", False),
         ("card_id='lost'", "lost+0", "", False),
         ("card_id='loop'", "loop+0", "", False),
@@ -473,12 +537,20 @@ def test_what_lineage_tells():
                 "prior_relation": "tune",
                 "stats": {"n": 3},
             },
-            {"card_id": "r1", "pkg": "p", "depth": -1, "prior_card_id": "r", "prior_relation": "tune"},
+            {
+                "card_id": "r1",
+                "pkg": "p",
+                "depth": -1,
+                "prior_card_id": "r",
+                "prior_relation": "tune",
+            },
         ],
         "edges": [{"from": "r11", "to": "r1", "relation": "tune"}],
         "truncated": True,
     }
-    bare = Library().run(FAMILY + "return alc.card.lineage({card_id='r', direction='down', include_stats=false})")
+    bare = Library().run(
+        FAMILY + "return alc.card.lineage({card_id='r', direction='down', include_stats=false})"
+    )
     assert not any("stats" in node for node in bare["nodes"])
     assert Library().run("return alc.card.lineage({card_id='x'})") is None
 
@@ -496,7 +568,10 @@ def test_going_down_reads_only_the_family():
     ("opts", "words"),
     [
         ("", "card_id is required"),
-        ("card_id='r', direction='sideways'", "direction must be 'up', 'down' or 'both', got 'sideways'"),
+        (
+            "card_id='r', direction='sideways'",
+            "direction must be 'up', 'down' or 'both', got 'sideways'",
+        ),
         ("card_id='r', depth=-1", "depth must be a whole number from 0"),
         ("card_id='r', relation_filter=5", "relation_filter must be an array of strings"),
     ],
@@ -506,7 +581,9 @@ def test_lineage_refuses(opts, words):
 
 
 def test_no_sinks_yet():
-    assert Library().error("alc.card.sink_backfill({sink='file:///x'})") == "unknown sink: file:///x"
+    assert (
+        Library().error("alc.card.sink_backfill({sink='file:///x'})") == "unknown sink: file:///x"
+    )
 
 
 NULLS = [
@@ -514,7 +591,8 @@ NULLS = [
     "#alc.card.find({pkg=null, where=null, order_by=null, limit=null, offset=null})",
     "#alc.card.alias_list({pkg=null})",
     "#alc.card.read_samples('c', {where=null, offset=null, limit=null})",
-    "#alc.card.lineage({card_id='c', direction=null, depth=null, include_stats=null, relation_filter=null}).nodes",
+    "#alc.card.lineage({card_id='c', direction=null, depth=null, include_stats=null,"
+    " relation_filter=null}).nodes",
 ]
 
 

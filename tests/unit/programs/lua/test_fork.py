@@ -1,7 +1,5 @@
 """alc.fork: children in states of their own, in the same session."""
 
-# ruff: noqa: E501
-
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,15 @@ DEEP = "return {run = function() local v = 'x' for i = 1, %d do v = {v} end retu
 def root(tmp_path: Path) -> Path:
     for name in ("one", "two", "the-third"):
         package(tmp_path, name, ASKS % (name, name))
-    package(tmp_path, "fails", "return {run = function(ctx) alc.llm('doomed') error('it broke', 0) end}")
+    package(
+        tmp_path, "fails", "return {run = function(ctx) alc.llm('doomed') error('it broke', 0) end}"
+    )
     package(tmp_path, "quick", "return {run = function(ctx) return ctx.task .. '!' end}")
-    package(tmp_path, "nested", "return {run = function(ctx) return alc.fork({'one', 'quick'}, ctx) end}")
+    package(
+        tmp_path,
+        "nested",
+        "return {run = function(ctx) return alc.fork({'one', 'quick'}, ctx) end}",
+    )
     return tmp_path
 
 
@@ -64,7 +68,10 @@ def test_a_failure_is_a_result(root: Path) -> None:
 
 @pytest.mark.parametrize("word", ["abort", "fail"])
 def test_a_failure_may_end_the_others(root: Path, word: str) -> None:
-    code = f"local ok, e = pcall(alc.fork, {{'one', 'fails'}}, {{task = 'x'}}, {{on_error = '{word}'}}) alc.llm(e)"
+    code = (
+        f"local ok, e = pcall(alc.fork, {{'one', 'fails'}}, {{task = 'x'}}, {{on_error ="
+        f" '{word}'}}) alc.llm(e)"
+    )
     life = Life(code, roots=[root])
     life.step()
     reply = life.answer("doomed", "")
@@ -83,14 +90,21 @@ def test_forks_in_forks(root: Path) -> None:
 
 
 def test_a_second_fork_has_other_paths(root: Path) -> None:
-    life = Life("alc.fork({'quick'}, {task = 'x'}) return alc.fork({'one'}, {task = 'x'})", roots=[root])
+    life = Life(
+        "alc.fork({'quick'}, {task = 'x'}) return alc.fork({'one'}, {task = 'x'})", roots=[root]
+    )
     assert [query.key for query in life.step().asked] == ["0.1:0"]
 
 
 def test_children_share_nothing_but_what_they_are_given(root: Path) -> None:
-    package(root, "spoils", "shared = 'mine' return {run = function(ctx) ctx.task = shared return ctx.task end}")
+    package(
+        root,
+        "spoils",
+        "shared = 'mine' return {run = function(ctx) ctx.task = shared return ctx.task end}",
+    )
     code = (
-        "local c = {task = 'x'} local r = alc.fork({'spoils', 'spoils'}, c) return {c.task, shared == nil, r[2].result}"
+        "local c = {task = 'x'} local r = alc.fork({'spoils', 'spoils'}, c) return {c.task,"
+        " shared == nil, r[2].result}"
     )
     assert Life(code, roots=[root]).finish() == ["x", True, "mine"]
 
@@ -111,28 +125,42 @@ def test_children_spend_their_parents_budget(root: Path) -> None:
     assert [query.prompt for query in reply.asked] == ["one x"]
     life.execution.meter.llm_calls = 1  # as the drive counts
     life.answer("one x", "1")
-    assert life.outcome.value == [False, False, "budget_exceeded: max_llm_calls (1) reached (1 used)"]
+    assert life.outcome.value == [
+        False,
+        False,
+        "budget_exceeded: max_llm_calls (1) reached (1 used)",
+    ]
 
 
 def test_what_children_say_and_record_is_not_lost(root: Path) -> None:
     package(
-        root, "tells", "return {run = function(ctx) print('here') alc.stats.record('n', 3) alc.progress(1, 2, 'p') end}"
+        root,
+        "tells",
+        "return {run = function(ctx) print('here') alc.stats.record('n', 3) alc.progress(1, 2,"
+        " 'p') end}",
     )
     life = Life("return alc.fork({'tells', 'quick', 'tells'}, {task = 'x'})", roots=[root])
     first, quick, third = life.finish()
     assert (first["stats"], third["stats"]) == ({"n": 3}, {"n": 3})
     assert "stats" not in quick
     assert life.record == {"tells#1/n": 3, "tells#3/n": 3}
-    assert life.log == [("info", "alc.lua.print tells#1", "here"), ("info", "alc.lua.print tells#3", "here")]
+    assert life.log == [
+        ("info", "alc.lua.print tells#1", "here"),
+        ("info", "alc.lua.print tells#3", "here"),
+    ]
 
 
 def test_too_many_children_are_refused(root: Path) -> None:
-    code = "local t = {} for i = 1, 64 do t[i] = 'one' end return {pcall(alc.fork, t, {task = 'x'})}"
+    code = (
+        "local t = {} for i = 1, 64 do t[i] = 'one' end return {pcall(alc.fork, t, {task = 'x'})}"
+    )
     assert Life(code, roots=[root]).finish() == [False, "alc.fork: more than 64 programs at once"]
 
 
 def test_a_fork_bomb_ends(tmp_path: Path) -> None:
-    package(tmp_path, "bomb", "return {run = function(ctx) return alc.fork({'bomb', 'bomb'}, ctx) end}")
+    package(
+        tmp_path, "bomb", "return {run = function(ctx) return alc.fork({'bomb', 'bomb'}, ctx) end}"
+    )
     life = Life("return alc.fork({'bomb'}, {})", roots=[tmp_path])
     life.step()
     assert life.outcome is not None
@@ -165,7 +193,14 @@ return setmetatable({}, {
 
 
 @pytest.mark.parametrize(
-    "names", ["{'quick', nil, {}}", "{'quick', nil, print}", "{'quick', nil, 'quick'}", "{'quick', 1}", "{{}}"]
+    "names",
+    [
+        "{'quick', nil, {}}",
+        "{'quick', nil, print}",
+        "{'quick', nil, 'quick'}",
+        "{'quick', 1}",
+        "{{}}",
+    ],
 )
 def test_what_is_no_name_never_leaves_the_state(root: Path, names: str) -> None:
     """Behind a hole neither."""
@@ -184,7 +219,8 @@ def test_a_cancel_reaches_every_strand(root: Path) -> None:
     package(
         root,
         "cleans",
-        "return {run = function() local ok, e = pcall(alc.llm, 'a') print(e) print(select(2, pcall(alc.llm, 'b'))) end}",
+        "return {run = function() local ok, e = pcall(alc.llm, 'a') print(e) print(select(2,"
+        " pcall(alc.llm, 'b'))) end}",
     )
     life = Life("alc.fork({'cleans', 'cleans'}, {}) print('parent')", roots=[root])
     life.step()
@@ -232,7 +268,8 @@ def test_what_a_child_records_may_be_as_deep(root: Path) -> None:
     package(
         root,
         "deep",
-        "return {run = function() local v = 'x' for i = 1, 128 do v = {v} end alc.stats.record('v', v) end}",
+        "return {run = function() local v = 'x' for i = 1, 128 do v = {v} end"
+        " alc.stats.record('v', v) end}",
     )
     (result,) = Life("return {(next(alc.fork({'deep'}, {})[1].stats))}", roots=[root]).finish()
     assert result == "v"

@@ -1,4 +1,6 @@
-"""Where a Lua program runs: here with the user's trust, else in a worker; and what it may require where it runs."""
+"""Where a Lua program runs: here with the user's trust, else in a worker; and what it may require
+where it runs.
+"""
 
 from __future__ import annotations
 
@@ -93,17 +95,29 @@ print(everhold.run(LuaProgram.package(folder)()))
 
 @pytest.mark.process
 @pytest.mark.parametrize("category", ["LC_ALL", "LC_TIME"])
-def test_a_language_of_the_process_is_not_that_of_its_programs(category: str, root: Path, tmp_path: Path) -> None:
+def test_a_language_of_the_process_is_not_that_of_its_programs(
+    category: str, root: Path, tmp_path: Path
+) -> None:
     """Numbers have a point, keys are in the order of their bytes, and days are English."""
     if subprocess.run(
         ["sh", "-c", f"localedef -i de_DE -f UTF-8 {tmp_path}/de_DE.UTF-8"], capture_output=True
     ).returncode:
         pytest.skip("no localedef here that makes a German locale")
-    says = "return {run = function() return alc.json_encode({a = 3.5, B = tostring(0.25), c = os.date('%A', 0)}) end}"
+    says = (
+        "return {run = function() return alc.json_encode({a = 3.5, B = tostring(0.25), c ="
+        " os.date('%A', 0)}) end}"
+    )
     folder = package(root, "says", says)
-    env = {**os.environ, "LOCPATH": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "EVERHOLD_DATABASE": ":memory:"}
+    env = {
+        **os.environ,
+        "LOCPATH": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path),
+        "EVERHOLD_DATABASE": ":memory:",
+    }
     command = [sys.executable, "-c", GERMAN, str(folder), category]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
     assert done.stdout.strip() == '{"B":"0.25","a":3.5,"c":"Thursday"}', done.stderr
 
 
@@ -125,11 +139,16 @@ def test_a_language_of_the_process_is_not_that_of_its_programs(category: str, ro
 def test_nothing_runs_here_in_another_language(
     chosen: dict[str, str], here: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers, dates, order and letters are those of Lua everywhere; in UTF-8 no single byte is a letter."""
+    """Numbers, dates, order and letters are those of Lua everywhere; in UTF-8 no single byte is a
+    letter.
+    """
     trust(package(root, "p"))
     names = {getattr(locale, category): name for category, name in chosen.items()}
-    every = names.setdefault(locale.LC_ALL, "C" if not names else f"all of {chosen}")  # as C says it: one or a list
-    monkeypatch.setattr(locale, "setlocale", lambda category: names.get(category, "C" if " " in every else every))
+    # as C says it: one or a list
+    every = names.setdefault(locale.LC_ALL, "C" if not names else f"all of {chosen}")
+    monkeypatch.setattr(
+        locale, "setlocale", lambda category: names.get(category, "C" if " " in every else every)
+    )
     assert runs_here(in_root(root, "p")) is here
 
 
@@ -160,14 +179,18 @@ def test_a_file_runs_here_once_it_is_trusted(tmp_path: Path) -> None:
         ("alc.pipe({'other'}, {})", False),
     ],
 )
-def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(root: Path, text: str, here: bool) -> None:
+def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(
+    root: Path, text: str, here: bool
+) -> None:
     package(root, "strange", part="return 1")
     trust(package(root, "other", part="return 1"))
     trust(package(root, "one", text, part="return 1"))
     assert runs_here(in_root(root, "one")) is here
 
 
-@pytest.mark.parametrize("unit", ["--[[\n", "--[==[\n", "require" + " " * 60_000, "require '" + "a" * 60_000, "alc "])
+@pytest.mark.parametrize(
+    "unit", ["--[[\n", "--[==[\n", "require" + " " * 60_000, "require '" + "a" * 60_000, "alc "]
+)
 def test_what_a_package_needs_is_read_in_a_moment(root: Path, unit: str) -> None:
     """However its text is built, and however long it is."""
     trust(package(root, "one", unit * (300_000 // len(unit))))
@@ -189,7 +212,9 @@ def test_a_folder_that_is_called_like_a_file_is_none(root: Path) -> None:
     assert runs_here(in_root(root, "one"))
 
 
-def test_what_a_package_needs_is_read_once_and_when_it_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_package_needs_is_read_once_and_when_it_changes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = package(root, "one", part="return 1")
     trust(folder)
     read: list[str] = []
@@ -205,10 +230,18 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(root: Path, monke
 
 def test_needs_are_followed_through_others(root: Path) -> None:
     package(root, "strange")
-    for name, needed in (("one", "two"), ("two", "three"), ("three", "one"), ("four", "strange"), ("five", "four")):
+    for name, needed in (
+        ("one", "two"),
+        ("two", "three"),
+        ("three", "one"),
+        ("four", "strange"),
+        ("five", "four"),
+    ):
         trust(package(root, name, f"require '{needed}'"))
     roots = (str(root),)
-    assert [closed(root / name, roots, marks.trusted) for name in ("one", "three", "four", "five")] == [
+    assert [
+        closed(root / name, roots, marks.trusted) for name in ("one", "three", "four", "five")
+    ] == [
         True,
         True,
         False,
@@ -228,15 +261,22 @@ def test_needs_are_followed_through_others(root: Path) -> None:
     ],
 )
 def test_what_is_compiled_says_what_its_text_says(root: Path, part: str) -> None:
-    """The text is loaded the first time, later what was compiled from it: errors name the same lines and names."""
-    text = "local part = require('one.part')\nlocal M = {}\n\nfunction M.run(ctx)\n  return part.f({})\nend\nreturn M"
+    """The text is loaded the first time, later what was compiled from it: errors name the same
+    lines and names.
+    """
+    text = (
+        "local part = require('one.part')\nlocal M = {}\n\nfunction M.run(ctx)\n  return"
+        " part.f({})\nend\nreturn M"
+    )
     folder = package(root, "one", text, part=part)
     trust(folder)
     module_reader._known.clear()
     while not is_settled(look(os.stat(folder / "part.lua")), time_ns()):
         sleep(0.01)
     outcomes = [ran(in_root(root, "one")) for _ in range(4)]
-    assert {found.mode for _, found in module_reader._known.values()} >= {b"t" if part[-1] == "(" else b"b"}
+    assert {found.mode for _, found in module_reader._known.values()} >= {
+        b"t" if part[-1] == "(" else b"b"
+    }
     assert outcomes == outcomes[:1] * 4
 
 

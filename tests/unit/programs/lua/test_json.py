@@ -1,4 +1,6 @@
-"""JSON in a Lua state: the same as Python's, quick whatever the text is, and always within the limits."""
+"""JSON in a Lua state: the same as Python's, quick whatever the text is, and always within the
+limits.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def echo(text: str) -> str:
 
 
 def python(text: str) -> Any:
-    """The same text read by Python; ValueError if it is none, or holds what JSON has no word for."""
+    """The same text read by Python; ValueError if it is none, or holds what JSON has no word
+    for.
+    """
 
     def refused(word: str) -> Any:
         raise ValueError(word)
@@ -51,16 +55,37 @@ def python(text: str) -> Any:
 NAMES = st.text('abAB1ü日😀"\\\n \x7f', max_size=4)
 LEAVES = (
     st.sampled_from(
-        [None, True, False, 0, -0.0, 10, 0.5, -7, 1e14, -1e14, 1e15, 2.0**53, 1e22, 5e-324, 1e308, 2**63 - 1]
+        [
+            None,
+            True,
+            False,
+            0,
+            -0.0,
+            10,
+            0.5,
+            -7,
+            1e14,
+            -1e14,
+            1e15,
+            2.0**53,
+            1e22,
+            5e-324,
+            1e308,
+            2**63 - 1,
+        ]
     )
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=10)
 )
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=20
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=20,
 )
-LAYOUTS = st.sampled_from([(None, (",", ":")), (None, (" , ", " : ")), (1, None), ("\t", (",", ":\r\n"))])
+LAYOUTS = st.sampled_from(
+    [(None, (",", ":")), (None, (" , ", " : ")), (1, None), ("\t", (",", ":\r\n"))]
+)
 
 
 @settings(deadline=None, max_examples=300)
@@ -69,7 +94,9 @@ def test_a_value_comes_back_with_its_names_in_order_however_it_was_laid_out(
     value: Any, layout: tuple[Any, Any], is_ascii: bool
 ) -> None:
     indent, separators = layout
-    back = echo(" " + json.dumps(value, indent=indent, separators=separators, ensure_ascii=is_ascii) + "\n")
+    back = echo(
+        " " + json.dumps(value, indent=indent, separators=separators, ensure_ascii=is_ascii) + "\n"
+    )
     assert written(json.loads(back)) == written(ordered(value))
 
 
@@ -85,7 +112,17 @@ def written(value: Any) -> str:
 
 
 JUNK = st.sampled_from(
-    [*'[]{},:"\\ \n\v\f\0truefalsn0123.eE+-x', "\\u", "\\ud83d", "01", "1.", "é", "1e999", "tru", "\x7f"]
+    [
+        *'[]{},:"\\ \n\v\f\0truefalsn0123.eE+-x',
+        "\\u",
+        "\\ud83d",
+        "01",
+        "1.",
+        "é",
+        "1e999",
+        "tru",
+        "\x7f",
+    ]
 )
 CUTS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 2), JUNK), min_size=1, max_size=3)
 
@@ -179,7 +216,7 @@ ACTING = """local function never() error('called') end
 local mt = {__index = never, __len = never, __pairs = never, __eq = never, __lt = never, __tostring = never,
   __concat = never, __idiv = never, __close = never, __name = 'x', __metatable = never}
 local function acting(t) return setmetatable(t, mt) end
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -195,10 +232,13 @@ def test_no_metamethod_is_called(value: str, text: str) -> None:
     assert run(f"{ACTING} return alc.json_encode({value})") == text
 
 
-@pytest.mark.parametrize("number", ["1e14", "-1e14", "1e15", "2^53", "2^63", "1e16 + 2", "18390366878156348.0", "-0.0"])
+@pytest.mark.parametrize(
+    "number", ["1e14", "-1e14", "1e15", "2^53", "2^63", "1e16 + 2", "18390366878156348.0", "-0.0"]
+)
 def test_a_float_is_written_as_one(number: str) -> None:
     code = (
-        f"local v = alc.json_decode(alc.json_encode({{{number}}}))[1] return math.type(v) == 'float' and v == {number}"
+        f"local v = alc.json_decode(alc.json_encode({{{number}}}))[1] return math.type(v) =="
+        f" 'float' and v == {number}"
     )
     assert run(code) is True
 
@@ -218,13 +258,14 @@ def test_what_a_coroutine_closes_can_read_json() -> None:
       coroutine.yield()
     end)
     coroutine.resume(co)
-    return {coroutine.close(co), found}"""
+    return {coroutine.close(co), found}"""  # noqa: E501
     assert run(code) == [True, 7]
 
 
 def test_an_error_that_reads_json_to_name_itself_has_its_words() -> None:
     code = (
-        "alc.json_encode({}) error(setmetatable({}, {__tostring = function() return alc.json_decode('\"why\"') end}))"
+        "alc.json_encode({}) error(setmetatable({}, {__tostring = function() return"
+        " alc.json_decode('\"why\"') end}))"
     )
     assert failure(code) == "why"
 

@@ -19,7 +19,8 @@ from tests.unit.programs.lua.life import BORN, Life, failure, run
 
 def test_a_prompt_and_its_options_become_a_question() -> None:
     life = Life(
-        "return alc.llm('p', {system = 's', max_tokens = 7, grounded = true, underspecified = 1, model = 'm', stop = {'a'}})"
+        "return alc.llm('p', {system = 's', max_tokens = 7, grounded = true, underspecified = 1,"
+        " model = 'm', stop = {'a'}})"
     )
     query = life.step().asked[0]
     assert (query.prompt, query.system, query.max_tokens) == ("p", "s", 7)
@@ -42,7 +43,9 @@ LENIENT = [
 
 
 @pytest.mark.parametrize(("opts", "read"), LENIENT)
-def test_an_option_that_is_not_what_it_should_be_counts_as_not_given(opts: str, read: tuple[object, ...]) -> None:
+def test_an_option_that_is_not_what_it_should_be_counts_as_not_given(
+    opts: str, read: tuple[object, ...]
+) -> None:
     query = Life(f"alc.llm('p', {opts})").step().asked[0]
     assert (query.system, query.max_tokens, query.grounded) == read
     assert query.options is None
@@ -50,11 +53,20 @@ def test_an_option_that_is_not_what_it_should_be_counts_as_not_given(opts: str, 
 
 @pytest.mark.parametrize(
     "option",
-    ["f = print", "co = coroutine.create(print)", "t = {print}", "loop = LOOP", "text = '\\xff'", "['\\xff'] = 1"],
+    [
+        "f = print",
+        "co = coroutine.create(print)",
+        "t = {print}",
+        "loop = LOOP",
+        "text = '\\xff'",
+        "['\\xff'] = 1",
+    ],
 )
 @pytest.mark.parametrize("ask", ["alc.llm('p', %s)", "alc.llm_batch({%s})", "alc.cache('p', %s)"])
 def test_an_option_that_json_cannot_hold_is_the_programs_own(ask: str, option: str) -> None:
-    """Packages hand over callbacks and the like: what nobody outside can be told is left out, and the rest is told."""
+    """Packages hand over callbacks and the like: what nobody outside can be told is left out, and
+    the rest is told.
+    """
     opts = "{prompt = 'p', model = 'm', max_tokens = 5, off = false, " + option + "}"
     query = Life("LOOP = {} LOOP.loop = LOOP " + ask % opts).step().asked[0]
     assert (query.prompt, query.max_tokens, query.options) == ("p", 5, {"model": "m", "off": False})
@@ -80,10 +92,16 @@ WRONG = [
         "local t = {} for i = 1, 50001 do t[i] = 'q' end alc.llm_batch(t)",
         "alc.llm_batch: 50001 items, and no more than 50000",
     ),
-    ("alc.llm_batch(setmetatable({'a'}, {__len = function() return 1.5 end}))", "alc.llm_batch: empty items array"),
+    (
+        "alc.llm_batch(setmetatable({'a'}, {__len = function() return 1.5 end}))",
+        "alc.llm_batch: empty items array",
+    ),
     ("alc.llm_batch()", "alc.llm_batch: items must be an array, got nil"),
     ("alc.llm_batch({{}})", "alc.llm_batch: prompt of item 1 must be a string, got nil"),
-    ("alc.llm_batch({{prompt = 'a'}, {prompt = {}}})", "alc.llm_batch: prompt of item 2 must be a string, got table"),
+    (
+        "alc.llm_batch({{prompt = 'a'}, {prompt = {}}})",
+        "alc.llm_batch: prompt of item 2 must be a string, got table",
+    ),
     ("alc.log('info')", "alc.log: message must be a string, got nil"),
     ("alc.log({}, 'x')", "alc.log: level must be a string, got table"),
     ("alc.progress('x', 1)", "alc.progress: step and total must be whole numbers from 0"),
@@ -132,7 +150,9 @@ def test_an_answer_is_always_text() -> None:
 
 
 def test_a_batch_is_one_pause_and_keeps_its_order() -> None:
-    life = Life("return alc.llm_batch({{prompt = 'a', max_tokens = 3}, 'b', {prompt = 'c', system = 's'}})")
+    life = Life(
+        "return alc.llm_batch({{prompt = 'a', max_tokens = 3}, 'b', {prompt = 'c', system = 's'}})"
+    )
     asked = life.step().asked
     assert [(query.prompt, query.max_tokens, query.system, query.key) for query in asked] == [
         ("a", 3, None, "0:0"),
@@ -154,11 +174,15 @@ def test_an_error_in_a_batch_is_raised_at_once_and_the_rest_is_withdrawn() -> No
 
 
 def test_a_batch_of_a_thousand() -> None:
-    assert run("local t = {} for i = 1, 1000 do t[i] = 'p' .. i end return #alc.llm_batch(t)") == 1000
+    assert (
+        run("local t = {} for i = 1, 1000 do t[i] = 'p' .. i end return #alc.llm_batch(t)") == 1000
+    )
 
 
 def test_a_batch_of_items_that_say_themselves_how_many_they_are() -> None:
-    assert run("return alc.llm_batch(setmetatable({'a', 'b'}, {__len = function() return 1.0 end}))") == ["<a>"]
+    assert run(
+        "return alc.llm_batch(setmetatable({'a', 'b'}, {__len = function() return 1.0 end}))"
+    ) == ["<a>"]
 
 
 # ---- what is said
@@ -181,7 +205,8 @@ def test_the_log_is_a_function_as_packages_know_it() -> None:
 
 def test_the_log() -> None:
     life = Life(
-        "alc.log('info', 'a') alc.log('odd', 'b') alc.log.warn('c') print('d', 1, nil) io.write('e', 2) io.stderr:write('f\\n') warn('g')"
+        "alc.log('info', 'a') alc.log('odd', 'b') alc.log.warn('c') print('d', 1, nil)"
+        " io.write('e', 2) io.stderr:write('f\\n') warn('g')"
     )
     life.finish()
     assert life.log == [
@@ -196,7 +221,10 @@ def test_the_log() -> None:
 
 
 def test_nothing_reaches_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
-    run("print('x') io.write('y') io.stdout:write('z') io.stderr:write('w') warn('@on', 'v') warn('u')")
+    run(
+        "print('x') io.write('y') io.stdout:write('z') io.stderr:write('w') warn('@on', 'v')"
+        " warn('u')"
+    )
     assert capfd.readouterr() == ("", "")
 
 
@@ -207,8 +235,13 @@ def test_the_newest_thousand_lines_of_a_delivery_are_kept() -> None:
 
 
 def test_words_that_are_not_utf8_are_shown_all_the_same() -> None:
-    """Programs cut answers to so many bytes, in the middle of a letter too: to log that is no failure."""
-    life = Life("print('a\\xffb') alc.log('info', ('né'):sub(1, 2)) alc.log.warn('\\xff') alc.progress(1, 2, 'é\\xc3')")
+    """Programs cut answers to so many bytes, in the middle of a letter too: to log that is no
+    failure.
+    """
+    life = Life(
+        "print('a\\xffb') alc.log('info', ('né'):sub(1, 2)) alc.log.warn('\\xff')"
+        " alc.progress(1, 2, 'é\\xc3')"
+    )
     life.finish()
     assert [line[2] for line in life.log] == ["a\\xffb", "n\\xc3", "\\xff"]
     assert life.replies[-1].notes.progress.message == "é\\xc3"
@@ -217,7 +250,10 @@ def test_words_that_are_not_utf8_are_shown_all_the_same() -> None:
 def test_a_name_that_is_recorded_often_is_handed_over_once() -> None:
     """However often a loop records it: what comes out of a state in one go is limited."""
     vm = Vm()
-    code = b"for i = 1, 1000 do alc.stats.record('k', i) alc.stats.record('l' .. i % 2, i) end return 1"
+    code = (
+        b"for i = 1, 1000 do alc.stats.record('k', i) alc.stats.record('l' .. i % 2, i) end"
+        b" return 1"
+    )
     begun = opening(0.0, b"text", b"code", code, b"=code", None)
     assert vm.go(0.0, 10.0, *begun)[1] == b"done"
     assert vm.take() == (False, None, None, None, 3, b"k", b"1000", b"l1", b"999", b"l0", b"1000")
@@ -227,7 +263,8 @@ def test_many_records_of_a_full_state_are_heard() -> None:
     """They come out a few at a time: there is room for that."""
     fill = "local t = {} pcall(function() while true do t[#t + 1] = ('x'):rep(100) .. #t end end)"
     life = Life(
-        f"for i = 1, 20000 do alc.stats.record('k' .. i, i) end print('said') {fill} alc.llm('full') t = nil",
+        f"for i = 1, 20000 do alc.stats.record('k' .. i, i) end print('said') {fill}"
+        " alc.llm('full') t = nil",
         memory=12 * 2**20,
         cpu=60.0,
     )
@@ -238,7 +275,8 @@ def test_many_records_of_a_full_state_are_heard() -> None:
 
 def test_progress_and_stats() -> None:
     life = Life(
-        "alc.progress(1, 3) alc.progress(2, 3, 'half') alc.stats.record('k', {1, 2.0}) alc.stats.record('k', 5) return alc.stats.get('k')"
+        "alc.progress(1, 3) alc.progress(2, 3, 'half') alc.stats.record('k', {1, 2.0})"
+        " alc.stats.record('k', 5) return alc.stats.get('k')"
     )
     assert life.finish() == 5
     notes = life.replies[0].notes
@@ -263,7 +301,23 @@ def test_durable_values() -> None:
       return {first[1] == nil and first[2], s.get('a'), s.has('a'), s.has('b'), s.has('c'), s.get('b') == alc.null,
         s.keys(), s.delete('a'), s.delete('a'), s.set_nx('a', 1), s.set_nx('a', 2), s.get('a'),
         s.incr('n'), s.incr('n', 2.5), s.incr('m', 1, 10), s.get(1, 'number keys')}"""
-    expected = ["d", {"x": 1.0}, True, True, False, True, ["a", "b"], True, False, True, False, 1, 1.0, 3.5, 11.0]
+    expected = [
+        "d",
+        {"x": 1.0},
+        True,
+        True,
+        False,
+        True,
+        ["a", "b"],
+        True,
+        False,
+        True,
+        False,
+        1,
+        1.0,
+        3.5,
+        11.0,
+    ]
     assert run(code) == [*expected, "number keys"]
 
 
@@ -297,12 +351,16 @@ def test_incr_past_what_fits_says_so_in_a_whole_sentence() -> None:
     with pytest.raises(BadValue) as found:
         asyncio.run(Values(MemoryStore()).answer(life.open[0]))
     life.step(Answer(0, error={"code": "bad_value", "message": str(found.value)}))
-    words = "incr: value at 'k' cannot be stored as JSON: an integer outside 64 bits; store it as text"
+    words = (
+        "incr: value at 'k' cannot be stored as JSON: an integer outside 64 bits; store it as text"
+    )
     assert life.outcome.value == [False, words]
 
 
 def test_as_many_as_may_be_asked_at_once_are_asked_and_answered() -> None:
-    life = Life("local t = {} for i = 1, 50000 do t[i] = 'q' end return #alc.llm_batch(t)", cpu=10.0)
+    life = Life(
+        "local t = {} for i = 1, 50000 do t[i] = 'q' end return #alc.llm_batch(t)", cpu=10.0
+    )
     assert len(life.step().asked) == 50_000
     life.step(*[Answer(q, "a") for q in life.open])
     assert life.outcome.value == 50_000
@@ -312,7 +370,10 @@ def test_as_many_as_may_be_asked_at_once_are_asked_and_answered() -> None:
 
 
 def test_time_is_that_of_the_delivery() -> None:
-    code = "local a = {alc.time(), os.time(), os.clock()} alc.llm('x') return {a, {alc.time(), os.time(), os.clock()}}"
+    code = (
+        "local a = {alc.time(), os.time(), os.clock()} alc.llm('x') return {a, {alc.time(),"
+        " os.time(), os.clock()}}"
+    )
     first, second = run(code)
     assert first == [BORN, int(BORN), 0.0]
     assert second == [BORN + 1, int(BORN) + 1, 1.0]
@@ -365,9 +426,12 @@ BUDGETS = [
 
 
 @pytest.mark.parametrize(("budget", "words"), BUDGETS)
-def test_a_budget_in_the_ctx_is_an_error_that_can_be_caught(budget: dict[str, int], words: str) -> None:
+def test_a_budget_in_the_ctx_is_an_error_that_can_be_caught(
+    budget: dict[str, int], words: str
+) -> None:
     life = Life(
-        "alc.llm('a') local ok, e = pcall(alc.llm, 'b') return {ok, e, alc.budget_remaining()}", {"budget": budget}
+        "alc.llm('a') local ok, e = pcall(alc.llm, 'b') return {ok, e, alc.budget_remaining()}",
+        {"budget": budget},
     )
     ok, said, left = life.finish()
     assert (ok, said) == (False, words)
@@ -375,7 +439,10 @@ def test_a_budget_in_the_ctx_is_an_error_that_can_be_caught(budget: dict[str, in
 
 
 def test_what_is_not_limited_is_null() -> None:
-    code = "local b = alc.budget_remaining() return {b.llm_calls, b.tokens == alc.null, type(b.elapsed_ms)}"
+    code = (
+        "local b = alc.budget_remaining() return {b.llm_calls, b.tokens == alc.null,"
+        " type(b.elapsed_ms)}"
+    )
     assert run(code, {"budget": {"max_llm_calls": 5}}) == [5, True, "userdata"]
 
 
@@ -389,7 +456,8 @@ def test_a_budget_in_the_ctx_is_the_same_on_replay() -> None:
     life = Life(code, {"budget": {"max_llm_calls": 1}})
     value = life.finish()
     again = Life(code, {"budget": {"max_llm_calls": 1}})
-    again.execution.meter.llm_calls = 99  # what a session has cost in all is not what it had cost then
+    # what a session has cost in all is not what it had cost then
+    again.execution.meter.llm_calls = 99
     again.execution.replaying = True
     replies = [again.execution.advance(*given) for given in life.given]
     assert replies[-1].outcome is not None and replies[-1].outcome.value == value  # type: ignore[union-attr]
@@ -399,7 +467,10 @@ def test_a_budget_in_the_ctx_is_the_same_on_replay() -> None:
 
 
 def test_a_program_may_replace_what_it_has_not_used_yet() -> None:
-    code = "alc.map = function() return 'mine' end return {alc.map(), alc.filter({1, 2}, function(x) return x > 1 end)}"
+    code = (
+        "alc.map = function() return 'mine' end return {alc.map(), alc.filter({1, 2},"
+        " function(x) return x > 1 end)}"
+    )
     assert run(code) == ["mine", [2]]
 
 
@@ -411,5 +482,8 @@ def test_a_program_may_wrap_what_the_library_uses() -> None:
 
 
 def test_spoiled_globals_do_not_spoil_the_library() -> None:
-    code = "type, pairs, string, table, error = nil, nil, nil, nil, nil return alc.vote({'a', 'b', 'b'}).winner"
+    code = (
+        "type, pairs, string, table, error = nil, nil, nil, nil, nil return alc.vote({'a',"
+        " 'b', 'b'}).winner"
+    )
     assert run(code) == "b"

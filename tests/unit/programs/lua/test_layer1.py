@@ -26,7 +26,8 @@ from tests.unit.programs.lua.test_text import djb2
         ("alc.vote({1, 1, 2})", {"winner": "1", "count": 2, "total": 3}),
         ("alc.vote({'  '})", {"winner": "", "count": 1, "total": 1}),
         ("alc.vote({'', ' a b\\n'})", {"winner": "", "count": 1, "total": 2}),
-        ("alc.vote({(' '):rep(2e5), ' a b\\n'})", {"winner": "", "count": 1, "total": 2}),  # in linear time
+        # in linear time
+        ("alc.vote({(' '):rep(2e5), ' a b\\n'})", {"winner": "", "count": 1, "total": 2}),
         ("alc.vote({})", {"count": 0, "total": 0}),
     ],
 )
@@ -38,10 +39,15 @@ def test_lists(code, expected):
 def test_ground_and_specify(verb, flag):
     """The flag is added to a copy of the options."""
     library = Library()
-    said, opts = library.run(f"local o = {{system='s', temperature=0.5}} return alc.{verb}('p', o), o")
+    said, opts = library.run(
+        f"local o = {{system='s', temperature=0.5}} return alc.{verb}('p', o), o"
+    )
     assert (said, opts) == ("re: p", {"system": "s", "temperature": 0.5})
     library.run(f"return alc.{verb}('q')")
-    assert library.prompts == [("p", {"system": "s", "temperature": 0.5, flag: True}), ("q", {flag: True})]
+    assert library.prompts == [
+        ("p", {"system": "s", "temperature": 0.5, flag: True}),
+        ("q", {flag: True}),
+    ]
 
 
 # ---- cache
@@ -49,9 +55,18 @@ def test_ground_and_specify(verb, flag):
 
 def test_the_cache_asks_once():
     library = Library()
-    assert library.run("return alc.cache('p'), alc.cache('p'), alc.cache('q')") == ["re: p", "re: p", "re: q"]
+    assert library.run("return alc.cache('p'), alc.cache('p'), alc.cache('q')") == [
+        "re: p",
+        "re: p",
+        "re: q",
+    ]
     assert [prompt for prompt, _ in library.prompts] == ["p", "q"]
-    assert library.run("return alc.cache_info()") == {"entries": 2, "hits": 1, "misses": 2, "max_entries": 256}
+    assert library.run("return alc.cache_info()") == {
+        "entries": 2,
+        "hits": 1,
+        "misses": 2,
+        "max_entries": 256,
+    }
 
 
 @pytest.mark.parametrize(
@@ -75,7 +90,9 @@ def test_what_is_the_same_question(other, asks_again):
 def test_an_own_key():
     """Decides alone, and no model ever sees it."""
     library = Library()
-    assert library.run("return alc.cache('a', {cache_key='k', system='s'}), alc.cache('b', {cache_key='k'})") == [
+    assert library.run(
+        "return alc.cache('a', {cache_key='k', system='s'}), alc.cache('b', {cache_key='k'})"
+    ) == [
         "re: a",
         "re: a",
     ]
@@ -103,7 +120,12 @@ def test_clearing_the_cache():
     """Values, counters and entries are gone."""
     library = Library()
     library.run("alc.cache('p') alc.cache('p') alc.cache_clear()")
-    assert library.run("return alc.cache_info()") == {"entries": 0, "hits": 0, "misses": 0, "max_entries": 256}
+    assert library.run("return alc.cache_info()") == {
+        "entries": 0,
+        "hits": 0,
+        "misses": 0,
+        "max_entries": 256,
+    }
     library.run("alc.cache('p')")
     assert len(library.prompts) == 2
 
@@ -139,7 +161,10 @@ def test_llm_json_repairs_once():
     """The second request shows the first one and its output, under a system text of its own."""
     library = Library()
     library.answers = lambda prompt: "a is one" if prompt == "what is a?" else '{"a": 1}'
-    assert library.run("return alc.llm_json('what is a?', {system='s', max_tokens=7})") == [{"a": 1}, '{"a": 1}']
+    assert library.run("return alc.llm_json('what is a?', {system='s', max_tokens=7})") == [
+        {"a": 1},
+        '{"a": 1}',
+    ]
     repair, opts = library.prompts[1]
     assert "what is a?" in repair
     assert "a is one" in repair
@@ -162,7 +187,7 @@ def test_parallel():
     alc.llm_batch = function(items) batches = batches + 1 return batch(items) end
     local function ask(x, i) return i == 2 and {prompt = "own " .. x, model = "m"} or "ask " .. x end
     local out = alc.parallel({"a", "b"}, ask, {system = "s", temperature = 0})
-    return out, batches, alc.parallel({"c"}, ask, {post_fn = function(r, x, i) return r .. "|" .. x .. i end})"""
+    return out, batches, alc.parallel({"c"}, ask, {post_fn = function(r, x, i) return r .. "|" .. x .. i end})"""  # noqa: E501
     assert library.run(code) == [["re: ask a", "re: own b"], 1, ["re: ask c|c1"]]
     assert library.prompts[0] == ("ask a", {"prompt": "ask a", "system": "s", "temperature": 0})
     assert library.prompts[1] == ("own b", {"prompt": "own b", "model": "m"})
@@ -178,7 +203,10 @@ def test_parallel():
             "{1, 2}, function(_, i) return i == 1 and 'x' or {system='s'} end",
             "alc.parallel: prompt_fn returned a table without a string .prompt at index 2",
         ),
-        ("{1}, function() end", "alc.parallel: prompt_fn must return a string or a table, got nil at index 1"),
+        (
+            "{1}, function() end",
+            "alc.parallel: prompt_fn must return a string or a table, got nil at index 1",
+        ),
     ],
 )
 def test_parallel_refuses(given, words):
@@ -226,7 +254,10 @@ def test_budget_check(left, expected):
         ("{a=1, b=2}, {a=5, c=6}", {"a": 5, "b": 2}),
         ("{a=true}, {a=false}", {"a": False}),
         ("{a='x'}, {a=42}", {"a": 42}),
-        ("{o={i={x=1, y=2}, keep='k'}}, {o={i={x=10, z=1}}}", {"o": {"i": {"x": 10, "y": 2}, "keep": "k"}}),
+        (
+            "{o={i={x=1, y=2}, keep='k'}}, {o={i={x=10, z=1}}}",
+            {"o": {"i": {"x": 10, "y": 2}, "keep": "k"}},
+        ),
         ("{gates={{min=3}, {min=5}}}, {gates={{min=7}}}", {"gates": [{"min": 7}]}),
         ("{o={a=1}}, {o={9}}", {"o": [9]}),
         ("{a=1, _schema={a='number'}}, {_schema={}}", {"a": 1}),
@@ -266,7 +297,9 @@ package.preload.norun = function() return {} end
 
 
 def test_pipe():
-    """What one stage found is the next one's task; tables as JSON; the last leaves the task alone."""
+    """What one stage found is the next one's task; tables as JSON; the last leaves the task
+    alone.
+    """
     code = """
     local ctx = {task = "a", other = 1}
     local out = alc.pipe({"double", "facts", function(ctx) ctx.result = 7 return ctx end}, ctx)
@@ -287,7 +320,9 @@ def test_pipe():
 
 def test_a_stage_with_a_table_of_its_own():
     """The history goes on in whatever table a stage returns."""
-    out = Library().run(PACKAGES + 'return alc.pipe({function() return {result = 5} end, "double"}, {task = "a"})')
+    out = Library().run(
+        PACKAGES + 'return alc.pipe({function() return {result = 5} end, "double"}, {task = "a"})'
+    )
     assert (out["result"], len(out["pipe_history"])) == ("55", 2)
 
 
@@ -299,11 +334,14 @@ def test_a_failed_stage_is_passed_over(mode):
     local seen = {{}}
     local out = alc.pipe({{"double", "breaks", "empty", "double"}}, {{task = "a"}}, {{
       on_error = "{mode}", on_stage = function(i, name, ctx) seen[#seen + 1] = i .. name .. ctx.result end}})
-    return out.result, out.pipe_history, seen"""
+    return out.result, out.pipe_history, seen"""  # noqa: E501
     result, history, seen = library.run(PACKAGES + code)
     assert (result, seen) == ("aaaa", ["1doubleaa", "4doubleaaaa"])
     assert history[1] == {"strategy": "breaks", "error": "boom"}
-    assert history[2] == {"strategy": "empty", "error": "alc.pipe: strategy 'empty' must return a table (ctx)"}
+    assert history[2] == {
+        "strategy": "empty",
+        "error": "alc.pipe: strategy 'empty' must return a table (ctx)",
+    }
     assert [level for level, _ in library.logged] == ["warn", "warn"]
 
 
@@ -318,7 +356,10 @@ def test_a_failed_stage_is_passed_over(mode):
         ("{'empty'}, {}", "alc.pipe: strategy 'empty' must return a table (ctx)"),
         ("{'breaks'}, {}", "boom"),
         ("{'norun'}, {}, {on_error='skip'}", "alc.pipe: strategy 'norun' must export run(ctx)"),
-        ("{'double'}, {}, {on_error='fail'}", "alc.pipe: on_error must be 'abort', 'skip' or 'continue', got 'fail'"),
+        (
+            "{'double'}, {}, {on_error='fail'}",
+            "alc.pipe: on_error must be 'abort', 'skip' or 'continue', got 'fail'",
+        ),
     ],
 )
 def test_pipe_refuses(given, words):
@@ -336,7 +377,9 @@ def test_eval_comes_later():
 
 
 def test_the_key_of_a_cached_answer():
-    """Prompt, system text and tokens with a zero byte between: the fingerprint that others compute too."""
+    """Prompt, system text and tokens with a zero byte between: the fingerprint that others compute
+    too.
+    """
     library = Library()
     library.run(f"alc.cache('other', {{cache_key='{djb2('p' + chr(0) + 's' + chr(0) + '5')}'}})")
     assert library.run("return alc.cache('P', {system='S', max_tokens=5})") == "re: other"
@@ -362,7 +405,14 @@ def test_options_that_are_null(call):
 
 
 @pytest.mark.parametrize(
-    "call", ["ground('p', 5)", "specify('p', 5)", "cache('p', 5)", "parallel({1}, tostring, 5)", "tuning({}, {}, 5)"]
+    "call",
+    [
+        "ground('p', 5)",
+        "specify('p', 5)",
+        "cache('p', 5)",
+        "parallel({1}, tostring, 5)",
+        "tuning({}, {}, 5)",
+    ],
 )
 def test_options_that_are_no_table(call):
     """Are refused at the line of the program, before anything is asked."""

@@ -1,4 +1,6 @@
-"""What the sandbox puts in the place of Lua's own functions does what they do: each is compared with plain Lua 5.4."""
+"""What the sandbox puts in the place of Lua's own functions does what they do: each is compared
+with plain Lua 5.4.
+"""
 
 # ruff: noqa: E501
 
@@ -90,7 +92,8 @@ SAME = [
     "local t = {'b', 'a', 'C'} table.sort(t) return t",
     "local t = {3, 1, 2} table.sort(t, function(a, b) return a > b end) return t",
     "local t = {1.5, 1, 0.5} table.sort(t) return t",
-    "local t = {} for i = 1, 300 do t[i] = (i * 7919) % 1009 end table.sort(t, function(a, b) return a < b end) return t",
+    "local t = {} for i = 1, 300 do t[i] = (i * 7919) % 1009 end table.sort(t, function(a, b)"
+    " return a < b end) return t",
     "table.sort({1, 'x'})",
     "table.sort({1, 'x', 2}, nil)",
     "table.sort({{}, {}})",
@@ -105,7 +108,8 @@ SAME = [
     "return table.concat({})",
     "return table.concat({1, {}, 3})",
     "return table.concat(nil)",
-    "return table.concat(setmetatable({}, {__len = function() return 1 end, __index = function() return {} end}))",
+    "return table.concat(setmetatable({}, {__len = function() return 1 end, __index = function()"
+    " return {} end}))",
     "local t = {1, 2} table.insert(t, 3) table.insert(t, 1, 0) return t",
     "table.insert({1}, 5, 2)",
     "table.insert({1}, 1, 2, 3)",
@@ -124,11 +128,13 @@ SAME = [
     "return table.move({1}, 1, 0, 5)",
     "return table.move({1}, 'x', 0, 5)",
     "return table.pack(1, nil, 3).n, select('#', table.unpack({n = 3}, 1, 3))",
-    "local t = setmetatable({1, 2, 3}, {}) table.insert(t, 4 / 2, 'x') table.insert(t, '1', 'y') return t",
+    "local t = setmetatable({1, 2, 3}, {}) table.insert(t, 4 / 2, 'x') table.insert(t, '1', 'y')"
+    " return t",
     "local t = setmetatable({1, 2, 3}, {}) table.insert(t, 1.5, 'x')",
     "local t = setmetatable({1, 2, 3}, {}) table.insert(t, 'x', 'x')",
     "local t = setmetatable({1, 2, 3}, {}) table.insert(t, nil, 'x')",
-    "local t = setmetatable({1, 2, 3}, {}) return table.remove(t, 2.0), table.remove(t, nil), table.remove(t, '1'), t",
+    "local t = setmetatable({1, 2, 3}, {}) return table.remove(t, 2.0), table.remove(t, nil),"
+    " table.remove(t, '1'), t",
     "local t = setmetatable({1, 2, 3}, {}) local x = table.remove(t, 2.5)",
     "local t = setmetatable({1, 2, 3}, {}) return table.concat(t, ',', 2.0, '3')",
     "local t = setmetatable({1, 2, 3}, {}) local x = table.concat(t, ',', 2.5)",
@@ -139,7 +145,8 @@ SAME = [
     "local x = table.move({1, 2, 3}, 1, 3, 1, 5)",
     "local x = table.move(nil, 1, 3, 1)",
     # tostring and format
-    "return tostring(nil), tostring(true), tostring(1), tostring(1.0), tostring('x'), tostring(-0.0), tostring(1e100)",
+    "return tostring(nil), tostring(true), tostring(1), tostring(1.0), tostring('x'),"
+    " tostring(-0.0), tostring(1e100)",
     "return tostring(setmetatable({}, {__tostring = function() return 'me' end}))",
     "return tostring(setmetatable({}, {__tostring = function() return 5 end}))",
     "return tostring(setmetatable({}, {__tostring = function() return {} end}))",
@@ -159,7 +166,8 @@ SAME = [
     "return string.format('%s %d', setmetatable({}, {__tostring = function() return '7' end}), 8)",
     "return string.format('%q', print)",
     "return string.format({})",
-    "return ('x'):rep(3), ('x'):rep(3, ','), ('x'):rep(0), ('x'):rep(-1), (''):rep(1e8), ('ab'):rep(1)",
+    "return ('x'):rep(3), ('x'):rep(3, ','), ('x'):rep(0), ('x'):rep(-1), (''):rep(1e8),"
+    " ('ab'):rep(1)",
     "return ('x'):rep(1e15)",
     "return string.rep('x', {})",
     # pairs, next, ipairs
@@ -167,12 +175,15 @@ SAME = [
     "local t = {a = 1, b = 2, c = 3} for k in pairs(t) do t[k] = nil end return next(t)",
     "local t = {1, 2, 3} for k in pairs(t) do t[k] = nil end return next(t)",
     "return next({}), next({5}), next({x = 1})",
-    "local t, n = {1, 2, x = 3, [1.5] = 4, [true] = 5}, 0 local k, v = next(t) while k ~= nil do n = n + v k, v = next(t, k) end return n",
-    "local t, n = {a = 1, b = 2, c = 3}, 0 local k, v = next(t) while k do n = n + v t[k] = nil k, v = next(t, k) end return n",
+    "local t, n = {1, 2, x = 3, [1.5] = 4, [true] = 5}, 0 local k, v = next(t) while k ~= nil do"
+    " n = n + v k, v = next(t, k) end return n",
+    "local t, n = {a = 1, b = 2, c = 3}, 0 local k, v = next(t) while k do n = n + v t[k] = nil"
+    " k, v = next(t, k) end return n",
     "for k, v in pairs(nil) do end",
     "return next(nil)",
     "for i, c in ipairs('abc') do return i end",
-    "local s = '' for k, v in pairs(setmetatable({}, {__pairs = function(t) return function(_, k) if not k then return 1, 2 end end, t, nil end})) do s = s .. k .. v end return s",
+    "local s = '' for k, v in pairs(setmetatable({}, {__pairs = function(t) return function(_,"
+    " k) if not k then return 1, 2 end end, t, nil end})) do s = s .. k .. v end return s",
     "local s = 0 for _, v in ipairs({1, 2, nil, 4}) do s = s + v end return s",
     # pcall and xpcall
     "return pcall(error, 'x')",
@@ -196,15 +207,21 @@ SAME = [
     "local f = coroutine.wrap(function() return 1 end) f() return f()",
     "return coroutine.create(1)",
     "local f = coroutine.wrap(1)",
-    "local co = coroutine.create(function() end) return coroutine.isyieldable(), coroutine.isyieldable(co)",
+    "local co = coroutine.create(function() end) return coroutine.isyieldable(),"
+    " coroutine.isyieldable(co)",
     "return coroutine.wrap(function() return coroutine.isyieldable() end)()",
     "return coroutine.resume(1)",
     "return coroutine.close(1)",
-    "local co co = coroutine.create(function() return coroutine.status(co) end) return coroutine.resume(co)",
-    "local co co = coroutine.create(function() return coroutine.resume(co) end) return coroutine.resume(co)",
-    "local co = coroutine.create(function() coroutine.yield(1) end) coroutine.resume(co) return coroutine.close(co), coroutine.status(co)",
+    "local co co = coroutine.create(function() return coroutine.status(co) end) return"
+    " coroutine.resume(co)",
+    "local co co = coroutine.create(function() return coroutine.resume(co) end) return"
+    " coroutine.resume(co)",
+    "local co = coroutine.create(function() coroutine.yield(1) end) coroutine.resume(co) return"
+    " coroutine.close(co), coroutine.status(co)",
     "return coroutine.close(coroutine.create(function() end))",
-    "local co = coroutine.create(function() local x <close> = setmetatable({}, {__close = function() error('c', 0) end}) coroutine.yield() end) coroutine.resume(co) return coroutine.close(co)",
+    "local co = coroutine.create(function() local x <close> = setmetatable({}, {__close ="
+    " function() error('c', 0) end}) coroutine.yield() end) coroutine.resume(co) return"
+    " coroutine.close(co)",
     "return coroutine.wrap(function() return pcall(coroutine.yield, 1) end)()",
     # metatables
     "return getmetatable(setmetatable({}, {__metatable = 'm'}))",
@@ -230,12 +247,16 @@ SAME = [
     "return load('return 1', 'n', 'b')",
     "local parts, i = {'return ', '42'}, 0 return load(function() i = i + 1 return parts[i] end)()",
     # os
-    "return os.time({year = 2024, month = 2, day = 29, hour = 12, min = 30, sec = 15}) - os.time({year = 2024, month = 1, day = 1})",
-    "return os.time({year = 2024, month = 14, day = -3}) - os.time({year = 2025, month = 2, day = 1})",
+    "return os.time({year = 2024, month = 2, day = 29, hour = 12, min = 30, sec = 15}) -"
+    " os.time({year = 2024, month = 1, day = 1})",
+    "return os.time({year = 2024, month = 14, day = -3}) - os.time({year = 2025, month = 2, day"
+    " = 1})",
     "return os.time({year = 2024, month = 1})",
-    "local t = {year = 2024, month = 14, day = 35, hour = 25, min = 61, sec = 61} os.time(t) return t.year, t.month, t.day, t.hour, t.min, t.sec, t.wday, t.yday",
+    "local t = {year = 2024, month = 14, day = 35, hour = 25, min = 61, sec = 61} os.time(t)"
+    " return t.year, t.month, t.day, t.hour, t.min, t.sec, t.wday, t.yday",
     "return os.time({year = 2024, month = 1, day = 1.5})",
-    "return os.date('!%Y-%m-%d %H:%M:%S', 1700000000), os.date('!*t', 0).year, os.date('!*t', 86400).yday",
+    "return os.date('!%Y-%m-%d %H:%M:%S', 1700000000), os.date('!*t', 0).year, os.date('!*t',"
+    " 86400).yday",
     "return os.date('!%Ez', 0)",
     "return os.difftime(5, 3)",
 ]  # fmt: skip
@@ -247,12 +268,32 @@ def test_it_is_the_same_in_plain_lua(code: str) -> None:
 
 
 def _unplaced(shown: str) -> str:
-    """Without the line: a function of Lua that is called last has no caller, a function of C has."""
+    """Without the line: a function of Lua that is called last has no caller, a function of C
+    has.
+    """
     return re.sub(r"code:\d+: ", "", shown)
 
 
 _PIECES = st.lists(
-    st.sampled_from(["a", "b", ".", "%a", "%d", "[ab]", "[^a]", "(a)", "()", "%f[a]", "a*", "b-", "a?", ".-", "%%"]),
+    st.sampled_from(
+        [
+            "a",
+            "b",
+            ".",
+            "%a",
+            "%d",
+            "[ab]",
+            "[^a]",
+            "(a)",
+            "()",
+            "%f[a]",
+            "a*",
+            "b-",
+            "a?",
+            ".-",
+            "%%",
+        ]
+    ),
     max_size=4,
 ).map("".join)
 
@@ -264,7 +305,10 @@ _PIECES = st.lists(
     most=st.sampled_from(["nil", "0", "1", "2"]),
 )
 def test_gsub_with_a_function_finds_what_gsub_finds(text: str, pattern: str, most: str) -> None:
-    code = f"return ({text!r}):gsub({pattern!r}, function(...) return '<' .. table.concat({{...}}, ',') .. '>' end, {most})"
+    code = (
+        f"return ({text!r}):gsub({pattern!r}, function(...) return '<' .."
+        f" table.concat({{...}}, ',') .. '>' end, {most})"
+    )
     assert _both_ours(code) == plain(code)
 
 
@@ -273,7 +317,16 @@ def _kept() -> Vm:
     """One state for many examples: a program that runs what it is told."""
     vm = Vm()
     vm.go(
-        0.0, 5.0, *opening(0.0, b"text", b"code", b"while true do load(alc.llm('next'), '=code')() end", b"=code", None)
+        0.0,
+        5.0,
+        *opening(
+            0.0,
+            b"text",
+            b"code",
+            b"while true do load(alc.llm('next'), '=code')() end",
+            b"=code",
+            None,
+        ),
     )
     return vm
 
@@ -289,8 +342,13 @@ def _both_ours(code: str) -> str:
 @given(st.lists(st.integers(-20, 20), max_size=60))
 def test_sort_sorts(numbers: list[int]) -> None:
     listed = "{" + ",".join(map(str, numbers)) + "}"
-    code = f"local t = {listed} table.sort(t, function(a, b) return a > b end) return table.concat(t, ' ')"
-    assert _both_ours(code) == "boolean:true string:" + " ".join(map(str, sorted(numbers, reverse=True)))
+    code = (
+        f"local t = {listed} table.sort(t, function(a, b) return a > b end) return"
+        " table.concat(t, ' ')"
+    )
+    assert _both_ours(code) == "boolean:true string:" + " ".join(
+        map(str, sorted(numbers, reverse=True))
+    )
 
 
 def test_sort_keeps_the_order_of_what_is_equal() -> None:

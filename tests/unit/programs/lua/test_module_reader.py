@@ -57,15 +57,22 @@ def test_a_file_that_is_as_it_was_is_read_once_and_compiled_when_it_is_wanted_ag
     assert reads == [str(file)]
 
 
-@pytest.mark.parametrize("text", [b"return (", compiled(b"return 1", b"@a.lua")], ids=["broken", "binary"])
+@pytest.mark.parametrize(
+    "text", [b"return (", compiled(b"return 1", b"@a.lua")], ids=["broken", "binary"]
+)
 def test_what_does_not_compile_stays_text(file: Path, text: bytes) -> None:
-    """So what is wrong with it is told where it is loaded, and bytes of Lua's own are never taken from a file."""
+    """So what is wrong with it is told where it is loaded, and bytes of Lua's own are never taken
+    from a file.
+    """
     file.write_bytes(text)
     assert [source(file) for _ in range(3)] == [text] * 3
 
 
 def test_each_name_of_a_file_is_told_by_errors_in_it(file: Path) -> None:
-    found = {title: [module_reader.source(file, title) for _ in range(2)][1].code for title in ("a.lua", "b/init.lua")}
+    found = {
+        title: [module_reader.source(file, title) for _ in range(2)][1].code
+        for title in ("a.lua", "b/init.lua")
+    }
     assert found == {title: compiled(b"return 1", f"@{title}".encode()) for title in found}
 
 

@@ -46,7 +46,9 @@ def draws(seed: int, count: int) -> list[int]:
 def test_the_reference_is_chacha():
     """The published first block of ChaCha12 with a key and a nonce of zeros."""
     found = b"".join(struct.pack("<I", word) for word in block([0] * 8, 0, 12))
-    assert found.hex().startswith("9bf49a6a0755f953811fce125f2683d50429c3bb49e074147e0089a52eae155f")
+    assert found.hex().startswith(
+        "9bf49a6a0755f953811fce125f2683d50429c3bb49e074147e0089a52eae155f"
+    )
 
 
 SEEDS = [0, 1, 42, 2**31, 2**63 - 1, -1, -(2**63)]
@@ -62,7 +64,9 @@ def test_floats_are_those_of_chacha(seed):
 
 
 def between(stream: list[int], least: int, most: int) -> int:
-    """What is left of a draw times the range, by whole numbers; draws in the uneven rest are passed over."""
+    """What is left of a draw times the range, by whole numbers; draws in the uneven rest are passed
+    over.
+    """
     size = most - least + 1
     if size == 2**64:
         return (stream.pop(0) + 2**63) % 2**64 - 2**63
@@ -75,7 +79,15 @@ def between(stream: list[int], least: int, most: int) -> int:
 
 @pytest.mark.parametrize(
     ("least", "most"),
-    [(1, 6), (0, 0), (-5, 5), (0, 2**62), (-(2**63), 2**63 - 1), (-(2**62), 2**62 + 7), (0, 2**63 - 1)],
+    [
+        (1, 6),
+        (0, 0),
+        (-5, 5),
+        (0, 2**62),
+        (-(2**63), 2**63 - 1),
+        (-(2**62), 2**62 + 7),
+        (0, 2**63 - 1),
+    ],
 )
 def test_integers_are_those_of_chacha(least, most):
     code = f"""
@@ -89,13 +101,16 @@ def test_integers_are_those_of_chacha(least, most):
 def test_dice_are_fair():
     """Each side falls about as often as the others."""
     found = Library().run(
-        "local r = alc.math.rng_create(3) local t = {} for i = 1, 6000 do t[i] = alc.math.rng_int(r, 1, 6) end return t"
+        "local r = alc.math.rng_create(3) local t = {} for i = 1, 6000 do t[i] ="
+        " alc.math.rng_int(r, 1, 6) end return t"
     )
     assert all(850 < found.count(side) < 1150 for side in range(1, 7))
 
 
 def test_shuffle():
-    """In place, the same list comes back, everything is still in it, and the seed decides the order."""
+    """In place, the same list comes back, everything is still in it, and the seed decides the
+    order.
+    """
     ask = """
     local r, t = alc.math.rng_create({}), {{1, 2, 3, 4, 5, 6, 7, 8, 9}}
     return t, rawequal(t, alc.math.shuffle(r, t))"""
@@ -159,11 +174,17 @@ def lua(values: list[float]) -> str:
 @pytest.mark.parametrize("values", SAMPLES, ids=str)
 def test_middle_and_spread(values):
     run = Library().run
-    assert run(f"return alc.math.mean({lua(values)})") == pytest.approx(statistics.fmean(values), rel=1e-15)
+    assert run(f"return alc.math.mean({lua(values)})") == pytest.approx(
+        statistics.fmean(values), rel=1e-15
+    )
     assert run(f"return alc.math.median({lua(values)})") == statistics.median(values)
     if len(values) > 1:
-        assert run(f"return alc.math.variance({lua(values)})") == pytest.approx(statistics.variance(values), rel=1e-12)
-        assert run(f"return alc.math.stddev({lua(values)})") == pytest.approx(statistics.stdev(values), rel=1e-12)
+        assert run(f"return alc.math.variance({lua(values)})") == pytest.approx(
+            statistics.variance(values), rel=1e-12
+        )
+        assert run(f"return alc.math.stddev({lua(values)})") == pytest.approx(
+            statistics.stdev(values), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("percent", [1, 10, 25, 33, 50, 75, 90, 99])
@@ -171,13 +192,19 @@ def test_middle_and_spread(values):
 def test_percentiles(values, percent):
     """Those of the inclusive method, which goes straight from one value to the next."""
     expected = statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
-    assert Library().run(f"return alc.math.percentile({lua(values)}, {percent})") == pytest.approx(expected, rel=1e-12)
+    assert Library().run(f"return alc.math.percentile({lua(values)}, {percent})") == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_percentiles_at_the_ends():
     run = Library().run
-    assert [run(f"return alc.math.percentile({{5, 1, 3}}, {percent})") for percent in (0, 100)] == [1, 5]
-    assert run("local t = {3, 1, 2} alc.math.median(t) return t") == [3, 1, 2]  # the list is not sorted in place
+    assert [run(f"return alc.math.percentile({{5, 1, 3}}, {percent})") for percent in (0, 100)] == [
+        1,
+        5,
+    ]
+    # the list is not sorted in place
+    assert run("local t = {3, 1, 2} alc.math.median(t) return t") == [3, 1, 2]
 
 
 def test_softmax():
@@ -185,22 +212,30 @@ def test_softmax():
     total = sum(math.exp(x) for x in (1, 2, 3))
     expected = [math.exp(x) / total for x in (1, 2, 3)]
     assert Library().run("return alc.math.softmax({1, 2, 3})") == pytest.approx(expected, rel=1e-14)
-    assert Library().run("return alc.math.softmax({1001, 1002, 1003})") == pytest.approx(expected, rel=1e-14)
+    assert Library().run("return alc.math.softmax({1001, 1002, 1003})") == pytest.approx(
+        expected, rel=1e-14
+    )
     assert Library().run("return alc.math.softmax({-1e308, 1e308})") == [0, 1]
 
 
 @pytest.mark.parametrize("shares", [[1], [0.5, 0.5], [0.2, 0.3, 0.5], [0, 1, 0], [0.25] * 4])
 def test_entropy(shares):
     expected = math.fsum(-p * math.log(p) for p in shares if p)
-    assert Library().run(f"return alc.math.entropy({lua(shares)})") == pytest.approx(expected, abs=1e-15)
+    assert Library().run(f"return alc.math.entropy({lua(shares)})") == pytest.approx(
+        expected, abs=1e-15
+    )
 
 
-@pytest.mark.parametrize("x", [-30, -8, -5, -2.9, -2, -1.5, -1, -0.3, 0, 1e-9, 0.3, 1, 1.4142, 1.5, 2, 3, 5, 9, 40])
+@pytest.mark.parametrize(
+    "x", [-30, -8, -5, -2.9, -2, -1.5, -1, -0.3, 0, 1e-9, 0.3, 1, 1.4142, 1.5, 2, 3, 5, 9, 40]
+)
 def test_normal_cdf(x):
     """To thirteen digits, also far out in the tail."""
     expected = math.erfc(-x / math.sqrt(2)) / 2
     assert Library().run(f"return alc.math.normal_cdf({x})") == pytest.approx(expected, rel=1e-13)
-    assert Library().run(f"return alc.math.normal_cdf({x * 2 + 10}, 10, 2)") == pytest.approx(expected, rel=1e-13)
+    assert Library().run(f"return alc.math.normal_cdf({x * 2 + 10}, 10, 2)") == pytest.approx(
+        expected, rel=1e-13
+    )
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99, 0.9999])
@@ -218,16 +253,22 @@ def test_wilson(hits, of, confidence):
 
 
 def test_wilson_says_95_by_default():
-    assert Library().run("return alc.math.wilson_ci(8, 10)") == Library().run("return alc.math.wilson_ci(8, 10, 0.95)")
+    assert Library().run("return alc.math.wilson_ci(8, 10)") == Library().run(
+        "return alc.math.wilson_ci(8, 10, 0.95)"
+    )
 
 
 def tails(t: float, df: float) -> float:
-    """Both tails of Student's distribution, by Simpson's rule over angles: the density becomes a power of a cosine."""
+    """Both tails of Student's distribution, by Simpson's rule over angles: the density becomes a
+    power of a cosine.
+    """
     scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(math.pi)
     start, stop, parts = math.atan(abs(t) / math.sqrt(df)), math.pi / 2, 20_000
     step = (stop - start) / parts
     weights = (1 if i in (0, parts) else 4 if i % 2 else 2 for i in range(parts + 1))
-    total = math.fsum(w * max(math.cos(start + i * step), 0) ** (df - 1) for i, w in enumerate(weights))
+    total = math.fsum(
+        w * max(math.cos(start + i * step), 0) ** (df - 1) for i, w in enumerate(weights)
+    )
     return 2 * scale * total * step / 3
 
 
@@ -311,7 +352,9 @@ def test_bad_calls(call, words):
 
 
 def test_other_names_are_not_there():
-    assert Library().run("return alc.math.nonsense == nil, type(alc.math.erf), type(alc.math.mean)") == [
+    assert Library().run(
+        "return alc.math.nonsense == nil, type(alc.math.erf), type(alc.math.mean)"
+    ) == [
         True,
         "function",
         "function",
@@ -326,7 +369,7 @@ beta_ppf beta_mean beta_variance erf erfc lgamma beta ln_beta regularized_incomp
 regularized_incomplete_gamma digamma factorial ln_factorial logsumexp logit expit mann_whitney_u
 chi_squared_test ks_test rank spearman_correlation kendall_tau ndcg mrr kl_divergence js_divergence
 cross_entropy moving_average ewma autocorrelation permutations
-"""
+"""  # noqa: E501
 
 
 def test_every_name_is_there():

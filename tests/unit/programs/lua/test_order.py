@@ -1,4 +1,6 @@
-"""The same program asks the same in every process: keys in order, dice from the seed, no address anywhere."""
+"""The same program asks the same in every process: keys in order, dice from the seed, no address
+anywhere.
+"""
 
 # ruff: noqa: E501
 
@@ -18,7 +20,10 @@ ORDERS = [
     ("{3, 2, 1, z = 0, y = 0}", "1 2 3 y z"),
     ("{[3] = 1, [1] = 1, [2] = 1}", "1 2 3"),
     ("{[10] = 1, [9] = 1, [0] = 1, [-1] = 1}", "-1 0 9 10"),
-    ("{[1] = 1, [3] = 1, [2.5] = 1, x = 1, [0] = 1, [true] = 1, [false] = 1}", "1 0 2.5 3 x false true"),
+    (
+        "{[1] = 1, [3] = 1, [2.5] = 1, x = 1, [0] = 1, [true] = 1, [false] = 1}",
+        "1 0 2.5 3 x false true",
+    ),
     ("{B = 1, a = 1, ['ä'] = 1, ['1'] = 1}", "1 B a ä"),
     ("{}", ""),
     ('alc.json_decode(\'{"b": 1, "a": {"d": 1}}\')', "a b"),
@@ -27,7 +32,10 @@ ORDERS = [
 
 @pytest.mark.parametrize(("table", "keys"), ORDERS)
 def test_pairs_goes_through_keys_in_order(table: str, keys: str) -> None:
-    code = f"local s = {{}} for k in pairs({table}) do s[#s + 1] = tostring(k) end return table.concat(s, ' ')"
+    code = (
+        f"local s = {{}} for k in pairs({table}) do s[#s + 1] = tostring(k) end return"
+        " table.concat(s, ' ')"
+    )
     assert run(code) == keys
 
 
@@ -49,12 +57,18 @@ def test_and_a_for_with_next_that_clears_what_it_has_seen(table: str, keys: str)
 
 
 def test_a_key_that_goes_away_on_the_way_is_not_visited() -> None:
-    code = "local t, s = {a = 1, b = 2, c = 3}, '' for k in pairs(t) do s = s .. k t.b = nil end return s"
+    code = (
+        "local t, s = {a = 1, b = 2, c = 3}, '' for k in pairs(t) do s = s .. k t.b = nil end"
+        " return s"
+    )
     assert run(code) == "ac"
 
 
 def test_values_may_change_on_the_way() -> None:
-    code = "local t, s = {a = 1, b = 2}, 0 for k, v in pairs(t) do t[k] = v * 10 t.b = 5 s = s + v end return {s, t.a, t.b}"
+    code = (
+        "local t, s = {a = 1, b = 2}, 0 for k, v in pairs(t) do t[k] = v * 10 t.b = 5 s = s +"
+        " v end return {s, t.a, t.b}"
+    )
     assert run(code) == [6, 10, 5]
 
 
@@ -88,16 +102,22 @@ def test_a_long_table_is_gone_through_in_linear_time() -> None:
 
 
 def test_whether_a_table_is_empty_is_known_without_the_order_of_its_keys() -> None:
-    """`while next(t) do` is how sets are used up: a look takes less than half of what the order of the keys takes."""
+    """`while next(t) do` is how sets are used up: a look takes less than half of what the order of
+    the keys takes.
+    """
 
     def seconds(look: str) -> float:
         before = process_time()
-        code = f"local t = {{}} for i = 1, 500 do t['k' .. i] = i end for i = 1, 500 do {look} end return t.k1"
+        code = (
+            f"local t = {{}} for i = 1, 500 do t['k' .. i] = i end for i = 1, 500 do {look}"
+            " end return t.k1"
+        )
         assert run(code, cpu=20.0) == 1
         return process_time() - before
 
     looked, ordered = "if next(t) == nil then return end", "for _ in pairs(t) do break end"
-    assert any(seconds(looked) < seconds(ordered) / 2 for _ in range(5))  # side by side: a machine has slow moments
+    # side by side: a machine has slow moments
+    assert any(seconds(looked) < seconds(ordered) / 2 for _ in range(5))
 
 
 def test_a_set_is_used_up_from_its_first_key_on() -> None:
@@ -122,8 +142,16 @@ def test_an_abandoned_walk_does_not_hide_what_came_later() -> None:
 
 
 def test_objects_are_numbered_in_the_order_of_asking() -> None:
-    code = "local a, b = {}, function() end return {tostring(b), tostring(a), tostring(b), tostring(alc.null)}"
-    assert run(code) == ["function: 0x000000000010", "table: 0x000000000020", "function: 0x000000000010", "null"]
+    code = (
+        "local a, b = {}, function() end return {tostring(b), tostring(a), tostring(b),"
+        " tostring(alc.null)}"
+    )
+    assert run(code) == [
+        "function: 0x000000000010",
+        "table: 0x000000000020",
+        "function: 0x000000000010",
+        "null",
+    ]
 
 
 @pytest.mark.parametrize("template", ["%p", "%-20p", "%%%p", "%5.3p"])
@@ -164,7 +192,8 @@ print(json.dumps([[(query.key, query.prompt) for query in life.asked], value]))
 @pytest.mark.process
 def test_processes_with_other_hash_seeds_ask_the_same(tmp_path: Path) -> None:
     (tmp_path / "child.lua").write_text(
-        "return {run = function() local s = '' for k in pairs({x = 1, y = 2, z = 3}) do s = s .. k end"
+        "return {run = function() local s = '' for k in pairs({x = 1, y = 2, z = 3}) do s = s .."
+        " k end"
         " return alc.llm(s .. math.random(1e9)) end}"
     )
     told = set()

@@ -12,9 +12,13 @@ from tests.unit.programs.lua.life import Life, run
 HOME = files("everhold.programs.lua")
 SANDBOX = HOME.joinpath("sandbox.lua").read_text("utf-8")
 APART = {"sandbox.lua", "cell.lua"}  # where programs' own globals are meant
-PARTS = sorted(file.name for file in HOME.iterdir() if file.name.endswith(".lua") and file.name not in APART)
+PARTS = sorted(
+    file.name for file in HOME.iterdir() if file.name.endswith(".lua") and file.name not in APART
+)
 COMMENT = re.compile(r"--[^\n]*")
-SPOILT = "for _, t in pairs({string, math, table, utf8, os}) do for k in pairs(t) do t[k] = nil end end "
+SPOILT = (
+    "for _, t in pairs({string, math, table, utf8, os}) do for k in pairs(t) do t[k] = nil end end "
+)
 
 
 def kept(library: str) -> set[str]:
@@ -48,23 +52,34 @@ def test_a_part_that_comes_late_works_as_ever(code: str, value: object) -> None:
 @pytest.mark.parametrize("library", ["coroutine", "io", "os", "package"])
 def test_a_library_that_comes_with_its_first_use_looks_like_one(library: str) -> None:
     names = run(f"local t = {{}} for k in pairs({library}) do t[#t + 1] = k end return t")
-    again = run(f"local _ = {library}.x local t = {{}} for k in pairs({library}) do t[#t + 1] = k end return t")
+    again = run(
+        f"local _ = {library}.x local t = {{}} for k in pairs({library}) do t[#t + 1] = k end"
+        " return t"
+    )
     assert names == again != []
     assert run(f"local _ = {library}.x return getmetatable({library}) == nil") is True
 
 
 @pytest.mark.parametrize(
-    ("table", "some"), [("alc", "cache llm llm_batch math pipe state vote"), ("alc.state", "get update")]
+    ("table", "some"),
+    [("alc", "cache llm llm_batch math pipe state vote"), ("alc.state", "get update")],
 )
 def test_whoever_goes_through_alc_sees_all_of_it(table: str, some: str) -> None:
-    """Packages wrap what they find there: what comes with its first use is there, and so is what they put there."""
-    names = run(f"{table}.mine = 1 local t = {{}} for k in pairs({table}) do t[#t + 1] = k end return t")
+    """Packages wrap what they find there: what comes with its first use is there, and so is what
+    they put there.
+    """
+    names = run(
+        f"{table}.mine = 1 local t = {{}} for k in pairs({table}) do t[#t + 1] = k end return t"
+    )
     assert {"mine", *some.split()} <= set(names)
     assert names == sorted(names)
 
 
 def test_what_a_program_puts_into_a_library_stays() -> None:
-    assert run("os.time = function() return 7 end return {os.clock() ~= nil, os.time()}") == [True, 7]
+    assert run("os.time = function() return 7 end return {os.clock() ~= nil, os.time()}") == [
+        True,
+        7,
+    ]
 
 
 def test_a_source_is_not_kept_once_it_runs() -> None:

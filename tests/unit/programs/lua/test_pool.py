@@ -1,4 +1,5 @@
-"""Workers as real processes: who is served by which, what happens when one is busy, too slow, killed or dead.
+"""Workers as real processes: who is served by which, what happens when one is busy, too slow,
+killed or dead.
 
 The programs are real Lua. Times are limits, never expectations: the machine may be busy.
 """
@@ -40,7 +41,8 @@ pytestmark = pytest.mark.process
 
 PROGRAM = LuaProgram("lua:code")
 TALK = (
-    "local n = 0 while true do n = n + 1 local said = alc.llm('question ' .. n) if said == 'end' then return n end end"
+    "local n = 0 while true do n = n + 1 local said = alc.llm('question ' .. n) if said =="
+    " 'end' then return n end end"
 )
 #: Asks once, then does what no hook can stop.
 BOMB = 'alc.llm("ready?") local t = ("a"):rep(3000) return t:find((".-"):rep(10) .. "b")'
@@ -48,7 +50,9 @@ BOMB = 'alc.llm("ready?") local t = ("a"):rep(3000) return t:find((".-"):rep(10)
 
 def birth(code: str, name: str = "s-1") -> Birth:
     args = {"code": code, "ctx": {}}
-    return Birth(id=SessionId(name), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")])
+    return Birth(
+        id=SessionId(name), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")]
+    )
 
 
 @asynccontextmanager
@@ -65,7 +69,9 @@ def begin(host: LuaHost, code: str = TALK, name: str = "s-1") -> Any:
 
 
 async def told(execution: Any, n: int, said: str | None = None) -> Reply:
-    return await execution.advance_there(n, 0.0, [] if said is None else [Answer(n - 1, said)], False, None)  # type: ignore[no-any-return]
+    return await execution.advance_there(
+        n, 0.0, [] if said is None else [Answer(n - 1, said)], False, None
+    )  # type: ignore[no-any-return]
 
 
 def pool_of(host: LuaHost) -> Pool:
@@ -101,7 +107,10 @@ async def until(done: Callable[[], bool]) -> None:
 async def test_a_program_goes_on_in_its_worker() -> None:
     async with hosted() as host:
         one = begin(host)
-        assert [prompt(await told(one, 0)), prompt(await told(one, 1, "a"))] == ["question 1", "question 2"]
+        assert [prompt(await told(one, 0)), prompt(await told(one, 1, "a"))] == [
+            "question 1",
+            "question 2",
+        ]
         end = await told(one, 2, "end")
         assert end.outcome is not None and end.outcome.value == 2  # type: ignore[union-attr]
 
@@ -109,7 +118,9 @@ async def test_a_program_goes_on_in_its_worker() -> None:
 async def test_a_replay_brings_a_program_back_and_asks_the_same() -> None:
     async with hosted() as host:
         one = begin(host)
-        steps: list[Any] = [(n, 0.0, [Answer(n - 1, "a")] if n else [], False, None) for n in range(200)]
+        steps: list[Any] = [
+            (n, 0.0, [Answer(n - 1, "a")] if n else [], False, None) for n in range(200)
+        ]
         replies = await one.replay_there(steps)
         assert [prompt(reply) for reply in replies] == [f"question {n + 1}" for n in range(200)]
         assert prompt(await told(one, 200, "a")) == "question 201"
@@ -118,7 +129,9 @@ async def test_a_replay_brings_a_program_back_and_asks_the_same() -> None:
 async def test_a_long_journal_comes_back_whole() -> None:
     async with hosted() as host:
         one = begin(host)
-        steps: list[Any] = [(n, 0.0, [Answer(n - 1, "a" * 300_000)] if n else [], False, None) for n in range(20)]
+        steps: list[Any] = [
+            (n, 0.0, [Answer(n - 1, "a" * 300_000)] if n else [], False, None) for n in range(20)
+        ]
         assert len(await one.replay_there(steps)) == 20
         assert prompt(await told(one, 20, "a")) == "question 21"
 
@@ -137,7 +150,9 @@ async def test_the_walls_stand() -> None:
         await told(begin(host), 0)
         walls = pool_of(host).workers[0].walls
         wanted = (
-            ["limits", "parent", "calls"] if sys.platform == "linux" and os.uname().machine == "x86_64" else ["limits"]
+            ["limits", "parent", "calls"]
+            if sys.platform == "linux" and os.uname().machine == "x86_64"
+            else ["limits"]
         )
         assert walls[: len(wanted)] == wanted
 
@@ -149,14 +164,18 @@ async def test_a_worker_has_no_environment_and_no_files_of_ours(tmp_path: Path) 
             home = Path(f"/proc/{pool_of(host).workers[0].process.pid}")
             links = sorted(os.readlink(link) for link in (home / "fd").iterdir())
             assert (home / "environ").read_bytes().strip(b"\0") == b""
-            assert [link for link in links if link != "/dev/null" and not link.startswith("socket:")] == []
+            assert [
+                link for link in links if link != "/dev/null" and not link.startswith("socket:")
+            ] == []
             assert sum(link.startswith("socket:") for link in links) == 1
 
 
 def test_an_execution_can_be_advanced_by_those_who_block() -> None:
     host = LuaHost(lambda ref, version: PROGRAM, lambda package: False)
     one = begin(host)
-    replies = [one.advance(n, 0.0, [Answer(n - 1, "a")] if n else [], False, None) for n in range(3)]
+    replies = [
+        one.advance(n, 0.0, [Answer(n - 1, "a")] if n else [], False, None) for n in range(3)
+    ]
     one.drop()
     assert [prompt(reply) for reply in replies] == ["question 1", "question 2", "question 3"]
 
@@ -201,7 +220,9 @@ print(reply.asked[0].prompt if reply.asked else reply.outcome, flush=True)
 
 
 def test_those_who_block_may_stand_still_with_their_worker() -> None:
-    """A suspended machine stops both. More time than the limit has passed by the clock, and the program is asked on."""
+    """A suspended machine stops both. More time than the limit has passed by the clock, and the
+    program is asked on.
+    """
     path = os.pathsep.join(["src", "."])
     process = subprocess.Popen(
         [sys.executable, "-c", LONE],
@@ -278,7 +299,9 @@ async def test_who_finds_its_worker_busy_is_told_to_begin_elsewhere() -> None:
 
 
 async def test_who_computes_for_long_takes_no_place_from_others() -> None:
-    """Twice as many as there are places compute for ever; who was there before, and who comes now, is answered."""
+    """Twice as many as there are places compute for ever; who was there before, and who comes now,
+    is answered.
+    """
     async with hosted(Limits(cpu=900.0, wall=900.0)) as host:
         good = begin(host, name="s-good")
         await told(good, 0)
@@ -305,7 +328,9 @@ async def _gone_on(host: LuaHost, one: Any) -> Reply | None:
 
 
 async def test_a_worker_that_stands_still_is_replaced_and_no_program_fails() -> None:
-    """SIGSTOP: a worker that uses no CPU time is stopped by something else than the program in it."""
+    """SIGSTOP: a worker that uses no CPU time is stopped by something else than the program in
+    it.
+    """
     async with hosted(Limits(wall=0.2), most=1) as host:
         pool = pool_of(host)
         stopped = pool._start()
@@ -335,7 +360,12 @@ async def test_there_are_never_more_workers_than_four_times_the_places() -> None
         bomb = BOMB.removeprefix('alc.llm("ready?") ')
         spinning = [asyncio.create_task(told(begin(host, bomb, f"s-{n}"), 0)) for n in range(6)]
         pool = pool_of(host)
-        await until(lambda: len(pool.workers) == 4 and all(worker.is_long(time.monotonic()) for worker in pool.workers))
+        await until(
+            lambda: (
+                len(pool.workers) == 4
+                and all(worker.is_long(time.monotonic()) for worker in pool.workers)
+            )
+        )
         await asyncio.sleep(0.1)  # in which others would be started
         assert len(pool.workers) == 4
         for task in spinning:
@@ -367,7 +397,9 @@ async def test_a_delivery_of_which_two_workers_die_is_poison() -> None:
 
 async def test_a_first_step_is_tried_twice_and_then_is_poison() -> None:
     async with hosted(Limits(wall=60.0), most=1) as host:
-        starting = asyncio.create_task(told(begin(host, BOMB.removeprefix('alc.llm("ready?") ')), 0))
+        starting = asyncio.create_task(
+            told(begin(host, BOMB.removeprefix('alc.llm("ready?") ')), 0)
+        )
         killed: set[int] = set()
         while not starting.done():
             for worker in list(pool_of(host).workers):
@@ -416,7 +448,9 @@ async def test_what_was_begun_for_a_caller_that_left_is_not_held() -> None:
 async def test_what_could_not_begin_is_not_held() -> None:
     async with hosted() as host:
         execution = begin(host)
-        execution.birth = msgspec.structs.replace(execution.birth, program="/nowhere/init.lua:nowhere")
+        execution.birth = msgspec.structs.replace(
+            execution.birth, program="/nowhere/init.lua:nowhere"
+        )
         with pytest.raises(UnknownProgram):
             await told(execution, 0)
         assert pool_of(host).workers[0].held == set()
@@ -487,9 +521,13 @@ async def test_a_worker_cannot_ask_what_no_lua_program_asks() -> None:
         assert worker.dead
 
 
-@pytest.mark.parametrize("args", [b'{"in":"default","do":"get"}', b'{"do":"get"}', b"[]", b'{"in":["lua/default"]}'])
+@pytest.mark.parametrize(
+    "args", [b'{"in":"default","do":"get"}', b'{"do":"get"}', b"[]", b'{"in":["lua/default"]}']
+)
 async def test_a_worker_cannot_ask_for_durable_values_of_others(args: bytes) -> None:
-    """A worker that was taken over names a namespace of Python programs: it is ended, and nothing is read."""
+    """A worker that was taken over names a namespace of Python programs: it is ended, and nothing
+    is read.
+    """
     async with hosted() as host:
         one = begin(host)
         await told(one, 0)
@@ -533,7 +571,8 @@ def test_each_loop_has_its_own_workers() -> None:
 
     async def life(*, last: bool) -> list[int]:
         assert prompt(await told(begin(host), 0)) == "question 1"
-        await until(lambda: pool_of(host)._watching is None)  # nothing is under way that would hide a mistake
+        # nothing is under way that would hide a mistake
+        await until(lambda: pool_of(host)._watching is None)
         pids = [worker.process.pid for worker in pool_of(host).workers]
         if last:
             await host.close()
@@ -547,14 +586,18 @@ def test_each_loop_has_its_own_workers() -> None:
 
 def children() -> set[int]:
     return {
-        int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split() if is_alive(int(pid))
+        int(pid)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        if is_alive(int(pid))
     }
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the children of a process")
 @pytest.mark.parametrize("database", ["memory://", "sqlite://"])
 async def test_nothing_begins_in_a_runtime_that_is_closed(database: str, tmp_path: Path) -> None:
-    """Who is under way when it closes, and who comes later, is refused: no worker is left that nobody would end."""
+    """Who is under way when it closes, and who comes later, is refused: no worker is left that
+    nobody would end.
+    """
     before = children()
     spins = LuaProgram.text("while true do end")
     where = database if database.startswith("memory") else f"sqlite:///{tmp_path}/it.db"
@@ -580,7 +623,9 @@ async def test_who_waits_for_a_worker_of_a_pool_that_closes_is_told() -> None:
         calls = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in range(3)]
         await asyncio.sleep(0)
     answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [str(error).endswith("the runtime was closed meanwhile") for error in answers] == [True] * 3
+    assert [str(error).endswith("the runtime was closed meanwhile") for error in answers] == [
+        True
+    ] * 3
 
 
 ORPHANS = """
@@ -605,7 +650,9 @@ asyncio.run(main())
 
 def test_no_worker_outlives_a_killed_parent() -> None:
     """Neither one that waits nor one that computes."""
-    with subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
         parent.kill()
@@ -614,14 +661,18 @@ def test_no_worker_outlives_a_killed_parent() -> None:
 
 
 async def test_without_lupa_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "find_spec", lambda name: None if name == "lupa" else find_spec(name))
+    monkeypatch.setattr(
+        process, "find_spec", lambda name: None if name == "lupa" else find_spec(name)
+    )
     async with hosted() as host:
         with pytest.raises(MissingExtra) as caught:
             await told(begin(host), 0)
         assert caught.value.hint == "pip install 'everhold[lua]'"
 
 
-async def test_who_waits_for_a_worker_is_told_if_no_other_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_a_worker_is_told_if_no_other_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with hosted(most=1) as host:
         await told(begin(host), 0)
         worker = pool_of(host).workers[0]
@@ -654,7 +705,9 @@ async def python(ctx: Context) -> str:
 
 
 def lua(runtime: Runtime, **limits: Any) -> None:
-    runtime.host._lua = LuaHost(runtime._find, lambda package: False, limits=Limits(**limits), most=2)
+    runtime.host._lua = LuaHost(
+        runtime._find, lambda package: False, limits=Limits(**limits), most=2
+    )
 
 
 async def test_a_session_whose_worker_was_killed_goes_on_and_nobody_notices() -> None:
@@ -689,7 +742,9 @@ async def test_a_failed_session_is_explained_checked_and_forked() -> None:
         status = await runtime.start(LuaProgram.text(BOMB))
         failed: Any = await runtime.answer(status.session_id, "go")
         assert failed.outcome.kind == "spinning"
-        assert "did not pause within" in " ".join((await runtime.explain(status.session_id)).because)
+        assert "did not pause within" in " ".join(
+            (await runtime.explain(status.session_id)).because
+        )
         fork = await runtime.fork(status.session_id, at=0)
         assert [query.prompt for query in fork.queries] == ["ready?"]  # type: ignore[union-attr]
 

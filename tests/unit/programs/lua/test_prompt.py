@@ -1,4 +1,6 @@
-"""A worker whose last answer came at once is waited for in place; one that takes longer never holds the loop."""
+"""A worker whose last answer came at once is waited for in place; one that takes longer never holds
+the loop.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from everhold.errors import Overtaken
 from everhold.programs.lua import socket_reader, worker_client
 from everhold.programs.lua.protocol import Limits
 from everhold.programs.lua.worker_client import Worker
-from tests.unit.programs.lua.test_pool import begin, hosted, is_alive, kind, pool_of, prompt, told, until
+from tests.unit.programs.lua.test_pool import (
+    begin,
+    hosted,
+    is_alive,
+    kind,
+    pool_of,
+    prompt,
+    told,
+    until,
+)
 
 pytestmark = pytest.mark.process
 
@@ -77,7 +88,9 @@ async def test_one_that_does_not_answer_gives_the_loop_back_and_is_killed_as_eve
         await until(lambda: not is_alive(worker.process.pid))
 
 
-async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with hosted() as host:
         execution = begin(host)
         await told(execution, 0)
@@ -87,7 +100,9 @@ async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(monke
         assert not worker._is_prompt
 
 
-async def test_its_answer_is_looked_for_before_the_processor_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_answer_is_looked_for_before_the_processor_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(socket_reader, "BLINK", 30.0)
     async with hosted() as host:
         execution = begin(host)

@@ -11,7 +11,11 @@ from tests.unit.programs.lua.life import Life, failure, package, run
 
 
 def test_a_package_is_run_with_its_ctx(tmp_path: Path) -> None:
-    home = package(tmp_path, "cot", "return {run = function(ctx) ctx.result = alc.llm(ctx.task) return ctx end}")
+    home = package(
+        tmp_path,
+        "cot",
+        "return {run = function(ctx) ctx.result = alc.llm(ctx.task) return ctx end}",
+    )
     program = LuaProgram.package(home)
     assert program.ref == f"{home}/init.lua:cot"
     assert Life(program(task="x")).finish() == {"task": "x", "result": "<x>"}
@@ -19,7 +23,9 @@ def test_a_package_is_run_with_its_ctx(tmp_path: Path) -> None:
 
 def test_a_package_has_all_its_files(tmp_path: Path) -> None:
     home = package(
-        tmp_path, "deep", "return {run = function(ctx) return require('deep.a').v .. require('deep.b.c').v end}"
+        tmp_path,
+        "deep",
+        "return {run = function(ctx) return require('deep.a').v .. require('deep.b.c').v end}",
     )
     package(tmp_path, "deep", "return {v = 'a' .. require('deep.b').v}", "a.lua")
     package(tmp_path, "deep", "return {v = 'b'}", "b/init.lua")
@@ -29,7 +35,9 @@ def test_a_package_has_all_its_files(tmp_path: Path) -> None:
 
 def test_a_file_may_be_named_by_its_path(tmp_path: Path) -> None:
     home = package(
-        tmp_path, "deep", "return {run = function() return {(require('deep/a')), (require('deep/b/c'))} end}"
+        tmp_path,
+        "deep",
+        "return {run = function() return {(require('deep/a')), (require('deep/b/c'))} end}",
     )
     package(tmp_path, "deep", "return 'a of ' .. ...", "a.lua")
     package(tmp_path, "deep", "return 'c'", "b/c/init.lua")
@@ -45,14 +53,18 @@ def test_packages_are_found_in_the_roots_in_their_order(tmp_path: Path) -> None:
     package(tmp_path / "a", "x", "return 'from a'")
     package(tmp_path / "b", "x", "return 'from b'")
     package(tmp_path / "b", "y", "return 'only b'")
-    assert run("return {(require('x')), (require('y'))}", roots=[tmp_path / "a", tmp_path / "b"]) == [
+    assert run(
+        "return {(require('x')), (require('y'))}", roots=[tmp_path / "a", tmp_path / "b"]
+    ) == [
         "from a",
         "only b",
     ]
 
 
 def test_a_file_is_a_module_or_a_script(tmp_path: Path) -> None:
-    (tmp_path / "m.lua").write_text("#!/usr/bin/lua\nreturn {run = function(ctx) return ctx.n + 1 end}")
+    (tmp_path / "m.lua").write_text(
+        "#!/usr/bin/lua\nreturn {run = function(ctx) return ctx.n + 1 end}"
+    )
     (tmp_path / "s.lua").write_text("\ufeffreturn ctx.n * 2")
     assert Life(LuaProgram.file(tmp_path / "m.lua")(n=1)).finish() == 2
     assert Life(LuaProgram.file(tmp_path / "s.lua")(n=4)).finish() == 8
@@ -65,14 +77,19 @@ def test_text_that_is_a_module_is_run_like_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", ["#!/usr/bin/env lua\n", "\ufeff", "\ufeff#!lua\n"])
 def test_text_may_come_out_of_a_file(before: str) -> None:
-    """A line for the shell and a byte order mark do no harm, as in files, and lines are counted as they stand."""
+    """A line for the shell and a byte order mark do no harm, as in files, and lines are counted as
+    they stand.
+    """
     assert run(before + "return 5") == 5
     assert failure(before + "error('x')") == f"code:{1 + before.count(chr(10))}: x"
 
 
 def test_a_module_is_loaded_once(tmp_path: Path) -> None:
     package(tmp_path, "once", "loads = (loads or 0) + 1 return {}")
-    assert run("return {require('once') == require('once'), loads, package.loaded.once ~= nil}", roots=[tmp_path]) == [
+    assert run(
+        "return {require('once') == require('once'), loads, package.loaded.once ~= nil}",
+        roots=[tmp_path],
+    ) == [
         True,
         1,
         True,
@@ -85,11 +102,16 @@ def test_a_module_that_returns_nothing_is_true(tmp_path: Path) -> None:
 
 
 def test_what_is_put_into_preload_is_found() -> None:
-    assert run("package.preload.x = function(name) return name .. '!' end return require('x')") == "x!"
+    assert (
+        run("package.preload.x = function(name) return name .. '!' end return require('x')") == "x!"
+    )
 
 
 def test_the_libraries_are_modules_too() -> None:
-    assert run("return require('string') == string and require('table').concat == table.concat") is True
+    assert (
+        run("return require('string') == string and require('table').concat == table.concat")
+        is True
+    )
 
 
 def test_a_circle_of_modules_is_an_error(tmp_path: Path) -> None:
@@ -115,7 +137,9 @@ def test_a_mistake_in_a_module_names_its_file_in_the_package(tmp_path: Path) -> 
 
 def test_what_does_not_compile_is_said(tmp_path: Path) -> None:
     package(tmp_path, "bad", "return {")
-    assert "error loading module 'bad' from file 'bad/init.lua'" in failure("require('bad')", roots=[tmp_path])
+    assert "error loading module 'bad' from file 'bad/init.lua'" in failure(
+        "require('bad')", roots=[tmp_path]
+    )
     assert failure("return {").startswith("code:1: ")
 
 
@@ -196,7 +220,9 @@ def test_a_package_takes_its_ctx_by_name_or_as_one_object(tmp_path: Path) -> Non
         program(a=object())
 
 
-@pytest.mark.parametrize("args", [{}, {"code": 1}, {"code": "x", "more": 1}, {"code": "x", "ctx": []}])
+@pytest.mark.parametrize(
+    "args", [{}, {"code": 1}, {"code": "x", "more": 1}, {"code": "x", "ctx": []}]
+)
 def test_text_takes_code_and_ctx(args: dict[str, object]) -> None:
     with pytest.raises(BadArguments):
         LuaProgram(TEXT).arguments(args)

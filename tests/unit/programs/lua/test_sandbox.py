@@ -1,4 +1,6 @@
-"""The sandbox in this process: what is not there, what cannot be reached, and what ends in spite of everything."""
+"""The sandbox in this process: what is not there, what cannot be reached, and what ends in spite of
+everything.
+"""
 
 # ruff: noqa: E501
 
@@ -14,9 +16,33 @@ from everhold.errors import Overtaken
 from everhold.programs.lua import vm
 from tests.unit.programs.lua.life import Life, failure, run
 
-GONE = ["debug", "dofile", "loadfile", "python", "io.popen('x')", "io.open('/etc/passwd')", "os.execute", "os.exit"]
-GONE += ["os.remove", "os.rename", "os.tmpname", "os.setlocale", "os.getenv('HOME')", "string.dump", "io.read()"]
-GONE += ["package.loadlib", "package.searchers", "package.searchpath", "io.tmpfile", "io.input", "io.output"]
+GONE = [
+    "debug",
+    "dofile",
+    "loadfile",
+    "python",
+    "io.popen('x')",
+    "io.open('/etc/passwd')",
+    "os.execute",
+    "os.exit",
+]
+GONE += [
+    "os.remove",
+    "os.rename",
+    "os.tmpname",
+    "os.setlocale",
+    "os.getenv('HOME')",
+    "string.dump",
+    "io.read()",
+]
+GONE += [
+    "package.loadlib",
+    "package.searchers",
+    "package.searchpath",
+    "io.tmpfile",
+    "io.input",
+    "io.output",
+]
 
 
 @pytest.mark.parametrize("name", GONE)
@@ -30,7 +56,9 @@ def test_a_file_is_refused_with_words() -> None:
 
 
 def test_c_finds_no_globals() -> None:
-    """C looks them up where an error ends the process and no hook counts: nothing of the program may be there."""
+    """C looks them up where an error ends the process and no hook counts: nothing of the program
+    may be there.
+    """
     assert list(vm.Vm()._runtime.globals()) == []
 
 
@@ -118,10 +146,15 @@ def test_nothing_but_lua_values_is_reachable() -> None:
 
 def test_the_metatable_of_strings_is_closed() -> None:
     assert run("return getmetatable('')") is False
-    assert "protected" in failure("setmetatable(getmetatable(alc.json_decode('[]')) or alc.json_decode('[]'), {})")
+    assert "protected" in failure(
+        "setmetatable(getmetatable(alc.json_decode('[]')) or alc.json_decode('[]'), {})"
+    )
 
 
-TRAP = "local got = {} local trap = setmetatable({}, {__eq = function(one, other) got[#got + 1] = other end}); "
+TRAP = (
+    "local got = {} local trap = setmetatable({}, {__eq = function(one, other) got[#got + 1]"
+    " = other end}); "
+)
 COMPARED = {
     "what a coroutine yields": "coroutine.wrap(function() coroutine.yield(trap) end)()",
     "what a coroutine returns": "coroutine.resume(coroutine.create(function() return trap end))",
@@ -135,7 +168,9 @@ COMPARED = {
 
 @pytest.mark.parametrize("code", COMPARED.values(), ids=COMPARED)
 def test_a_comparison_hands_nothing_of_ours_to_the_program(code: str) -> None:
-    """Whoever had the mark of a request could ask the host for anything, such as the durable values of others."""
+    """Whoever had the mark of a request could ask the host for anything, such as the durable values
+    of others.
+    """
     assert run(f"{TRAP} {code} return #got") == 0
 
 
@@ -150,14 +185,26 @@ def test_methods_of_strings_may_be_added() -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["load(b)", "load(function() local x = b b = nil return x end)", "load(b, 'x', 'b')", "load(b, 'x', 'bt')"]
+    "how",
+    [
+        "load(b)",
+        "load(function() local x = b b = nil return x end)",
+        "load(b, 'x', 'b')",
+        "load(b, 'x', 'bt')",
+    ],
 )
 def test_bytecode_is_not_loaded(how: str) -> None:
-    assert run(f"local b = '\\27Lua' local f, e = {how} return {{f == nil, type(e)}}") == [True, "string"]
+    assert run(f"local b = '\\27Lua' local f, e = {how} return {{f == nil, type(e)}}") == [
+        True,
+        "string",
+    ]
 
 
 def test_what_is_loaded_sees_the_programs_globals_only() -> None:
-    assert run("x = 1 return {load('return x')(), load('return debug') () == nil, load('return _G') () == _G}") == [
+    assert run(
+        "x = 1 return {load('return x')(), load('return debug') () == nil, load('return _G') ()"
+        " == _G}"
+    ) == [
         1,
         True,
         True,
@@ -167,29 +214,62 @@ def test_what_is_loaded_sees_the_programs_globals_only() -> None:
 LOOPS = {
     "a loop": "while true do end",
     "a loop around pcall": "while true do pcall(function() while true do end end) end",
-    "a loop around xpcall": "while true do xpcall(function() while true do end end, function() while true do end end) end",
+    "a loop around xpcall": (
+        "while true do xpcall(function() while true do end end, function()"
+        " while true do end end) end"
+    ),
     "a loop in a coroutine": "coroutine.wrap(function() while true do end end)()",
-    "a loop around resume": "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
-    "coroutines in coroutines": "local function f() return coroutine.wrap(function() while true do pcall(f()) end end) end f()()",
-    "a loop in __close": "do local x <close> = setmetatable({}, {__close = function() while true do end end}) end",
-    "a __close that runs because time is over": "local x <close> = setmetatable({}, {__close = function() while true do end end}) while true do end",
+    "a loop around resume": (
+        "while true do coroutine.resume(coroutine.create(function() while true do end end)) end"
+    ),
+    "coroutines in coroutines": (
+        "local function f() return coroutine.wrap(function() while true"
+        " do pcall(f()) end end) end f()()"
+    ),
+    "a loop in __close": (
+        "do local x <close> = setmetatable({}, {__close = function() while true do end end}) end"
+    ),
+    "a __close that runs because time is over": (
+        "local x <close> = setmetatable({}, {__close ="
+        " function() while true do end end}) while true"
+        " do end"
+    ),
     "a loop in coroutine.close": """local co = coroutine.create(function()
         local x <close> = setmetatable({}, {__close = function() while true do end end}) coroutine.yield() end)
         coroutine.resume(co) while true do coroutine.close(co) end""",
-    "a loop in __index": "local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}) while true do pcall(function() return t[1] end) end",
-    "a loop in a comparator": "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
-    "a loop in gsub": "while true do pcall(string.gsub, 'x', 'x', function() while true do end end) end",
-    "a loop in __tostring": "while true do pcall(tostring, setmetatable({}, {__tostring = function() while true do end end})) end",
+    "a loop in __index": (
+        "local t = setmetatable({}, {__index = function(t, k) return t[k + 1]"
+        " end}) while true do pcall(function() return t[1] end) end"
+    ),
+    "a loop in a comparator": (
+        "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end"
+    ),
+    "a loop in gsub": (
+        "while true do pcall(string.gsub, 'x', 'x', function() while true do end end) end"
+    ),
+    "a loop in __tostring": (
+        "while true do pcall(tostring, setmetatable({}, {__tostring ="
+        " function() while true do end end})) end"
+    ),
     "goto": "::a:: goto a",
-    "an endless reader of load": "load(function() for _ = 1, 1000 do end return ' ' end)",  # slowly: memory must last
+    # slowly: memory must last
+    "an endless reader of load": "load(function() for _ = 1, 1000 do end return ' ' end)",
     "table.move without end": "table.move({}, 1, math.maxinteger - 1, 2, {})",
-    "a long table that is not there": "table.concat(setmetatable({}, {__len = function() return math.maxinteger end, __index = function() return '' end}))",
+    "a long table that is not there": (
+        "table.concat(setmetatable({}, {__len = function() return"
+        " math.maxinteger end, __index = function() return ''"
+        " end}))"
+    ),
     "an unpacking loop": "while true do pcall(table.unpack, {}, 1, 1e7) end",
     "questions of no consequence": "while true do alc.budget_remaining() end",
-    "an error object that never ends": "error(setmetatable({}, {__tostring = function() while true do end end}))",
+    "an error object that never ends": (
+        "error(setmetatable({}, {__tostring = function() while true do end end}))"
+    ),
     "strings that grow": "local s = ('x'):rep(1e6) while true do local a = s .. 'y' end",
     "nested loads": "while true do pcall(load('while true do end')) end",
-    "metamethods of error objects": "while true do pcall(error, setmetatable({}, {__tostring = error})) end",
+    "metamethods of error objects": (
+        "while true do pcall(error, setmetatable({}, {__tostring = error})) end"
+    ),
 }
 
 
@@ -215,7 +295,10 @@ MEMORY = {
     "format": "return ('%99d'):rep(1e6):format(1)",
     "concat": "local t = {} for i = 1, 1e3 do t[i] = ('x'):rep(1e5) end return table.concat(t)",
     "deep JSON": "return alc.json_decode(('['):rep(1e6))",
-    "swallowed": "local t = {} while true do pcall(function() for i = 1, 1e6 do t[#t + 1] = ('x'):rep(1000) .. i end end) end",
+    "swallowed": (
+        "local t = {} while true do pcall(function() for i = 1, 1e6 do t[#t + 1] ="
+        " ('x'):rep(1000) .. i end end) end"
+    ),
 }
 
 
@@ -239,8 +322,14 @@ MAKING = [
 @pytest.mark.parametrize("making", MAKING)
 def test_rubbish_takes_no_room_from_text(making: str) -> None:
     """A program that holds most of its memory may go on making text for as long as it drops it."""
-    hold = "local long, kept = string.rep('x', 100000), {} for i = 1, 1150 do kept[i] = string.rep('x', 5000) .. i end"
-    drop = f"for i = 1, 300 do for j = 1, 20 do local other = kept[j] .. i end local text = {making} end"
+    hold = (
+        "local long, kept = string.rep('x', 100000), {} for i = 1, 1150 do kept[i] ="
+        " string.rep('x', 5000) .. i end"
+    )
+    drop = (
+        "for i = 1, 300 do for j = 1, 20 do local other = kept[j] .. i end local text ="
+        f" {making} end"
+    )
     assert run(f"{hold} {drop} return #kept", memory=8 * 2**20, cpu=60.0) == 1150
 
 
@@ -261,11 +350,15 @@ def test_a_full_state_still_takes_its_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["alc.budget_remaining()", "print('x')", "pcall(require, 'm' .. #t)", "alc.llm('go on')"]
+    "step",
+    ["alc.budget_remaining()", "print('x')", "pcall(require, 'm' .. #t)", "alc.llm('go on')"],
 )
 def test_the_room_above_the_limit_is_not_for_keeping(step: str) -> None:
     """A program that fills up whatever is given for its questions fails; it does not grow."""
-    code = f"local t = {{}} while true do pcall(function() while true do t[#t + 1] = ('x'):rep(5000) .. #t end end) {step} end"
+    code = (
+        f"local t = {{}} while true do pcall(function() while true do t[#t + 1] ="
+        f" ('x'):rep(5000) .. #t end end) {step} end"
+    )
     life = Life(code, memory=4 * 2**20, cpu=2.0)
     life.step()
     most = life.execution.memory
@@ -306,7 +399,9 @@ def test_the_collector_is_not_the_programs(how: str, said: object) -> None:
 
 
 def test_what_is_no_wish_is_refused_as_lua_does() -> None:
-    assert "bad argument #1 to 'collectgarbage' (invalid option 'x')" in failure("collectgarbage('x')")
+    assert "bad argument #1 to 'collectgarbage' (invalid option 'x')" in failure(
+        "collectgarbage('x')"
+    )
 
 
 def test_what_is_written_needs_no_flushing() -> None:
@@ -324,7 +419,10 @@ ERRORS = [
     ("error({print})", "(error object is a table value)"),
     ("error(setmetatable({}, {__tostring = function() return 'own words' end}))", "own words"),
     ("error(setmetatable({}, {__tostring = error}))", "(error object is a table value)"),
-    ("error(setmetatable({}, {__tostring = function() return alc.llm('no') end}))", "(error object is a table value)"),
+    (
+        "error(setmetatable({}, {__tostring = function() return alc.llm('no') end}))",
+        "(error object is a table value)",
+    ),
     ("error(print)", "function: 0x000000000010"),
     ("error('\\xff', 0)", "\\xff"),
     ("local function f() error('deep') end f()", "code:1: deep"),
@@ -339,14 +437,19 @@ def test_an_error_is_told_in_words(code: str, words: str) -> None:
 
 
 def test_the_traceback_has_the_lines_of_the_program() -> None:
-    life = Life("local function inner()\n  error('x')\nend\nlocal function outer()\n  inner()\nend\nouter()")
+    life = Life(
+        "local function inner()\n  error('x')\nend\nlocal function outer()\n  inner()\nend\nouter()"
+    )
     life.step()
     lines = life.outcome.traceback.splitlines()
     assert [line.split(": in ")[0] for line in lines] == ["code:2", "code:5", "code:7"]
 
 
 def test_a_dropped_life_leaves_nothing_behind() -> None:
-    life = Life("local x <close> = setmetatable({}, {__close = function() print('closed') end}) alc.llm('a')")
+    life = Life(
+        "local x <close> = setmetatable({}, {__close = function() print('closed') end})"
+        " alc.llm('a')"
+    )
     life.step()
     state = weakref.ref(life.execution._strands[0].vm._runtime) if _has_weakrefs(life) else None
     life.execution.drop()

@@ -52,10 +52,14 @@ def test_a_link_in_a_folder_is_followed_unless_it_is_strict(tmp_path: Path) -> N
     written(tmp_path / "elsewhere", init="return 1")
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "panel").symlink_to(tmp_path / "elsewhere")
-    assert module_reader.find("panel", (str(tmp_path / "packages"),)) == Source("panel/init.lua", b"return 1")
+    assert module_reader.find("panel", (str(tmp_path / "packages"),)) == Source(
+        "panel/init.lua", b"return 1"
+    )
     assert module_reader.find("panel", (f"!{tmp_path / 'packages'}",)) is None
     assert module_reader.find("panel", (f"!panel={tmp_path / 'packages' / 'panel'}",)) is None
-    assert module_reader.find("panel", (f"!panel={tmp_path / 'elsewhere'}",)) == Source("panel/init.lua", b"return 1")
+    assert module_reader.find("panel", (f"!panel={tmp_path / 'elsewhere'}",)) == Source(
+        "panel/init.lua", b"return 1"
+    )
 
 
 def test_a_link_inside_a_package_never_leads_out(tmp_path: Path) -> None:
@@ -70,7 +74,9 @@ def test_a_package_is_what_its_reference_says(tmp_path: Path) -> None:
     """A session keeps its program, whatever the name means by now."""
     mine = written(tmp_path / "mine" / "panel", init="return 1")
     other = written(tmp_path / "dev", init="return 2")
-    program = LuaProgram.found(f"{mine}/init.lua:panel", roots=[Root(other, "panel"), tmp_path / "mine"])
+    program = LuaProgram.found(
+        f"{mine}/init.lua:panel", roots=[Root(other, "panel"), tmp_path / "mine"]
+    )
     assert program.is_package
     assert module_reader.find("panel", program.roots) == Source("panel/init.lua", b"return 1")
 
@@ -100,4 +106,6 @@ def test_trust_is_asked_of_the_chosen_folder(tmp_path: Path) -> None:
     roots = (f"judge={needed}", str(tmp_path))
     assert closed(panel, roots, lambda place: "yes" * (place in (str(panel), str(needed))))
     assert not closed(panel, roots, lambda place: "yes" * (place == str(panel)))
-    assert closed(panel, (f"judge={tmp_path / 'gone'}",), lambda place: "yes" * (place == str(panel)))
+    assert closed(
+        panel, (f"judge={tmp_path / 'gone'}",), lambda place: "yes" * (place == str(panel))
+    )

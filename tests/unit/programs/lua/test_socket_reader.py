@@ -1,4 +1,6 @@
-"""What a worker hears: all of it, in order, whether it came at once or late; and it sleeps where nothing comes."""
+"""What a worker hears: all of it, in order, whether it came at once or late; and it sleeps where
+nothing comes.
+"""
 
 from __future__ import annotations
 

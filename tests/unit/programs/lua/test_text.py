@@ -16,7 +16,8 @@ CHUNKS = [
     ('"a\\nb\\nc\\nd", {size=2}', ["a\nb", "c\nd"]),  # a chunk that reaches the end is the last
     ('"a\\nb\\nc\\nd", {size=3, overlap=1}', ["a\nb\nc", "c\nd"]),
     ('"a\\nb\\nc", {size=2, overlap=1}', ["a\nb", "b\nc"]),
-    ('"a\\nb\\nc", {size=2, overlap=2}', ["a\nb", "b\nc"]),  # an overlap of the whole size still moves on
+    # an overlap of the whole size still moves on
+    ('"a\\nb\\nc", {size=2, overlap=2}', ["a\nb", "b\nc"]),
     ('"a\\nb\\nc", {size=1, overlap=9}', ["a", "b", "c"]),
     ('"a\\nb\\nc", alc.json_decode([[{"size": 2, "overlap": null, "mode": null}]])', ["a\nb", "c"]),
     ('"a\\nb", alc.json_decode([[{"size": null}]])', ["a\nb"]),
@@ -93,15 +94,25 @@ def test_match_enum(given, expected):
 
 
 def test_a_word_that_is_said_often_is_compared_once():
-    """What a model says over and over takes no longer than the words in it: two megabytes, in a second of computing."""
-    code = 'return alc.match_enum(("lorem ipsum dolor aprovd "):rep(8e4), {"approved", "rejected", "unclear"})'
+    """What a model says over and over takes no longer than the words in it: two megabytes, in a
+    second of computing.
+    """
+    code = (
+        'return alc.match_enum(("lorem ipsum dolor aprovd "):rep(8e4), {"approved",'
+        ' "rejected", "unclear"})'
+    )
     assert run(code) == "approved"
 
 
 # From Winkler's papers, to three digits.
 @pytest.mark.parametrize(
     ("one", "two", "alike"),
-    [("marhta", "martha", 0.961), ("duane", "dwayne", 0.840), ("dicksonx", "dixon", 0.813), ("jon", "john", 0.933)],
+    [
+        ("marhta", "martha", 0.961),
+        ("duane", "dwayne", 0.840),
+        ("dicksonx", "dixon", 0.813),
+        ("jon", "john", 0.933),
+    ],
 )
 def test_how_much_alike(one, two, alike):
     """Just below the known likeness it is found, just above it is not."""
@@ -140,8 +151,24 @@ def test_match_enum_refuses(given, words):
         ("ok1", None),
         ("éok", True),  # nor is what ASCII does not have
         ("", None),
-        *((word, True) for word in ["approved", "yes", "ok", "accept", "pass", "confirm", "agree", "true", "lgtm"]),
-        *((word, False) for word in ["rejected", "no", "deny", "block", "fail", "refuse", "disagree", "false"]),
+        *(
+            (word, True)
+            for word in [
+                "approved",
+                "yes",
+                "ok",
+                "accept",
+                "pass",
+                "confirm",
+                "agree",
+                "true",
+                "lgtm",
+            ]
+        ),
+        *(
+            (word, False)
+            for word in ["rejected", "no", "deny", "block", "fail", "refuse", "disagree", "false"]
+        ),
     ],
 )
 def test_match_bool(text, expected):
@@ -254,7 +281,11 @@ ONE = cache(Library)
 
 
 @settings(max_examples=100)
-@given(st.dictionaries(WORDS, WORDS | st.integers(-9, 9) | st.lists(WORDS, max_size=3), min_size=1, max_size=4))
+@given(
+    st.dictionaries(
+        WORDS, WORDS | st.integers(-9, 9) | st.lists(WORDS, max_size=3), min_size=1, max_size=4
+    )
+)
 def test_json_extract_finds_what_was_written(value):
     """An object between words is found whole, whatever brackets and quotes its strings hold."""
     library = ONE()
@@ -279,7 +310,9 @@ def test_json_extract_of_no_text(given):
     ],
 )
 def test_json_extract_of_hostile_text(bomb):
-    """Brackets without end are looked at a bounded number of times, and so is a fence that is never closed."""
+    """Brackets without end are looked at a bounded number of times, and so is a fence that is never
+    closed.
+    """
     began = time.process_time()
     assert Library().run(f"return alc.json_extract({bomb})") is None
     assert time.process_time() - began < 20
@@ -287,7 +320,9 @@ def test_json_extract_of_hostile_text(bomb):
 
 def test_a_replaced_decoder_is_heard():
     """A program that brings its own decoder has it used."""
-    assert Library().run('alc.json_decode = function() return {mine=1} end return alc.json_extract("x")') == {"mine": 1}
+    assert Library().run(
+        'alc.json_decode = function() return {mine=1} end return alc.json_extract("x")'
+    ) == {"mine": 1}
 
 
 LETTERS = [*range(0xC0, 0x180), *range(0x391, 0x3AC), *range(0x400, 0x430)]

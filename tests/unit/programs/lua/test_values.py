@@ -107,8 +107,38 @@ def test_json_is_read(text: str, claim: str) -> None:
     assert run(f"local v = alc.json_decode(ctx.text) return {claim}", {"text": text}) is True
 
 
-BROKEN = ["", "[", "[1", "[1,]", "{", '{"a"}', '{"a":}', "{a:1}", "tru", "1.", ".5", "01", "+1", "1e", "0x10", "--1"]
-BROKEN += ['"', '"a', '"\\x"', '"\\ud800"', '"\\udc00"', '"\\u12"', '"\n"', "[1 2]", "1 2", "nul", "NaN", "[" * 200]
+BROKEN = [
+    "",
+    "[",
+    "[1",
+    "[1,]",
+    "{",
+    '{"a"}',
+    '{"a":}',
+    "{a:1}",
+    "tru",
+    "1.",
+    ".5",
+    "01",
+    "+1",
+    "1e",
+    "0x10",
+    "--1",
+]
+BROKEN += [
+    '"',
+    '"a',
+    '"\\x"',
+    '"\\ud800"',
+    '"\\udc00"',
+    '"\\u12"',
+    '"\n"',
+    "[1 2]",
+    "1 2",
+    "nul",
+    "NaN",
+    "[" * 200,
+]
 
 
 @pytest.mark.parametrize("text", BROKEN)
@@ -123,9 +153,9 @@ def test_only_text_is_decoded() -> None:
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)  # noqa: E501
     | st.text(st.characters(codec="utf-8"), max_size=10),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abcü\"\\", max_size=4), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abcü\"\\", max_size=4), inner, max_size=4),  # noqa: E501
     max_leaves=12,
 )  # fmt: skip
 
@@ -150,7 +180,10 @@ _vms: list[Vm] = []
 
 def _echo() -> Vm:
     if not _vms:
-        code = b"local s = alc.llm('?') while true do s = alc.llm(alc.json_encode(alc.json_decode(s))) end"
+        code = (
+            b"local s = alc.llm('?') while true do s ="
+            b" alc.llm(alc.json_encode(alc.json_decode(s))) end"
+        )
         vm = Vm()
         vm.go(0.0, 5.0, *opening(0.0, b"text", b"code", code, b"=code", None))
         _vms.append(vm)
@@ -177,10 +210,15 @@ def test_a_float_is_written_as_short_as_it_can_be_read() -> None:
     assert math.isclose(run("return 1/3"), 1 / 3, rel_tol=0)
 
 
-@pytest.mark.parametrize("text", ["“a”", "{“a”: 1}", "[1, é]", '{"a": 1}…', "\ufeff1", '"\\é"', "日本"])
+@pytest.mark.parametrize(
+    "text", ["“a”", "{“a”: 1}", "[1, é]", '{"a": 1}…', "\ufeff1", '"\\é"', "日本"]
+)
 def test_the_error_of_what_is_no_json_is_text(text: str) -> None:
     """It can be logged, asked about and returned: letters of a model's words are not cut in it."""
-    code = "local ok, why = pcall(alc.json_decode, ctx.text) alc.log('warn', why) return {ok, alc.llm(why)}"
+    code = (
+        "local ok, why = pcall(alc.json_decode, ctx.text) alc.log('warn', why) return {ok,"
+        " alc.llm(why)}"
+    )
     ok, why = run(code, {"text": text})
     assert not ok
     assert any(letter in why for letter in text if not letter.isascii())

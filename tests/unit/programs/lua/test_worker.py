@@ -1,4 +1,6 @@
-"""What a worker does with orders, in this process: it holds, advances, lets go, and measures what is said."""
+"""What a worker does with orders, in this process: it holds, advances, lets go, and measures what
+is said.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ from everhold.programs.lua.worker import Alarm, Server
 
 def birth(name: str = "s-1", **args: Any) -> Birth:
     return Birth(
-        id=SessionId(name), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")], budget=Budget()
+        id=SessionId(name),
+        program="lua:code",
+        args=args,
+        created_at=0.0,
+        seeds=[Seed(0, "00")],
+        budget=Budget(),
     )
 
 
@@ -60,7 +67,9 @@ class Echo:
     def entered(self) -> Any:
         return nullcontext()
 
-    def advance(self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None) -> Reply:
+    def advance(
+        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
+    ) -> Reply:
         until = time.process_time() + self.spins
         while time.process_time() < until:
             pass
@@ -68,10 +77,18 @@ class Echo:
         if said == "fail":
             raise ValueError("no good")
         if said == "end":
-            return Reply([], [], None, Returned({"calls": self.meter.llm_calls, "rounds": self.meter.rounds}), None)
+            return Reply(
+                [],
+                [],
+                None,
+                Returned({"calls": self.meter.llm_calls, "rounds": self.meter.rounds}),
+                None,
+            )
         prompt = "x" * said if isinstance(said, int) else f"{said} {self.replaying}"
         self.asked += 1
-        return Reply([Query(self.asked - 1, f"0:{self.asked - 1}", prompt, self.kind)], [], None, None, None)
+        return Reply(
+            [Query(self.asked - 1, f"0:{self.asked - 1}", prompt, self.kind)], [], None, None, None
+        )
 
     def drop(self) -> None:
         self.dropped = True
@@ -83,9 +100,13 @@ class Desk:
     def __init__(self, **limits: Any) -> None:
         self.frames: list[Told] = []
         self.made: list[Echo] = []
-        self.server = Server(lambda body: self.frames.append(told_of(body)), self._begin, Limits(**limits))
+        self.server = Server(
+            lambda body: self.frames.append(told_of(body)), self._begin, Limits(**limits)
+        )
 
-    def _begin(self, born: Birth, meter: Metrics, roots: list[str], limits: Limits, space: str) -> Echo:
+    def _begin(
+        self, born: Birth, meter: Metrics, roots: list[str], limits: Limits, space: str
+    ) -> Echo:
         self.made.append(Echo(born, meter))
         return self.made[-1]
 
@@ -185,7 +206,9 @@ def test_a_program_that_reads_and_writes_more_than_a_state_holds_is_ended(said: 
 
 
 def test_a_program_that_computes_on_and_on_between_its_durable_values_is_ended() -> None:
-    """A limit on each advance alone would be none: there can be thousands of them until somebody else is asked."""
+    """A limit on each advance alone would be none: there can be thousands of them until somebody
+    else is asked.
+    """
     desk = Desk(cpu=0.001)
     desk.do(1, step(0), born=birth(kind="state", spins=0.002))
     desk.do(2, step(0), born=birth("s-2", kind="llm", spins=0.002))
@@ -227,7 +250,9 @@ def test_an_advance_that_never_ends_ends_the_process_though_nobody_watches() -> 
     process = Process(Limits(wall=0.1, cpu=600.0))
     try:
         args = {"code": "while true do end", "ctx": {}}
-        born = Birth(id=SessionId("s"), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")])
+        born = Birth(
+            id=SessionId("s"), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")]
+        )
         process.socket.sendall(framed(Order(1, [raw((0, 0.0, [], False, None))], born)))
         assert process.popen.wait(timeout=120) == -signal.SIGPROF
     finally:
@@ -301,12 +326,15 @@ tried("read", lambda: open(sys.argv[2]).read())
 
 @pytest.mark.process
 @pytest.mark.skipif(
-    sys.platform != "linux" or os.uname().machine != "x86_64", reason="these walls are of Linux on x86-64"
+    sys.platform != "linux" or os.uname().machine != "x86_64",
+    reason="these walls are of Linux on x86-64",
 )
 def test_the_kernel_refuses_what_a_worker_does_not_need(tmp_path) -> None:
     (tmp_path / "old").write_text("old")
     command = [sys.executable, "-c", TRIES, str(tmp_path / "new"), str(tmp_path / "old")]
-    walls, *lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    walls, *lines = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert walls == "limits,parent,calls"
     assert [line for line in lines if not line.endswith("could not")] == ["read did it"]
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"old": "old"}
