@@ -23,7 +23,7 @@ from bench import speak, work
 from bench.ours import resident
 from bench.programs import chain
 from everhold.runtime import Runtime
-from everhold.stores.registry import store as store_at
+from everhold.stores.registry import create_store as store_at
 
 AT_ONCE = 32
 LOOK = 0.05

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import speak
 from bench.ours import VERBS, Ours, resident  # first: it notes SQLite's connections
-from everhold.packages.lua.trust import trust
+from everhold.packages.lua.trust import trust_package
 from everhold.programs.lua.program import LuaProgram
 
 CHAIN = Path(__file__).with_name("chain.lua")
@@ -28,7 +28,7 @@ class Lua(Ours):
     async def open(self, level: str, path: str, form: str = "here") -> speak.Reply:
         # The mark of trust goes beside the database, not among the user's own.
         os.environ["HOME"] = os.environ["XDG_DATA_HOME"] = str(Path(path).parent)
-        trust(CHAIN)
+        trust_package(CHAIN)
         self.form, self.file = form, LuaProgram.file(CHAIN)
         return await super().open(level, path)
 

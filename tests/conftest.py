@@ -58,9 +58,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def signals_told() -> Iterator[None]:
     """As in a server: no signal raises anything."""
-    interrupts.signals_are_told()
+    interrupts.set_signals_handled()
     yield
-    interrupts.signals_are_told(False)
+    interrupts.set_signals_handled(False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,7 @@ The fixture `postgres` in conftest.py is the server. Its tests say `xdist_group(
 that one is enough.
 """
 
-from everhold.stores.postgres.schema import script
+from everhold.stores.postgres.schema import build_upgrade_sql
 from tools.postgres import Server
 
 TABLES = (
@@ -29,7 +29,7 @@ def fresh(server: Server, schema: str = "everhold") -> str:
     """An empty database; the same name again empties it."""
     (made,) = server.run("SELECT to_regclass(%s)::text", f"{schema}.about")
     server.run(
-        script(schema)
+        build_upgrade_sql(schema)
         if made[0] is None
         else ";".join(f"DELETE FROM {schema}.{table}" for table in TABLES)
     )

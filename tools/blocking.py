@@ -14,27 +14,27 @@ SOURCE_ROOT = Path(__file__).parent.parent / "src" / "everhold"
 #: The class, and the parts of it that have files of their own.
 SOURCES = (
     (SOURCE_ROOT / "runtime.py", "Runtime"),
-    (SOURCE_ROOT / "agents" / "conversations.py", "Agents"),
+    (SOURCE_ROOT / "agents" / "conversations.py", "Conversations"),
     (SOURCE_ROOT / "archive" / "archive.py", "Archive"),
-    (SOURCE_ROOT / "notify" / "notifications.py", "Telling"),
+    (SOURCE_ROOT / "notify" / "notifications.py", "Notifications"),
 )
 #: The part that keeps schedules and triggers, whose blocking face has a file of its own.
 TIMETABLE = ((SOURCE_ROOT / "schedules" / "schedules.py", "Timetable"),)
 #: The handle of a conversation.
 HANDLE = (
     (SOURCE_ROOT / "agents" / "session.py", "AgentSession"),
-    (SOURCE_ROOT / "agents" / "frame_options.py", "Framing"),
-    (SOURCE_ROOT / "agents" / "inputs.py", "Waiting"),
+    (SOURCE_ROOT / "agents" / "frame_options.py", "FrameVerbs"),
+    (SOURCE_ROOT / "agents" / "inputs.py", "InputVerbs"),
 )
 #: What the blocking face writes by hand.
 OWN = {
     "Runtime": {"close"},
-    "Agents": {"session"},
+    "Conversations": {"session"},
     "Archive": set(),
-    "Telling": set(),
+    "Notifications": set(),
     "AgentSession": {"fork", "follow", "stream"},
-    "Framing": set(),
-    "Waiting": set(),
+    "FrameVerbs": set(),
+    "InputVerbs": set(),
     "Timetable": set(),
 }
 

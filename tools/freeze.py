@@ -13,14 +13,14 @@ from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
-from everhold.stores.sqlite.database import migrations
+from everhold.stores.sqlite.database import load_migrations
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 300_000
 
 
 def main() -> int:
-    path = ROOT / "tests" / "data" / f"format-{len(migrations())}.db"
+    path = ROOT / "tests" / "data" / f"format-{len(load_migrations())}.db"
     path.parent.mkdir(exist_ok=True)
     for old in path.parent.glob(f"{path.name}*"):
         old.unlink()

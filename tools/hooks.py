@@ -8,7 +8,7 @@ import inspect
 from typing import Any
 
 from everhold.core.tool import Confirm, Deny
-from everhold.hooks import ALLOWED, HOOKS, Directive, Plugin
+from everhold.hooks import ALLOWED_DIRECTIVES, HOOKS, Directive, Plugin
 from everhold.plugins.redaction import SECRETS
 
 
@@ -29,7 +29,7 @@ def _hook(name: str, decides: bool) -> str:
     row = f"| `{name}({given})` | {_said(method)} |"
     if not decides:
         return row
-    kinds = ALLOWED.get(name)
+    kinds = ALLOWED_DIRECTIVES.get(name)
     allowed = (
         "the value to write down"
         if kinds is None
@@ -55,7 +55,7 @@ def secrets() -> str:
 
 
 def _where(kind: type) -> str:
-    return ", ".join(f"`{hook}`" for hook, kinds in ALLOWED.items() if kind in kinds)
+    return ", ".join(f"`{hook}`" for hook, kinds in ALLOWED_DIRECTIVES.items() if kind in kinds)
 
 
 def _said(documented: object) -> str:

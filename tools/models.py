@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everhold.models.provider.clients import KEYS
-from everhold.models.provider.error_codes import CODES
-from everhold.models.provider.model_settings import OPTIONS
+from everhold.models.provider.clients import PROVIDER_KEYS
+from everhold.models.provider.error_codes import ANSWER_ERROR_CODES
+from everhold.models.provider.model_settings import MODEL_OPTIONS
 from everhold.models.provider.retry import Patience
 
 _PATIENCE = {
@@ -25,7 +25,7 @@ _PATIENCE = {
 
 def providers() -> str:
     lines = ["| provider | key |", "|---|---|"]
-    for name, (variables, _) in KEYS.items():
+    for name, (variables, _) in PROVIDER_KEYS.items():
         keys = " or ".join(f"`{variable}`" for variable in variables if variable.endswith("_KEY"))
         lines.append(f"| `{name}` | {keys} |")
     return "\n".join(lines)
@@ -33,7 +33,9 @@ def providers() -> str:
 
 def options() -> str:
     lines = ["| option | what it asks for |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{name}` | {words} |" for name, words in OPTIONS.items())])
+    return "\n".join(
+        [*lines, *(f"| `{name}` | {words} |" for name, words in MODEL_OPTIONS.items())]
+    )
 
 
 def patience() -> str:
@@ -47,5 +49,11 @@ def patience() -> str:
 def codes() -> str:
     lines = ["| `kind` | what happened | before that |", "|---|---|---|"]
     return "\n".join(
-        [*lines, *(f"| `{code}` | {what} | {done} |" for code, (what, done) in CODES.items())]
+        [
+            *lines,
+            *(
+                f"| `{code}` | {what} | {done} |"
+                for code, (what, done) in ANSWER_ERROR_CODES.items()
+            ),
+        ]
     )

@@ -7,7 +7,7 @@ import click
 from everhold.cli.app import GROUPS, everhold
 from everhold.core.session import MOVES
 from everhold.errors import EverholdError, ProgramError, StateError, StoreError, UsageError, leaves
-from everhold.wire import ROWS, Exit
+from everhold.wire import ERROR_ROWS, ExitCode
 
 BRANCHES = {
     UsageError: "The caller's move: change the call",
@@ -19,25 +19,25 @@ BRANCHES = {
     ),
 }
 EXITS = {
-    Exit.OK: "done",
-    Exit.FAILED: (
+    ExitCode.OK: "done",
+    ExitCode.FAILED: (
         "the session failed or was cancelled, two sessions differ, or a check of"
         " `doctor` did not hold"
     ),
-    Exit.USAGE: "change the call: something does not exist, or does not fit",
-    Exit.STATE: "a fair request at the wrong moment",
-    Exit.STORE: "the database could not be used, or `db verify` found damage",
-    Exit.PROGRAM: "the program broke a rule, or `check` found sessions that would not go on",
-    Exit.WAITING: "nothing is wrong: somebody has to answer, or time has to pass",
-    Exit.LEFT: (
+    ExitCode.USAGE: "change the call: something does not exist, or does not fit",
+    ExitCode.STATE: "a fair request at the wrong moment",
+    ExitCode.STORE: "the database could not be used, or `db verify` found damage",
+    ExitCode.PROGRAM: "the program broke a rule, or `check` found sessions that would not go on",
+    ExitCode.WAITING: "nothing is wrong: somebody has to answer, or time has to pass",
+    ExitCode.LEFT: (
         "nothing is wrong: there is more to do; call `worker --once` again, or let a worker run"
     ),
-    Exit.INTERRUPTED: "interrupted; the session is kept",
+    ExitCode.INTERRUPTED: "interrupted; the session is kept",
 }
 
 
 def exits() -> str:
-    rows = [f"| {code.value} | {EXITS[code]} |" for code in Exit]
+    rows = [f"| {code.value} | {EXITS[code]} |" for code in ExitCode]
     return "\n".join(["| exit code | means |", "|---|---|", *rows])
 
 
@@ -86,7 +86,7 @@ def errors() -> str:
 
 
 def _error(leaf: type[EverholdError]) -> str:
-    http, code = next(ROWS[kind] for kind in leaf.__mro__ if kind in ROWS)
+    http, code = next(ERROR_ROWS[kind] for kind in leaf.__mro__ if kind in ERROR_ROWS)
     hint = leaf.hint.replace("|", "\\|") or "*says what fits the case*"
     return f"| `{leaf.code}` | `{leaf.__name__}` | {code.value} | {http} | {hint} |"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everhold.mcp import instructions
-from everhold.mcp.tools import TOOLS, Tool, schema
+from everhold.mcp.tools import TOOLS, ServerTool, build_input_schema
 
 
 def tools() -> str:
@@ -17,11 +17,16 @@ def tools() -> str:
             f"*{tool.title}.* {tool.description}\n",
             f"{_hints(tool)}\n",
         ]
-        parts += ["| parameter | type | |", "|---|---|---|", *_rows(schema(tool.takes)), ""]
+        parts += [
+            "| parameter | type | |",
+            "|---|---|---|",
+            *_rows(build_input_schema(tool.takes)),
+            "",
+        ]
     return "\n".join(parts)
 
 
-def _hints(tool: Tool) -> str:
+def _hints(tool: ServerTool) -> str:
     words = [
         "reads only"
         if tool.reads
@@ -50,7 +55,7 @@ def _rows(takes: dict[str, Any], before: str = "") -> list[str]:
 
 def prompts() -> str:
     lines = ["| prompt | argument | |", "|---|---|---|"]
-    for name, (_, description, (argument, _, required)) in instructions.prompts().items():
+    for name, (_, description, (argument, _, required)) in instructions.list_prompts().items():
         lines.append(
             f"| `{name}` | `{argument}`{' (needed)' if required else ''} | {description} |"
         )

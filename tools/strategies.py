@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from everhold.core.codec import dumps
 from everhold.packages.strategies import strategies
-from everhold.packages.strategies.metadata import Parameter, Strategy
+from everhold.packages.strategies.metadata import Strategy, StrategyParameter
 
 
 def overview() -> str:
@@ -44,12 +44,12 @@ def _page(one: Strategy) -> str:
     return "\n".join(lines)
 
 
-def _row(one: Parameter) -> str:
+def _row(one: StrategyParameter) -> str:
     usual = "*required*" if one.required else f"`{dumps(one.default)}`"
     return f"| `{one.name}` | {usual} | {_takes(one)} | {one.description} |"
 
 
-def _takes(one: Parameter) -> str:
+def _takes(one: StrategyParameter) -> str:
     """The values that fit, in words."""
     schema = one.schema
     if "anyOf" in schema:

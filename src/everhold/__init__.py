@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from everhold.errors import OutcomeUnknown as OutcomeUnknown
     from everhold.errors import Waiting as Waiting
     from everhold.hooks import Plugin as Plugin
-    from everhold.models import Command as Command
+    from everhold.models import CommandModel as CommandModel
     from everhold.models import Model as Model
-    from everhold.models import Script as Script
+    from everhold.models import ScriptModel as ScriptModel
     from everhold.plugins.mcp import McpServer as McpServer
-    from everhold.ports.answer import Said as Said
+    from everhold.ports.answer import Answer as Answer
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
@@ -59,7 +59,7 @@ _HOMES = {
     "Call": "ports.program",
     "Cancelled": "errors",
     "ChildFailed": "errors",
-    "Command": "models",
+    "CommandModel": "models",
     "Context": "ports.context",
     "Diverged": "errors",
     "EverholdError": "errors",
@@ -77,8 +77,8 @@ _HOMES = {
     "Query": "core.query",
     "Running": "core.status",
     "Runtime": "runtime",
-    "Said": "ports.answer",
-    "Script": "models",
+    "Answer": "ports.answer",
+    "ScriptModel": "models",
     "Turn": "agents",
     "Usage": "core.query",
     "Waiting": "errors",

@@ -19,11 +19,18 @@ import msgspec
 
 from everhold.agents.events import Event, EventKind
 from everhold.core.codec import JSON
-from everhold.core.graph import Node, blocks, text
+from everhold.core.graph import Node, extract_text, to_blocks
 from everhold.core.message import Role
-from everhold.core.turn import Answered, MaxTurns, Settled, TurnAborted, TurnCancelled, TurnFailed
+from everhold.core.turn import (
+    MaxTurnsReached,
+    SettledTurn,
+    TurnAborted,
+    TurnAnswered,
+    TurnCancelled,
+    TurnFailed,
+)
 
-Line = dict[str, JSON]
+AgUiEvent = dict[str, JSON]
 
 
 class AgUi:
@@ -32,15 +39,17 @@ class AgUi:
     def __init__(self, session_id: str) -> None:
         self._thread = session_id
         self._run = 0  # the turn that was begun
-        self._open: list[Line] = []  # what ends the messages that are being streamed, newest last
+        self._open: list[
+            AgUiEvent
+        ] = []  # what ends the messages that are being streamed, newest last
         self._streamed: set[str] = set()  # queries whose words were streamed
         self._again: dict[str, int] = {}  # how often a query was asked again
 
-    def of(self, event: Event) -> list[Line]:
+    def of(self, event: Event) -> list[AgUiEvent]:
         """The events of AG-UI for one of ours."""
         return [{**line, **_when(event)} for line in self._of(event)]
 
-    def _of(self, event: Event) -> Iterator[Line]:
+    def _of(self, event: Event) -> Iterator[AgUiEvent]:
         match event.kind:
             case EventKind.TEXT | EventKind.THINKING | EventKind.TOOL_CALL:
                 yield from self._stream(event)
@@ -60,7 +69,7 @@ class AgUi:
                 yield _custom(event)
             case EventKind.VIEW:
                 self._open.clear()
-                yield {"type": "MESSAGES_SNAPSHOT", "messages": snapshot(event.value)}
+                yield {"type": "MESSAGES_SNAPSHOT", "messages": format_agui_messages(event.value)}
             case EventKind.INPUT | EventKind.TOOL_STARTED | EventKind.TOOL_FINISHED:
                 return  # the messages tell
             case _:
@@ -68,7 +77,7 @@ class AgUi:
 
     # ---- words while they are said
 
-    def _stream(self, event: Event) -> Iterator[Line]:
+    def _stream(self, event: Event) -> Iterator[AgUiEvent]:
         self._streamed.add(event.query)
         begin, piece, end = self._lines(event)
         if not any(line == end[-1] for line in self._open):
@@ -78,16 +87,16 @@ class AgUi:
         if event.text:
             yield piece
 
-    def _lines(self, event: Event) -> tuple[list[Line], Line, list[Line]]:
+    def _lines(self, event: Event) -> tuple[list[AgUiEvent], AgUiEvent, list[AgUiEvent]]:
         """What begins a part of an answer, a piece of it, and what ends it."""
         again = self._again.get(event.query, 0)
         name = f"{event.query}.{event.part}" + (f".{again}" if again else "")
         match event.kind:
             case EventKind.TEXT:
-                begin: list[Line] = [
+                begin: list[AgUiEvent] = [
                     {"type": "TEXT_MESSAGE_START", "messageId": name, "role": "assistant"}
                 ]
-                piece: Line = {
+                piece: AgUiEvent = {
                     "type": "TEXT_MESSAGE_CONTENT",
                     "messageId": name,
                     "delta": event.text,
@@ -103,7 +112,7 @@ class AgUi:
                     "messageId": name,
                     "delta": event.text,
                 }
-                end: list[Line] = [
+                end: list[AgUiEvent] = [
                     {"type": "REASONING_MESSAGE_END", "messageId": name},
                     {"type": "REASONING_END", "messageId": name},
                 ]
@@ -113,19 +122,19 @@ class AgUi:
         piece = {"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": event.text}
         return begin, piece, [{"type": "TOOL_CALL_END", "toolCallId": call}]
 
-    def _close(self) -> Iterator[Line]:
+    def _close(self) -> Iterator[AgUiEvent]:
         yield from self._open
         self._open = []
 
     # ---- facts
 
-    def _message(self, event: Event, node: Node) -> Iterator[Line]:
+    def _message(self, event: Event, node: Node) -> Iterator[AgUiEvent]:
         yield from self._begin(event.turn)
         if node.role is Role.ASSISTANT:
             if f"q-{node.q}" not in self._streamed:
                 yield from _whole(node)
         elif node.role is Role.TOOL:
-            for block in blocks(node.content):
+            for block in to_blocks(node.content):
                 if block.get("type") == "tool_result":
                     yield {
                         "type": "TOOL_CALL_RESULT",
@@ -135,21 +144,25 @@ class AgUi:
                         "role": "tool",
                     }
 
-    def _begin(self, turn: int) -> Iterator[Line]:
+    def _begin(self, turn: int) -> Iterator[AgUiEvent]:
         if turn != self._run:
             self._run = turn
             yield {"type": "RUN_STARTED", "threadId": self._thread, "runId": _run(turn)}
 
-    def _settled(self, settled: Settled) -> Iterator[Line]:
+    def _settled(self, settled: SettledTurn) -> Iterator[AgUiEvent]:
         yield from self._begin(settled.turn)
         yield from self._close()
-        done: Line = {"type": "RUN_FINISHED", "threadId": self._thread, "runId": _run(settled.turn)}
+        done: AgUiEvent = {
+            "type": "RUN_FINISHED",
+            "threadId": self._thread,
+            "runId": _run(settled.turn),
+        }
         match settled.outcome:
             case TurnFailed(error, code):
                 yield {"type": "RUN_ERROR", "message": error, "code": code or "failed"}
             case TurnAborted(plugin, reason):
                 yield {"type": "RUN_ERROR", "message": f"{plugin}: {reason}", "code": "aborted"}
-            case MaxTurns(limit):
+            case MaxTurnsReached(limit):
                 yield {
                     "type": "RUN_ERROR",
                     "message": f"the model called tools {limit} times",
@@ -157,13 +170,13 @@ class AgUi:
                 }
             case TurnCancelled():
                 yield {**done, "outcome": {"type": "cancelled"}}
-            case Answered(value) if value is not None:
+            case TurnAnswered(value) if value is not None:
                 yield {**done, "result": value, "outcome": {"type": "success"}}
             case _:
                 yield {**done, "outcome": {"type": "success"}}
 
 
-def snapshot(view: Any) -> list[JSON]:
+def format_agui_messages(view: Any) -> list[JSON]:
     """The messages of a view, as AG-UI writes them."""
     found: list[JSON] = []
     for message in [*view["messages"], *view["pending"]]:
@@ -173,7 +186,7 @@ def snapshot(view: Any) -> list[JSON]:
 
 def _messages(name: str, role: str, content: JSON) -> Iterator[JSON]:
     if role == Role.TOOL:
-        for block in blocks(content):
+        for block in to_blocks(content):
             if block.get("type") == "tool_result":
                 call = block["tool_use_id"]
                 yield {
@@ -187,8 +200,8 @@ def _messages(name: str, role: str, content: JSON) -> Iterator[JSON]:
         "id": name,
         "role": role if role in ("user", "assistant", "system") else "user",
     }
-    told["content"] = text(content)
-    calls = [_call(block) for block in blocks(content) if block.get("type") == "tool_use"]
+    told["content"] = extract_text(content)
+    calls = [_call(block) for block in to_blocks(content) if block.get("type") == "tool_use"]
     yield {**told, "toolCalls": calls} if calls else told
 
 
@@ -197,14 +210,14 @@ def _call(block: Any) -> JSON:
     return {"id": block["id"], "type": "function", "function": function}
 
 
-def _whole(node: Node) -> Iterator[Line]:
+def _whole(node: Node) -> Iterator[AgUiEvent]:
     """A message that was not streamed."""
-    said = text(node.content)
+    said = extract_text(node.content)
     if said:
         yield {"type": "TEXT_MESSAGE_START", "messageId": node.id, "role": "assistant"}
         yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": node.id, "delta": said}
         yield {"type": "TEXT_MESSAGE_END", "messageId": node.id}
-    for block in blocks(node.content):
+    for block in to_blocks(node.content):
         if block.get("type") == "tool_use":
             yield {
                 "type": "TOOL_CALL_START",
@@ -219,12 +232,12 @@ def _whole(node: Node) -> Iterator[Line]:
             yield {"type": "TOOL_CALL_END", "toolCallId": block["id"]}
 
 
-def _custom(event: Event) -> Line:
+def _custom(event: Event) -> AgUiEvent:
     told = msgspec.to_builtins(event)
     return {"type": "CUSTOM", "name": f"everhold.{event.kind}", "value": told}
 
 
-def _when(event: Event) -> Line:
+def _when(event: Event) -> AgUiEvent:
     return {"timestamp": int(event.at * 1000)} if event.at else {}
 
 

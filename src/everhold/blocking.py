@@ -18,7 +18,14 @@ from typing import Any, Self, TypeVar
 from everhold import runtime as _async
 from everhold.agents import BlockingSession
 from everhold.agents.agent import Agent
-from everhold.archive.archive import Exported, File, Imported, Report, Step, Swept
+from everhold.archive.archive import (
+    CheckReport,
+    ExportFile,
+    ExportResult,
+    ImportResult,
+    Step,
+    SweepReport,
+)
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.observer import Observer
@@ -28,13 +35,13 @@ from everhold.core.status import OpenQuery, Status
 from everhold.engine.arguments import UNSET
 from everhold.engine.explain import Explanation
 from everhold.errors import EverholdError, Waiting
-from everhold.models import Spec
-from everhold.notify import Entry, Teller
+from everhold.models import AnswererSpec
+from everhold.notify import Notifier, OutboxEntry
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
-from everhold.ports.store import Problem, Progress, Reclaimed
-from everhold.runtime import IDLE, Info, Runtime
+from everhold.ports.store import ProgressCallback, ReclaimResult, StoreProblem
+from everhold.runtime import IDLE_SECONDS, Info, Runtime
 from everhold.schedules import BlockingTimetable
 
 R = TypeVar("R")
@@ -374,7 +381,7 @@ class BlockingRuntime(BlockingTimetable):
 
     def export(
         self,
-        file: File,
+        file: ExportFile,
         sessions: str | Iterable[str] | None = None,
         *,
         state: str | Sequence[str] | None = None,
@@ -382,8 +389,8 @@ class BlockingRuntime(BlockingTimetable):
         labels: Mapping[str, str] | None = None,
         values: bool = False,
         redact: bool | Collection[str] = False,
-        progress: Progress | None = None,
-    ) -> Exported:
+        progress: ProgressCallback | None = None,
+    ) -> ExportResult:
         """Write sessions and their children to a file: a path, or one opened in binary mode."""
         return self._wait(
             self._runtime.export(
@@ -399,8 +406,12 @@ class BlockingRuntime(BlockingTimetable):
         )
 
     def import_(
-        self, file: File, *, existing: str = "refuse", progress: Progress | None = None
-    ) -> Imported:
+        self,
+        file: ExportFile,
+        *,
+        existing: str = "refuse",
+        progress: ProgressCallback | None = None,
+    ) -> ImportResult:
         """Take in the sessions of an exported file; they go on here."""
         return self._wait(self._runtime.import_(file, existing=existing, progress=progress))
 
@@ -412,8 +423,8 @@ class BlockingRuntime(BlockingTimetable):
         state: str | Sequence[str] | None = ("running", "paused"),
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> Report:
+        progress: ProgressCallback | None = None,
+    ) -> CheckReport:
         """Replay sessions under the code on disk, in a fresh process, without effects; nothing
         is changed.
         """
@@ -434,8 +445,8 @@ class BlockingRuntime(BlockingTimetable):
         labels: Mapping[str, str] | None = None,
         intake: float | None = None,
         dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> Swept:
+        progress: ProgressCallback | None = None,
+    ) -> SweepReport:
         """Delete sessions that have ended (completed or cancelled, unless `states` says
         otherwise).
         """
@@ -453,27 +464,27 @@ class BlockingRuntime(BlockingTimetable):
             )
         )
 
-    def reclaim(self) -> Reclaimed:
+    def reclaim(self) -> ReclaimResult:
         """Remove what no session can read any more, such as bytes that a crash left behind; says
         what was removed.
         """
         return self._wait(self._runtime.reclaim())
 
-    def verify(self, progress: Progress | None = None) -> list[Problem]:
+    def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well."""
         return self._wait(self._runtime.verify(progress))
 
-    def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+    def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
         """What people were told, or are going to be, in the order asked; of all sessions, or of
         one.
         """
         return self._wait(self._runtime.outbox(session_id, teller=teller))
 
-    def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+    def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
         """Have people told again, also of what was given up; returns what is tried again."""
         return self._wait(self._runtime.outbox_retry(session_id, teller=teller))
 
-    def outbox_drop(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+    def outbox_drop(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
         """Have people not told any more; returns what was dropped. The questions stay open."""
         return self._wait(self._runtime.outbox_drop(session_id, teller=teller))
 
@@ -483,14 +494,14 @@ class BlockingRuntime(BlockingTimetable):
 def open_blocking(
     database: str | PathLike[str] | None = None,
     *,
-    llm: Spec = UNSET,
+    llm: AnswererSpec = UNSET,
     durability: str = "mixed",
     clock: Clock | None = None,
     observers: Iterable[Observer] = (),
     cache: int = 1000,
-    idle: float = IDLE,
+    idle: float = IDLE_SECONDS,
     recover: bool = True,
-    tell: Iterable[Teller] | None = None,
+    tell: Iterable[Notifier] | None = None,
 ) -> BlockingRuntime:
     """`everhold.open` for code that is not async."""
     runtime = _async.open(
@@ -511,7 +522,7 @@ def run(
     call: Call[R],
     *,
     key: str | None = None,
-    llm: Spec = UNSET,
+    llm: AnswererSpec = UNSET,
     database: str | PathLike[str] | None = None,
     title: str = "",
     labels: Mapping[str, str] | None = None,

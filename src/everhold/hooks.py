@@ -33,15 +33,15 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Frame
 from everhold.core.ledger import Ledger
 from everhold.core.message import ToolUse
 from everhold.core.query import Query, Usage
 from everhold.core.tool import Confirm, Deny
-from everhold.core.turn import Settled
+from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
-from everhold.ports.tool_services import Sessions, Values, Write
+from everhold.ports.tool_services import StateWrite, ToolSessions, ToolValues
 
 ENTRY_POINTS: Final = "everhold.plugins"
 #: Where in the prompt something may be contributed, in the order in which the model reads it.
@@ -161,10 +161,10 @@ class Finish(Directive, frozen=True, tag="finish"):
     value: JSON
 
 
-Given = Directive | Deny | Confirm | Sequence[Directive | Deny | Confirm] | None
+HookResult = Directive | Deny | Confirm | Sequence[Directive | Deny | Confirm] | None
 
 #: Which directives make sense where; the names are those of the hooks that decide.
-ALLOWED: Final[Mapping[str, tuple[type, ...]]] = {
+ALLOWED_DIRECTIVES: Final[Mapping[str, tuple[type, ...]]] = {
     "before_session": (SetOptions,),
     "before_config": (SetOptions,),
     "before_turn": (Abort, AddMessages, SetOptions, Contribute, Compact, Finish, Ask),
@@ -233,15 +233,15 @@ class Moment:
         self.in_program = in_program
         self.instructions = instructions  #: for a compaction, of whoever asked for it
         self.said = said  #: answers to `Ask`
-        self.writes: list[Write] | None = [] if decides else None
+        self.writes: list[StateWrite] | None = [] if decides else None
         #: durable values: read now, written with what a `before_*` decides
-        self.state = Values(self.writes)
-        self.sessions = Sessions()  #: other sessions, which a `before_*` begins
+        self.state = ToolValues(self.writes)
+        self.sessions = ToolSessions()  #: other sessions, which a `before_*` begins
         self._messages = messages
 
     def apart(
         self,
-        written: Sequence[Write],
+        written: Sequence[StateWrite],
         said: tuple[JSON, ...] = (),
         options: dict[str, JSON] | None = None,
     ) -> Moment:
@@ -251,11 +251,11 @@ class Moment:
         found = copy.copy(self)
         found.said, found.options = (
             said,
-            plain(self.options if options is None else options, "options"),
+            to_plain(self.options if options is None else options, "options"),
         )
         if self.writes is not None:
             found.writes = list(written)
-            found.state = Values(found.writes)
+            found.state = ToolValues(found.writes)
         return found
 
     @property
@@ -340,7 +340,7 @@ class Plugin:
 
     # ---- after: observes
 
-    def after_turn(self, moment: Moment, settled: Settled) -> Any:
+    def after_turn(self, moment: Moment, settled: SettledTurn) -> Any:
         """A turn has settled and is kept."""
 
     def after_model_call(self, moment: Moment, usage: Usage | None) -> Any:
@@ -368,7 +368,7 @@ class Plugin:
 HOOKS: Final = tuple(name for name in vars(Plugin) if name.startswith(("before_", "after_")))
 
 
-def overrides(plugin: Plugin, hook: str) -> bool:
+def overrides_hook(plugin: Plugin, hook: str) -> bool:
     """Whether a plugin does anything there."""
     return getattr(type(plugin), hook) is not getattr(Plugin, hook) or hook in vars(plugin)
 
@@ -376,7 +376,7 @@ def overrides(plugin: Plugin, hook: str) -> bool:
 # ---- finding them
 
 
-def installed() -> dict[str, Callable[..., Plugin]]:
+def find_installed_plugins() -> dict[str, Callable[..., Plugin]]:
     """The plugins that installed packages offer under the entry point `everhold.plugins`, by
     name.
     """
@@ -388,7 +388,7 @@ def installed() -> dict[str, Callable[..., Plugin]]:
     }
 
 
-def plugins_of(given: Sequence[Any]) -> tuple[Plugin, ...]:
+def collect_plugins(given: Sequence[Any]) -> tuple[Plugin, ...]:
     """Plugins as an agent takes them: objects, classes, or names of installed ones. Two of one name
     are refused.
     """
@@ -405,7 +405,7 @@ def plugins_of(given: Sequence[Any]) -> tuple[Plugin, ...]:
 
 def _made(one: Any) -> Plugin:
     if isinstance(one, str):
-        known = installed()
+        known = find_installed_plugins()
         if one not in known:
             raise UnknownPlugin(one, sorted(known))
         one = known[one]
@@ -415,14 +415,14 @@ def _made(one: Any) -> Plugin:
     return made
 
 
-def stored(plugins: Sequence[Plugin], value: JSON) -> JSON:
+def apply_before_store(plugins: Sequence[Plugin], value: JSON) -> JSON:
     """A value as it is written down: each plugin's `before_store` sees what the one before it
     returned.
 
     One that raises is `PluginFailed`, and nothing is written.
     """
     for plugin in plugins:
-        if overrides(plugin, "before_store"):
+        if overrides_hook(plugin, "before_store"):
             try:
                 value = plugin.before_store(value)
             except Exception as error:

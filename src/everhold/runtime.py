@@ -21,42 +21,42 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from everhold.agents import Agents, Rings, SessionWork
-from everhold.archive.archive import Imported, version
+from everhold.agents import Conversations, LiveBuffers, RuntimeSessionServices
+from everhold.archive.archive import ImportResult, get_everhold_version
 from everhold.core.budget import Budget
-from everhold.core.codec import JSON, plain
-from everhold.core.lease import TTL, Timings
+from everhold.core.codec import JSON, to_plain
+from everhold.core.lease import TTL, LeaseTimings
 from everhold.core.observer import Observer, Observers
 from everhold.core.query import Kind, Usage
-from everhold.core.schema import fit
-from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, State, mint
+from everhold.core.schema import decode_value_as
+from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, SessionState, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
-from everhold.core.usage import usage_of
+from everhold.core.usage import parse_usage
 from everhold.engine.accept import Acceptance
-from everhold.engine.answer_check import Given
+from everhold.engine.answer_check import GivenAnswer
 from everhold.engine.arguments import (
-    MOST_METADATA,
+    MAX_METADATA_CHARS,
     UNSET,
-    addressed,
-    budget_of,
-    given_to,
-    key_of,
-    kind_of,
-    labels_of,
-    limit_of,
-    mapping_of,
-    seconds_of,
-    states_of,
-    text_of,
-    texts_of,
-    title_of,
+    check_labels_arg,
+    check_limit_arg,
+    check_mapping_arg,
+    check_seconds_arg,
+    check_session_key,
+    check_text_arg,
+    check_text_map_arg,
+    check_title_arg,
+    make_given_answer,
+    parse_answer_args,
+    parse_budget_arg,
+    parse_kind_arg,
+    parse_states_arg,
 )
-from everhold.engine.effects import Dispatch
+from everhold.engine.effects import EffectDispatcher
 from everhold.engine.engine import Engine
-from everhold.engine.move import Moves
+from everhold.engine.move import SessionMoves
 from everhold.engine.reconcile import Reconciler
-from everhold.engine.session_cache import Sessions
-from everhold.engine.shielded import Shielded
+from everhold.engine.session_cache import SessionCache
+from everhold.engine.shielded import ShieldedCalls
 from everhold.engine.step import Stepper
 from everhold.errors import (
     AnswerRefused,
@@ -65,29 +65,29 @@ from everhold.errors import (
     NotAProgram,
     Waiting,
 )
-from everhold.models import Model, Spec, answerer
+from everhold.models import AnswererSpec, Model, make_answerer
 from everhold.movers.local import LocalMover
-from everhold.notify import Teller, Telling
-from everhold.packages.catalog import named
-from everhold.packages.find import find, refuse_while_loading
-from everhold.packages.lua.lua_settings import lua_options
-from everhold.packages.program_hosts import Hosts
-from everhold.packages.settings import Settings, prepare, settings
+from everhold.notify import Notifications, Notifier
+from everhold.packages.catalog import find_named_program
+from everhold.packages.find import find_program, refuse_while_loading
+from everhold.packages.lua.lua_settings import read_lua_options
+from everhold.packages.program_hosts import ProgramHosts
+from everhold.packages.settings import Settings, prepare_data_folder, settings
 from everhold.ports import resource
 from everhold.ports.program import Call, Clock
-from everhold.ports.store import Filter, Store
+from everhold.ports.store import SessionFilter, Store
 from everhold.programs.python.event_loop import refuse_runtime
 from everhold.schedules import Timetable
-from everhold.stores.registry import store as store_at
+from everhold.stores.registry import create_store as store_at
 from everhold.workers import Workers
 
 R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
-IDLE: Final = 3 * 3600.0
+IDLE_SECONDS: Final = 3 * 3600.0
 
 
-class Absent:
+class AbsentProgram:
     """A program that is known by its reference alone."""
 
     digest = ""
@@ -111,7 +111,7 @@ class Info(msgspec.Struct, frozen=True):
     """One line of a listing of sessions."""
 
     session_id: SessionId
-    state: State
+    state: SessionState
     program: str
     version: int
     key: str | None
@@ -125,7 +125,7 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime(Agents, Telling, Timetable, Workers):
+class Runtime(Conversations, Notifications, Timetable, Workers):
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
 
     def __init__(
@@ -133,18 +133,18 @@ class Runtime(Agents, Telling, Timetable, Workers):
         store: Store,
         *,
         found: Settings | None = None,
-        llm: Spec = UNSET,
+        llm: AnswererSpec = UNSET,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
         cache: int = 1000,
-        idle: float = IDLE,
+        idle: float = IDLE_SECONDS,
         ttl: float = TTL,
         recover: bool = True,
         dice: Callable[[int], int] = secrets.randbits,
-        tell: Iterable[Teller] | None = None,
+        tell: Iterable[Notifier] | None = None,
     ) -> None:
-        seconds_of("idle", idle)
-        seconds_of("ttl", ttl)
+        check_seconds_arg("idle", idle)
+        check_seconds_arg("ttl", ttl)
         self.store = store
         if clock is not None:
             store.time = clock.now  # else leases and workers live by the store's own
@@ -156,26 +156,28 @@ class Runtime(Agents, Telling, Timetable, Workers):
         # Lua programs that nobody told where to look, by reference
         self._rooted: dict[str, Any] = {}
         # by itself, it asks the models that agents name
-        inline = answerer(None if llm is UNSET else llm) or Model()
+        inline = make_answerer(None if llm is UNSET else llm) or Model()
         # an answerer that cannot work says so before anything is asked
         self._check = getattr(inline, "check", None)
         # whoever brings his own closes it
         self._leave = inline.close if isinstance(inline, Model) else None
         worker = f"w-{secrets.token_hex(8)}"
         answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
-        shares = lua_options(found).shares if found is not None and found.lua else ()
-        self.host = Hosts(self._find, shares)  #: begins lives of programs; for whoever replays
+        shares = read_lua_options(found).shares if found is not None and found.lua else ()
+        self.host = ProgramHosts(
+            self._find, shares
+        )  #: begins lives of programs; for whoever replays
         stepper = Stepper(store, self.clock, worker)
-        self._sessions = Sessions(store, self.host, stepper, Observers(observers), cache=cache)
+        self._sessions = SessionCache(store, self.host, stepper, Observers(observers), cache=cache)
         # who answers what is begun here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
-        self._dispatch = Dispatch(
-            self._sessions, answerers, self.clock, worker, Timings(ttl), llm=self._llm
+        self._dispatch = EffectDispatcher(
+            self._sessions, answerers, self.clock, worker, LeaseTimings(ttl), llm=self._llm
         )
-        self._dispatch.reach = functools.partial(SessionWork, self)
+        self._dispatch.reach = functools.partial(RuntimeSessionServices, self)
         self._acceptance = Acceptance(self._sessions, self.clock)
         self._dispatch.keep = self._acceptance.outcome
-        self._moves = Moves(self._sessions, self._dispatch, self.clock)
+        self._moves = SessionMoves(self._sessions, self._dispatch, self.clock)
         self._engine = Engine(
             self._sessions,
             self._dispatch,
@@ -191,10 +193,10 @@ class Runtime(Agents, Telling, Timetable, Workers):
         )
         self._serving: asyncio.Task[None] | None = None
         self._keep_time()
-        self._rings = Rings()
+        self._rings = LiveBuffers()
         self._tell_by(tell)
         self._opened = False
-        self._closing = Shielded()
+        self._closing = ShieldedCalls()
 
     @property
     def database(self) -> str:
@@ -206,11 +208,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
             if self._check is not None:
                 self._check()
             if self._settings is not None:
-                prepare(self._settings)
+                prepare_data_folder(self._settings)
             await self.store.open()
             self.host.open()
             self._opened = True
-            resource.enter()
+            resource.retain_resources()
             if self._recover:
                 self._serving = asyncio.get_running_loop().create_task(
                     self._mover.serve(self._moves.move)
@@ -231,7 +233,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
         It completes also if its caller is cancelled. To close again waits for that.
         """
-        seconds_of("grace", grace)
+        check_seconds_arg("grace", grace)
         if not self._opened:
             await self._closing.rest()
             return
@@ -258,7 +260,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await resource.leave()
+        await resource.release_resources()
         self._rings.close()
         await self._dispatch.release()
         if self._leave is not None:
@@ -300,7 +302,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
             status = await self._engine.wait(status.session_id, wait)
         if isinstance(status, Finished):
-            return result(call, status)
+            return convert_result(call, status)
         raise _waiting(status)
 
     async def start(
@@ -327,7 +329,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
         refused with `KeyDeleted`, unless `again` says that a new one is meant.
         """
         refuse_while_loading()
-        seconds_of("wait", wait)
+        check_seconds_arg("wait", wait)
         meant = self._meant(call, args, version, unchecked)
         birth = self._birth(meant, key, title, labels, metadata, budget)
         if unchecked:
@@ -365,11 +367,13 @@ class Runtime(Agents, Telling, Timetable, Workers):
                     "start", "a call has its arguments; args= and unchecked= go with a reference"
                 )
             return call
-        given = plain(dict(args or {}), "args")
+        given = to_plain(dict(args or {}), "args")
         if unchecked:
-            return Call(Absent(call, version), given)  # type: ignore[arg-type]
+            return Call(AbsentProgram(call, version), given)  # type: ignore[arg-type]
         program = self._programs.get(call) or (
-            find(call) if self._settings is None else named(call, self._settings)
+            find_program(call)
+            if self._settings is None
+            else find_named_program(call, self._settings)
         )
         return program(**given)
 
@@ -393,12 +397,12 @@ class Runtime(Agents, Telling, Timetable, Workers):
         unless it fits.
         """
         if wait is not None:
-            seconds_of("wait", wait)
-        counted = None if usage is None else usage_of(usage)
+            check_seconds_arg("wait", wait)
+        counted = None if usage is None else parse_usage(usage)
         if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
             status = await self._engine.answer_open(question, value, counted)
         else:
-            session_id, given = addressed(question, query_id, value, error, counted)
+            session_id, given = parse_answer_args(question, query_id, value, error, counted)
             status = await self._engine.answer(session_id, [given], _by(by))
         if type(status) is Paused and not status.waiting_for and not self._sessions.jobs:
             return status
@@ -414,12 +418,13 @@ class Runtime(Agents, Telling, Timetable, Workers):
     ) -> Status:
         """Answer several questions at once, by query id: all are taken, or none.
 
-        A value may be `everhold.Said(value, usage=…)`, or an exception, which answers with an
+        A value may be `everhold.Answer(value, usage=…)`, or an exception, which answers with an
         error.
         """
-        seconds_of("wait", wait)
+        check_seconds_arg("wait", wait)
         given = [
-            given_to(query_id, value) for query_id, value in mapping_of("answers", answers).items()
+            make_given_answer(query_id, value)
+            for query_id, value in check_mapping_arg("answers", answers).items()
         ]
         status = await self._engine.answer(session_id, given, _by(by))
         return await self._after(session_id, status, wait)
@@ -428,8 +433,8 @@ class Runtime(Agents, Telling, Timetable, Workers):
         self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None
     ) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
-        seconds_of("wait", wait)
-        status = await self._engine.signal(session_id, text_of("name", name), value)
+        check_seconds_arg("wait", wait)
+        status = await self._engine.signal(session_id, check_text_arg("name", name), value)
         return await self._after(session_id, status, wait)
 
     # ---- look
@@ -440,7 +445,7 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def wait(self, session_id: str, timeout: float | None = None) -> Status:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
-        return await self._engine.wait(session_id, seconds_of("timeout", timeout))
+        return await self._engine.wait(session_id, check_seconds_arg("timeout", timeout))
 
     async def inbox(
         self, *, kind: str | None = None, to: str | None = None, limit: int = 100
@@ -448,8 +453,10 @@ class Runtime(Agents, Telling, Timetable, Workers):
         """The open questions of all sessions, oldest first; that a conversation can be told
         something is none.
         """
-        wanted, without = kind_of(kind)
-        rows = await self.store.inbox(kind=wanted, to=to, limit=limit_of(limit), without=without)
+        wanted, without = parse_kind_arg(kind)
+        rows = await self.store.inbox(
+            kind=wanted, to=to, limit=check_limit_arg(limit), without=without
+        )
         return [
             OpenQuery(birth.id, await self._in_full(birth.id, query), at)
             for birth, query, at in rows
@@ -472,18 +479,18 @@ class Runtime(Agents, Telling, Timetable, Workers):
         id seen.
         """
         now = self.clock.now()
-        older = seconds_of("older_than", older_than)
-        newer = seconds_of("newer_than", newer_than)
-        wanted = Filter(
-            state=states_of(state),
+        older = check_seconds_arg("older_than", older_than)
+        newer = check_seconds_arg("newer_than", newer_than)
+        wanted = SessionFilter(
+            state=parse_states_arg(state),
             program=program,
-            labels=labels_of(labels),
+            labels=check_labels_arg(labels),
             parent=None if parent is None else SessionId(parent),
             older_than=None if older is None else now - older,
             newer_than=None if newer is None else now - newer,
-            prefix=text_of("prefix", prefix),
-            limit=limit_of(limit),
-            after=None if after is None else SessionId(text_of("after", after)),
+            prefix=check_text_arg("prefix", prefix),
+            limit=check_limit_arg(limit),
+            after=None if after is None else SessionId(check_text_arg("after", after)),
         )
         return [_info(row.birth, row.head) for row in await self.store.list(wanted)]
 
@@ -491,11 +498,11 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     async def cancel(self, session_id: str, reason: str = "") -> Status:
         """Stop a session and its children. The program sees CancelledError once."""
-        return await self._engine.cancel(session_id, text_of("reason", reason))
+        return await self._engine.cancel(session_id, check_text_arg("reason", reason))
 
     async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
-        seconds_of("wait", wait)
+        check_seconds_arg("wait", wait)
         return await self._after(session_id, await self._engine.retry(session_id), wait)
 
     async def fork(
@@ -516,22 +523,22 @@ class Runtime(Agents, Telling, Timetable, Workers):
         there. The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that
         a new one is meant.
         """
-        seconds_of("wait", wait)
+        check_seconds_arg("wait", wait)
         origin = (await self.store.load(session_id, since=-1)).birth
         now = self.clock.now()
         birth = msgspec.structs.replace(
             origin,
             id=mint(now, self._dice(96)),
             created_at=now,
-            key=key_of(key),
-            title=title_of(title) or origin.title,
+            key=check_session_key(key),
+            title=check_title_arg(title) or origin.title,
             parent=None,
             parent_query=0,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
         )
         if birth.key is not None and not again:
             await self._engine.refuse_deleted(birth.key)
-        given = None if answer is UNSET else Given(query_id, answer)
+        given = None if answer is UNSET else GivenAnswer(query_id, answer)
         status = await self._engine.fork(session_id, birth, at, given)
         return await self._after(birth.id, status, wait)
 
@@ -541,8 +548,8 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
     # ---- how it is put together
 
-    async def _taken_in(self, importing: Coroutine[Any, Any, Imported]) -> Imported:
-        async def taken_in() -> Imported:
+    async def _taken_in(self, importing: Coroutine[Any, Any, ImportResult]) -> ImportResult:
+        async def taken_in() -> ImportResult:
             done = await importing
             self._sessions.poke()
             return done
@@ -557,7 +564,9 @@ class Runtime(Agents, Telling, Timetable, Workers):
             return program
         # once: to look up all folders takes as long as to begin
         if program.ref not in self._rooted:
-            self._rooted[program.ref] = named(program.ref, self._settings, program.version)
+            self._rooted[program.ref] = find_named_program(
+                program.ref, self._settings, program.version
+            )
         return self._rooted[program.ref]
 
     def _find(self, ref: str, version: int) -> Any:
@@ -566,8 +575,8 @@ class Runtime(Agents, Telling, Timetable, Workers):
             return known
         configured = self._settings
         if configured is None:
-            return find(ref, version)
-        return named(ref, configured, version)
+            return find_program(ref, version)
+        return find_named_program(ref, configured, version)
 
     def _birth(
         self,
@@ -591,14 +600,14 @@ class Runtime(Agents, Telling, Timetable, Workers):
             args=call.args,
             created_at=now,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
-            key=key_of(key),
-            title=title_of(title),
-            labels=labels_of(labels),
-            metadata=texts_of("metadata", metadata, MOST_METADATA),
-            budget=budget_of(budget),
+            key=check_session_key(key),
+            title=check_title_arg(title),
+            labels=check_labels_arg(labels),
+            metadata=check_text_map_arg("metadata", metadata, MAX_METADATA_CHARS),
+            budget=parse_budget_arg(budget),
             digest=program.digest,
             python=f"{sys.version_info[0]}.{sys.version_info[1]}",
-            everhold=version(),
+            everhold=get_everhold_version(),
             llm=self._llm,
         )
 
@@ -614,29 +623,29 @@ class Runtime(Agents, Telling, Timetable, Workers):
 
 
 def _by(given: Mapping[str, JSON] | None) -> Any:
-    return None if given is None else plain(mapping_of("by", given), "by")
+    return None if given is None else to_plain(check_mapping_arg("by", given), "by")
 
 
 def open(
     database: str | PathLike[str] | None = None,
     *,
-    llm: Spec = UNSET,
+    llm: AnswererSpec = UNSET,
     durability: str = "mixed",
     clock: Clock | None = None,
     observers: Iterable[Observer] = (),
     cache: int = 1000,
-    idle: float = IDLE,
+    idle: float = IDLE_SECONDS,
     recover: bool = True,
-    tell: Iterable[Teller] | None = None,
+    tell: Iterable[Notifier] | None = None,
 ) -> Runtime:
     """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the
     settings say which.
 
     `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
-    `Command("claude -p")`, a list or dict of answers. Without it they stay open, for a worker that
-    has a model or for whoever answers; with `llm=None` they are never taken by a worker. `tell`
-    says how people are told that they are asked: see `everhold.notify`. With `recover=False` it
-    moves only what it is asked to.
+    `CommandModel("claude -p")`, a list or dict of answers. Without it they stay open, for a worker
+    that has a model or for whoever answers; with `llm=None` they are never taken by a worker.
+    `tell` says how people are told that they are asked: see `everhold.notify`. With `recover=False`
+    it moves only what it is asked to.
     """
     refuse_while_loading()
     found = settings(database)
@@ -656,7 +665,7 @@ def open(
 def _configured(found: Settings) -> Any:
     if found.llm is None:
         return UNSET
-    answerer(found.llm)  # says what is wrong with a name, or where a test runs
+    make_answerer(found.llm)  # says what is wrong with a name, or where a test runs
     return _Configured(found.llm)
 
 
@@ -669,12 +678,12 @@ class _Configured(Model):
         """Let everything else be done."""
 
 
-def result(call: Call[R], status: Finished) -> R:
+def convert_result(call: Call[R], status: Finished) -> R:
     """What a call returned, as its annotation says."""
     value = status.result
     wanted = call.program.types.get("return", Any)
     try:
-        found: R = value if wanted in (Any, None, type(None)) else fit(value, wanted)
+        found: R = value if wanted in (Any, None, type(None)) else decode_value_as(value, wanted)
     except AnswerRefused:
         return value  # type: ignore[no-any-return]
     return found

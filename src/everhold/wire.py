@@ -9,7 +9,7 @@ Rules
   3. Only queries that somebody outside can answer are listed. One takes the single form, more the
      batch form.
   4. Times are whole milliseconds since the epoch.
-  5. Every error of `errors.py` falls under a row of `ROWS`: its own, else that of its branch.
+  5. Every error of `errors.py` falls under a row of `ERROR_ROWS`: its own, else that of its branch.
   6. A command that a sentence names reads the database that the sentence is about.
 """
 
@@ -39,7 +39,7 @@ from everhold.errors import EverholdError
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """How a command ends. Part of the contract with scripts: numbers are added, never changed."""
 
     OK = 0
@@ -55,39 +55,39 @@ class Exit(IntEnum):
 
 #: Error -> HTTP status and exit code. The four branches cover all; a leaf that differs has its own
 #: row.
-ROWS: Final[dict[type[EverholdError], tuple[int, Exit]]] = {
-    errors.UsageError: (400, Exit.USAGE),
-    errors.StateError: (409, Exit.STATE),
-    errors.StoreError: (503, Exit.STORE),
-    errors.ProgramError: (500, Exit.PROGRAM),
-    errors.UnknownSession: (404, Exit.USAGE),
-    errors.UnknownQuery: (404, Exit.USAGE),
-    errors.UnknownAttachment: (404, Exit.USAGE),
-    errors.UnknownInput: (404, Exit.USAGE),
-    errors.UnknownProgram: (404, Exit.USAGE),
-    errors.NoOpenQuery: (409, Exit.USAGE),
-    errors.ManyOpenQueries: (409, Exit.USAGE),
-    errors.KeyConflict: (409, Exit.USAGE),
-    errors.KeyDeleted: (409, Exit.USAGE),
-    errors.InputConflict: (409, Exit.USAGE),
-    errors.SessionExists: (409, Exit.USAGE),
-    errors.AnswerRefused: (422, Exit.USAGE),
-    errors.BadArguments: (422, Exit.USAGE),
-    errors.BadRequest: (422, Exit.USAGE),
-    errors.NotAllowed: (403, Exit.USAGE),
-    errors.MissingExtra: (501, Exit.USAGE),
-    errors.Waiting: (202, Exit.WAITING),
-    errors.Cancelled: (409, Exit.FAILED),
-    errors.Failed: (409, Exit.FAILED),
-    errors.Overtaken: (409, Exit.STORE),
-    errors.StoreFull: (507, Exit.STORE),
-    errors.StoreDamaged: (500, Exit.STORE),
-    errors.StoreNewer: (500, Exit.STORE),
-    errors.ReadOnlyStore: (500, Exit.STORE),
+ERROR_ROWS: Final[dict[type[EverholdError], tuple[int, ExitCode]]] = {
+    errors.UsageError: (400, ExitCode.USAGE),
+    errors.StateError: (409, ExitCode.STATE),
+    errors.StoreError: (503, ExitCode.STORE),
+    errors.ProgramError: (500, ExitCode.PROGRAM),
+    errors.UnknownSession: (404, ExitCode.USAGE),
+    errors.UnknownQuery: (404, ExitCode.USAGE),
+    errors.UnknownAttachment: (404, ExitCode.USAGE),
+    errors.UnknownInput: (404, ExitCode.USAGE),
+    errors.UnknownProgram: (404, ExitCode.USAGE),
+    errors.NoOpenQuery: (409, ExitCode.USAGE),
+    errors.ManyOpenQueries: (409, ExitCode.USAGE),
+    errors.KeyConflict: (409, ExitCode.USAGE),
+    errors.KeyDeleted: (409, ExitCode.USAGE),
+    errors.InputConflict: (409, ExitCode.USAGE),
+    errors.SessionExists: (409, ExitCode.USAGE),
+    errors.AnswerRefused: (422, ExitCode.USAGE),
+    errors.BadArguments: (422, ExitCode.USAGE),
+    errors.BadRequest: (422, ExitCode.USAGE),
+    errors.NotAllowed: (403, ExitCode.USAGE),
+    errors.MissingExtra: (501, ExitCode.USAGE),
+    errors.Waiting: (202, ExitCode.WAITING),
+    errors.Cancelled: (409, ExitCode.FAILED),
+    errors.Failed: (409, ExitCode.FAILED),
+    errors.Overtaken: (409, ExitCode.STORE),
+    errors.StoreFull: (507, ExitCode.STORE),
+    errors.StoreDamaged: (500, ExitCode.STORE),
+    errors.StoreNewer: (500, ExitCode.STORE),
+    errors.ReadOnlyStore: (500, ExitCode.STORE),
 }
 
 
-def dumps(value: JSON) -> str:
+def dump_wire_json(value: JSON) -> str:
     """Compact JSON, keys in ascending byte order, nothing escaped that need not be."""
     return _encode(value).decode()
 
@@ -109,11 +109,11 @@ def status_json(status: Status) -> dict[str, JSON]:
             return _finished(status)
 
 
-def status_exit_code(status: Status) -> Exit:
+def status_exit_code(status: Status) -> ExitCode:
     """How a command exits that answered or waited and got this status."""
     if not isinstance(status, Finished):
-        return Exit.OK if isinstance(status, Accepted) else Exit.WAITING
-    return Exit.OK if isinstance(status.outcome, Returned) else Exit.FAILED
+        return ExitCode.OK if isinstance(status, Accepted) else ExitCode.WAITING
+    return ExitCode.OK if isinstance(status.outcome, Returned) else ExitCode.FAILED
 
 
 def error_json(error: EverholdError) -> dict[str, JSON]:
@@ -129,18 +129,18 @@ def http_status(error: BaseException) -> int:
     return _row(error)[0]
 
 
-def exit_code(error: BaseException) -> Exit:
+def exit_code(error: BaseException) -> ExitCode:
     """The exit code of an error; `FAILED` for what was not raised on purpose."""
     return _row(error)[1]
 
 
-def _row(error: BaseException) -> tuple[int, Exit]:
+def _row(error: BaseException) -> tuple[int, ExitCode]:
     if isinstance(error, KeyboardInterrupt):
-        return 500, Exit.INTERRUPTED
+        return 500, ExitCode.INTERRUPTED
     for kind in type(error).__mro__:
-        if kind in ROWS:
-            return ROWS[kind]
-    return 500, Exit.FAILED
+        if kind in ERROR_ROWS:
+            return ERROR_ROWS[kind]
+    return 500, ExitCode.FAILED
 
 
 def _paused(status: Paused) -> dict[str, JSON]:
@@ -233,7 +233,7 @@ _QUOTED: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)")
 _LAST: Final = re.compile(rf"(?<=: )everhold {_WITHOUT}")
 
 
-def aimed(sentence: str, place: str) -> str:
+def add_database_option(sentence: str, place: str) -> str:
     """A sentence whose commands are about the same database: `place` is what they need for that."""
     if place in sentence:
         return sentence

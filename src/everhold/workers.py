@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from everhold.engine.arguments import seconds_of
+from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.limits import Limits
 from everhold.errors import BadSetting
-from everhold.movers.workers import CONCURRENCY, GRACE, Told, Worker
-from everhold.packages.settings import seconds
+from everhold.movers.workers import CONCURRENCY, GRACE, Worker, WorkerEvent
+from everhold.packages.settings import parse_duration
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
-__all__ = ["Limits", "Told", "Worker", "Workers"]
+__all__ = ["Limits", "Worker", "WorkerEvent", "Workers"]
 
 
-class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table `[worker]` of the settings."""
 
     concurrency: int = CONCURRENCY
@@ -29,14 +29,14 @@ class Configured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adopt_parked: bool = False
 
 
-def configured(table: Mapping[str, Any]) -> Configured:
+def parse_worker_settings(table: Mapping[str, Any]) -> WorkerSettings:
     """Read the table; raises `BadSetting`."""
-    _refuse_unknown("worker", table, Configured.__struct_fields__)
+    _refuse_unknown("worker", table, WorkerSettings.__struct_fields__)
     limits = table.get("limits")
     if isinstance(limits, Mapping):
         _refuse_unknown("worker.limits", limits, Limits.__struct_fields__)
     try:
-        return msgspec.convert(dict(table), Configured)
+        return msgspec.convert(dict(table), WorkerSettings)
     except msgspec.ValidationError as error:
         raise BadSetting("worker", str(error)) from None
 
@@ -60,7 +60,7 @@ class Workers:
         grace: float | None = None,
         poll: float | None = None,
         adopt_parked: bool | None = None,
-        tell: Callable[[Told], object] | None = None,
+        tell: Callable[[WorkerEvent], object] | None = None,
     ) -> Worker:
         """A worker: it claims sessions that can go on, drives them, and takes over from workers
         that died.
@@ -72,13 +72,15 @@ class Workers:
         everhold, which do not say who answers them. `tell` is called with what is worth knowing.
         """
         for name, given in (("ttl", ttl), ("grace", grace), ("poll", poll)):
-            seconds_of(name, given)
+            check_seconds_arg(name, given)
         runtime = cast("Runtime", self)
         runtime._take_up_chores()
         runtime._hands.programs = wanted = frozenset(programs)
-        found = configured(runtime._settings.worker if runtime._settings is not None else {})
+        found = parse_worker_settings(
+            runtime._settings.worker if runtime._settings is not None else {}
+        )
         if ttl is None and found.lease_ttl is not None:
-            ttl = seconds(found.lease_ttl, "worker.lease_ttl")
+            ttl = parse_duration(found.lease_ttl, "worker.lease_ttl")
         return Worker(
             runtime._sessions,
             runtime._dispatch,
@@ -90,7 +92,7 @@ class Workers:
             limits=found.limits if limits is None else limits,
             programs=wanted,
             ttl=ttl,
-            grace=seconds(found.grace, "worker.grace") if grace is None else grace,
+            grace=parse_duration(found.grace, "worker.grace") if grace is None else grace,
             poll=poll,
             tell=tell,
         )

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from everhold.core.jsonschema import check, usable
+from everhold.core.jsonschema import check_schema, validate_value
 from everhold.errors import AnswerRefused, BadSchema
 from tools.schema_suite import suite
 
@@ -105,7 +105,7 @@ def groups():
 
 def fits(value, schema):
     try:
-        check(value, schema)
+        validate_value(value, schema)
     except AnswerRefused:
         return False
     return True
@@ -114,7 +114,7 @@ def fits(value, schema):
 def refused_for(schema):
     """The keyword for which a schema is refused; None for one that can be asked with."""
     try:
-        usable(schema)
+        check_schema(schema)
     except BadSchema as error:
         named = re.search(r"the keyword '([^']+)' is not one", str(error)) or re.search(
             r"\.([^. ]+) cannot", str(error)

@@ -6,9 +6,9 @@ import pytest
 
 from everhold.stores.postgres import PostgresStore
 from everhold.testing.conformance import DurableStoreContract
-from everhold.testing.conformance.concurrency import TogetherRoom
-from everhold.testing.conformance.duty import DutyRoom
-from everhold.testing.conformance.settle import SettleRoom
+from everhold.testing.conformance.concurrency import ConcurrentCommitContract
+from everhold.testing.conformance.duty import DutyContract
+from everhold.testing.conformance.settle import SettleContract
 from tests.postgres import fresh
 from tools.postgres import Pooler
 
@@ -28,7 +28,7 @@ class TestPostgres(DurableStoreContract):
         return lambda: PostgresStore(url)
 
 
-class TestCommitsThroughAPooler(TogetherRoom, SettleRoom, DutyRoom):
+class TestCommitsThroughAPooler(ConcurrentCommitContract, SettleContract, DutyContract):
     @pytest.fixture
     def open_store(self, postgres, pooler):
         fresh(postgres)

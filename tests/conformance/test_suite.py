@@ -12,7 +12,7 @@ import pytest
 
 from everhold.ports import store as port
 from everhold.stores.memory import MemoryStore
-from everhold.stores.memory.intake_rows import Door
+from everhold.stores.memory.intake_rows import MemoryIntake
 from everhold.testing.conformance import DurableStoreContract, StoreContract
 
 # A promise of the port, by its first words: the tests that would fail without it.
@@ -275,7 +275,9 @@ async def _forgetful(self, session_id, fence):
 
 async def _stateless(self, change, fence):
     change.writes = [
-        port.Write(one.namespace, one.key, one.value, (await self.value(one.namespace, one.key))[1])
+        port.ValueWrite(
+            one.namespace, one.key, one.value, (await self.value(one.namespace, one.key))[1]
+        )
         for one in change.writes
     ]
     await MemoryStore.commit(self, change, fence)
@@ -293,7 +295,7 @@ async def _deaf(self, **wanted):
 
 
 async def _carefree(self, session_id, act, *, named=(), **more):
-    door = self._doors.setdefault(session_id, Door())
+    door = self._doors.setdefault(session_id, MemoryIntake())
     given = door.look(session_id, self._head(session_id), self.now(), named, **more)
     try:
         return act(given)

@@ -34,8 +34,8 @@ def test_llms_txt_leads_to_pages_that_exist():
     [
         LLMS,
         instructions.INSTRUCTIONS,
-        instructions.guide(),
-        *(instructions.prompt(name, {}) for name in NAMES),
+        instructions.load_guide(),
+        *(instructions.render_prompt(name, {}) for name in NAMES),
     ],
 )
 def test_tools_that_are_named_exist(words):
@@ -46,4 +46,4 @@ def test_tools_that_are_named_exist(words):
 def test_the_reference_lists_every_tool_and_prompt():
     page = (DOCS / "reference" / "mcp.md").read_text()
     assert re.findall(r"^### `(\w+)`", page, re.MULTILINE) == list(BY_NAME)
-    assert all(f"| `{name}` |" in page for name in instructions.prompts())
+    assert all(f"| `{name}` |" in page for name in instructions.list_prompts())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
-from everhold.mcp.server import front
+from everhold.mcp.server import make_front
 from tests.warm import start
 
 SHOP = '''
@@ -175,7 +175,7 @@ def build(folder: Path) -> Path:
 @asynccontextmanager
 async def opened(database=None, *, llm=None, mode="auto", profile="default", **options):
     """A client beside a server in this process; the current folder says where the shop is."""
-    made = front(None if database is None else str(database), llm, profile)
+    made = make_front(None if database is None else str(database), llm, profile)
     try:
         async with Client(made.server(), mode=mode, **options) as client:
             yield Host(client, made)

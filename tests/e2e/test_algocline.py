@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 import everhold
-from everhold.mcp.server import front
+from everhold.mcp.server import make_front
 from everhold.programs.lua.program import LuaProgram
 from tests.e2e import algocline_files as files
 from tests.e2e import algocline_table as table
@@ -707,7 +707,7 @@ async def test_a_client_of_any_protocol_gets_the_same(house, monkeypatch, mode):
     for name in ("ALC_HOME", "HOME", "XDG_DATA_HOME", "EVERHOLD_DATABASE_URL"):
         monkeypatch.setenv(name, house.env[name])
     monkeypatch.chdir(house.project)
-    made = front(None, None, "algocline")
+    made = make_front(None, None, "algocline")
     try:
         async with Client(made.server(), mode=mode) as client:
             assert len((await client.list_tools()).tools) == 19

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.archive.archive import Wanted
-from everhold.core.session import State
+from everhold.archive.archive import CheckRequest
+from everhold.core.session import SessionState
 from everhold.errors import BadArguments, BadExport, UnknownSession
-from everhold.packages.find import find
+from everhold.packages.find import find_program
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from tests.fault import story
@@ -75,7 +75,7 @@ class Shop:
         return everhold.open(self.database, recover=False)
 
     async def paused(self, runtime: Runtime, name: str = "refund", **args: str) -> str:
-        program = find(f"{self.file}:{name}")
+        program = find_program(f"{self.file}:{name}")
         status = await runtime.start(program(**args))
         for _ in range(20):
             if not (queries := getattr(status, "queries", ())) or queries[0].kind != "llm":
@@ -295,7 +295,9 @@ def test_the_process_speaks_json_lines(shop: Shop) -> None:
             return await shop.paused(runtime, order="7")
 
     session_id = asyncio.run(made())
-    request = msgspec.json.encode(Wanted(database=str(shop.database), state=[State.PAUSED]))
+    request = msgspec.json.encode(
+        CheckRequest(database=str(shop.database), state=[SessionState.PAUSED])
+    )
     done = subprocess.run(
         [sys.executable, "-m", "everhold.archive.check_process"],
         input=request,

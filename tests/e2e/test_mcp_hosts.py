@@ -15,7 +15,7 @@ import pytest
 from everhold.cli.app import main
 from everhold.errors import BadHostFile
 from everhold.mcp import hosts, subagent_prompt
-from everhold.mcp.hosts import BEFORE, HOSTS, World
+from everhold.mcp.hosts import BACKUP_SUFFIX, HOSTS, HostEnvironment
 
 SCRIPT = str(Path(sys.executable).with_name("everhold"))
 #: For each host: where its servers are in a file, and a file as people have it.
@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def place(host: str, scope: Any = "user") -> Path:
-    return HOSTS[host].place(World(), scope).file
+    return HOSTS[host].place(HostEnvironment(), scope).file
 
 
 def read(host: str, file: Path) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_second_install_and_a_second_uninstall_touch_nothing(
     file, _ = written(host)
     for verb in ("install", "uninstall"):
         main(["mcp", verb, host])
-        kept = file.with_name(file.name + BEFORE)
+        kept = file.with_name(file.name + BACKUP_SUFFIX)
         seen = file.stat().st_ino, file.read_bytes(), kept.read_bytes()
         capsys.readouterr()
         assert main(["mcp", verb, host]) == 0
@@ -119,7 +119,7 @@ def test_a_second_install_and_a_second_uninstall_touch_nothing(
 def test_a_changed_file_keeps_its_rights_and_what_it_was_before(host: str, home: Path) -> None:
     file, text = written(host)
     main(["mcp", "install", host])
-    kept = file.with_name(file.name + BEFORE)
+    kept = file.with_name(file.name + BACKUP_SUFFIX)
     assert kept.read_bytes().decode() == text
     assert [stat.S_IMODE(one.stat().st_mode) for one in (file, kept)] == [0o640, 0o640]
     assert sorted(one.name for one in file.parent.iterdir() if "everhold" in one.name) == [
@@ -342,7 +342,7 @@ def test_a_file_that_another_program_keeps_writing_is_given_up(home: Path) -> No
         return text + " "
 
     with pytest.raises(BadHostFile, match="another program keeps writing it"):
-        hosts.rewrite(file, edit, makes=True)
+        hosts.rewrite_host_file(file, edit, makes=True)
     assert "theirs" in json.loads(file.read_text())
     assert [one.name for one in home.iterdir()] == ["busy.json"]
 
@@ -356,7 +356,7 @@ def test_a_file_that_changed_once_meanwhile_is_edited_anew(home: Path) -> None:
             file.write_text('{"theirs": 1}')
         return text.replace("}", ', "ours": 2}')
 
-    assert hosts.rewrite(file, edit, makes=True)
+    assert hosts.rewrite_host_file(file, edit, makes=True)
     assert json.loads(file.read_text()) == {"theirs": 1, "ours": 2}
 
 
@@ -386,7 +386,7 @@ def test_a_file_that_changed_once_meanwhile_is_edited_anew(home: Path) -> None:
     ],
 )
 def test_only_what_starts_everhold_is_ours(entry: Any, ours: bool) -> None:
-    assert hosts.is_ours(entry) is ours
+    assert hosts.is_everhold_entry(entry) is ours
 
 
 def test_what_a_person_added_to_our_entry_stays(home: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_linked_file_is_changed_where_it_really_is(home: Path) -> None:
     ],
 )
 def test_where_a_host_keeps_its_servers(host: str, system: str, file: str) -> None:
-    world = World(home=Path("/h"), folder=Path("/p"), system=system, env={})
+    world = HostEnvironment(home=Path("/h"), folder=Path("/p"), system=system, env={})
     assert HOSTS[host].place(world, "user").file.as_posix() == file
 
 
@@ -452,7 +452,9 @@ def test_where_a_host_keeps_its_servers(host: str, system: str, file: str) -> No
     ],
 )
 def test_variables_of_the_hosts_are_obeyed(host: str, variable: str, file: str) -> None:
-    world = World(home=Path("/h"), folder=Path("/p"), system="linux", env={variable: "/e"})
+    world = HostEnvironment(
+        home=Path("/h"), folder=Path("/p"), system="linux", env={variable: "/e"}
+    )
     assert HOSTS[host].place(world, "user").file.as_posix() == file
 
 
@@ -536,7 +538,7 @@ def test_the_sub_agent_names_tools_that_the_server_has(
 
     assert main(["mcp", "agent", "claude-code", "--name", "eh", "--print"]) == 0
     text = capsys.readouterr().out
-    assert text == subagent_prompt.definition("eh")
+    assert text == subagent_prompt.render_subagent("eh")
     front, body = text.split("---\n")[1:]
     named = (
         next(line for line in front.splitlines() if line.startswith("tools: "))

@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from everhold.errors import BadSetting
 from everhold.mcp import http
-from everhold.mcp.http import Guard, serve
-from everhold.mcp.http_address import is_loopback, place
+from everhold.mcp.http import RequestGuard, serve_http
+from everhold.mcp.http_address import is_loopback, parse_http_address
 from tests.e2e.mcp_harness import Host, answers, build
 from tests.warm import start
 
@@ -232,7 +232,7 @@ async def here(folder, monkeypatch, **limits):
             made.append(self)
 
     monkeypatch.setattr(http.uvicorn, "Server", Kept)
-    running = asyncio.ensure_future(serve(None, llm=None, address="127.0.0.1:0", token=None))
+    running = asyncio.ensure_future(serve_http(None, llm=None, address="127.0.0.1:0", token=None))
     while not (made and made[0].started) and not running.done():
         await asyncio.sleep(0.01)
     try:
@@ -302,7 +302,7 @@ async def test_what_two_readers_may_read_differently_is_refused(tmp_path, monkey
             assert "stands twice" in told["error"]["message"]
         status, told = await exchange(port, POST, b'{"jsonrpc": "2.0", "id"')
         assert (status, json.loads(told)["error"]["code"]) == (400, -32700)
-        status, told = await exchange(port, POST, b" " * (http.MOST + 1))
+        status, told = await exchange(port, POST, b" " * (http.MAX_REQUEST_BYTES + 1))
         assert status == 413
         for name in (
             b"evil@127.0.0.1",
@@ -372,7 +372,7 @@ async def test_an_address_that_is_taken_is_a_refusal_in_a_sentence():
     taken = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{taken.getsockname()[1]}"
     with taken, pytest.raises(BadSetting, match="cannot be served: Address already in use"):
-        await serve(None, llm=None, address=address, token=None)
+        await serve_http(None, llm=None, address=address, token=None)
 
 
 # The guard by itself
@@ -404,7 +404,7 @@ HEADERS = {b"host": "127.0.0.1:8711"}
     ],
 )
 def test_a_loopback_server_looks_at_host_and_origin(headers, status):
-    refusal = Guard(None, token=None, loopback=True).refusal(HEADERS | headers)
+    refusal = RequestGuard(None, token=None, loopback=True).refusal(HEADERS | headers)
     assert (refusal and refusal[0]) == status
 
 
@@ -422,7 +422,7 @@ def test_a_loopback_server_looks_at_host_and_origin(headers, status):
     ],
 )
 def test_a_token_is_compared_whole(header, status):
-    guard = Guard(None, token="s3cret", loopback=False)
+    guard = RequestGuard(None, token="s3cret", loopback=False)
     refusal = guard.refusal({b"host": "example.com", b"authorization": header})
     assert (refusal and refusal[0]) == status
 
@@ -431,7 +431,7 @@ def test_a_token_is_compared_whole(header, status):
     "host", ["", "evil@example.com", "example.com/x", "exämple.com", "example.com:1:2"]
 )
 def test_a_host_that_is_none_is_refused_at_every_address(host):
-    guard = Guard(None, token="s3cret", loopback=False)
+    guard = RequestGuard(None, token="s3cret", loopback=False)
     assert guard.refusal({b"host": host, b"authorization": "Bearer s3cret"})[0] == 400
 
 
@@ -446,7 +446,7 @@ def test_a_host_that_is_none_is_refused_at_every_address(host):
     ],
 )
 def test_an_address_is_host_and_port(given, found):
-    assert place(given) == found
+    assert parse_http_address(given) == found
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_an_address_is_host_and_port(given, found):
 )
 def test_what_is_no_address_is_refused(given):
     with pytest.raises(BadSetting, match="HOST:PORT"):
-        place(given)
+        parse_http_address(given)
 
 
 def test_only_this_machine_is_loopback():

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from everhold.mcp import instructions
-from everhold.packages.settings import home
+from everhold.packages.settings import get_data_folder
 from tests.e2e.mcp_harness import asked, build, opened
 
-BLOCKS = re.findall(r"```lua\n(.*?)```", instructions.guide(), re.DOTALL)
+BLOCKS = re.findall(r"```lua\n(.*?)```", instructions.load_guide(), re.DOTALL)
 #: What the model says to prompts of the guide, where it matters.
 SAID = {
     "JSON": '{"risks": ["a", "b"]}',
@@ -133,7 +133,7 @@ async def test_what_the_guide_says_in_passing_is_so():
 
 async def test_the_guide_fits_on_a_page():
     assert len(BLOCKS) >= 7
-    assert len(instructions.guide()) < 8000
+    assert len(instructions.load_guide()) < 8000
 
 
 async def test_code_and_a_file_with_the_same_code_do_the_same(shop):
@@ -216,7 +216,7 @@ async def test_only_lua_files_of_the_project_and_of_packages_are_run(
     """
     outside = tmp_path_factory.mktemp("outside")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-    installed = home() / "packages" / "mine"
+    installed = get_data_folder() / "packages" / "mine"
     installed.mkdir(parents=True)
     for file in (outside / "notes.lua", shop / "own.lua", installed / "init.lua"):
         file.write_text("return 'ran'")

@@ -13,7 +13,7 @@ from mcp import MCPError
 from mcp.types import ElicitResult, Implementation
 
 import everhold
-from everhold.mcp.tools import BY_NAME, TOOLS, schema
+from everhold.mcp.tools import BY_NAME, TOOLS, build_input_schema
 from tests.e2e.mcp_harness import build, opened
 from tests.warm import start
 
@@ -275,7 +275,7 @@ def everything(session, queries):
         yield "run", {"program": name, "args": {"order": "7", "approved": True}, "key": "the-key"}
         yield "run", {"program": name, "args": {"order": "7"}, "key": session}
     for tool in TOOLS:
-        names = schema(tool.takes)["properties"]
+        names = build_input_schema(tool.takes)["properties"]
         yield tool.name, dict.fromkeys(names, True)
         yield tool.name, {**dict.fromkeys(names, session), "elicitation": {"action": "accept"}}
 
@@ -452,9 +452,9 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
     made = None
     from mcp import Client
 
-    from everhold.mcp.server import front
+    from everhold.mcp.server import make_front
 
-    made = front(None, None)
+    made = make_front(None, None)
     server = made.server()
     try:
         async with (

@@ -13,8 +13,8 @@ from mcp.types import ElicitResult
 
 import everhold
 from everhold.mcp import request_state
-from everhold.mcp.multi_round import ROUNDS, SESSION
-from everhold.mcp.server import front
+from everhold.mcp.multi_round import MAX_ROUNDS, SESSION_META_KEY
+from everhold.mcp.server import make_front
 from tests.e2e.mcp_clients import accepted, call, furnish, model, person, sampled, text_of
 from tests.e2e.mcp_harness import Host, build, opened
 from tests.e2e.test_mcp_http import serving
@@ -135,7 +135,7 @@ async def test_what_a_client_leaves_out_is_told_as_ever_and_not_asked_for_ever()
 
 
 async def test_clients_give_up_after_as_many_rounds_as_we_do():
-    assert ROUNDS == DEFAULT_INPUT_REQUIRED_MAX_ROUNDS
+    assert MAX_ROUNDS == DEFAULT_INPUT_REQUIRED_MAX_ROUNDS
 
 
 async def test_after_ten_rounds_the_session_goes_on_by_its_id():
@@ -153,7 +153,7 @@ async def test_after_ten_rounds_the_session_goes_on_by_its_id():
 async def test_every_round_says_which_session_it_is():
     async with opened(sampling_callback=model()) as host:
         found, _ = await first_round(host)
-        told = await host.call("status", session_id=found.meta[SESSION])
+        told = await host.call("status", session_id=found.meta[SESSION_META_KEY])
         assert told["query_id"] == "q-0"
 
 
@@ -174,7 +174,7 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
     async with opened(elicitation_callback=person()) as host:
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
-    assert (shop / "data" / "everhold" / request_state.FILE).stat().st_mode & 0o777 == 0o600
+    assert (shop / "data" / "everhold" / request_state.KEY_FILE).stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_server_that_has_only_pipes_seals_as_any_other(shop):
@@ -241,7 +241,7 @@ async def test_a_state_that_was_changed_is_refused_and_nothing_is_done():
         for state in broken(found.request_state):
             await refused(host, arguments, state)
         assert len((await host.call("sessions"))["sessions"]) == 1
-    assert await answers_of(found.meta[SESSION]) == {}
+    assert await answers_of(found.meta[SESSION_META_KEY]) == {}
 
 
 async def test_a_state_is_good_for_one_call_only():
@@ -249,7 +249,10 @@ async def test_a_state_is_good_for_one_call_only():
         found, arguments = await first_round(host)
         await refused(host, {**arguments, "title": "another"}, found.request_state)
         await refused(
-            host, {"session_id": found.meta[SESSION]}, found.request_state, tool="ask_person"
+            host,
+            {"session_id": found.meta[SESSION_META_KEY]},
+            found.request_state,
+            tool="ask_person",
         )
 
 
@@ -271,13 +274,13 @@ async def test_the_state_of_another_user_is_refused(shop, monkeypatch):
 async def test_a_state_that_expired_is_refused_and_the_session_is_not_lost(monkeypatch):
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
-        codec = request_state.Codec(lambda: host.front.house.database)
+        codec = request_state.StateCodec(lambda: host.front.house.database)
         claims = json.loads(codec.unseal(found.request_state))
         assert claims["exp"] - claims["iat"] == request_state.TTL
         late = codec.seal(json.dumps({**claims, "iat": 1.0, "exp": 2.0}).encode())
         await refused(host, arguments, late)
         told = await host.call(
-            "answer", session_id=found.meta[SESSION], answers=[{"response": "still here"}]
+            "answer", session_id=found.meta[SESSION_META_KEY], answers=[{"response": "still here"}]
         )
         assert told["result"] == "still here"
 
@@ -293,14 +296,14 @@ async def test_a_state_that_comes_twice_changes_nothing():
             again = await call(host, "run", arguments, **more)
             assert again.structured_content["result"] == "first"
         assert len((await host.call("sessions"))["sessions"]) == 1
-    assert list(await answers_of(found.meta[SESSION])) == ["q-0"]
+    assert list(await answers_of(found.meta[SESSION_META_KEY])) == ["q-0"]
 
 
 # Two clients, and those who claim what they have not said
 
 
 async def test_of_two_clients_that_are_asked_the_first_is_heard():
-    made = front(None, None)
+    made = make_front(None, None)
     server = made.server()
     try:
         async with (
@@ -330,7 +333,7 @@ async def test_a_client_that_has_not_declared_sampling_brings_no_models_answer()
         told = (await call(host, "run", arguments, **more)).structured_content
         assert told["code"] == "not_allowed"
         assert "sampling" in told["error"]
-    assert await answers_of(found.meta[SESSION]) == {}
+    assert await answers_of(found.meta[SESSION_META_KEY]) == {}
 
 
 async def test_a_model_does_not_approve_and_a_person_does_not_answer_for_the_model(shop):
@@ -359,7 +362,7 @@ async def test_a_model_does_not_approve_and_a_person_does_not_answer_for_the_mod
 async def test_a_session_that_was_cancelled_between_two_rounds_stays_cancelled():
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
-        await host.call("cancel", session_id=found.meta[SESSION])
+        await host.call("cancel", session_id=found.meta[SESSION_META_KEY])
         more = {
             "input_responses": {"q-0": sampled("too late")},
             "request_state": found.request_state,

@@ -12,7 +12,7 @@ from mcp import Client, MCPError
 from mcp.client.extension import advertise
 
 import everhold
-from everhold.mcp.server import front
+from everhold.mcp.server import make_front
 from everhold.mcp.tasks import EXTENSION
 from tests.e2e.mcp_clients import (
     ANYTHING,
@@ -472,7 +472,7 @@ async def test_over_http_the_header_names_the_task(shop):
 
 
 async def test_of_two_clients_the_first_is_heard_and_both_see_the_same():
-    made = front(None, None)
+    made = make_front(None, None)
     server = made.server()
     try:
         async with (

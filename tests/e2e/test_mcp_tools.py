@@ -633,6 +633,6 @@ async def test_the_guide_is_a_resource():
     async with opened() as host:
         (listed,) = (await host.client.list_resources()).resources
         (page,) = (await host.client.read_resource(listed.uri)).contents
-        assert page.text == instructions.guide()
+        assert page.text == instructions.load_guide()
         assert page.mime_type == "text/markdown"
         assert (await host.client.list_resource_templates()).resource_templates == []

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import everhold
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.tool import Allow, Confirm
 from everhold.plugins.compaction import Compaction
 from everhold.ports.tool import ToolContext
@@ -52,18 +52,18 @@ clerk = everhold.Agent(
 def model(query):
     """What is said depends on nothing but the question."""
     last = query.messages[-1]
-    words = text(last["content"])
+    words = extract_text(last["content"])
     if last["role"] == "tool":
-        return everhold.Said(f"Done with {len(last['content'])}.", usage=USED)
+        return everhold.Answer(f"Done with {len(last['content'])}.", usage=USED)
     if words.startswith("Summarise"):
-        return everhold.Said("So far, so good.", usage=USED)
+        return everhold.Answer("So far, so good.", usage=USED)
     number = int(words.split()[-1])
     calls = [{"name": "look", "input": {"number": number}}]
     if number % 8 == 0:
         calls.append({"name": "pay", "input": {"number": number}})
     if number % 3 == 0:
-        return everhold.Said(f"Nothing to do for {number}.", usage=USED)
-    return everhold.Said({"text": "A moment.", "tool_calls": calls}, usage=USED)
+        return everhold.Answer(f"Nothing to do for {number}.", usage=USED)
+    return everhold.Answer({"text": "A moment.", "tool_calls": calls}, usage=USED)
 
 
 async def settled(runtime, session, words, input_id):

@@ -20,17 +20,17 @@ import msgspec
 import everhold
 from everhold.agents import AgentSession
 from everhold.agents.agent import Agent
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.query import Kind
 from everhold.core.tool import Later
 from everhold.errors import UnknownSession
-from everhold.notify import NotTold
+from everhold.notify import NotificationFailed
 from everhold.ports.store import Store
 from everhold.ports.tool import ToolContext, tool
 from everhold.runtime import Runtime
 from everhold.schedules import Feed
 from everhold.testing.clock import ManualClock
-from everhold.testing.compare import Told
+from everhold.testing.compare import SessionTrace
 
 DONE: Counter[str] = Counter()  # how often each piece of work was done, by its mark
 FAILS: set[str] = set()  # marks of which work fails
@@ -113,7 +113,7 @@ class Desk:
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
         if id.partition("/")[0] in SILENT:
-            raise NotTold("not now", final=True)
+            raise NotificationFailed("not now", final=True)
 
 
 #: Where the intake is in what `Talk.look` returns.
@@ -173,7 +173,7 @@ class Case:
             lambda intake: [(item.kind, item.state, item.body) for item in intake.items.values()],
             whole=True,
         )
-        told = msgspec.to_builtins(Told.of(record))
+        told = msgspec.to_builtins(SessionTrace.of(record))
         marks = [effect.q for effect in record.effects]
         return self.plain(
             [record.head.state, told, marks, record.head.mail, items, DONE[self.mark]]
@@ -740,7 +740,7 @@ class Talk(Case):
 
     async def said(self, talk: AgentSession) -> list[Any]:
         """What was said, and what turns came to."""
-        nodes = [(node.role, text(node.content)) for node in await talk.history()]
+        nodes = [(node.role, extract_text(node.content)) for node in await talk.history()]
         turns = [(turn.input, type(turn.outcome).__name__) for turn in await talk.turns()]
         return [
             self.plain(nodes),

@@ -7,13 +7,13 @@ import everhold.stores.postgres  # so that children need not
 from everhold.core.status import OpenQuery
 from everhold.ports.store import Store
 from everhold.runtime import Runtime
-from everhold.stores.registry import store
+from everhold.stores.registry import create_store
 from tests.fault.victim import answered, ladder, say
 
 
 def at(path: str) -> Store:
     """The store of a file, or at an address."""
-    return store(path if "://" in path else f"sqlite:///{path}")
+    return create_store(path if "://" in path else f"sqlite:///{path}")
 
 
 @everhold.program

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from everhold.core.status import Status
 from everhold.runtime import Runtime
-from everhold.testing.faults import Child, Nursery
+from everhold.testing.faults import ChildProcess, Nursery
 from tests.fault.crowd import at
 
 #: Seconds until something that must come to pass has to; generous, for machines that are busy.
@@ -34,7 +34,7 @@ class Fleet:
         self.log = folder / "effects.log"
         self.log.touch()
         self._nursery = Nursery(victim)
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         self._said: dict[int, list[str]] = {}
 
     def __enter__(self) -> Self:
@@ -79,27 +79,27 @@ class Fleet:
 
     # ---- workers
 
-    def start(self, **options: Any) -> Child:
+    def start(self, **options: Any) -> ChildProcess:
         """A worker, as soon as it works."""
         child = self._nursery.start("work", path=self.url, **options)
         self._children.append(child)
         self.until(lambda: self.told(child, "started"))
         return child
 
-    def told(self, child: Child, event: str) -> int:
+    def told(self, child: ChildProcess, event: str) -> int:
         """How often a worker told of an event."""
         said = self._said.setdefault(child.pid, [])
         said += [line.split(" ")[0] for line in child.heard()]
         return said.count(event)
 
-    def stop(self, child: Child) -> None:
+    def stop(self, child: ChildProcess) -> None:
         """Stop a process as a busy machine may: SIGSTOP."""
         os.kill(child.pid, signal.SIGSTOP)
 
-    def resume(self, child: Child) -> None:
+    def resume(self, child: ChildProcess) -> None:
         os.kill(child.pid, signal.SIGCONT)
 
-    def leave(self, child: Child) -> None:
+    def leave(self, child: ChildProcess) -> None:
         """Tell a worker to leave: SIGTERM."""
         os.kill(child.pid, signal.SIGTERM)
 

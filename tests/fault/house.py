@@ -11,19 +11,19 @@ from pathlib import Path
 import msgspec
 
 import everhold
-from everhold.core.intake import Intake, Item, ItemKind
-from everhold.core.journal import open_queries
-from everhold.core.lease import Owner
-from everhold.engine.live_session import rebuild
+from everhold.core.intake import Intake, IntakeItem, ItemKind
+from everhold.core.journal import find_open_queries
+from everhold.core.lease import LeaseOwner
+from everhold.engine.live_session import rebuild_session
 from everhold.errors import EverholdError
-from everhold.packages.find import find
+from everhold.packages.find import find_program
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Change, Duty, Effect, Filter
+from everhold.ports.store import Change, Duty, Effect, SessionFilter
 from everhold.programs.python.execution import PythonHost
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.harness import due
+from everhold.testing.conformance.harness import list_due
 
 DAWN = 1_700_000_000.0
 DUTY = Duty("weather", "wind", {"force": 3}, DAWN + 1e9, 1)
@@ -109,16 +109,16 @@ async def _queue(path: Path) -> None:
     await store.open()
     session_id = await store.find("tree-2")
     items = [
-        Item("i-1", ItemKind.INPUT, {"content": "shade"}, "rain-1"),
-        Item("i-2", ItemKind.COMMAND, {"name": "prune"}, "rain-2"),
-        Item("i-3", ItemKind.INPUT, {"content": "never mind"}, "rain-3"),
+        IntakeItem("i-1", ItemKind.INPUT, {"content": "shade"}, "rain-1"),
+        IntakeItem("i-2", ItemKind.COMMAND, {"name": "prune"}, "rain-2"),
+        IntakeItem("i-3", ItemKind.INPUT, {"content": "never mind"}, "rain-3"),
     ]
     for item in items:
         await store.intake(
             session_id, lambda intake, item=item: intake.enqueue(item), named=[item.key]
         )
     taken = await store.intake(
-        session_id, lambda intake: intake.take(Owner("w-1", "1"), "t-1", 10.0)
+        session_id, lambda intake: intake.take(LeaseOwner("w-1", "1"), "t-1", 10.0)
     )
     await store.intake(session_id, lambda intake: intake.claim_next(taken.lease.fence, "c-1", 1))
     await store.intake(session_id, lambda intake: intake.cancel(["rain-3"], "on second thought"))
@@ -188,21 +188,21 @@ async def contents(path: Path) -> dict:
     store = SQLiteStore(path)
     await store.open()
     try:
-        host = PythonHost(find)
+        host = PythonHost(find_program)
         found: dict = {"inbox": await store.inbox(kind=None, to=None, limit=1000)}
-        for each in await store.list(Filter(limit=1000)):
+        for each in await store.list(SessionFilter(limit=1000)):
             record = await store.load(each.birth.id)
             found[each.birth.id] = (each.birth, each.head, record)
             found[each.birth.id, "intake"] = await store.intake(each.birth.id, _waiting, whole=True)
             if not record.head.ended:
                 found[each.birth.id, "live"] = sorted(
-                    (await rebuild(await store.load(each.birth.id), host)).opened
+                    (await rebuild_session(await store.load(each.birth.id), host)).opened
                 )
         for namespace in ("default", "words"):
             for key in await store.keys(namespace):
                 found[namespace, key] = await store.value(namespace, key)
         found["duties"] = await store.duties("weather")
-        found["due"] = await due(store, DAWN * 2, 1000), await store.next_due()
+        found["due"] = await list_due(store, DAWN * 2, 1000), await store.next_due()
         found["keys"] = [await store.find(f"tree-{n}") for n in range(7)]
         return found
     finally:
@@ -235,7 +235,7 @@ async def mark(path: Path) -> None:
     store = SQLiteStore(path)
     await store.open()
     record = await store.load(await store.find("tree-2"))
-    head, [q, *_] = record.head, open_queries(record.deliveries)
+    head, [q, *_] = record.head, find_open_queries(record.deliveries)
     head.revision += 1
     await store.commit(
         Change(record.birth.id, head, effects=[Effect(q, "w-1", DAWN)]), head.revision - 1

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import everhold
-from everhold.core.intake import Cancel
+from everhold.core.intake import CancelOutcome
 from everhold.runtime import Runtime
-from everhold.stores.registry import store
+from everhold.stores.registry import create_store
 from tests.fault.victim import say
 
 INPUTS = 144
@@ -43,7 +43,7 @@ async def model(query):
 async def feed(path: str, who: str, noted: str) -> None:
     """Put inputs and commands, take some back, and wait for the end of all."""
     os.environ["EVERHOLD_NOTED"] = noted
-    async with Runtime(store(path), llm=model) as runtime:
+    async with Runtime(create_store(path), llm=model) as runtime:
         session = await runtime.session(clerk, "chat")
         say("up")
         for number in range(INPUTS):
@@ -53,7 +53,7 @@ async def feed(path: str, who: str, noted: str) -> None:
             say("kept", name)
             if number % 6 == 5:
                 found = await session.cancel(name)
-                if found[0].outcome in (Cancel.CANCELLED, Cancel.ALREADY):
+                if found[0].outcome in (CancelOutcome.CANCELLED, CancelOutcome.ALREADY):
                     say("gone", name)
             if number % 8 == 7:
                 await session.command("reset", key=name, reason="a test")
@@ -65,7 +65,7 @@ async def feed(path: str, who: str, noted: str) -> None:
 
 async def told(path: str, told: str) -> None:
     """What is left: the stage of each input, which turns named it, and what still waits."""
-    async with Runtime(store(path), llm=model) as runtime:
+    async with Runtime(create_store(path), llm=model) as runtime:
         session = await runtime.session(clerk, "chat")
         status = await runtime.status(session.id)
         # three deaths over one call, say: whoever reads this knows

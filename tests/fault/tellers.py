@@ -7,9 +7,9 @@ import os
 import time
 
 import everhold
-from everhold.notify.outbox import EntryState
+from everhold.notify.outbox import OutboxState
 from everhold.runtime import Runtime, SystemClock
-from everhold.stores.registry import store
+from everhold.stores.registry import create_store
 from tests.fault.victim import say
 
 
@@ -42,14 +42,14 @@ class Printing:
 
 
 async def ask(url: str, count: int) -> None:
-    async with Runtime(store(url)) as runtime:
+    async with Runtime(create_store(url)) as runtime:
         await runtime.start(people(count=count), key="people")
 
 
 async def tell(url: str, count: int, dies: bool = False, ahead: float = 0.0) -> None:
     """Tell until everything is told."""
     async with Runtime(
-        store(url), clock=Late(ahead) if ahead else None, tell=[Printing(dies)]
+        create_store(url), clock=Late(ahead) if ahead else None, tell=[Printing(dies)]
     ) as runtime:
-        while [entry.state for entry in await runtime.outbox()] != [EntryState.TOLD] * count:
+        while [entry.state for entry in await runtime.outbox()] != [OutboxState.TOLD] * count:
             await asyncio.sleep(0.02)

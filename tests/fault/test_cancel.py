@@ -23,8 +23,8 @@ from everhold.agents import AgentSession
 from everhold.ports import attachment
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
-from everhold.stores.registry import store as store_at
-from everhold.testing.cancel import When, leave
+from everhold.stores.registry import create_store as store_at
+from everhold.testing.cancel import When, cancel_caller_at
 from everhold.testing.clock import ManualClock
 from everhold.testing.faults import SlowStore
 from tests.fault.callers import Case, Desk, bot, cases, model
@@ -73,7 +73,7 @@ class Calls:
         """Cancel one caller; returns whether it was still there to be cancelled."""
         case, place = await self._prepared(), f"{when} {at}"
         assert await case.look() == self.before, place
-        came = await leave(case.verb(), when, at)
+        came = await cancel_caller_at(case.verb(), when, at)
         assert came != "stayed", place
         if when == "turn" or not case.repeats:
             await case.rest()
@@ -137,7 +137,7 @@ async def shown(ctx: everhold.Context) -> Any:
 
 
 async def keep() -> str:
-    await attachment.keep(b"bytes", "text/plain")
+    await attachment.keep_attachment(b"bytes", "text/plain")
     return "kept"
 
 
@@ -234,7 +234,7 @@ async def test_who_only_looks_leaves_everything_as_it_was(where: str, tmp_path: 
             name: str, handle: Any, verb: Callable[..., Any], when: When, at: int
         ) -> bool:
             talk = handle()
-            came = await leave(verb(*talk), when, at)
+            came = await cancel_caller_at(verb(*talk), when, at)
             assert came != "stayed", name
             assert repr(await verb(*talk)) == seen, f"{name}, {when} {at}"
             return came == "left"
@@ -254,7 +254,7 @@ async def test_a_check_ends_with_its_caller() -> None:
     """It changes nothing, and leaves no process behind."""
     async with furnished("memory://") as (runtime, _, _):
         for at in (1, 2, 4, 8):
-            assert await leave(runtime.check(), "await", at) == "left"
+            assert await cancel_caller_at(runtime.check(), "await", at) == "left"
         report = await runtime.check(program="shown")
         assert [checked.verdict for checked in report.checked] == ["ok"] * 2
 
@@ -288,7 +288,7 @@ async def test_a_runtime_is_closed_though_its_caller_leaves() -> None:
         runtime = Runtime(store, clock=ManualClock(), llm=model, tell=[Desk()])  # type: ignore[arg-type]
         await runtime.__aenter__()
         await runtime.start(endless(), wait=0)
-        came = await leave(runtime.close(grace=0), when, at)
+        came = await cancel_caller_at(runtime.close(grace=0), when, at)
         await runtime.close(grace=0)
         assert store.closed == 1, f"{when} {at}"
         assert asyncio.all_tasks() == {asyncio.current_task()}, f"{when} {at}"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.ports.store import Problem
+from everhold.ports.store import StoreProblem
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, database
-from everhold.stores.sqlite.copy import copy
-from everhold.stores.sqlite.database import migrations
+from everhold.stores.sqlite.copy import copy_database
+from everhold.stores.sqlite.database import load_migrations
 from everhold.testing.faults import Nursery
 from tests.fault.test_file import unprivileged
 from tests.fault.victim import ladder
@@ -43,7 +43,7 @@ def cp(source: Path, target: Path, *, logged: bool) -> None:
         subprocess.run(["cp", f"{source}{end}", f"{target}{end}"], check=True)
 
 
-async def verified(path: Path) -> tuple[list[Problem], int]:
+async def verified(path: Path) -> tuple[list[StoreProblem], int]:
     """What `verify` says, and how many sessions there are."""
     async with Runtime(SQLiteStore(path), recover=False) as runtime:
         return await runtime.verify(), len(await runtime.sessions())
@@ -105,7 +105,7 @@ async def test_our_own_copy_is_sound(path: Path, tmp_path: Path, suspect: bool) 
             source = tmp_path / "suspect.db"
             cp(path, source, logged=False)
             assert len((await verified(source))[0]) == 1
-        copy(source, target)
+        copy_database(source, target)
 
     assert await verified(target) == ([], 0 if suspect else 1)
 
@@ -114,10 +114,12 @@ async def test_the_copy_that_a_migration_makes_is_sound(path: Path) -> None:
     """The file as it was before, kept beside, is not warned of."""
     async with in_use(path):
         pass
-    with closing(database.connect(path)) as connection:
-        database.prepare(connection, path, [*migrations(), "CREATE TABLE extra (x);\n"])
+    with closing(database.connect_file(path)) as connection:
+        database.prepare_database(
+            connection, path, [*load_migrations(), "CREATE TABLE extra (x);\n"]
+        )
 
-    assert await verified(path.with_name(f"app.db.format-{len(migrations())}")) == ([], 1)
+    assert await verified(path.with_name(f"app.db.format-{len(load_migrations())}")) == ([], 1)
 
 
 async def test_a_migration_forgets_no_warning(path: Path, tmp_path: Path) -> None:
@@ -126,8 +128,10 @@ async def test_a_migration_forgets_no_warning(path: Path, tmp_path: Path) -> Non
     async with in_use(path):
         cp(path, target, logged=False)
     await verified(target)
-    with closing(database.connect(target)) as connection:
-        database.prepare(connection, target, [*migrations(), "CREATE TABLE extra (x);\n"])
+    with closing(database.connect_file(target)) as connection:
+        database.prepare_database(
+            connection, target, [*load_migrations(), "CREATE TABLE extra (x);\n"]
+        )
         assert database.is_copied_alone(connection, target, logged=True)
 
 
@@ -139,7 +143,7 @@ async def test_a_new_file_alone_has_the_tables(path: Path, tmp_path: Path) -> No
         cp(path, tmp_path / "copy.db", logged=False)
 
     with closing(sqlite3.connect(tmp_path / "copy.db")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(migrations()),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(load_migrations()),)
         assert connection.execute("SELECT alone FROM file").fetchall() == [(0,)]
 
 

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.core.intake import Item, ItemKind
-from everhold.core.lease import Owner
-from everhold.core.session import State
+from everhold.core.intake import IntakeItem, ItemKind
+from everhold.core.lease import LeaseOwner
+from everhold.core.session import SessionState
 from everhold.errors import (
     BadValue,
     EverholdError,
@@ -25,18 +25,18 @@ from everhold.errors import (
     StoreUnavailable,
     UsageError,
 )
-from everhold.ports.store import Change, Duty, Record, Worker
+from everhold.ports.store import Change, Duty, SessionRecord, WorkerRecord
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, database
-from everhold.stores.sqlite.database import connect, migrations, prepare
-from everhold.testing.conformance.attachment import made
-from everhold.testing.conformance.factories import ask, begin, start, step
-from everhold.testing.conformance.harness import everything
+from everhold.stores.sqlite.database import connect_file, load_migrations, prepare_database
+from everhold.testing.conformance.attachment import make_attachment
+from everhold.testing.conformance.factories import commit_start, make_query, make_start, make_step
+from everhold.testing.conformance.harness import dump_store
 from everhold.testing.faults import CRASHED, Nursery, die
 from tests.fault import house
 from tests.fault.victim import ladder
 
-PRESENT = len(migrations())
+PRESENT = len(load_migrations())
 SECOND = "ALTER TABLE head_1 RENAME TO head_2;\nCREATE TABLE extra (x);\n"
 
 
@@ -146,7 +146,7 @@ async def test_a_database_upgraded_under_an_open_process(path: Path) -> None:
     """
     async with Runtime(SQLiteStore(path), recover=False) as runtime:
         status = await runtime.start(ladder(rungs=3))
-        migrated(path, [*migrations(), SECOND])
+        migrated(path, [*load_migrations(), SECOND])
         for act in (
             lambda: runtime.answer(status.queries[0], "late"),
             lambda: runtime.status(status.session_id),
@@ -160,8 +160,8 @@ async def test_a_database_upgraded_under_an_open_process(path: Path) -> None:
 
 
 def migrated(path: Path, steps: list[str]) -> None:
-    with closing(connect(path)) as connection:
-        prepare(connection, path, steps)
+    with closing(connect_file(path)) as connection:
+        prepare_database(connection, path, steps)
 
 
 async def test_a_migration_makes_a_copy_first_and_goes_forward(path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_a_migration_makes_a_copy_first_and_goes_forward(path: Path) -> No
     """
     await house.furnish(path)
     before = await house.contents(path)
-    steps = [*migrations(), SECOND]
+    steps = [*load_migrations(), SECOND]
     migrated(path, steps)
     migrated(path, steps)
     with closing(sqlite3.connect(path)) as connection:
@@ -189,16 +189,16 @@ async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
     await house.furnish(path)
     before = await house.contents(path)
     with pytest.raises(EverholdError):
-        migrated(path, [*migrations(), "CREATE TABLE extra (x);\nDROP TABLE nonsense;\n"])
+        migrated(path, [*load_migrations(), "CREATE TABLE extra (x);\nDROP TABLE nonsense;\n"])
     assert await house.contents(path) == before
     assert await house.verdict(path) == ""
 
 
 def migrate(path: str, second: str) -> None:
     """In a process of its own; SQL may call die()."""
-    with closing(connect(Path(path))) as connection:
+    with closing(connect_file(Path(path))) as connection:
         connection.create_function("die", 0, die)
-        prepare(connection, Path(path), [*migrations(), second])
+        prepare_database(connection, Path(path), [*load_migrations(), second])
 
 
 async def test_a_crash_in_the_middle_of_a_migration(path: Path) -> None:
@@ -266,12 +266,12 @@ async def test_a_database_that_is_gone_while_it_is_open(tmp_path: Path, how: str
 class Gone:
     """A store whose file is moved aside, and put back."""
 
-    def __init__(self, store: SQLiteStore, record: Record) -> None:
+    def __init__(self, store: SQLiteStore, record: SessionRecord) -> None:
         self.store, self.record = store, record
-        self.item = Item("i-1", ItemKind.INPUT, {"content": "x"}, "k-1")
+        self.item = IntakeItem("i-1", ItemKind.INPUT, {"content": "x"}, "k-1")
 
     def step(self) -> Change:
-        return step(self.record, answers={0: "a"}, asked=[ask(1)])
+        return make_step(self.record, answers={0: "a"}, asked=[make_query(1)])
 
     async def together(self) -> None:
         """More commits than one in a turn of the loop: they share a transaction."""
@@ -279,7 +279,7 @@ class Gone:
         refused = await asyncio.gather(
             *(
                 self.store.commit(one, fence)
-                for one, fence in ((light, 1), (start("s-8"), 0), (start("s-9"), 0))
+                for one, fence in ((light, 1), (make_start("s-8"), 0), (make_start("s-9"), 0))
             ),
             return_exceptions=True,
         )
@@ -287,7 +287,7 @@ class Gone:
         raise refused[0]
 
     def writes(self) -> dict[str, Callable[[], Awaitable[object]]]:
-        store, owner = self.store, Owner("w-1", "1")
+        store, owner = self.store, LeaseOwner("w-1", "1")
         return {
             "light commit": lambda: store.commit(
                 msgspec.structs.replace(self.step(), light=True), 1
@@ -296,18 +296,18 @@ class Gone:
             "durable commit": lambda: store.commit(
                 msgspec.structs.replace(self.step(), durable=True), 1
             ),
-            "birth": lambda: store.commit(start("s-2"), 0),
+            "birth": lambda: store.commit(make_start("s-2"), 0),
             "together": self.together,
             "intake": lambda: store.intake(
                 "s-1", lambda intake: intake.enqueue(self.item), named=["k-1"]
             ),
             "lease": lambda: store.intake("s-1", lambda intake: intake.take(owner, "t-1", 10.0)),
             "undertake": lambda: store.undertake([Duty("n", "d-1", {})]),
-            "beat": lambda: store.beat(Worker("w-1", "host", 1)),
+            "beat": lambda: store.beat(WorkerRecord("w-1", "host", 1)),
             "release": lambda: store.release("w-0"),
             "keep": lambda: store.keep(owner, 10.0),
             "leave": lambda: store.leave(owner),
-            "attach": lambda: store.attach("s-1", made(b"new"), b"new", 1.0),
+            "attach": lambda: store.attach("s-1", make_attachment(b"new"), b"new", 1.0),
             "delete": lambda: store.delete("s-1", 1),
             "reclaim": lambda: store.reclaim(),
         }
@@ -323,9 +323,9 @@ async def test_no_write_is_acknowledged_into_a_file_that_is_gone(
     """
     store, aside = SQLiteStore(path, durability=durability), path.with_name("aside.db")
     await store.open()
-    gone = Gone(store, await begin(store, "s-1", ask(0), state=State.PAUSED))
-    await store.beat(Worker("w-0", "host", 1))
-    before = [await everything(store), ["w-0"]]
+    gone = Gone(store, await commit_start(store, "s-1", make_query(0), state=SessionState.PAUSED))
+    await store.beat(WorkerRecord("w-0", "host", 1))
+    before = [await dump_store(store), ["w-0"]]
     path.rename(aside)
     if how == "replaced":
         shutil.copy(aside, path)
@@ -334,7 +334,7 @@ async def test_no_write_is_acknowledged_into_a_file_that_is_gone(
             await write()
             raise AssertionError(name)
     aside.replace(path)
-    assert [await everything(store), [one.id for one in await store.workers()]] == before
+    assert [await dump_store(store), [one.id for one in await store.workers()]] == before
     for name in ("commit", "intake", "beat"):
         await gone.writes()[name]()
     assert (await store.load("s-1")).head.n == 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from everhold.testing.faults import Child
+from everhold.testing.faults import ChildProcess
 from tests.fault.fleet import Fleet
 from tests.fault.wire import Wire
 from tests.postgres import fresh
@@ -53,7 +53,7 @@ class Town(Fleet):
             )
         )
 
-    def hire(self) -> Child:
+    def hire(self) -> ChildProcess:
         """One more worker, not waited for; every second one is on a machine of its own."""
         self._hired += 1
         where = {"host": f"far-{self._hired}", "ttl": 5.0} if self._hired % 2 else {}
@@ -61,13 +61,13 @@ class Town(Fleet):
         self._children.append(child)
         return child
 
-    def speaker(self) -> Child:
+    def speaker(self) -> ChildProcess:
         """A process that puts all inputs, those too that are there already."""
         return self._nursery.start(
             "speak", path=self.url, conversations=self._pairs, inputs=INPUTS, pause=0.1
         )
 
-    def hear(self, speaker: Child) -> str:
+    def hear(self, speaker: ChildProcess) -> str:
         """Take down what a speaker said until its end; returns its last word."""
         lines = list(speaker.lines())
         speaker.close()

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.intake import Item, ItemKind
-from everhold.core.lease import Owner
+from everhold.core.intake import IntakeItem, ItemKind
+from everhold.core.lease import LeaseOwner
 from everhold.core.query import Kind
 from everhold.ports.attachment import Attachment
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
-from everhold.stores.sqlite.database import migrations
+from everhold.stores.sqlite.database import load_migrations
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.harness import ready
+from everhold.testing.conformance.harness import list_ready
 from tests.fault import house
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -48,7 +48,7 @@ def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_the_present_format_is_frozen() -> None:
     """There is a frozen database of every format up to the present one, each under 300 KB."""
     assert [path.stem for path in FROZEN] == [
-        f"format-{n}" for n in range(1, len(migrations()) + 1)
+        f"format-{n}" for n in range(1, len(load_migrations()) + 1)
     ]
     assert all(path.stat().st_size <= 300_000 for path in FROZEN)
 
@@ -106,12 +106,12 @@ async def test_what_waits_in_a_frozen_database_still_waits(frozen: Path) -> None
         )
         assert [(item.key, item.state, item.fence) for item in found] == states
         assert await store.duties("weather") == ([] if old else [house.DUTY])
-        assert await ready(store, 10) == ([] if old else [session_id])
+        assert await list_ready(store, 10) == ([] if old else [session_id])
         taken = await store.intake(
-            session_id, lambda intake: intake.take(Owner("w-2", "1"), "t-2", 10.0)
+            session_id, lambda intake: intake.take(LeaseOwner("w-2", "1"), "t-2", 10.0)
         )
         assert taken.lease.generation == (1 if old else 2)
-        item = Item("i-9", ItemKind.INPUT, {"content": "new"}, "rain-9")
+        item = IntakeItem("i-9", ItemKind.INPUT, {"content": "new"}, "rain-9")
         assert (
             await store.intake(session_id, lambda intake: intake.enqueue(item), named=["rain-9"])
         ).new

@@ -10,27 +10,46 @@ import msgspec
 import psycopg
 import pytest
 
-from everhold.core.intake import Boundary, Hold, Item, ItemKind, ItemState
-from everhold.core.lease import Taken
+from everhold.core.intake import Boundary, IntakeItem, ItemHold, ItemKind, ItemState
+from everhold.core.lease import LeaseGranted
 from everhold.errors import ClaimLost, Overtaken, StoreDamaged
-from everhold.ports.store import Duty, Letter, Problem, Write
-from everhold.stores.intake_rows import item_row
+from everhold.ports.store import Duty, Letter, StoreProblem, ValueWrite
+from everhold.stores.intake_rows import make_item_row
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.factories import ask, begin, move, start, step
-from everhold.testing.conformance.harness import everything, in_time, opened, ready, refusals
-from everhold.testing.conformance.intake_lanes import (
-    claimed,
-    kept,
-    on,
-    put,
-    said,
-    task,
-    waiting,
-    working,
+from everhold.testing.conformance.factories import (
+    commit_start,
+    commit_step,
+    make_query,
+    make_start,
+    make_step,
 )
-from everhold.testing.conformance.lease import ADA, BOB, Clock, lease_of, take, taken
+from everhold.testing.conformance.harness import (
+    collect_refusals,
+    dump_store,
+    list_ready,
+    using_store,
+    wait_in_time,
+)
+from everhold.testing.conformance.intake_lanes import (
+    act_on_intake,
+    claim_existing,
+    enqueue_items,
+    list_all_items,
+    list_waiting,
+    make_input,
+    make_task,
+    start_working,
+)
+from everhold.testing.conformance.lease import (
+    ADA,
+    BOB,
+    StoreClock,
+    get_current_lease,
+    take_free_lease,
+    try_take_lease,
+)
 from tests.fault.wire import Wire
 from tests.postgres import fresh
 
@@ -49,15 +68,15 @@ async def wired(postgres):
     wire.
     """
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
+    async with Wire(postgres.port) as wire, using_store(PostgresStore(wire.url)) as store:
         yield wire, store, url
 
 
 async def letting_in(store):
     """The fence of who works, and his claim of the one thing that waits."""
-    await put(store, said("i-1"))
-    fence = await taken(store)
-    return fence, await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+    await enqueue_items(store, make_input("i-1"))
+    fence = await take_free_lease(store)
+    return fence, await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
 
 
 @ON_POSTGRES
@@ -65,15 +84,15 @@ async def letting_in(store):
 async def test_a_line_that_breaks_under_an_enqueue(postgres, landed):
     """Before or after it landed: it is acknowledged as new or as there, and it is there once."""
     async with wired(postgres) as (wire, store, _):
-        await begin(store)
+        await commit_start(store)
         wire.lose(b"needle", landed=landed)
-        item = Item("i-1", ItemKind.INPUT, "needle", key="k")
+        item = IntakeItem("i-1", ItemKind.INPUT, "needle", key="k")
 
-        found = await in_time(on(store, lambda intake: intake.enqueue(item), "k"))
+        found = await wait_in_time(act_on_intake(store, lambda intake: intake.enqueue(item), "k"))
 
         assert wire.lost.is_set()
         assert (found.new, found.item.seq) == (not landed, 1)
-        assert [*await kept(store)] == ["i-1"]
+        assert [*await list_all_items(store)] == ["i-1"]
 
 
 @ON_POSTGRES
@@ -81,13 +100,13 @@ async def test_a_line_that_breaks_under_an_enqueue(postgres, landed):
 async def test_a_line_that_breaks_under_a_take(postgres, landed):
     """LE14: The holder is told so, and it is the same generation."""
     async with wired(postgres) as (wire, store, _):
-        await begin(store)
+        await commit_start(store)
         wire.lose(b"needle", landed=landed)
 
-        found = await in_time(take(store, token="needle"))
+        found = await wait_in_time(try_take_lease(store, token="needle"))
 
         assert wire.lost.is_set()
-        assert isinstance(found, Taken) and found.lease == await lease_of(store)
+        assert isinstance(found, LeaseGranted) and found.lease == await get_current_lease(store)
         assert found.lease.generation == 1
 
 
@@ -96,17 +115,19 @@ async def test_a_line_that_breaks_under_a_take(postgres, landed):
 async def test_a_line_that_breaks_under_a_claim(postgres, landed):
     """QW3: What was claimed is claimed once, and by who asked for it."""
     async with wired(postgres) as (wire, store, _):
-        await begin(store)
-        await put(store, task("i-1"), task("i-2"))
-        fence = await taken(store)
+        await commit_start(store)
+        await enqueue_items(store, make_task("i-1"), make_task("i-2"))
+        fence = await take_free_lease(store)
         wire.lose(b"needle", landed=landed)
 
-        claim = await in_time(claimed(store, lambda intake: intake.claim_work(fence, "needle")))
+        claim = await wait_in_time(
+            claim_existing(store, lambda intake: intake.claim_work(fence, "needle"))
+        )
 
         assert wire.lost.is_set()
         assert [item.id for item in claim.items] == ["i-1"] and claim.items[0].fence == 1
-        assert await waiting(store) == ["i-2"]
-        await on(store, lambda intake: intake.complete(claim))
+        assert await list_waiting(store) == ["i-2"]
+        await act_on_intake(store, lambda intake: intake.complete(claim))
 
 
 @ON_POSTGRES
@@ -117,36 +138,36 @@ async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, oth
     done.
     """
     async with wired(postgres) as (wire, store, _):
-        record = await begin(store, "s-1", ask(0))
-        await begin(store, "s-2")
+        record = await commit_start(store, "s-1", make_query(0))
+        await commit_start(store, "s-2")
         fence, claim = await letting_in(store)
         wire.lose(b"needle", landed=landed)
         letters = [Letter("signal", "once", 1.0, to="s-2")] if other else []
 
         def settle(intake):
             intake.complete(claim, {"why": "needle"})
-            intake.enqueue(said("i-2"))
+            intake.enqueue(make_input("i-2"))
             intake.release(fence)
 
-        change = step(
+        change = make_step(
             record,
             answers={0: "a"},
             letters=letters,
-            writes=[Write("n", "k", [1], 0)],
+            writes=[ValueWrite("n", "k", [1], 0)],
             intake=settle,
         )
-        await in_time(store.commit(change, 1))
+        await wait_in_time(store.commit(change, 1))
 
         assert wire.lost.is_set()
         assert (await store.load("s-1")).head.n == 1
         assert len((await store.load("s-2")).letters) == len(letters)
         assert await store.value("n", "k") == ([1], 1)
-        items = await kept(store)
+        items = await list_all_items(store)
         assert [(item.seq, item.state) for item in items.values()] == [
             (1, ItemState.COMPLETED),
             (2, ItemState.WAITING),
         ]
-        assert isinstance(await take(store, BOB, "t-2"), Taken)
+        assert isinstance(await try_take_lease(store, BOB, "t-2"), LeaseGranted)
         assert await store.verify() == []
 
 
@@ -157,22 +178,22 @@ async def test_somebody_else_goes_on_before_the_outcome_is_known(postgres, lande
     overtaken, all of it.
     """
     async with wired(postgres) as (wire, store, url):
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         _, claim = await letting_in(store)
         wire.lose(b"needle", landed=landed)
-        change = step(
+        change = make_step(
             record, answers={0: "a"}, intake=lambda intake: intake.complete(claim, "needle")
         )
         committing = asyncio.ensure_future(store.commit(change, 1))
-        async with wire.away(), opened(PostgresStore(url)) as other:
+        async with wire.away(), using_store(PostgresStore(url)) as other:
             seen = await other.load("s-1")
             assert seen.head.revision == (2 if landed else 1)
-            await move(other, seen, asked=[ask(1)])
+            await commit_step(other, seen, asked=[make_query(1)])
 
-        (refused,) = await in_time(refusals(committing))
+        (refused,) = await wait_in_time(collect_refusals(committing))
 
         assert type(refused) is (type(None) if landed else Overtaken)
-        ended = (await kept(store))["i-1"]
+        ended = (await list_all_items(store))["i-1"]
         assert ended.state is (ItemState.COMPLETED if landed else ItemState.WAITING)
 
 
@@ -181,16 +202,16 @@ async def test_somebody_else_goes_on_before_the_outcome_is_known(postgres, lande
 async def test_a_birth_with_an_intake_whose_line_breaks(postgres, landed):
     """FA2: It is born once, with what waits for it."""
     async with wired(postgres) as (wire, store, _):
-        await begin(store, "s-0")
+        await commit_start(store, "s-0")
         wire.lose(b"needle", landed=landed)
-        change = start("s-1", ask(0), key="mine")
-        change.intake = lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "needle"))
+        change = make_start("s-1", make_query(0), key="mine")
+        change.intake = lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.INPUT, "needle"))
 
-        await in_time(store.commit(change, 0))
+        await wait_in_time(store.commit(change, 0))
 
         assert wire.lost.is_set()
         assert await store.find("mine") == "s-1"
-        assert await waiting(store) == ["i-1"]
+        assert await list_waiting(store) == ["i-1"]
 
 
 @ON_POSTGRES
@@ -203,10 +224,10 @@ async def test_a_line_that_breaks_under_a_duty(postgres, landed, body):
         await asyncio.sleep(0.05)
         wire.lose(b"pg_notify", landed=landed)
 
-        await in_time(store.undertake([Duty("n", "a", body, None, 1), Duty("n", "b", 1)]))
+        await wait_in_time(store.undertake([Duty("n", "a", body, None, 1), Duty("n", "b", 1)]))
 
         assert wire.lost.is_set()
-        async with opened(PostgresStore(url)) as other:
+        async with using_store(PostgresStore(url)) as other:
             found = await other.duties("n")
             assert [(one.id, one.version) for one in found] == [("a", 2), ("b", 1)][body is None :]
 
@@ -218,14 +239,16 @@ async def test_a_look_waits_for_nobody_at_a_file(tmp_path):
     """QW25: While another process writes, whoever only looks, or finds nothing to claim, is told at
     once.
     """
-    async with opened(SQLiteStore(tmp_path / "e.db", patience=0.2)) as store:
-        _, fence = await working(store, task("i-1", available_at=9e9))
+    async with using_store(SQLiteStore(tmp_path / "e.db", patience=0.2)) as store:
+        _, fence = await start_working(store, make_task("i-1", available_at=9e9))
         with closing(sqlite3.connect(tmp_path / "e.db", isolation_level=None)) as stranger:
             stranger.execute("BEGIN IMMEDIATE")
-            found = await on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY))
+            found = await act_on_intake(
+                store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)
+            )
 
             assert found == (None, None)
-            assert await waiting(store) == ["i-1"]
+            assert await list_waiting(store) == ["i-1"]
             stranger.execute("ROLLBACK")
 
 
@@ -234,22 +257,22 @@ async def test_a_look_waits_for_nobody_at_a_server(postgres):
     """QW25: While somebody holds the session's rows, whoever only looks, or finds nothing to claim,
     is told at once.
     """
-    async with opened(PostgresStore(fresh(postgres))) as store:
-        _, fence = await working(store, task("i-1", available_at=9e9))
+    async with using_store(PostgresStore(fresh(postgres))) as store:
+        _, fence = await start_working(store, make_task("i-1", available_at=9e9))
         with psycopg.connect(postgres.url) as stranger:
             for table in ("head_1", "lease", "item"):
                 stranger.execute(f"SELECT 1 FROM everhold.{table} FOR UPDATE")
             found = await asyncio.wait_for(
-                on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30
+                act_on_intake(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30
             )
 
             assert found == (None, None)
-            assert await ready(store, 10) == []
-            sending = asyncio.ensure_future(put(store, said("i-2")))
+            assert await list_ready(store, 10) == []
+            sending = asyncio.ensure_future(enqueue_items(store, make_input("i-2")))
             await asyncio.sleep(0.05)
             assert not sending.done()
-        await in_time(sending)
-        assert await waiting(store) == ["i-1", "i-2"]
+        await wait_in_time(sending)
+        assert await list_waiting(store) == ["i-1", "i-2"]
 
 
 @ON_POSTGRES
@@ -257,10 +280,10 @@ async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
     """LE15: A renewal that waits for a takeover finds that the lease is another's, and renews
     nothing.
     """
-    async with opened(PostgresStore(fresh(postgres))) as store:
-        clock = Clock(store)
-        record = await begin(store)
-        await taken(store)
+    async with using_store(PostgresStore(fresh(postgres))) as store:
+        clock = StoreClock(store)
+        record = await commit_start(store)
+        await take_free_lease(store)
         with psycopg.connect(postgres.url) as stranger:
             stranger.execute(
                 "SELECT 1 FROM everhold.lease WHERE session = %s FOR UPDATE", (record.head.ref,)
@@ -270,7 +293,7 @@ async def test_a_renewal_and_a_takeover_at_one_moment(postgres):
             stranger.execute("UPDATE everhold.lease SET owner = 'bob', generation = 2")
         clock.now += 1
 
-        assert await in_time(renewing) == []
+        assert await wait_in_time(renewing) == []
 
 
 # ---- what survives power loss
@@ -279,10 +302,10 @@ LEVELS = pytest.mark.parametrize(
     ("level", "moved", "sent"), [("process", 0, 0), ("mixed", 0, 1), ("power", 1, 1)]
 )
 ACTS = (
-    lambda store: put(store, said("i-1")),
-    lambda store: taken(store, ttl=1e6),
-    lambda store: on(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
-    lambda store: on(store, lambda intake: intake.end_all("over")),
+    lambda store: enqueue_items(store, make_input("i-1")),
+    lambda store: take_free_lease(store, ttl=1e6),
+    lambda store: act_on_intake(store, lambda intake: intake.claim_next(intake.lease.fence, "c")),
+    lambda store: act_on_intake(store, lambda intake: intake.end_all("over")),
     lambda store: store.undertake([Duty("n", "a", 1)]),
 )
 
@@ -293,8 +316,8 @@ async def test_each_level_syncs_a_file_as_it_says(tmp_path, level, moved, sent):
     not.
     """
     store = SQLiteStore(tmp_path / "e.db", durability=level)
-    async with opened(store):
-        await begin(store)
+    async with using_store(store):
+        await commit_start(store)
         run, strengths = store._run, []
 
         def seen(statement, *values):
@@ -334,8 +357,8 @@ async def test_each_level_waits_for_the_server_as_it_says(postgres, level, moved
             for table in ("item", "lease", "duty")
         )
     )
-    async with opened(PostgresStore(url, durability=level)) as store:
-        await begin(store)
+    async with using_store(PostgresStore(url, durability=level)) as store:
+        await commit_start(store)
         for act in ACTS:
             await act(store)
 
@@ -363,8 +386,8 @@ CHANGES = [
 
 
 async def furnished(store):
-    _, fence = await working(store, Item("i-1", ItemKind.INPUT, "words", key="k"))
-    await claimed(store, lambda intake: intake.claim_next(fence, "c"))
+    _, fence = await start_working(store, IntakeItem("i-1", ItemKind.INPUT, "words", key="k"))
+    await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
     await store.undertake([Duty("n", "a", 1, 5.0)])
     assert await store.verify() == []
 
@@ -372,14 +395,16 @@ async def furnished(store):
 async def refuses(store, table):
     with pytest.raises(StoreDamaged):
         await (
-            store.duties("n") if table == "duty" else on(store, lambda intake: intake.items, "k")
+            store.duties("n")
+            if table == "duty"
+            else act_on_intake(store, lambda intake: intake.items, "k")
         )
 
 
 @pytest.mark.parametrize(("table", "change", "code"), CHANGES)
 async def test_a_changed_row_of_a_file_is_found(tmp_path, table, change, code):
     """`verify` finds it; whoever reads it is refused."""
-    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+    async with using_store(SQLiteStore(tmp_path / "e.db")) as store:
         await furnished(store)
         with closing(sqlite3.connect(tmp_path / "e.db")) as connection:
             connection.execute(f"UPDATE {table} SET {change}")
@@ -394,7 +419,7 @@ async def test_a_changed_row_of_a_file_is_found(tmp_path, table, change, code):
 @pytest.mark.parametrize(("table", "change", "code"), CHANGES)
 async def test_a_changed_row_of_a_server_is_found(postgres, table, change, code):
     """`verify` finds it; whoever reads it is refused."""
-    async with opened(PostgresStore(fresh(postgres))) as store:
+    async with using_store(PostgresStore(fresh(postgres))) as store:
         await furnished(store)
         postgres.run(f"UPDATE everhold.{table} SET {change}")
 
@@ -405,17 +430,17 @@ async def test_a_changed_row_of_a_server_is_found(postgres, table, change, code)
 
 def impossible(item):
     """The item as if a lease that never was had claimed it."""
-    return msgspec.structs.replace(item, hold=Hold("i-1-9", "c", 9))
+    return msgspec.structs.replace(item, hold=ItemHold("i-1-9", "c", 9))
 
 
-NEVER = Problem("s-1", "hold", "item 1 is held under lease 9, and the last one was 1")
+NEVER = StoreProblem("s-1", "hold", "item 1 is held under lease 9, and the last one was 1")
 
 
 async def test_a_claim_of_a_lease_that_never_was_is_found(tmp_path):
     """LE8, QW15: In a file, though every seal is right."""
-    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+    async with using_store(SQLiteStore(tmp_path / "e.db")) as store:
         await furnished(store)
-        row = item_row(impossible((await kept(store))["i-1"]))
+        row = make_item_row(impossible((await list_all_items(store))["i-1"]))
         with closing(sqlite3.connect(tmp_path / "e.db")) as connection:
             connection.execute("UPDATE item SET hold = ?, seal = ?", (row[8], row[-1]))
             connection.commit()
@@ -426,9 +451,9 @@ async def test_a_claim_of_a_lease_that_never_was_is_found(tmp_path):
 @ON_POSTGRES
 async def test_a_claim_of_a_lease_that_never_was_is_found_on_a_server(postgres):
     """LE8, QW15: On a server, though every seal is right."""
-    async with opened(PostgresStore(fresh(postgres))) as store:
+    async with using_store(PostgresStore(fresh(postgres))) as store:
         await furnished(store)
-        row = item_row(impossible((await kept(store))["i-1"]))
+        row = make_item_row(impossible((await list_all_items(store))["i-1"]))
         postgres.run("UPDATE everhold.item SET hold = %s, seal = %s", row[8], row[-1])
 
         assert await store.verify() == [NEVER]
@@ -443,24 +468,29 @@ async def test_a_claim_of_a_lease_that_never_was_is_found_in_memory():
     assert await store.verify() == [NEVER]
 
     door.seq = 0
-    assert Problem("s-1", "intake", "item 1 is there, and only 0 have come") in await store.verify()
+    assert (
+        StoreProblem("s-1", "intake", "item 1 is there, and only 0 have come")
+        in await store.verify()
+    )
 
 
 async def test_a_refused_commit_leaves_a_file_as_it_was(tmp_path):
     """QW22: Nothing of it is there after opening again."""
-    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
+    async with using_store(SQLiteStore(tmp_path / "e.db")) as store:
         await furnished(store)
         record = await store.load("s-1")
-        before = await everything(store)
-        old = (await on(store, lambda intake: intake.items["i-1"])).hold
+        before = await dump_store(store)
+        old = (await act_on_intake(store, lambda intake: intake.items["i-1"])).hold
 
         def settle(intake):
-            intake.enqueue(said("i-2"))
+            intake.enqueue(make_input("i-2"))
             raise ClaimLost("s-1", old.claim)
 
         with pytest.raises(ClaimLost):
-            await store.commit(step(record, asked=[ask(5)], intake=settle), record.head.revision)
+            await store.commit(
+                make_step(record, asked=[make_query(5)], intake=settle), record.head.revision
+            )
 
-    async with opened(SQLiteStore(tmp_path / "e.db")) as store:
-        Clock(store)
-        assert await everything(store) == before
+    async with using_store(SQLiteStore(tmp_path / "e.db")) as store:
+        StoreClock(store)
+        assert await dump_store(store) == before

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.journal import open_queries
-from everhold.ports.store import Filter, Record
+from everhold.core.journal import find_open_queries
+from everhold.ports.store import SessionFilter, SessionRecord
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.faults import Child, Nursery
+from everhold.testing.faults import ChildProcess, Nursery
 
 LADDERS = 40
 
@@ -52,7 +52,7 @@ class Toll:
             self.in_flight += words.count("ask") > words.count("ack")
 
 
-def killed(child: Child, dice: random.Random, *, early: bool) -> list[str]:
+def killed(child: ChildProcess, dice: random.Random, *, early: bool) -> list[str]:
     """Kill a process: a few milliseconds after its first acknowledgement, or (`early`) after its
     start.
     """
@@ -92,24 +92,26 @@ async def slaughter(nursery: Nursery, path: Path, seed: int, *, kills: int, rung
     return toll
 
 
-async def sound(path: Path) -> list[Record]:
+async def sound(path: Path) -> list[SessionRecord]:
     """Every session, from a database without a problem."""
     store = SQLiteStore(path)
     await store.open()
     assert await store.verify() == []
-    found = [await store.load(each.birth.id) for each in await store.list(Filter(limit=1000))]
+    found = [
+        await store.load(each.birth.id) for each in await store.list(SessionFilter(limit=1000))
+    ]
     await store.close()
     return found
 
 
-def checked(record: Record, toll: Toll) -> int:
+def checked(record: SessionRecord, toll: Toll) -> int:
     """One session that has ended: each question asked once and answered once, with what was
     acknowledged.
     """
     asked = [query.id for delivery in record.deliveries for query in delivery.asked]
     answers = [answer for delivery in record.deliveries for answer in delivery.answers]
     assert len(asked) == len(set(asked)) == len(answers) == len({answer.id for answer in answers})
-    assert record.head.state == "completed" and open_queries(record.deliveries) == {}
+    assert record.head.state == "completed" and find_open_queries(record.deliveries) == {}
     kept = {answer.id: answer.value for answer in answers}
     mine = {
         q: value

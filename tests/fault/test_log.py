@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 import pytest
 
 import everhold
-from everhold.ports.store import Worker
+from everhold.ports.store import WorkerRecord
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, checkpoint
 from everhold.stores.sqlite.checkpoint import Checkpoints
-from everhold.stores.sqlite.database import Place
-from everhold.testing.faults import Nursery, all_lines
+from everhold.stores.sqlite.database import DatabaseFile
+from everhold.testing.faults import Nursery, read_all_lines
 from tests.fault.crowd import dictation
 
 MB = 1024 * 1024
@@ -85,7 +85,7 @@ async def test_the_log_stays_small_beside_several_writers(
     assert next(reader.lines()) == "reads"
     children = [nursery.start("write", path=str(path), **work) for _ in range(writers)]
     with sampled(path) as sizes:
-        printed = [line.split(" ") for lines in all_lines(children) for line in lines]
+        printed = [line.split(" ") for lines in read_all_lines(children) for line in lines]
     sign.touch()
     assert [child.wait() for child in (*children, reader)] == [0] * (writers + 1)
     for child in (*children, reader):
@@ -153,7 +153,7 @@ async def test_the_loop_makes_no_checkpoint(
                 break
         assert recorded.pop((False, TRUNCATE)) > 0
         for _ in range(MANY):
-            await runtime.store.beat(Worker("w-1", "h" * 4000, 1, 60.0, 0.0))
+            await runtime.store.beat(WorkerRecord("w-1", "h" * 4000, 1, 60.0, 0.0))
             await asyncio.sleep(0)
             if recorded[False, TRUNCATE]:
                 break
@@ -182,7 +182,9 @@ async def test_commits_wait_while_the_log_is_too_large(
             if not answering.done():
                 break
             status, given = answering.result(), given + 1
-        beating = asyncio.ensure_future(runtime.store.beat(Worker("w-1", "here", 1, 60.0, 0.0)))
+        beating = asyncio.ensure_future(
+            runtime.store.beat(WorkerRecord("w-1", "here", 1, 60.0, 0.0))
+        )
         reached = size(path)
         for _ in range(100):
             await asyncio.sleep(0.001)
@@ -221,7 +223,7 @@ def test_a_reader_that_stays_holds_writers_off_once(
     """
     monkeypatch.setattr(checkpoint, "LIMIT", MB)
     path = tmp_path / "plain.db"
-    checkpoints = Checkpoints(Place(path), str(path))
+    checkpoints = Checkpoints(DatabaseFile(path), str(path))
     filled(file, 2)
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
@@ -246,7 +248,7 @@ def test_one_process_at_a_time_truncates(file: sqlite3.Connection, tmp_path: Pat
     path = tmp_path / "plain.db"
     filled(file, 40)
     with ThreadPoolExecutor(4) as threads:
-        jobs = [threads.submit(Checkpoints(Place(path), str(path)).move) for _ in range(4)]
+        jobs = [threads.submit(Checkpoints(DatabaseFile(path), str(path)).move) for _ in range(4)]
     assert [job.exception() for job in jobs] == [None] * 4
     assert size(path) == 0
     assert file.execute("SELECT count(*) FROM t").fetchone() == (40,)
@@ -257,7 +259,7 @@ def test_a_small_log_begins_anew_in_its_file(file: sqlite3.Connection, tmp_path:
     again.
     """
     path = tmp_path / "plain.db"
-    checkpoints = Checkpoints(Place(path), str(path))
+    checkpoints = Checkpoints(DatabaseFile(path), str(path))
     sizes = []
     for _ in range(5):
         filled(file, 2)

@@ -22,7 +22,7 @@ from everhold import BlockingRuntime, Context, EverholdError, Finished, Paused, 
 from everhold.core.status import Raised, Returned, Status
 from everhold.programs.lua.host import LuaHost
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.protocol import Limits
+from everhold.programs.lua.protocol import LuaLimits
 from tests.fault.attacks import COMPLETED, PACKAGE, PAUSED, TABLE, Attack, Bite
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ class House:
     def __init__(self, runtime: BlockingRuntime) -> None:
         self.runtime = runtime
         self.lua = LuaHost(
-            runtime._runtime._find, lambda *package: False, limits=Limits(cpu=0.15, wall=0.3)
+            runtime._runtime._find, lambda *package: False, limits=LuaLimits(cpu=0.15, wall=0.3)
         )
         runtime._runtime.host._lua = self.lua
         self.patient = runtime.start(PATIENT).session_id
@@ -183,7 +183,7 @@ async def beside_hostile_programs() -> dict[str, list[float]]:
     """
     cost: dict[str, list[float]] = {"status": [], "python": [], "lua": []}
     async with everhold.open("memory://") as runtime:
-        limits = Limits(cpu=10.0, wall=15.0)
+        limits = LuaLimits(cpu=10.0, wall=15.0)
         # as many places as hostile programs: others are served because a place that computes for
         # long is not counted
         runtime.host._lua = LuaHost(runtime._find, lambda *package: False, limits=limits, most=5)

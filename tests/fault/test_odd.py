@@ -266,9 +266,9 @@ async def go(folder: str, act: str, value: str = "") -> None:
     found = f"{folder}/changing.py:story"
     async with Runtime(SQLiteStore(f"{folder}/odd.db"), recover=False) as runtime:
         if act == "start":
-            from everhold.packages.find import find
+            from everhold.packages.find import find_program
 
-            status = await runtime.start(find(found)(), key="changing")
+            status = await runtime.start(find_program(found)(), key="changing")
         else:
             session_id = await runtime.store.find("changing")
             try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.testing.faults import Nursery, all_lines
+from everhold.testing.faults import Nursery, read_all_lines
 from tests.postgres import fresh
 
 
@@ -34,7 +34,7 @@ def test_many_processes_tell_each_asking_once(nursery: Nursery, url: str) -> Non
     """Who claims it sends it; nobody died, so nothing is sent twice."""
     assert nursery.run("ask", url=url, count=40) == (0, [])
     children = [nursery.start("tell", url=url, count=40) for _ in range(3)]
-    told = [id for lines in all_lines(children) for id in ids(lines)]
+    told = [id for lines in read_all_lines(children) for id in ids(lines)]
     assert [child.wait() for child in children] == [0, 0, 0]
     for child in children:
         child.close()

@@ -23,18 +23,33 @@ from everhold.errors import (
     StoreUnavailable,
 )
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Effect, Filter, Letter, Worker, Write
+from everhold.ports.store import Effect, Letter, SessionFilter, ValueWrite, WorkerRecord
 from everhold.runtime import Runtime
-from everhold.stores.address import discreet
+from everhold.stores.address import hide_password
 from everhold.stores.postgres import PostgresStore
-from everhold.stores.postgres.address import Address, named
-from everhold.stores.postgres.schema import migrations
-from everhold.stores.registry import store as store_at
-from everhold.testing.conformance.factories import ask, begin, birth, head, mark, move, start, step
-from everhold.testing.conformance.harness import everything, in_time, opened, ready, refusals
-from everhold.testing.conformance.intake_lanes import put, said
-from everhold.testing.conformance.lease import taken
-from everhold.testing.faults import Nursery, all_lines
+from everhold.stores.postgres.address import PostgresAddress, qualify_schema
+from everhold.stores.postgres.schema import load_migrations
+from everhold.stores.registry import create_store as store_at
+from everhold.testing.conformance.factories import (
+    commit_start,
+    commit_step,
+    commit_touch,
+    make_birth,
+    make_head,
+    make_query,
+    make_start,
+    make_step,
+)
+from everhold.testing.conformance.harness import (
+    collect_refusals,
+    dump_store,
+    list_ready,
+    using_store,
+    wait_in_time,
+)
+from everhold.testing.conformance.intake_lanes import enqueue_items, make_input
+from everhold.testing.conformance.lease import take_free_lease
+from everhold.testing.faults import Nursery, read_all_lines
 from tests.fault.wire import Wire
 from tests.postgres import fresh
 from tools.postgres import Pooler
@@ -50,17 +65,17 @@ def nursery():
 
 def laden(record, words):
     """A change with a bit of everything that must not happen twice."""
-    return step(
+    return make_step(
         record,
         answers={0: words},
-        asked=[ask(1, Kind.CALL)],
+        asked=[make_query(1, Kind.CALL)],
         effects=[Effect(1, "ada", 1.0)],
         letters=[
             Letter("signal", words, 1.0),
             Letter("signal", words, 1.0, to=SessionId("s-other")),
         ],
-        writes=[Write("n", "k", [words], 0)],
-        births=[(birth("s-child", parent=record.birth.id), head())],
+        writes=[ValueWrite("n", "k", [words], 0)],
+        births=[(make_birth("s-child", parent=record.birth.id), make_head())],
         tip={"mail": 1},
     )
 
@@ -73,20 +88,20 @@ def laden(record, words):
 async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
     """Before or after it landed: the commit is acknowledged, and has happened once."""
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
-        await begin(store, "s-other")
-        record = await begin(store, "s-1", ask(0))
+    async with Wire(postgres.port) as wire, using_store(PostgresStore(wire.url)) as store:
+        await commit_start(store, "s-other")
+        record = await commit_start(store, "s-1", make_query(0))
         change = (
-            step(record, answers={0: "needle"}, asked=[ask(1)], light=True)
+            make_step(record, answers={0: "needle"}, asked=[make_query(1)], light=True)
             if light
             else laden(record, "needle")
         )
         wire.lose(b"needle", landed=landed)
 
-        await in_time(store.commit(change, 1))
+        await wait_in_time(store.commit(change, 1))
 
         assert wire.lost.is_set()
-        async with opened(PostgresStore(url)) as other:
+        async with using_store(PostgresStore(url)) as other:
             found = await other.load("s-1")
             assert (found.head.revision, [one.n for one in found.deliveries]) == (2, [0, 1])
             assert [letter.body for letter in found.letters] == ([] if light else ["needle"])
@@ -101,15 +116,18 @@ async def test_a_line_that_breaks_under_many(postgres, landed):
     one is refused.
     """
     fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
-        records = [await begin(store, f"s-{n}", ask(0)) for n in range(10)]
-        await move(store, records[4], answers={0: "first"})
+    async with Wire(postgres.port) as wire, using_store(PostgresStore(wire.url)) as store:
+        records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(10)]
+        await commit_step(store, records[4], answers={0: "first"})
         changes = [
-            step(one, answers={0: f"needle {n}"}, light=n % 2 == 0) for n, one in enumerate(records)
+            make_step(one, answers={0: f"needle {n}"}, light=n % 2 == 0)
+            for n, one in enumerate(records)
         ]
         wire.lose(b"needle 7", landed=landed)
 
-        refused = await in_time(refusals(*(store.commit(change, 1) for change in changes)))
+        refused = await wait_in_time(
+            collect_refusals(*(store.commit(change, 1) for change in changes))
+        )
 
         assert wire.lost.is_set()
         assert [type(error) for error in refused] == [
@@ -128,18 +146,22 @@ async def test_somebody_else_moves_on_before_the_outcome_is_known(postgres, land
     overtaken.
     """
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
-        record = await begin(store, "s-1", ask(0))
+    async with Wire(postgres.port) as wire, using_store(PostgresStore(wire.url)) as store:
+        record = await commit_start(store, "s-1", make_query(0))
         letters = [] if light else [Letter("signal", "once", 1.0)]
-        change = step(record, answers={0: "needle"}, asked=[ask(1)], light=light, letters=letters)
+        change = make_step(
+            record, answers={0: "needle"}, asked=[make_query(1)], light=light, letters=letters
+        )
         wire.lose(b"needle", landed=landed)
         committing = asyncio.ensure_future(store.commit(change, 1))
-        async with wire.away(), opened(PostgresStore(url)) as other:
+        async with wire.away(), using_store(PostgresStore(url)) as other:
             seen = await other.load("s-1")
             assert seen.head.revision == (2 if landed else 1)
-            await move(other, seen, answers={1 if landed else 0: "other"}, asked=[ask(2)])
+            await commit_step(
+                other, seen, answers={1 if landed else 0: "other"}, asked=[make_query(2)]
+            )
 
-        (refused,) = await in_time(refusals(committing))
+        (refused,) = await wait_in_time(collect_refusals(committing))
 
         assert type(refused) is (type(None) if landed else Overtaken)
         found = await store.load("s-1")
@@ -150,26 +172,26 @@ async def test_somebody_else_moves_on_before_the_outcome_is_known(postgres, land
 async def test_a_birth_whose_acknowledgement_is_lost(postgres):
     """A session is born once, and its key is not taken from it by itself."""
     fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
-        await begin(store, "s-0")
+    async with Wire(postgres.port) as wire, using_store(PostgresStore(wire.url)) as store:
+        await commit_start(store, "s-0")
         wire.lose(b"needle", landed=True)
 
-        await in_time(store.commit(start("s-1", ask(0), key="needle"), 0))
+        await wait_in_time(store.commit(make_start("s-1", make_query(0), key="needle"), 0))
 
         assert wire.lost.is_set()
         assert await store.find("needle") == "s-1"
-        assert len(await store.list(Filter())) == 2
+        assert len(await store.list(SessionFilter())) == 2
 
 
 async def test_a_delete_whose_acknowledgement_is_lost(postgres):
     """It is gone, and that is what is said."""
     fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url)) as store:
-        await begin(store, "s-needle")
+    async with Wire(postgres.port) as wire, using_store(PostgresStore(wire.url)) as store:
+        await commit_start(store, "s-needle")
         wire.lose(b"pg_notify", landed=True)
 
-        assert await in_time(store.delete("s-needle", 1)) == 0
-        assert await store.list(Filter()) == []
+        assert await wait_in_time(store.delete("s-needle", 1)) == 0
+        assert await store.list(SessionFilter()) == []
 
 
 # ---- the server goes
@@ -213,37 +235,37 @@ async def test_the_server_restarts_under_running_sessions(postgres, how):
 async def test_a_server_that_stays_away(postgres):
     """Reading and writing are refused, with what to do; when it is back, the same store goes on."""
     url = fresh(postgres)
-    async with opened(PostgresStore(url, patience=0.5)) as store:
-        record = await begin(store, "s-1", ask(0))
+    async with using_store(PostgresStore(url, patience=0.5)) as store:
+        record = await commit_start(store, "s-1", make_query(0))
         postgres.stop()
         try:
             with pytest.raises(StoreUnavailable) as reading:
-                await in_time(store.load("s-1"))
+                await wait_in_time(store.load("s-1"))
             with pytest.raises(StoreUnavailable) as writing:
-                await in_time(store.commit(step(record, answers={0: "a"}), 1))
+                await wait_in_time(store.commit(make_step(record, answers={0: "a"}), 1))
             with pytest.raises(StoreUnavailable):
-                await in_time(PostgresStore(url, patience=0.1).open())
+                await wait_in_time(PostgresStore(url, patience=0.1).open())
         finally:
             postgres.start()
 
         assert "Start the server" in reading.value.hint
         assert writing.value.hint
         assert (await store.load("s-1")).head.revision == 1
-        await move(store, record, answers={0: "a"})
+        await commit_step(store, record, answers={0: "a"})
 
 
 async def test_a_server_that_was_away_makes_nobody_dead(postgres, monkeypatch):
     """While it was away nobody could say that he lives: that time does not count."""
     monkeypatch.setattr("everhold.stores.outage.LONG", 0.1)
     loop = asyncio.get_running_loop()
-    async with opened(PostgresStore(fresh(postgres))) as store:
+    async with using_store(PostgresStore(fresh(postgres))) as store:
         began = loop.time()
-        await store.beat(Worker("w-1", "elsewhere", 1))
+        await store.beat(WorkerRecord("w-1", "elsewhere", 1))
         postgres.stop()
-        beat = asyncio.create_task(store.beat(Worker("w-2", "here", 2)))
+        beat = asyncio.create_task(store.beat(WorkerRecord("w-2", "here", 2)))
         await asyncio.sleep(1.0)
         postgres.start()
-        await in_time(beat)
+        await wait_in_time(beat)
         first, _ = await store.workers()
         # clock: both sides are times by the clock, and a machine that stalls makes them longer
         # alike.
@@ -255,19 +277,22 @@ async def test_a_server_that_goes_for_good_in_a_commit(postgres):
     applied twice.
     """
     url = fresh(postgres)
-    async with Wire(postgres.port) as wire, opened(PostgresStore(wire.url, patience=0.5)) as store:
-        record = await begin(store, "s-1", ask(0))
-        change = step(
+    async with (
+        Wire(postgres.port) as wire,
+        using_store(PostgresStore(wire.url, patience=0.5)) as store,
+    ):
+        record = await commit_start(store, "s-1", make_query(0))
+        change = make_step(
             record, answers={0: "needle"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
         )
         wire.lose(b"needle", landed=True)
         wire.open = False
 
         with pytest.raises(StoreUnavailable) as refused:
-            await in_time(store.commit(change, 1))
+            await wait_in_time(store.commit(change, 1))
 
         assert "not known" in refused.value.hint
-        async with opened(PostgresStore(url)) as other:
+        async with using_store(PostgresStore(url)) as other:
             with pytest.raises(Overtaken):
                 await other.commit(change, 1)
             assert len((await other.load("s-1")).letters) == 1
@@ -276,17 +301,17 @@ async def test_a_server_that_goes_for_good_in_a_commit(postgres):
 async def test_a_waiting_process_hears_again_after_a_restart(postgres):
     """Who listens goes on to hear of others when the server is back."""
     url = fresh(postgres)
-    async with opened(PostgresStore(url)) as one, opened(PostgresStore(url)) as two:
+    async with using_store(PostgresStore(url)) as one, using_store(PostgresStore(url)) as two:
         woken = asyncio.Event()
         one.listen(lambda first: woken.set())
-        await in_time(woken.wait())
+        await wait_in_time(woken.wait())
         await restarted(postgres, signal.SIGINT)
-        await begin(two, "s-1")
+        await commit_start(two, "s-1")
         woken.clear()
         for n in range(2, 600):
             if woken.is_set():
                 break
-            await begin(two, f"s-{n}")
+            await commit_start(two, f"s-{n}")
             await asyncio.sleep(0.1)
 
         assert woken.is_set()
@@ -299,24 +324,24 @@ async def test_others_are_told_who_sees_to_it_first(postgres):
     """
     url = fresh(postgres)
     async with (
-        opened(PostgresStore(url)) as one,
-        opened(PostgresStore(url)) as two,
-        opened(PostgresStore(url)) as three,
+        using_store(PostgresStore(url)) as one,
+        using_store(PostgresStore(url)) as two,
+        using_store(PostgresStore(url)) as three,
     ):
         heard = asyncio.Queue()
         one.listen(heard.put_nowait)
         two.listen(lambda first: None, "w-two")
         while "when asked" in (one.stats()["hears"], two.stats()["hears"]):
             await asyncio.sleep(0.01)
-        await taken(three, id=(await begin(three, "s-1")).birth.id)
-        await in_time(_told(heard, ""))
-        await begin(two, "s-2")
-        await in_time(_told(heard, "w-two"))
+        await take_free_lease(three, id=(await commit_start(three, "s-1")).birth.id)
+        await wait_in_time(_told(heard, ""))
+        await commit_start(two, "s-2")
+        await wait_in_time(_told(heard, "w-two"))
         holder = await three.intake("s-1", lambda intake: intake.lease.owner.incarnation)
-        await put(three, said("i-1"))
-        await in_time(_told(heard, holder))
+        await enqueue_items(three, make_input("i-1"))
+        await wait_in_time(_told(heard, holder))
         await two.release("w-two")
-        await in_time(_told(heard, ""))
+        await wait_in_time(_told(heard, ""))
 
 
 async def _told(heard, wanted):
@@ -327,8 +352,8 @@ async def _told(heard, wanted):
 async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
     """What another process is told in between does not stand for what lands after it."""
     url = fresh(postgres)
-    async with opened(PostgresStore(url)) as one, opened(PostgresStore(url)) as two:
-        held = await begin(two, "s-held", ask(0))
+    async with using_store(PostgresStore(url)) as one, using_store(PostgresStore(url)) as two:
+        held = await commit_start(two, "s-held", make_query(0))
         woken = asyncio.Event()
         one.listen(lambda first: woken.set())
         while one.stats()["hears"] != "by notifications":
@@ -337,13 +362,13 @@ async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
             stranger.execute(
                 "SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,)
             )
-            await begin(two, "s-1")  # of which others are told at once
-            landing = asyncio.ensure_future(two.commit(step(held, answers={0: "a"}), 1))
+            await commit_start(two, "s-1")  # of which others are told at once
+            landing = asyncio.ensure_future(two.commit(make_step(held, answers={0: "a"}), 1))
             await asyncio.sleep(0.3)
             woken.clear()
-        await in_time(landing)
+        await wait_in_time(landing)
 
-        await in_time(woken.wait())
+        await wait_in_time(woken.wait())
 
 
 # ---- many processes
@@ -357,7 +382,7 @@ def test_processes_make_the_tables_and_start_one_key_at_once(postgres, nursery):
     children = [
         nursery.start("begin", path=f"{postgres.url}?schema=race", key="same") for _ in range(8)
     ]
-    ids = {line for lines in all_lines(children) for line in lines}
+    ids = {line for lines in read_all_lines(children) for line in lines}
     assert [child.wait() for child in children] == [0] * 8
     assert len(ids) == 1
 
@@ -366,7 +391,7 @@ def test_processes_count_together_on_a_server(postgres, nursery):
     """Four processes raise one durable number 15 times each: none of the 60 is lost."""
     url = fresh(postgres)
     children = [nursery.start("count", path=url, key=f"count-{n}", times=15) for n in range(4)]
-    sums = all_lines(children)
+    sums = read_all_lines(children)
     assert [child.wait() for child in children] == [0] * 4
     assert max(float(words.split(" ")[1]) for [words] in sums) == 60
 
@@ -381,11 +406,11 @@ async def test_processes_answer_the_same_sessions_on_a_server(postgres, nursery)
         nursery.start("attend", path=url, person=n, meetings=3, rounds=4, rungs=10)
         for n in range(3)
     ]
-    heard = [line.split(" ") for lines in all_lines(children) for line in lines]
+    heard = [line.split(" ") for lines in read_all_lines(children) for line in lines]
     assert [child.wait() for child in children] == [0] * 3
 
-    async with opened(PostgresStore(url)) as store:
-        records = [await store.load(one.birth.id) for one in await store.list(Filter())]
+    async with using_store(PostgresStore(url)) as store:
+        records = [await store.load(one.birth.id) for one in await store.list(SessionFilter())]
         assert [record.head.state for record in records] == ["completed"] * 6
         assert await store.verify() == []
     assert {words[3] for words in heard if words[0] == "refused"} <= {"answer_conflict"}
@@ -399,19 +424,22 @@ async def test_a_lock_of_somebody_else_stops_only_its_session(postgres):
     free.
     """
     url = fresh(postgres)
-    async with opened(PostgresStore(url)) as store:
-        held, free = await begin(store, "s-held", ask(0)), await begin(store, "s-free", ask(0))
+    async with using_store(PostgresStore(url)) as store:
+        held, free = (
+            await commit_start(store, "s-held", make_query(0)),
+            await commit_start(store, "s-free", make_query(0)),
+        )
         with psycopg.connect(postgres.url) as stranger:
             stranger.execute(
                 "SELECT 1 FROM everhold.head_1 WHERE ref = %s FOR UPDATE", (held.head.ref,)
             )
-            waiting = asyncio.ensure_future(store.commit(step(held, answers={0: "a"}), 1))
+            waiting = asyncio.ensure_future(store.commit(make_step(held, answers={0: "a"}), 1))
             await asyncio.sleep(0)
 
-            await in_time(store.commit(step(free, answers={0: "a"}), 1))
+            await wait_in_time(store.commit(make_step(free, answers={0: "a"}), 1))
 
             assert not waiting.done()
-        await in_time(waiting)
+        await wait_in_time(waiting)
         assert (await store.load("s-held")).head.revision == 2
 
 
@@ -432,12 +460,14 @@ async def test_a_lock_of_somebody_else_stops_only_its_session(postgres):
 async def test_a_row_that_somebody_changed(postgres, table, change):
     """`verify` finds it."""
     url = fresh(postgres)
-    async with opened(PostgresStore(url)) as store:
-        record = await begin(store, "s-1", ask(0), ask(1, Kind.INPUT), ask(2, Kind.CALL))
-        record = await mark(
-            store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", [1], 0)]
+    async with using_store(PostgresStore(url)) as store:
+        record = await commit_start(
+            store, "s-1", make_query(0), make_query(1, Kind.INPUT), make_query(2, Kind.CALL)
         )
-        record = await move(
+        record = await commit_touch(
+            store, record, effects=[Effect(2, "ada", 1.0)], writes=[ValueWrite("n", "k", [1], 0)]
+        )
+        record = await commit_step(
             store, record, answers={0: "said"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
         )
         assert await store.verify() == []
@@ -453,31 +483,31 @@ async def test_a_row_that_somebody_changed(postgres, table, change):
 async def test_a_schema_of_a_newer_format(postgres):
     """It is refused before anything is written, also by a process that had it open."""
     url = fresh(postgres, "newer")
-    async with opened(PostgresStore(url)) as store:
-        record = await begin(store, "s-1", ask(0))
+    async with using_store(PostgresStore(url)) as store:
+        record = await commit_start(store, "s-1", make_query(0))
         postgres.run(
             "UPDATE newer.about SET format = 99; ALTER TABLE newer.head_1 RENAME TO head_99"
         )
 
         with pytest.raises(StoreNewer):
-            await store.commit(step(record, answers={0: "a"}, light=True), 1)
+            await store.commit(make_step(record, answers={0: "a"}, light=True), 1)
         with pytest.raises(StoreNewer):
             await store.load("s-1")
         with pytest.raises(StoreNewer) as refused:
             await PostgresStore(url).open()
     postgres.run("DROP SCHEMA newer CASCADE")
-    assert (refused.value.found, refused.value.known) == (99, len(migrations()))
+    assert (refused.value.found, refused.value.known) == (99, len(load_migrations()))
 
 
 async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
     """P8: its sessions are there, and can keep attachments and have an intake from now on."""
     postgres.run("DROP SCHEMA IF EXISTS older CASCADE; CREATE SCHEMA older")
-    postgres.run(named(migrations()[0], "older"))
+    postgres.run(qualify_schema(load_migrations()[0], "older"))
     url = f"{postgres.url}?schema=older"
     made = Attachment(sha256(b"new").hexdigest(), 3, "text/plain")
-    async with opened(PostgresStore(url)) as store:
-        record = await begin(store, "s-1", ask(0))
-        assert store.stats()["format"] == len(migrations())
+    async with using_store(PostgresStore(url)) as store:
+        record = await commit_start(store, "s-1", make_query(0))
+        assert store.stats()["format"] == len(load_migrations())
         await store.attach("s-1", made, b"new", 1.0)
     postgres.run(
         "DROP TABLE older.attachment, older.blob, older.lease, older.item, older.duty;"
@@ -485,13 +515,13 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
         " UPDATE older.about SET format = 1"
     )
 
-    async with opened(PostgresStore(url)) as store:
+    async with using_store(PostgresStore(url)) as store:
         assert await store.load("s-1") == record
         assert await store.attachments("s-1") == []
         await store.attach("s-1", made, b"new", 1.0)
         assert await store.attachment("s-1", made.id) == (made, b"new")
-        await put(store, said("i-1"))
-        assert await ready(store, 9) == ["s-1"]
+        await enqueue_items(store, make_input("i-1"))
+        assert await list_ready(store, 9) == ["s-1"]
         assert await store.verify() == []
     postgres.run("DROP SCHEMA older CASCADE")
 
@@ -525,15 +555,15 @@ async def test_a_user_without_rights(postgres):
     fresh(postgres, "mine")
     rights = "GRANT USAGE ON SCHEMA mine TO guest; GRANT ALL ON ALL TABLES IN SCHEMA mine TO guest"
     postgres.run(f"{rights}; GRANT ALL ON ALL SEQUENCES IN SCHEMA mine TO guest")
-    async with opened(PostgresStore(guest)) as store:
-        await begin(store, "s-1")
-    async with opened(PostgresStore(guest)) as store:
+    async with using_store(PostgresStore(guest)) as store:
+        await commit_start(store, "s-1")
+    async with using_store(PostgresStore(guest)) as store:
         postgres.run("ALTER ROLE guest SET default_transaction_read_only = on")
         postgres.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'guest'"
         )
         with pytest.raises(ReadOnlyStore):
-            await begin(store, "s-2")
+            await commit_start(store, "s-2")
     postgres.run("DROP OWNED BY guest; DROP ROLE guest; DROP SCHEMA mine CASCADE")
 
 
@@ -552,7 +582,7 @@ async def test_a_user_without_rights(postgres):
 async def test_a_wrong_address(postgres, wrong, error, words):
     """It is told at once, in a sentence, without the password."""
     with pytest.raises(error) as refused:
-        await in_time(PostgresStore(wrong.format(url=postgres.url)).open())
+        await wait_in_time(PostgresStore(wrong.format(url=postgres.url)).open())
 
     assert words in str(refused.value)
 
@@ -582,20 +612,22 @@ def test_a_password_with_odd_characters():
     refused unquoted.
     """
     url = f"postgresql://odd:{quote(ODD, safe='')}@host/db"
-    address = Address(url)
+    address = PostgresAddress(url)
     assert address.facts["password"] == ODD
-    assert (address.where, discreet(url)) == (
+    assert (address.where, hide_password(url)) == (
         "postgresql://odd@host/db",
         "postgresql://odd:***@host/db",
     )
     with pytest.raises(BadSetting) as refused:
-        Address(f"postgresql://odd:{ODD}@host/db")
+        PostgresAddress(f"postgresql://odd:{ODD}@host/db")
     assert "ss/w" not in str(refused.value)
 
 
 def test_options_reach_libpq_as_they_were_written():
     """A space stays a space, and `schema` is ours alone."""
-    address = Address("postgresql://host/db?options=-c%20geqo%3Doff&schema=mine&password=a+b")
+    address = PostgresAddress(
+        "postgresql://host/db?options=-c%20geqo%3Doff&schema=mine&password=a+b"
+    )
     assert (address.facts["options"], address.facts["password"]) == ("-c geqo=off", "a+b")
     assert (address.schema, "schema" in address.facts) == ("mine", False)
 
@@ -607,17 +639,18 @@ async def test_a_pooler_in_between(postgres, caplog):
     fresh(postgres)
     with Pooler(postgres) as pooler:
         async with (
-            opened(PostgresStore(pooler.url)) as one,
-            opened(PostgresStore(pooler.url)) as two,
+            using_store(PostgresStore(pooler.url)) as one,
+            using_store(PostgresStore(pooler.url)) as two,
         ):
-            records = [await begin(one, f"s-{n}", ask(0)) for n in range(20)]
+            records = [await commit_start(one, f"s-{n}", make_query(0)) for n in range(20)]
             changes = [
-                step(each, answers={0: "a"}, light=n % 2 == 0) for n, each in enumerate(records)
+                make_step(each, answers={0: "a"}, light=n % 2 == 0)
+                for n, each in enumerate(records)
             ]
             await asyncio.gather(
                 *((one, two)[n % 2].commit(change, 1) for n, change in enumerate(changes))
             )
-            assert await everything(one) == await everything(two)
+            assert await dump_store(one) == await dump_store(two)
             assert await two.verify() == []
 
             woken = asyncio.Event()
@@ -627,8 +660,8 @@ async def test_a_pooler_in_between(postgres, caplog):
                     break
                 await asyncio.sleep(0.1)
             woken.clear()
-            await begin(two, "s-late")
-            await in_time(woken.wait())
+            await commit_start(two, "s-late")
+            await wait_in_time(woken.wait())
 
             assert await one.changed()
             assert one.stats()["pooled"]
@@ -643,19 +676,19 @@ async def test_notifications_that_did_not_arrive_at_first(postgres, caplog, monk
     monkeypatch.setattr("everhold.stores.postgres.listen.AGAIN", 0.05)
     async with (
         Wire(postgres.port) as wire,
-        opened(PostgresStore(wire.url)) as one,
-        opened(PostgresStore(wire.url)) as two,
+        using_store(PostgresStore(wire.url)) as one,
+        using_store(PostgresStore(wire.url)) as two,
     ):
         wire.deaf, woken = True, asyncio.Event()
         one.listen(lambda first: woken.set())
         await _until(lambda: one.stats()["hears"] == "by looking")
-        await begin(two, "s-1")
-        await in_time(woken.wait())
+        await commit_start(two, "s-1")
+        await wait_in_time(woken.wait())
         wire.deaf = False
         await _until(lambda: one.stats()["hears"] == "by notifications")
         woken.clear()
-        await begin(two, "s-2")
-        await in_time(woken.wait())
+        await commit_start(two, "s-2")
+        await wait_in_time(woken.wait())
     assert caplog.text.count("does not deliver notifications") == 1
 
 
@@ -674,9 +707,11 @@ async def test_a_large_text_with_nul(postgres, light):
     """
     url = fresh(postgres)
     large = "0123456\0\\u0000é\1" * 120_000
-    async with opened(PostgresStore(url)) as store:
-        record = await begin(store, "s-1", ask(0))
-        record = await move(store, record, answers={0: large}, asked=[ask(1)], light=light)
+    async with using_store(PostgresStore(url)) as store:
+        record = await commit_start(store, "s-1", make_query(0))
+        record = await commit_step(
+            store, record, answers={0: large}, asked=[make_query(1)], light=light
+        )
 
         assert record.deliveries[1].answers[0].value == large
     (shown,) = postgres.run("SELECT value FROM everhold.answers_v")
@@ -698,11 +733,15 @@ async def test_each_level_waits_for_the_disk_as_it_says(postgres, level, plain, 
         "CREATE OR REPLACE TRIGGER see AFTER INSERT ON levels.journal FOR EACH ROW EXECUTE"
         " FUNCTION public.see()"
     )
-    async with opened(PostgresStore(url, durability=level)) as store:
-        record = await begin(store, "s-1", ask(0))
-        record = await move(store, record, answers={0: "a"}, asked=[ask(1)], light=True)
-        record = await move(store, record, answers={1: "a"}, asked=[ask(2)], durable=True)
-        record = await move(store, record, answers={2: "a"}, asked=[ask(3)])
+    async with using_store(PostgresStore(url, durability=level)) as store:
+        record = await commit_start(store, "s-1", make_query(0))
+        record = await commit_step(
+            store, record, answers={0: "a"}, asked=[make_query(1)], light=True
+        )
+        record = await commit_step(
+            store, record, answers={1: "a"}, asked=[make_query(2)], durable=True
+        )
+        record = await commit_step(store, record, answers={2: "a"}, asked=[make_query(3)])
 
     assert postgres.run("SELECT strength FROM public.seen ORDER BY n") == [
         (plain,),
@@ -721,34 +760,34 @@ async def test_who_has_a_session_locked_keeps_nobody_from_the_others(postgres):
     """
     url = fresh(postgres)
     async with (
-        opened(PostgresStore(url)) as store,
+        using_store(PostgresStore(url)) as store,
         await psycopg.AsyncConnection.connect(postgres.url) as other,
     ):
         for n in range(5):
-            await begin(store, f"s-{n}")
+            await commit_start(store, f"s-{n}")
         await other.execute("SELECT 1 FROM everhold.head_1 ORDER BY ref LIMIT 1 FOR UPDATE")
-        tasks = [asyncio.create_task(taken(store, id=f"s-{n}")) for n in range(5)]
-        await in_time(asyncio.gather(*tasks[1:]))
+        tasks = [asyncio.create_task(take_free_lease(store, id=f"s-{n}")) for n in range(5)]
+        await wait_in_time(asyncio.gather(*tasks[1:]))
         assert not tasks[0].done()
         await other.rollback()
-        assert (await in_time(tasks[0])).generation == 1
+        assert (await wait_in_time(tasks[0])).generation == 1
 
 
 async def test_one_that_cannot_land_is_refused_and_the_others_land(postgres):
     """An id that was given before breaks the transaction: each is tried alone, and only the guilty
     one is refused.
     """
-    async with opened(PostgresStore(fresh(postgres))) as store:
+    async with using_store(PostgresStore(fresh(postgres))) as store:
         for id in ("s-1", "s-2", "s-3"):
-            await begin(store, id)
-        await put(store, said("one"), id="s-2")
-        fence = await taken(store, id="s-2")
+            await commit_start(store, id)
+        await enqueue_items(store, make_input("one"), id="s-2")
+        fence = await take_free_lease(store, id="s-2")
         await store.intake("s-2", lambda intake: intake.complete(intake.choose(fence, "t-1"), None))
 
         found = await asyncio.gather(
-            taken(store, id="s-1"),
-            put(store, said("one"), id="s-2"),
-            taken(store, id="s-3"),
+            take_free_lease(store, id="s-1"),
+            enqueue_items(store, make_input("one"), id="s-2"),
+            take_free_lease(store, id="s-3"),
             return_exceptions=True,
         )
         assert [type(one).__name__ for one in found] == ["Fence", "BadArguments", "Fence"]

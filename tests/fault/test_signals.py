@@ -20,8 +20,8 @@ from everhold.errors import StoreUnavailable
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.mover_fleet import Fleet, LocalFleet, Place, WorkerFleet
-from everhold.testing.conformance.mover_programs import collects, renewed
+from everhold.testing.conformance.mover_fleet import Fleet, FleetRuntime, LocalFleet, WorkerFleet
+from everhold.testing.conformance.mover_programs import collects, reset_effect_log
 from tests.fault import fleet as processes
 from tests.postgres import fresh
 
@@ -80,7 +80,7 @@ class Upheaval:
 
     def __init__(self, fleet: Fleet, dice: random.Random) -> None:
         self.fleet, self._dice = fleet, dice
-        self._movers: list[Place] = []
+        self._movers: list[FleetRuntime] = []
 
     async def __call__(self, done: Callable[[], bool]) -> None:
         while not done():
@@ -103,7 +103,7 @@ class Upheaval:
     async def _rest(self) -> None:
         await asyncio.sleep(self._dice.random() * 0.05)
 
-    def mover(self) -> Place | None:
+    def mover(self) -> FleetRuntime | None:
         return self._dice.choice(self._movers) if self._movers else None
 
 
@@ -121,7 +121,7 @@ async def test_signals_while_movers_come_and_go(
     """From two fronts with the program, two without it, and from movers that may die meanwhile."""
     # dice may kill three in a row: that is no poison
     monkeypatch.setattr("everhold.engine.effects.DEATHS", 1000)
-    renewed()
+    reset_effect_log()
     dice, count = random.Random(seed), 30
     async with fleet_of(request, kind, tmp_path) as fleet:
         sessions = {
@@ -130,7 +130,7 @@ async def test_signals_while_movers_come_and_go(
         fronts = [await fleet.front(programs=number % 2 == 0, cache=100) for number in range(4)]
         upheaval = Upheaval(fleet, dice)
 
-        async def send(sender: int, place: Callable[[], Place | None]) -> None:
+        async def send(sender: int, place: Callable[[], FleetRuntime | None]) -> None:
             for number in range(count):
                 session = dice.choice(list(sessions))
                 value, letters = sent_value(sender, number), sessions[session]
@@ -144,7 +144,7 @@ async def test_signals_while_movers_come_and_go(
                 letters.kept[sender, number // 2] += 1
                 await asyncio.sleep(dice.random() * 0.01)
 
-        places: list[Callable[[], Place | None]] = [
+        places: list[Callable[[], FleetRuntime | None]] = [
             *((lambda front=front: front) for front in fronts),
             upheaval.mover,
         ]

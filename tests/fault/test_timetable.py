@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 import everhold
-from everhold.testing.faults import Child, Nursery
+from everhold.testing.faults import ChildProcess, Nursery
 from tests.postgres import fresh
 
 KILLS = 12
@@ -25,7 +25,7 @@ async def killed_again_and_again(url: str, seed: int) -> set[str]:
     dice, acknowledged = random.Random(seed), set()
     with Nursery("tests.fault.timetable_victim") as nursery:
 
-        def begin(life: int) -> Child:
+        def begin(life: int) -> ChildProcess:
             return nursery.start("work", url=url, life=life, orders=40)
 
         living = [begin(life) for life in range(3)]
@@ -43,7 +43,7 @@ async def killed_again_and_again(url: str, seed: int) -> set[str]:
     return acknowledged
 
 
-def up(child: Child) -> list[str]:
+def up(child: ChildProcess) -> list[str]:
     """Wait until a process is at work; returns what it said so far."""
     lines: list[str] = []
     while "up" not in lines:
@@ -53,7 +53,7 @@ def up(child: Child) -> list[str]:
     return lines
 
 
-def heard(child: Child, said: list[str]) -> set[str]:
+def heard(child: ChildProcess, said: list[str]) -> set[str]:
     """The events that a process acknowledged in its life."""
     lines = [*said, *child.lines()]
     child.close()

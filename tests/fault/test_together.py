@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import pytest
 
 import everhold
-from everhold.ports.store import Filter, Record
+from everhold.ports.store import SessionFilter, SessionRecord
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.faults import Nursery, all_lines
+from everhold.testing.faults import Nursery, read_all_lines
 from tests.fault.victim import ladder
 
 
@@ -28,12 +28,14 @@ def nursery() -> Iterator[Nursery]:
         yield found
 
 
-async def sound(path: Path) -> dict[str | None, Record]:
+async def sound(path: Path) -> dict[str | None, SessionRecord]:
     """Every session by key, from a database without a problem."""
     store = SQLiteStore(path)
     await store.open()
     assert await store.verify() == []
-    found = [await store.load(each.birth.id) for each in await store.list(Filter(limit=1000))]
+    found = [
+        await store.load(each.birth.id) for each in await store.list(SessionFilter(limit=1000))
+    ]
     assert (await store.value("default", "rungs"))[0] is not None
     await store.close()
     return {record.birth.key: record for record in found}
@@ -44,7 +46,7 @@ def crowded(nursery: Nursery, path: Path, people: int, **more: int) -> list[list
     children = [
         nursery.start("attend", path=str(path), person=person, **more) for person in range(people)
     ]
-    printed = all_lines(children)
+    printed = read_all_lines(children)
     codes = [child.wait() for child in children]
     for child in children:
         child.close()
@@ -52,7 +54,7 @@ def crowded(nursery: Nursery, path: Path, people: int, **more: int) -> list[list
     return printed
 
 
-def checked(record: Record, people: int, rounds: int) -> list[str]:
+def checked(record: SessionRecord, people: int, rounds: int) -> list[str]:
     """A meeting that has ended, everybody's words once and in their place; returns who won what all
     were asked.
     """
@@ -110,7 +112,7 @@ def test_processes_count_together(nursery: Nursery, tmp_path: Path) -> None:
     children = [
         nursery.start("count", path=str(path), key=f"count-{n}", times=30) for n in range(6)
     ]
-    sums = all_lines(children)
+    sums = read_all_lines(children)
     assert [child.wait() for child in children] == [0] * 6
     assert max(float(words.split(" ")[1]) for [words] in sums) == 180
 
@@ -120,7 +122,7 @@ def test_processes_start_one_key_at_once(nursery: Nursery, tmp_path: Path) -> No
     for n in range(5):
         path = tmp_path / f"key-{n}.db"
         children = [nursery.start("begin", path=str(path), key="same") for _ in range(8)]
-        ids = {line for lines in all_lines(children) for line in lines}
+        ids = {line for lines in read_all_lines(children) for line in lines}
         assert [child.wait() for child in children] == [0] * 8
         assert len(ids) == 1
 

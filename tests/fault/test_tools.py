@@ -4,7 +4,7 @@ import pytest
 
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
-from everhold.testing.faults import CRASHED, CrashingStore, Nursery, all_lines
+from everhold.testing.faults import CRASHED, CrashingStore, Nursery, read_all_lines
 from everhold.testing.faults import die as die
 from tests.fault.odd import echo
 
@@ -73,7 +73,7 @@ def test_a_nursery_starts_runs_kills_and_tells(capfd: pytest.CaptureFixture[str]
         assert (child.wait(), child.wait()) == (-9, -9)
         child.close()
         both = [nursery.start("hello", name=name) for name in "ab"]
-        assert all_lines(both) == [["hello a"], ["hello b"]]
+        assert read_all_lines(both) == [["hello a"], ["hello b"]]
         assert [child.wait() for child in both] == [0, 0]
     assert "on purpose" in capfd.readouterr().err
 

@@ -18,7 +18,7 @@ import everhold
 from everhold.agents import AgentSession
 from everhold.core.query import Kind
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Asking, Filter, Reclaimed, Store
+from everhold.ports.store import QuestionFilter, ReclaimResult, SessionFilter, Store
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore, scan
@@ -232,7 +232,7 @@ async def test_a_verify_whose_caller_leaves_is_interrupted(
             interrupted.set()
         return []
 
-    monkeypatch.setattr("everhold.stores.sqlite.verify.problems", endless)
+    monkeypatch.setattr("everhold.stores.sqlite.verify.find_problems", endless)
     async with Runtime(SQLiteStore(tmp_path / "app.db")) as runtime:
         verifying = asyncio.ensure_future(runtime.verify())
         while not going.is_set():
@@ -268,9 +268,9 @@ async def asking(ctx: everhold.Context) -> Any:
 
 
 SCANS: dict[str, Callable[[Store], Any]] = {
-    "list": lambda store: store.list(Filter(labels={"n": "7"})),
+    "list": lambda store: store.list(SessionFilter(labels={"n": "7"})),
     "inbox": lambda store: store.inbox(kind=None, to=None, limit=100),
-    "asking": lambda store: store.asking(Asking(kinds=(Kind.APPROVAL,))),
+    "asking": lambda store: store.asking(QuestionFilter(kinds=(Kind.APPROVAL,))),
     "reclaim": lambda store: store.reclaim(),
 }
 
@@ -298,7 +298,7 @@ async def test_a_scan_removes_only_what_is_still_loose(
 ) -> None:
     """Bytes that are named between the look of a thread and the removal stay."""
     async with filled(tmp_path / "app.db") as store:
-        session_id = (await store.list(Filter()))[0].birth.id
+        session_id = (await store.list(SessionFilter()))[0].birth.id
         made = [
             Attachment(sha256(data).hexdigest(), 4, "text/plain") for data in (b"kept", b"gone")
         ]
@@ -312,5 +312,5 @@ async def test_a_scan_removes_only_what_is_still_loose(
             return await write(act, **more)
 
         monkeypatch.setattr(store, "_write", late)
-        assert await store.reclaim() == Reclaimed(1, 4, 0)
+        assert await store.reclaim() == ReclaimResult(1, 4, 0)
         assert await store.attachment(session_id, made[0].id) == (made[0], b"kept")

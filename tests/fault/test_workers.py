@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everhold.ports.store import Worker
+from everhold.ports.store import WorkerRecord
 from everhold.runtime import Runtime
 from tests.fault.crowd import at
 from tests.fault.fleet import PATIENCE, Fleet
@@ -174,8 +174,8 @@ def test_a_fleet_that_was_stopped_together_goes_on_as_if_nothing_had_been(fleet:
         assert worker.wait() == 0
 
 
-def _rows(url: str) -> list[Worker]:
-    async def read() -> list[Worker]:
+def _rows(url: str) -> list[WorkerRecord]:
+    async def read() -> list[WorkerRecord]:
         async with Runtime(at(url), recover=False) as runtime:
             return await runtime.store.workers()
 

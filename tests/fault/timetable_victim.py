@@ -11,7 +11,7 @@ import everhold
 from everhold.schedules import schedule, trigger
 
 #: Who takes up what a dead process had begun waits for less long here.
-schedule.PATIENCE = trigger.PATIENCE = 0.5
+schedule.TAKEOVER_SECONDS = trigger.TAKEOVER_SECONDS = 0.5
 
 
 @everhold.program

@@ -13,7 +13,7 @@ import pytest
 
 import everhold
 from everhold.agents.agent import Agent
-from everhold.core.turn import Answered
+from everhold.core.turn import TurnAnswered
 from everhold.errors import ProviderUnconfigured
 from everhold.models import Patience
 from everhold.ports.tool import tool
@@ -218,7 +218,7 @@ async def test_an_agent_comes_to_a_value_and_what_does_not_fit_goes_back(
     async with everhold.open(tmp_path / "a.db") as runtime:
         turn = await (await runtime.session(agent, "talk")).send("How many people live in Paris?")
         assert (turn.outcome, turn.value) == (
-            Answered({"city": "Paris", "people": 2000000}),
+            TurnAnswered({"city": "Paris", "people": 2000000}),
             turn.outcome.value,
         )
 
@@ -255,7 +255,7 @@ async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(
             "provider_unavailable",
             True,
         )
-        assert isinstance(second.outcome, Answered)
+        assert isinstance(second.outcome, TurnAnswered)
         assert second.text == "Here I am."
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from everhold.core.query import Answer, Query, Usage
+from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.errors import AnswerFailed, ProviderUnconfigured
 from everhold.models import Model, Patience
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.stream import Delta, DeltaKind, subscribe
 from tests.providers import wire
 from tests.providers.server import WAYS, Cut, Fail, Raw, Reply, Server, Stall
@@ -83,7 +83,7 @@ async def test_a_question_gets_words(server: Server, way: str, stream: bool) -> 
     server.script(Reply("Paris.", thinking="France?", cached=40, reasoning=7))
     said = await ask(Model(server.name(way), stream=stream), plain())
 
-    assert said == Said("Paris.", Usage(100, 20, 40, 0, 7, "the-model-itself"))
+    assert said == Answer("Paris.", Usage(100, 20, 40, 0, 7, "the-model-itself"))
     assert server.requests[0].streams is stream
 
 
@@ -592,7 +592,7 @@ async def test_an_answer_that_ended_for_a_reason_that_stays(
     server.script(Reply("Par", finish=finish))
     said = await ask(Model(server.name(way), stream=stream), plain(max_tokens=9))
 
-    assert isinstance(said, Answer)
+    assert isinstance(said, QueryAnswer)
     assert said.error is not None
     assert said.error["code"] == code
     assert said.usage is not None
@@ -727,5 +727,5 @@ async def test_what_a_model_will_not_say_is_not_asked_of_another(server: Server)
         Model(server.name("anthropic", "first"), server.name("anthropic", "second")), plain()
     )
 
-    assert isinstance(said, Answer)
+    assert isinstance(said, QueryAnswer)
     assert len(server.requests) == 1

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from everhold.core.status import Raised
-from everhold.engine.live_session import rebuild
-from everhold.packages.find import find
-from everhold.ports.store import Filter
+from everhold.engine.live_session import rebuild_session
+from everhold.packages.find import find_program
+from everhold.ports.store import SessionFilter
 from everhold.programs.python.execution import PythonHost
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -55,11 +55,11 @@ async def opened(path=None, *, on=None, clock=None, replay=True, **options):
 
 async def replayed(runtime):
     """Rebuild every session from its journal: the same questions, nothing done, nothing written."""
-    for row in await runtime.store.list(Filter(limit=1000)):
+    for row in await runtime.store.list(SessionFilter(limit=1000)):
         record = await runtime.store.load(row.birth.id)
         if _is_poisoned(record):
             continue
-        await again(record, find)
+        await again(record, find_program)
         if "<locals>" not in record.birth.program:
             TAPES.append(msgspec.json.encode(record))
 
@@ -67,7 +67,7 @@ async def replayed(runtime):
 async def again(record, finder):
     """Replay one journal and compare."""
     metrics = record.head.metrics
-    live = await rebuild(record, PythonHost(finder), strict=True)
+    live = await rebuild_session(record, PythonHost(finder), strict=True)
     live.drop()
     assert live.head.metrics == metrics, "metrics differ after replay"
 

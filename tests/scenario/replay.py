@@ -8,19 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from everhold.packages.find import find
-from everhold.ports.interrupts import signals_are_told
-from everhold.ports.store import Record
+from everhold.packages.find import find_program
+from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.store import SessionRecord
 from tests.scenario.harness import again
 
 
 def main(path):
     failed = 0
-    signals_are_told()  # a program that raised what Ctrl-C does has ended so
+    set_signals_handled()  # a program that raised what Ctrl-C does has ended so
     for line in Path(path).read_bytes().splitlines():
-        record = msgspec.json.decode(line, type=Record)
+        record = msgspec.json.decode(line, type=SessionRecord)
         try:
-            asyncio.run(again(record, find))
+            asyncio.run(again(record, find_program))
         except Exception as error:
             failed += 1
             print(f"{record.birth.program}: {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ import pytest
 import everhold
 from everhold.core.session import OUTSIDE, WORKERS
 from everhold.errors import AnswerRefused, SessionEnded
-from everhold.mcp.runtime_holder import House
+from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.ports.program import REGISTRY
 from everhold.stores.memory import MemoryStore
 from tests.scenario.harness import opened
@@ -336,7 +336,7 @@ async def test_a_worker_with_a_model_answers_what_a_process_without_one_left_ope
 async def test_a_worker_leaves_alone_what_is_answered_outside(tmp_path, who):
     """By the model of an MCP host, or by the process that opened the database with `llm=None`."""
     if who == "mcp":
-        house = House(f"sqlite:///{tmp_path / 'app.db'}")
+        house = RuntimeHolder(f"sqlite:///{tmp_path / 'app.db'}")
         status = await (await house.runtime()).start(asks())
         await house.close()
     else:

@@ -32,7 +32,7 @@ async def test_what_a_person_answered_meanwhile_is_not_asked(tmp_path: Path) -> 
     async with everhold.open(tmp_path / "a.db") as runtime:
         status = await runtime.start(pair(), key="k")
         await runtime.answer(status.session_id, "by hand", query_id="q-0")
-    script = everhold.Script(["by a model"])
+    script = everhold.ScriptModel(["by a model"])
     async with everhold.open(tmp_path / "a.db", llm=script) as runtime:
         assert await runtime.run(pair(), key="k") == ["by hand", "by a model"]
     assert [query.prompt for query in script.asked] == ["two?"]

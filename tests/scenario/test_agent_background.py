@@ -8,11 +8,11 @@ import pytest
 
 import everhold
 from everhold.agents.agent import Agent
-from everhold.agents.background_programs import ALIVE
-from everhold.core.graph import text
+from everhold.agents.background_programs import MAX_ALIVE
+from everhold.core.graph import extract_text
 from everhold.core.intake import ItemState
-from everhold.core.session import State
-from everhold.engine.child_processes import woken
+from everhold.core.session import SessionState
+from everhold.engine.child_processes import make_wake_item
 from everhold.errors import BadArguments
 from everhold.schedules import Feed
 from everhold.testing.clock import ManualClock
@@ -41,7 +41,7 @@ async def chatty(ctx):
 
 
 cook = Agent(instructions="You cook.", background=[bake, oven, chatty], name="cook")
-busy_cook = Agent(background=[oven], max_turns=ALIVE + 5, name="busy_cook")
+busy_cook = Agent(background=[oven], max_turns=MAX_ALIVE + 5, name="busy_cook")
 
 
 async def turns(session, count):
@@ -65,7 +65,7 @@ async def asleep(runtime, parent):
 
 
 def words(nodes):
-    return [text(node.content) for node in nodes if node.role in ("user", "assistant")]
+    return [extract_text(node.content) for node in nodes if node.role in ("user", "assistant")]
 
 
 async def test_a_process_goes_on_after_its_turn_and_wakes_the_conversation():
@@ -150,10 +150,10 @@ async def test_the_model_lists_signals_and_cancels():
             states = {
                 info.session_id: info.state for info in await runtime.sessions(parent=session.id)
             }
-            if states == {one: State.COMPLETED, two: State.CANCELLED}:
+            if states == {one: SessionState.COMPLETED, two: SessionState.CANCELLED}:
                 break
             await asyncio.sleep(0.01)
-        assert states == {one: State.COMPLETED, two: State.CANCELLED}
+        assert states == {one: SessionState.COMPLETED, two: SessionState.CANCELLED}
         results = told(await session.history())
         assert {each["id"] for each in results[2]} == {one, two}
         assert {each["state"] for each in results[2]} <= {"paused", "running"}
@@ -199,12 +199,12 @@ async def test_what_the_model_does_wrong_is_told_to_it(call, words):
 
 
 async def test_there_are_only_so_many_processes_at_a_time():
-    starts = [("process_start", {"program": "oven"})] * (ALIVE + 1)
+    starts = [("process_start", {"program": "oven"})] * (MAX_ALIVE + 1)
     model = Scripted(*(use(name, **given) for name, given in starts), "Enough.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(busy_cook, "kitchen")
         await session.send("Heat everything.")
-        assert len(await runtime.sessions(parent=session.id, limit=1000)) == ALIVE
+        assert len(await runtime.sessions(parent=session.id, limit=1000)) == MAX_ALIVE
         assert "which is the most" in str(told(await session.history())[-1])
 
 
@@ -280,7 +280,7 @@ def test_a_long_end_is_cut():
         "state": "completed",
         "value": "x" * 10_000,
     }
-    content = woken(news).body["content"]
+    content = make_wake_item(news).body["content"]
     assert content.endswith("(cut: it has 10000 characters)")
     assert len(content) < 8_100
 

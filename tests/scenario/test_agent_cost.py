@@ -15,7 +15,7 @@ from everhold.plugins.approval import Approval
 from everhold.plugins.budget import Allowance
 from everhold.plugins.compaction import Compaction
 from everhold.plugins.redaction import Redaction
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from tests.scenario.harness import Rows, opened
@@ -235,7 +235,7 @@ async def test_what_real_models_tell_has_room_too(tmp_path):
     for turns in (10, 100):
         store = SQLiteStore(tmp_path / "app.db")
         async with opened(
-            on=store, llm=lambda query: Said("a" * WORDS, usage), replay=False
+            on=store, llm=lambda query: Answer("a" * WORDS, usage), replay=False
         ) as runtime:
             await silently(await runtime.session(named, "long"), turns)
         sizes.append(size(tmp_path))

@@ -10,12 +10,12 @@ from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
 
 import everhold
-from everhold.agents.events import KEPT, Event, EventKind
+from everhold.agents.events import LIVE_BUFFER_SIZE, Event, EventKind
 from everhold.agui import AgUi
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.tool import Confirm
 from everhold.errors import BadArguments
-from everhold.ports.stream import Delta, DeltaKind, publish
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
 from tests.scenario.harness import opened
 
 CHECKED = TypeAdapter(AgUiEvent)
@@ -60,11 +60,11 @@ class Speaker:
 
     async def answer(self, query, session_id):
         for word in self.words[:-1]:
-            publish(session_id, query.id, Delta(DeltaKind.TEXT, f"{word} "))
+            publish_delta(session_id, query.id, Delta(DeltaKind.TEXT, f"{word} "))
         self.spoken.set()
         await self.go.wait()
-        publish(session_id, query.id, Delta(DeltaKind.TEXT, self.words[-1]))
-        publish(session_id, query.id, Delta(DeltaKind.END))
+        publish_delta(session_id, query.id, Delta(DeltaKind.TEXT, self.words[-1]))
+        publish_delta(session_id, query.id, Delta(DeltaKind.END))
         return " ".join(self.words)
 
 
@@ -122,7 +122,7 @@ async def test_a_turn_is_told_fact_by_fact():
         assert kinds(live) == TURN
         assert await taken(session.events(), until="settled") == live
         assert live[0].text == "i"
-        said = [text(event.node.content) for event in live if event.kind == "message"]
+        said = [extract_text(event.node.content) for event in live if event.kind == "message"]
         assert said == ["How is Paris?", "I look.", "", "Take a coat."]
         started, finished = live[5], live[6]
         assert (started.name, started.call, started.value) == ("weather", "c1", {"city": "Paris"})
@@ -212,15 +212,15 @@ async def test_live_words_that_are_lost_are_a_gap_and_then_a_view(lost, reason):
         sending = asyncio.ensure_future(session.send("Well?"))
         word = (await taken(session.events(cursor), 4))[-1]
         if lost == "trimmed":
-            for _ in range(KEPT + 5):
-                publish(session.id, word.query, Delta(DeltaKind.TEXT, "blah "))
+            for _ in range(LIVE_BUFFER_SIZE + 5):
+                publish_delta(session.id, word.query, Delta(DeltaKind.TEXT, "blah "))
         else:
             runtime._rings.close()
         events = session.events(word.cursor)
         gap, view = await taken(events, 2)
         assert (gap.kind, gap.text, gap.cursor) == ("gap", reason, word.cursor)
         assert view.kind == "view"
-        assert [text(message["content"]) for message in view.value["pending"]] == ["Well?"]
+        assert [extract_text(message["content"]) for message in view.value["pending"]] == ["Well?"]
         speaker.go.set()
         rest = [event for event in await taken(events, until="settled") if event.kind not in LIVE]
         assert kinds(rest) == ["model_answered", "message", "settled"]
@@ -236,10 +236,10 @@ async def test_a_watcher_who_is_too_slow_hears_the_newest():
         sending = asyncio.ensure_future(session.send("Well?"))
         asked = (await taken(events, until="model_asked"))[-1]
         await speaker.spoken.wait()
-        for number in range(KEPT * 2):
-            publish(session.id, asked.query, Delta(DeltaKind.TEXT, str(number)))
-        heard = await taken(events, KEPT + 3)  # three words of the speaker came in time
-        assert heard[-1].text == str(KEPT * 2 - 1)
+        for number in range(LIVE_BUFFER_SIZE * 2):
+            publish_delta(session.id, asked.query, Delta(DeltaKind.TEXT, str(number)))
+        heard = await taken(events, LIVE_BUFFER_SIZE + 3)  # three words of the speaker came in time
+        assert heard[-1].text == str(LIVE_BUFFER_SIZE * 2 - 1)
         speaker.go.set()
         await sending
         await events.aclose()
@@ -351,7 +351,7 @@ async def test_streamed_words_are_told_once_in_the_words_of_ag_ui():
                 Delta(DeltaKind.END),
             ]
             for delta in say if query.messages[-1]["role"] == "user" else ():
-                publish(session_id, query.id, delta)
+                publish_delta(session_id, query.id, delta)
             await asyncio.sleep(0.05)
             if query.messages[-1]["role"] == "tool":
                 return "Bye."
@@ -394,7 +394,9 @@ async def test_outcomes_questions_and_views_in_the_words_of_ag_ui():
     """
 
     def fails(query):
-        if query.messages[-1]["role"] == "user" and "fail" in text(query.messages[-1]["content"]):
+        if query.messages[-1]["role"] == "user" and "fail" in extract_text(
+            query.messages[-1]["content"]
+        ):
             raise everhold.AnswerFailed("no model today")
         return {"tool_calls": [{"id": "c1", "name": "refund", "input": {"order": "7"}}]}
 

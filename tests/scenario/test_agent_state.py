@@ -9,7 +9,7 @@ import pytest
 
 import everhold
 from everhold.agents.stored import Stored
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.turn import TurnFailed
 from everhold.errors import BadSetting, DamagedGraph, StoreFull, UnknownNode
 from everhold.stores.memory import MemoryStore
@@ -50,7 +50,7 @@ counted = everhold.Agent(tools=[ring], plugins=[Counting()], name="counted")
 
 
 def echoes(query):
-    return everhold.Said(f"You said: {text(query.messages[-1]['content'])}", usage=USED)
+    return everhold.Answer(f"You said: {extract_text(query.messages[-1]['content'])}", usage=USED)
 
 
 def rings(query):
@@ -60,7 +60,7 @@ def rings(query):
 
 
 def words(nodes):
-    return [text(node.content) for node in nodes]
+    return [extract_text(node.content) for node in nodes]
 
 
 async def test_every_look_has_an_answer_before_anything_was_said():
@@ -95,7 +95,7 @@ async def test_a_view_has_what_was_said_and_no_references():
         session = await runtime.session(echo, "chat")
         await session.send("one")
         view = msgspec.to_builtins(await session.view())
-        assert [text(message["content"]) for message in view["messages"]] == [
+        assert [extract_text(message["content"]) for message in view["messages"]] == [
             "one",
             "You said: one",
         ]
@@ -298,7 +298,9 @@ async def test_usage_includes_a_turn_under_way_and_never_decreases():
         if query.messages[-1]["role"] == "tool":
             asked.set()
             await hold.wait()
-        return everhold.Said({"tool_calls": [{"name": "ring", "input": {"times": 2}}]}, usage=USED)
+        return everhold.Answer(
+            {"tool_calls": [{"name": "ring", "input": {"times": 2}}]}, usage=USED
+        )
 
     async with opened(llm=slow) as runtime:
         session = await runtime.session(ringer, "chat")

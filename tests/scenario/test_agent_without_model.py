@@ -5,7 +5,7 @@ import json
 
 import everhold
 from everhold.core.tool import Confirm
-from everhold.engine.request_ref import by_reference
+from everhold.engine.request_ref import is_stored_by_reference
 from everhold.runtime import Runtime
 from everhold.wire import query_json
 from tests.scenario.harness import opened, store
@@ -82,7 +82,7 @@ async def test_the_journal_has_it_by_reference_only():
         (query,) = [
             query for delivery in deliveries for query in delivery.asked if query.kind == "llm"
         ]
-        assert by_reference(query)
+        assert is_stored_by_reference(query)
         assert (query.prompt, query.messages) == ("", None)
 
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.message import user
-from everhold.core.turn import Answered, TurnCancelled
+from everhold.core.turn import TurnAnswered, TurnCancelled
 from everhold.errors import BadArguments, KeyConflict, SessionEnded, UnknownNode
 from everhold.stores.memory import MemoryStore
 from tests.scenario.harness import die, dying, opened
@@ -28,7 +28,7 @@ adder = everhold.Agent(instructions="Add.", tools=[add], name="adder")
 
 def last(query):
     """The words that were said last."""
-    return text(query.messages[-1]["content"])
+    return extract_text(query.messages[-1]["content"])
 
 
 def echoes(query):
@@ -45,7 +45,7 @@ def sums(query):
 
 
 def words(nodes):
-    return [text(node.content) for node in nodes]
+    return [extract_text(node.content) for node in nodes]
 
 
 async def test_what_is_said_and_answered():
@@ -57,7 +57,7 @@ async def test_what_is_said_and_answered():
         session = await runtime.session(adder, "chat")
         turn = await session.send("2+3", id="first")
         assert (turn.text, turn.waiting, turn.value) == ("It is 5.", False, None)
-        assert isinstance(turn.outcome, Answered)
+        assert isinstance(turn.outcome, TurnAnswered)
         assert words(await session.history()) == ["2+3", "Let me see.", "", "It is 5."]
         assert [settled.input for settled in await session.turns()] == ["first"]
         assert await session.send("2+3", id="first") == turn
@@ -265,7 +265,7 @@ async def test_going_back_hides_what_came_after_and_deletes_nothing():
             "three",
             "You said: three",
         ]
-        assert text((await session.node(two)).content) == "You said: two"
+        assert extract_text((await session.node(two)).content) == "You said: two"
         await session.branch(None)
         assert await session.history() == []
         with pytest.raises(UnknownNode):
@@ -348,7 +348,7 @@ async def test_a_turn_that_waits_goes_on_when_it_is_answered():
 
 async def test_a_turn_that_another_process_cancels_is_not_waited_for(monkeypatch):
     """Whoever waits for a turn of this process looks now and then whether others have moved it."""
-    monkeypatch.setattr("everhold.agents.session.LOOK", 0.05)
+    monkeypatch.setattr("everhold.agents.session.CHILD_POLL_SECONDS", 0.05)
     store, asked = MemoryStore(), asyncio.Event()
 
     async def silent(query):

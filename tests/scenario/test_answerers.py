@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import everhold
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from everhold.errors import BadSetting, MissingExtra
 
 
@@ -37,13 +37,15 @@ async def test_a_question_that_cannot_be_answered_here_stays_open():
 async def test_a_missing_command_is_told_before_anything_is_asked():
     """A command that is not there is refused when the runtime opens."""
     with pytest.raises(BadSetting, match="no-such-command-anywhere"):
-        async with everhold.open("memory://", llm=everhold.Command("no-such-command-anywhere")):
+        async with everhold.open(
+            "memory://", llm=everhold.CommandModel("no-such-command-anywhere")
+        ):
             pass
 
 
 async def test_a_script_may_stand_in_for_people():
     """With `people=True` a script answers approvals too."""
-    script = everhold.Script(["because", True], people=True)
+    script = everhold.ScriptModel(["because", True], people=True)
 
     async with everhold.open("memory://", llm=script) as runtime:
         assert await runtime.run(decide()) == "because True"
@@ -53,7 +55,7 @@ async def test_an_answerer_may_answer_with_an_error():
     """An `Answer` with an error instead of a value reaches the program as an error."""
 
     async def model(query):
-        return Answer(query.q, error={"code": "overloaded", "message": "too busy"})
+        return QueryAnswer(query.q, error={"code": "overloaded", "message": "too busy"})
 
     async with everhold.open("memory://", llm=model) as runtime:
         with pytest.raises(everhold.Failed, match="too busy"):

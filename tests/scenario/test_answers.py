@@ -87,12 +87,14 @@ async def test_another_answer_is_a_conflict():
 
 async def test_two_answers_to_one_query_in_one_call():
     """The door compares them too: a query has one answer."""
-    from everhold.engine.answer_check import Given
+    from everhold.engine.answer_check import GivenAnswer
 
     async with opened() as runtime:
         status = await runtime.start(pair())
         with pytest.raises(AnswerConflict):
-            await runtime._engine.answer(status.session_id, [Given("q-0", "A"), Given("q-0", "B")])
+            await runtime._engine.answer(
+                status.session_id, [GivenAnswer("q-0", "A"), GivenAnswer("q-0", "B")]
+            )
         assert await runtime.status(status.session_id) == status
 
 
@@ -195,7 +197,7 @@ async def test_an_answer_with_usage():
         )
         status = await runtime.answer_many(
             status.session_id,
-            {"q-1": everhold.Said("B", everhold.Usage(prompt_tokens=5, completion_tokens=1))},
+            {"q-1": everhold.Answer("B", everhold.Usage(prompt_tokens=5, completion_tokens=1))},
         )
         end = await runtime.answer(status.queries[0], "C", usage=everhold.Usage(1, 1))
         assert end.metrics["auto"]["total_tokens"] == {"tokens": 22, "source": "provided"}
@@ -232,7 +234,7 @@ async def test_usage_that_is_none(usage):
             await runtime.answer(status.queries[0], "A", usage=usage)
         with pytest.raises(BadArguments):
             await runtime.answer_many(
-                status.session_id, {status.queries[0].id: everhold.Said("A", usage)}
+                status.session_id, {status.queries[0].id: everhold.Answer("A", usage)}
             )
         assert await runtime.status(status.session_id) == status
 

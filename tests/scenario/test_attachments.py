@@ -14,7 +14,7 @@ from everhold.agents.attachment_tool import read_attachment
 from everhold.core.tool import Later, Window
 from everhold.errors import BadArguments, BadExport, ForeignCall, UnknownAttachment
 from everhold.ports import attachment
-from everhold.ports.attachment import keep
+from everhold.ports.attachment import keep_attachment
 from everhold.ports.tool import ToolContext, tool
 from everhold.stores.memory import MemoryStore
 from tests.scenario.harness import opened
@@ -308,7 +308,7 @@ async def test_damaged_bytes_are_never_handed_out(tmp_path):
 async def test_an_attachment_belongs_to_the_work_of_a_session(monkeypatch):
     """Outside of it there is nobody to keep it for; and nothing without end is kept."""
     with pytest.raises(ForeignCall):
-        await keep(b"")
+        await keep_attachment(b"")
     monkeypatch.setattr(attachment, "LARGEST", 3)
     with pytest.raises(BadArguments, match="4 bytes are more than 3"):
-        await keep(b"1234")
+        await keep_attachment(b"1234")

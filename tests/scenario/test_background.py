@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.session import State
+from everhold.core.session import SessionState
 from everhold.errors import AnswerFailed, Expired, UnknownProgram
 from everhold.stores.memory import MemoryStore
 from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
-from everhold.testing.runtime import House, StillClock
+from everhold.testing.runtime import RuntimeForTests, StillClock
 from tests.postgres import fresh
 from tests.scenario.harness import die, dying, opened
 
@@ -136,7 +136,7 @@ async def lonely(ctx):
 
 
 async def house_of(store=None, clock=None):
-    house = House(store or MemoryStore(), clock or StillClock(), StandIns())
+    house = RuntimeForTests(store or MemoryStore(), clock or StillClock(), StandIns())
     await house.__aenter__()
     return house
 
@@ -237,7 +237,7 @@ async def test_whoever_cancels_a_parent_cancels_its_processes():
     await house.settle()
     await house.cancel(status.session_id, "closing")
     await house.settle()
-    assert {info.state for info in await house.sessions()} == {State.CANCELLED}
+    assert {info.state for info in await house.sessions()} == {SessionState.CANCELLED}
 
 
 async def test_a_parent_that_is_cancelled_where_its_program_is_not_takes_its_processes_along():
@@ -254,7 +254,7 @@ async def test_a_parent_that_is_cancelled_where_its_program_is_not_takes_its_pro
     await house.cancel(status.session_id)
     house.host.begin = begin
     await house.settle()
-    assert {info.state for info in await house.sessions()} == {State.CANCELLED}
+    assert {info.state for info in await house.sessions()} == {SessionState.CANCELLED}
 
 
 async def test_a_signal_that_is_not_waited_for_leaves_a_process_paused():
@@ -333,7 +333,7 @@ async def test_many_processes(count):
     ids = (await house.status(status.session_id)).result
     assert len(set(ids)) == count
     assert {info.state for info in await house.sessions(parent=status.session_id, limit=1000)} == {
-        State.COMPLETED
+        SessionState.COMPLETED
     }
 
 

@@ -9,17 +9,17 @@ import signal
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.agents.code_tool import executor_for
+from everhold.agents.code_tool import find_executor
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Allow, Confirm
-from everhold.core.turn import Answered, TurnCancelled, TurnFailed
+from everhold.core.turn import TurnAnswered, TurnCancelled, TurnFailed
 from everhold.errors import BadArguments, CodeExecutionStopped, CodeExecutionUnavailable
 from everhold.plugins.approval import Approval
-from everhold.ports.answer import Said
-from everhold.ports.code import CodeRequest, Ended, Granted
+from everhold.ports.answer import Answer
+from everhold.ports.code import CodeEnded, CodeRequest, CodeToolResult
 from everhold.ports.tool import ToolContext, tool
 from everhold.programs.lua.code_executor import Lua
-from everhold.programs.lua.protocol import Limits
+from everhold.programs.lua.protocol import LuaLimits
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import die, dying, opened, rows
 from tests.scenario.talk import Scripted, told, use
@@ -226,7 +226,7 @@ async def test_finish_is_honoured_only_where_it_is_accepted():
     """
     turn, _ = await run("finish('It is ' .. tool('price', {of = 'tea'}).cents)", closer)
     assert (
-        isinstance(turn.outcome, Answered)
+        isinstance(turn.outcome, TurnAnswered)
         and turn.value == "It is 300"
         and turn.text == "It is 300"
     )
@@ -246,7 +246,7 @@ class Foreign:
         self.accept_finish = accept_finish
 
     async def run(self, request, granted, scope):
-        return Ended("a value", finish=["over"], printed=["said"])
+        return CodeEnded("a value", finish=["over"], printed=["said"])
 
 
 @pytest.mark.parametrize("accepts", [True, False])
@@ -338,7 +338,7 @@ async def test_a_program_is_cancelled_with_its_turn():
 def test_a_language_that_nothing_runs():
     """Row 25: no executor is an error of its own, which says what there is."""
     with pytest.raises(CodeExecutionUnavailable, match="'cobol'") as caught:
-        executor_for({"lua": Lua()}, "cobol")
+        find_executor({"lua": Lua()}, "cobol")
     assert "lua" in caught.value.hint
 
 
@@ -351,7 +351,7 @@ async def test_an_executor_refuses_another_language():
 @pytest.mark.process
 async def test_a_runtime_that_is_dead():
     """Row 25: a worker that is killed under the program, each time, is not the program's error."""
-    lua = Lua(limits=Limits(cpu=30, wall=30))
+    lua = Lua(limits=LuaLimits(cpu=30, wall=30))
 
     async def killed():
         while True:
@@ -366,7 +366,7 @@ async def test_a_runtime_that_is_dead():
             await lua.run(CodeRequest("lua", "while true do end"), [], "s")
     finally:
         killer.cancel()
-    assert await lua.run(CodeRequest("lua", "return 1"), [], "t") == Ended(1)
+    assert await lua.run(CodeRequest("lua", "return 1"), [], "t") == CodeEnded(1)
     await lua.close()
 
 
@@ -376,11 +376,11 @@ async def test_a_life_made_again_comes_to_the_same():
     lua, code = Lua(), "local a = math.random(1e9) tool('x') return {a, math.random(1e9)}"
     request = CodeRequest("lua", code)
     await lua.run(request, [], "s")
-    held = await lua.run(request, [[Granted()]], "s")
+    held = await lua.run(request, [[CodeToolResult()]], "s")
     assert (
-        await lua.run(request, [[Granted()]], "s")
+        await lua.run(request, [[CodeToolResult()]], "s")
         == held
-        != await lua.run(request, [[Granted()]], "t")
+        != await lua.run(request, [[CodeToolResult()]], "t")
     )
     await lua.close()
 
@@ -422,7 +422,7 @@ async def ask(tool_call, *answers):
         line = lines.pop(0)
         if isinstance(line, Exception):
             raise line
-        return Said(line, Usage(prompt_tokens=10, completion_tokens=1, model="m"))
+        return Answer(line, Usage(prompt_tokens=10, completion_tokens=1, model="m"))
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(linguist, "s")

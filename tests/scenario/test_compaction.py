@@ -7,16 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everhold.agents.agent import Agent
-from everhold.core.graph import INITIAL, text
+from everhold.core.graph import INITIAL_FRAME, extract_text
 from everhold.core.query import Kind, Usage
-from everhold.core.turn import Answered, TurnAborted
+from everhold.core.turn import TurnAborted, TurnAnswered
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.plugins.approval import Approval
 from everhold.plugins.budget import Allowance, Price
-from everhold.plugins.compaction import Compaction, clipped, cut_point, excerpt, last_group, size
+from everhold.plugins.compaction import (
+    Compaction,
+    clip_text,
+    estimate_size,
+    find_cut_point,
+    find_last_group,
+    format_excerpt,
+)
 from everhold.plugins.output_limit import OutputLimit
 from everhold.plugins.redaction import REDACTED, Redaction
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
@@ -45,15 +52,15 @@ class Talking:
         self.summaries = []
 
     async def __call__(self, query):
-        asked = query.prompt or text(query.messages[-1]["content"])
+        asked = query.prompt or extract_text(query.messages[-1]["content"])
         if "Summarise the conversation" in asked:
             self.summaries.append(query)
-            return Said("They talked.", USED)
-        return Said(await self.script(query), USED)
+            return Answer("They talked.", USED)
+        return Answer(await self.script(query), USED)
 
 
 def words(messages):
-    return [text(message["content"]) for message in messages]
+    return [extract_text(message["content"]) for message in messages]
 
 
 # ---- in a conversation
@@ -67,13 +74,13 @@ async def test_a_long_conversation_is_compacted_by_itself():
     async with opened(llm=model) as runtime:
         session = await runtime.session(small, "long")
         for n in range(12):
-            assert (await session.send(f"{n}: " + "z" * 150)).outcome == Answered()
+            assert (await session.send(f"{n}: " + "z" * 150)).outcome == TurnAnswered()
         frames = await session.frames()
         assert len(frames) > 1 and {frame.reason for frame in frames[1:]} == {"compaction"}
-        assert max(size(shown) for shown in model.script.shown) < 400
+        assert max(estimate_size(shown) for shown in model.script.shown) < 400
         assert words(model.script.shown[-1])[0].endswith("They talked.")
         assert len(await session.history()) > 24
-        assert words(await session.messages(INITIAL))[0].startswith("0: zzz")
+        assert words(await session.messages(INITIAL_FRAME))[0].startswith("0: zzz")
         sources = {source: cost.total for source, _, cost in await session.usage()}
         assert sources == {"turn": 1200, "compaction": 100 * len(model.summaries)}
 
@@ -100,7 +107,7 @@ async def test_one_message_that_is_too_large_does_not_stop_it():
         session = await runtime.session(small, "large")
         turn = await session.send("Read it.")
         assert turn.text == "Done."
-        assert size(model.script.shown[-1]) < 400
+        assert estimate_size(model.script.shown[-1]) < 400
         (asked,) = model.summaries
         assert len(asked.prompt) < 400 * 4
 
@@ -110,15 +117,20 @@ async def test_where_the_model_cannot_summarise_an_excerpt_takes_its_place():
     lines = Scripted(*("y" * 150 for _ in range(9)))
 
     async def model(query):
-        if "Summarise the conversation" in (query.prompt or text(query.messages[-1]["content"])):
+        if "Summarise the conversation" in (
+            query.prompt or extract_text(query.messages[-1]["content"])
+        ):
             raise RuntimeError("overloaded")
         return await lines(query)
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(small, "excerpt")
         for _ in range(9):
-            assert (await session.send("z" * 150)).outcome == Answered()
-        assert len(await session.frames()) > 1 and max(size(shown) for shown in lines.shown) < 400
+            assert (await session.send("z" * 150)).outcome == TurnAnswered()
+        assert (
+            len(await session.frames()) > 1
+            and max(estimate_size(shown) for shown in lines.shown) < 400
+        )
 
 
 async def test_it_is_compacted_on_demand_with_instructions():
@@ -141,7 +153,9 @@ def test_a_turn_that_is_compacted_is_crashed_at_every_commit():
     lines = iter([use("read", size=900), "Done."])
 
     async def model(query):
-        if "Summarise the conversation" in (query.prompt or text(query.messages[-1]["content"])):
+        if "Summarise the conversation" in (
+            query.prompt or extract_text(query.messages[-1]["content"])
+        ):
             asked.append(query)
             return "They talked."
         return next(lines)
@@ -187,22 +201,24 @@ def conversation(sorts, sizes):
 def test_the_cut_is_never_between_a_call_and_its_result(sorts, sizes, most):
     """Whatever was said: the end that stays fits, and begins with no result."""
     messages = conversation(sorts, sizes)
-    cut = cut_point(messages, most)
-    assert size(messages[cut:]) <= most
+    cut = find_cut_point(messages, most)
+    assert estimate_size(messages[cut:]) <= most
     assert cut == len(messages) or messages[cut]["role"] != "tool"
-    assert messages[last_group(messages)]["role"] != "tool"
+    assert messages[find_last_group(messages)]["role"] != "tool"
 
 
 @given(st.text(max_size=3000), st.integers(1, 200))
 def test_what_is_clipped_is_about_as_large_as_it_may_be(words_, most):
     """Progress: a clip never grows with what it clips."""
-    from everhold.core.usage import estimate
+    from everhold.core.usage import estimate_tokens
 
-    assert estimate(clipped(words_, most)) <= most + 10
+    assert estimate_tokens(clip_text(words_, most)) <= most + 10
 
 
 def test_an_excerpt_says_who_spoke():
-    assert excerpt(conversation(["user", "assistant"], [3]), 100) == "user: www\nassistant: www"
+    assert (
+        format_excerpt(conversation(["user", "assistant"], [3]), 100) == "user: www\nassistant: www"
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +238,7 @@ async def spent(plugin, *, turns=3, clock=None, passes=0.0):
 
     async def model(query):
         clock.advance(passes)
-        return Said("ok", USED)
+        return Answer("ok", USED)
 
     agent = Agent(plugins=[plugin], name="<locals>.spending")
     async with opened(llm=model, clock=clock) as runtime:
@@ -250,12 +266,12 @@ async def test_tokens_of_a_turn_are_limited():
     lines = Scripted(use("read", size=1), use("read", size=1), "Done.", "Short.")
 
     async def model(query):
-        return Said(await lines(query), USED)
+        return Answer(await lines(query), USED)
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(agent, "c")
         assert stopped((await session.send("Go.")).outcome) == "the turn has used 200 of 150 tokens"
-        assert (await session.send("Go on.")).outcome == Answered()
+        assert (await session.send("Go on.")).outcome == TurnAnswered()
 
 
 async def test_money_is_limited_by_your_prices():
@@ -288,9 +304,11 @@ async def test_time_is_limited():
 
 
 def test_the_cache_has_prices_of_its_own():
-    from everhold.core.ledger import Tokens
+    from everhold.core.ledger import TokenCounts
 
-    cost = Tokens(input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000)
+    cost = TokenCounts(
+        input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000
+    )
     assert Price(1, 2, 0.1, 1.25).of(cost) == pytest.approx(4.35)
     assert Price(1, 2).of(cost) == pytest.approx(5)
 
@@ -436,4 +454,4 @@ def test_a_frame_is_measured_once_and_another_one_anew():
     plugin, frame = Compaction(), said("one", "two " * 50)
     longer = [*frame, *said("three " * 20)]
     for messages in (frame, longer, longer[:1], said("one", "another " * 90), said("one"), []):
-        assert plugin._size(messages) == size(messages)
+        assert plugin._size(messages) == estimate_size(messages)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everhold.agents.agent import Agent
-from everhold.agents.directives import ROUNDS
+from everhold.agents.directives import MAX_EXTRA_ROUNDS
 from everhold.agents.subagents import subagent
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Confirm, Deny
-from everhold.core.turn import Answered, TurnAborted
+from everhold.core.turn import TurnAborted, TurnAnswered
 from everhold.hooks import (
     Abort,
     AddMessages,
@@ -33,14 +33,14 @@ from everhold.hooks import (
     Reply,
     SetOptions,
 )
-from everhold.packages.find import find
+from everhold.packages.find import find_program
 from everhold.plugins.approval import Approval
 from everhold.plugins.budget import Allowance
 from everhold.plugins.compaction import Compaction
 from everhold.plugins.output_limit import OutputLimit
 from everhold.plugins.redaction import Redaction
-from everhold.ports.answer import Said
-from everhold.ports.store import Record
+from everhold.ports.answer import Answer
+from everhold.ports.store import SessionRecord
 from everhold.ports.tool import tool
 from everhold.programs.lua.code_executor import Lua
 from tests.scenario.earlier import STORIES
@@ -169,7 +169,7 @@ async def test_inputs_that_never_settle_end_the_turn(plugins):
 
 async def test_a_long_chain_of_replacements_settles():
     """In the worst order, one plugin's replacement is wanted by the one before it, and so on."""
-    count = ROUNDS + 12
+    count = MAX_EXTRA_ROUNDS + 12
     plugins = [fixed(f"<{n}>", f"<{n + 1}>") for n in reversed(range(count))]
     await held(plugins, use("shell", command="<0>"))
     assert [f"<{count}>"] == RAN
@@ -263,7 +263,7 @@ async def test_what_a_plugin_does_to_what_it_is_given_changes_nothing():
         await session.send("Go.", options=options)
         assert model.results == [["ls"]] and seen == [{"command": "ls"}]
         assert told(await session.history()) == [["ls"]]
-        assert text((await session.history())[-1].content) == "Done."
+        assert extract_text((await session.history())[-1].content) == "Done."
 
 
 async def test_a_guard_sees_an_input_that_is_written_as_text_as_the_tool_gets_it():
@@ -441,10 +441,13 @@ async def test_a_turn_is_aborted_before_it_is_finished(hook, order):
     turn, model, history, _ = await held(plugins, "Hi.")
     assert (
         turn.outcome == TurnAborted("abort", "stop")
-        and [text(one.content) for one in history][-1] == "Note."
+        and [extract_text(one.content) for one in history][-1] == "Note."
     )
     turn, model, history, _ = await held([one for one in plugins if one.name != "abort"], "Hi.")
-    assert turn.outcome == Answered("end") and [text(one.content) for one in history][-1] == "Note."
+    assert (
+        turn.outcome == TurnAnswered("end")
+        and [extract_text(one.content) for one in history][-1] == "Note."
+    )
     assert len(model.shown) == (hook == "before_checkpoint")
 
 
@@ -552,7 +555,7 @@ async def test_where_one_that_asked_has_no_beginning_the_next_is_asked():
         session = await runtime.session(agent, "c")
         await session.send("Hello.")
         assert await session.compact()
-        assert [text(one["content"]) for one in await session.messages()] == ["Anew."]
+        assert [extract_text(one["content"]) for one in await session.messages()] == ["Anew."]
 
 
 # ---- all orders of ours and three hostile ones
@@ -613,7 +616,7 @@ async def story(plugins):
     used = Usage(prompt_tokens=20, completion_tokens=5, model="m")
 
     async def counted(query):
-        return Said(await model(query), used)
+        return Answer(await model(query), used)
 
     agent = Agent(tools=[shell, dump], plugins=plugins, name="<locals>.everybody")
     async with opened(llm=counted) as runtime:  # which replays it strictly at the end
@@ -680,6 +683,6 @@ def test_all_orders_that_differ_come_to_the_same(hook):
 @pytest.mark.parametrize("name", STORIES)
 async def test_a_journal_from_before_directives_were_folded_replays(name):
     """What stood then stands: the first confirmation, the last replacement, the first end."""
-    record = msgspec.convert(EARLIER[name], Record)
+    record = msgspec.convert(EARLIER[name], SessionRecord)
     assert record.birth.program.startswith("tests.scenario.earlier:")
-    await again(record, find)
+    await again(record, find_program)

@@ -5,12 +5,12 @@ hold in it.
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.core.graph import INITIAL, text
+from everhold.core.graph import INITIAL_FRAME, extract_text
 from everhold.core.query import Usage
-from everhold.core.turn import Framed
+from everhold.core.turn import FrameOpened
 from everhold.errors import BadArguments
 from everhold.hooks import ContinueAs, NewFrame, Plugin, SetOptions
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.program import program
 from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted
@@ -29,7 +29,7 @@ class Onward(Plugin):
     name = "onward"
 
     def before_checkpoint(self, moment):
-        last = text(moment.messages[-1]["content"])
+        last = extract_text(moment.messages[-1]["content"])
         return ContinueAs("second", "Do the second part.") if last == "First part done." else None
 
 
@@ -52,7 +52,7 @@ async def parent(ctx):
 
 
 def words(messages):
-    return [text(message["content"]) for message in messages]
+    return [extract_text(message["content"]) for message in messages]
 
 
 class Counting(Scripted):
@@ -66,7 +66,7 @@ class Counting(Scripted):
         self.options.append(
             {name: value for name, value in (query.options or {}).items() if name != "tools"}
         )
-        return Said(await super().__call__(query), USED)
+        return Answer(await super().__call__(query), USED)
 
 
 async def test_compaction_opens_a_frame_and_keeps_the_one_before():
@@ -79,10 +79,10 @@ async def test_compaction_opens_a_frame_and_keeps_the_one_before():
         await session.send("Hello.")
         assert await session.compact()
         frames = await session.frames()
-        assert [frame.reason for frame in frames] == [INITIAL, "compaction"]
-        assert frames[1].previous == INITIAL
+        assert [frame.reason for frame in frames] == [INITIAL_FRAME, "compaction"]
+        assert frames[1].previous == INITIAL_FRAME
         assert words(await session.messages()) == ["In short: hello.", "Hi."]
-        assert words(await session.messages(INITIAL)) == ["Hello.", "Hi."]
+        assert words(await session.messages(INITIAL_FRAME)) == ["Hello.", "Hi."]
         await session.send("And?")
         assert words(model.shown[-1]) == ["In short: hello.", "Hi.", "And?"]
 
@@ -96,7 +96,7 @@ async def test_the_id_of_a_frame_is_where_it_was_opened():
             await session.send("Hello.")
             await session.compact()
             found.append([frame.id for frame in await session.frames()])
-    assert found[0] == found[1] == [INITIAL, "2.0"]
+    assert found[0] == found[1] == [INITIAL_FRAME, "2.0"]
 
 
 async def test_without_anybody_who_compacts_nothing_changes():
@@ -105,8 +105,10 @@ async def test_without_anybody_who_compacts_nothing_changes():
         session = await runtime.session(bare, "none")
         await session.send("Hello.")
         assert not await session.compact()
-        assert [frame.id for frame in await session.frames()] == [INITIAL]
-        assert [settled.outcome for settled in await session.turns()][1] == Framed("compaction")
+        assert [frame.id for frame in await session.frames()] == [INITIAL_FRAME]
+        assert [settled.outcome for settled in await session.turns()][1] == FrameOpened(
+            "compaction"
+        )
 
 
 async def test_a_frame_of_no_name_or_the_same_is_not_opened():
@@ -124,7 +126,7 @@ async def test_a_frame_of_the_initial_name_is_the_initial_frame():
     """Row 7: before any other was opened, `initial` is the current one."""
     async with opened() as runtime:
         session = await runtime.session(bare, "initial")
-        assert (await session.continue_as(INITIAL)).outcome.frame is None
+        assert (await session.continue_as(INITIAL_FRAME)).outcome.frame is None
 
 
 async def test_a_turn_may_go_on_as_something_else():
@@ -135,7 +137,7 @@ async def test_a_turn_may_go_on_as_something_else():
         turn = await session.send("Do it.")
         assert (turn.text, turn.settled.rounds) == ("Second part done.", 2)
         assert words(model.shown[1]) == ["Do the second part."]
-        assert [frame.reason for frame in await session.frames()] == [INITIAL, "continue_as"]
+        assert [frame.reason for frame in await session.frames()] == [INITIAL_FRAME, "continue_as"]
 
 
 async def test_a_turn_does_not_go_on_as_something_else_for_ever():
@@ -164,7 +166,7 @@ async def test_reset_begins_from_nothing_and_loses_nothing():
         spent = (await session.usage()).total
         await session.reset()
         assert await session.messages() == []
-        assert [text(node.content) for node in await session.history()] == ["Hello.", "Hi."]
+        assert [extract_text(node.content) for node in await session.history()] == ["Hello.", "Hi."]
         assert (await session.usage()).total == spent
         assert (await session.options())["temperature"] == 0.3
         await session.send("Who am I?")
@@ -195,7 +197,11 @@ async def test_options_hold_in_the_current_frame_and_in_those_after():
         assert model.options == [{"top_p": 0.5, "temperature": 0.3, "model": "m:x"}] * 2
         await session.configure({"temperature": 0.7, "model": None})
         assert await session.options() == {"top_p": 0.5, "temperature": 0.7}
-        assert await session.options(INITIAL) == {"top_p": 0.5, "temperature": 0.3, "model": "m:x"}
+        assert await session.options(INITIAL_FRAME) == {
+            "top_p": 0.5,
+            "temperature": 0.3,
+            "model": "m:x",
+        }
 
 
 async def test_options_may_be_set_in_all_frames():
@@ -205,7 +211,7 @@ async def test_options_may_be_set_in_all_frames():
         await session.configure({"temperature": 0.3})
         await session.continue_as("next", ["Begin."])
         await session.configure({"temperature": 0.7}, everywhere=True)
-        assert (await session.options(INITIAL))["temperature"] == 0.7
+        assert (await session.options(INITIAL_FRAME))["temperature"] == 0.7
         assert (await session.options())["temperature"] == 0.7
 
 

@@ -60,7 +60,7 @@ async def test_a_dict_of_patterns():
 async def test_a_command():
     """The question on its standard input, the answer on its standard output."""
     code = "import sys; print(sys.stdin.read().upper())"
-    async with opened(llm=everhold.Command([sys.executable, "-c", code])) as runtime:
+    async with opened(llm=everhold.CommandModel([sys.executable, "-c", code])) as runtime:
         assert (await runtime.run(poem()))[0] == "FIRST LINE?"
 
 
@@ -68,7 +68,7 @@ async def test_a_command():
 async def test_a_command_that_fails():
     """Its complaint is the error that the program sees."""
     code = "import sys; sys.exit('no money')"
-    async with opened(llm=everhold.Command([sys.executable, "-c", code])) as runtime:
+    async with opened(llm=everhold.CommandModel([sys.executable, "-c", code])) as runtime:
         assert "no money" in await runtime.run(guarded())
 
 
@@ -92,7 +92,7 @@ async def test_usage_of_an_answerer():
     """Said(value, usage) counts tokens."""
 
     async def counted(query):
-        return everhold.Said("x", everhold.Usage(prompt_tokens=3, completion_tokens=1))
+        return everhold.Answer("x", everhold.Usage(prompt_tokens=3, completion_tokens=1))
 
     async with opened(llm=counted) as runtime:
         status = await runtime.start(poem())
@@ -104,7 +104,7 @@ async def test_usage_of_an_answerer_in_other_clothes():
     counted.
     """
     usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
-    async with opened(llm=lambda query: everhold.Said("x", usage)) as runtime:
+    async with opened(llm=lambda query: everhold.Answer("x", usage)) as runtime:
         status = await runtime.start(poem(), wait=30)
         assert status.metrics["auto"]["total_tokens"] == {"tokens": 8, "source": "provided"}
 
@@ -116,7 +116,7 @@ async def test_usage_of_an_answerer_that_is_none(usage, tmp_path):
     """It is an error of the answerer, which the program sees, and nothing is written that cannot be
     read again.
     """
-    async with opened(tmp_path, llm=lambda query: everhold.Said("x", usage)) as runtime:
+    async with opened(tmp_path, llm=lambda query: everhold.Answer("x", usage)) as runtime:
         assert (await runtime.run(guarded(), wait=30)).startswith("bad_arguments")
     async with opened(tmp_path) as runtime:
         assert len(await runtime.sessions()) == 1

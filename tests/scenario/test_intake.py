@@ -10,12 +10,20 @@ import pytest
 
 import everhold
 from everhold.agents.agent import Agent
-from everhold.agents.inputs import Stage, listed, put, standing
-from everhold.core.graph import text
-from everhold.core.intake import Boundary, Cancel, Item, ItemKind, ItemState, Slot, When
-from everhold.core.lease import Owner
+from everhold.agents.inputs import InputStage, enqueue_item, list_intake_items, read_input_status
+from everhold.core.graph import extract_text
+from everhold.core.intake import (
+    Boundary,
+    CancelOutcome,
+    DeliveryPolicy,
+    IntakeItem,
+    ItemKind,
+    ItemState,
+    MergePolicy,
+)
+from everhold.core.lease import LeaseOwner
 from everhold.core.tool import Confirm
-from everhold.core.turn import Answered, Framed, Refreshed, TurnCancelled
+from everhold.core.turn import FrameOpened, ToolsRefreshed, TurnAnswered, TurnCancelled
 from everhold.engine.reconcile import HEAD_START
 from everhold.errors import (
     BadArguments,
@@ -32,10 +40,10 @@ from everhold.errors import (
     UnknownSession,
     UsageError,
 )
-from everhold.movers.local import LATER
-from everhold.ports.store import News
+from everhold.movers.local import FAILED_MOVE_DELAY
+from everhold.ports.store import RemoteChange
 from everhold.ports.tool import tool
-from everhold.ports.tool_source import Offer
+from everhold.ports.tool_source import OfferedTool
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import TTL, die, dying, opened, rows
@@ -89,7 +97,7 @@ async def held(runtime, name="chat", agent=plain):
 
 
 def words(nodes):
-    return [text(node.content) for node in nodes]
+    return [extract_text(node.content) for node in nodes]
 
 
 async def answered(runtime, session, *lines):
@@ -132,7 +140,7 @@ async def test_what_is_enqueued_on_an_idle_conversation_enters_at_once():
         session = await runtime.session(plain, "idle")
         receipt = await session.enqueue("Hi.")
         turn = await session.turn(receipt.item.id)
-        assert (turn.text, turn.outcome) == ("Hello.", Answered())
+        assert (turn.text, turn.outcome) == ("Hello.", TurnAnswered())
 
 
 async def test_what_waits_together_is_one_turn():
@@ -184,7 +192,7 @@ async def test_many_inputs_enter_in_order():
         last = (await session.intake(all=True))[-1]
         await session.turn(last.id)
         said = "".join(
-            text(node.content) for node in await session.history() if node.role == "user"
+            extract_text(node.content) for node in await session.history() if node.role == "user"
         )
         assert said == "".join(f"{n};" for n in range(70))
 
@@ -196,7 +204,7 @@ async def test_something_for_later_waits_until_then():
         session = await runtime.session(plain, "later")
         receipt = await session.enqueue("Remember.", available_at=clock.now() + 60)
         assert (await session.send("Hello.")).text == "Now."
-        assert (await session.input(receipt.item.id)).stage is Stage.WAITING
+        assert (await session.input(receipt.item.id)).stage is InputStage.WAITING
         clock.advance(61)
         assert (await session.turn(receipt.item.id, wait=20)).text == "Later."
 
@@ -241,7 +249,7 @@ async def test_an_error_of_a_move_that_a_look_requested_loses_nothing(caplog):
         await asyncio.wait_for(failed.wait(), 60)
         await settled(runtime, session.id)
         assert len(await session.intake()) == 1
-        clock.advance(LATER + 1)
+        clock.advance(FAILED_MOVE_DELAY + 1)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -358,7 +366,9 @@ async def test_what_cannot_be_kept_is_refused_and_nothing_is_written():
         with pytest.raises(BadArguments, match="perhaps"):
             await session.send("Hi.", busy="perhaps")
         with pytest.raises(UnknownSession):
-            await put(runtime, "s-nobody", Item("i", ItemKind.INPUT, {"content": "Hi."}))
+            await enqueue_item(
+                runtime, "s-nobody", IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
+            )
         with pytest.raises(BadArguments):
             await runtime.vacuum(older_than=-1)
         assert await session.intake(all=True) == []
@@ -374,11 +384,15 @@ async def test_cancelling_says_what_became_of_each():
         await session.enqueue("A", key="a")
         await session.enqueue("B", key="b")
         found = await session.cancel("b", "nobody", "b", reason="no more")
-        assert [one.outcome for one in found] == [Cancel.CANCELLED, Cancel.UNKNOWN, Cancel.ALREADY]
+        assert [one.outcome for one in found] == [
+            CancelOutcome.CANCELLED,
+            CancelOutcome.UNKNOWN,
+            CancelOutcome.ALREADY,
+        ]
         where = await session.input("b")
-        assert (where.stage, where.reason) == (Stage.CANCELLED, "no more")
+        assert (where.stage, where.reason) == (InputStage.CANCELLED, "no more")
         await answered(runtime, session, "Done.", "A it is.")
-        assert [one.outcome for one in await session.cancel("a")] == [Cancel.COMPLETED]
+        assert [one.outcome for one in await session.cancel("a")] == [CancelOutcome.COMPLETED]
         assert [one.input for one in await session.turns()] == ["first", "a"]
         with pytest.raises(BadArguments):
             await session.cancel()
@@ -410,8 +424,8 @@ async def test_a_lane_is_cancelled_from_an_anchor_on():
         await session.command("reset", key="r")
         found = await session.cancel_from("b")
         assert [(one.name, one.outcome) for one in found] == [
-            ("b", Cancel.CANCELLED),
-            ("c", Cancel.CANCELLED),
+            ("b", CancelOutcome.CANCELLED),
+            ("c", CancelOutcome.CANCELLED),
         ]
         assert [item.id for item in await session.intake()] == ["a", "command:reset:r"]
         with pytest.raises(UnknownInput):
@@ -425,13 +439,13 @@ async def test_what_somebody_lets_in_is_hidden_and_cannot_be_taken_back():
         await session.enqueue("A", key="a")
 
         def claim(intake):
-            taken = intake.take(Owner("elsewhere", "1"), "t", 60)
+            taken = intake.take(LeaseOwner("elsewhere", "1"), "t", 60)
             return intake.choose(taken.lease.fence, "t")
 
         await runtime.store.intake(session.id, claim)
         assert await session.intake() == []
-        assert [one.outcome for one in await session.cancel("a")] == [Cancel.CLAIMED]
-        assert (await session.input("a")).stage is Stage.WAITING
+        assert [one.outcome for one in await session.cancel("a")] == [CancelOutcome.CLAIMED]
+        assert (await session.input("a")).stage is InputStage.WAITING
         await answered(runtime, session, "Done.")
         assert len(await session.turns()) == 1  # somebody else lets it in
         runtime.clock.advance(61)
@@ -546,7 +560,7 @@ async def test_explain_says_what_waits_and_what_keeps_it_out():
         assert waits[-1] == "2 more wait behind it."
         assert "See what waits, or take it back: everhold intake chat" in told.moves
         await runtime.store.intake(
-            session.id, lambda intake: intake.take(Owner("elsewhere", "1"), "t", 60)
+            session.id, lambda intake: intake.take(LeaseOwner("elsewhere", "1"), "t", 60)
         )
         assert "elsewhere works on the session" in (await runtime.explain(session.id)).because[-6]
         await runtime.cancel(session.id)
@@ -559,13 +573,13 @@ async def test_where_an_input_stands():
         await session.enqueue("B", key="b")
         await session.steer("Now.", id="now")
         stages = [(await session.input(name)).stage for name in ("first", "now", "b")]
-        assert stages == [Stage.IN_TURN, Stage.WAITING, Stage.WAITING]
+        assert stages == [InputStage.IN_TURN, InputStage.WAITING, InputStage.WAITING]
         assert (await session.input("first")).turn == 1
         await answered(runtime, session, use("look", what="x"))
-        assert (await session.input("now")).stage is Stage.IN_TURN
+        assert (await session.input("now")).stage is InputStage.IN_TURN
         await answered(runtime, session, "Done.", "B.")
         where = await session.input("b")
-        assert (where.stage, where.turn, where.settled.input) == (Stage.SETTLED, 2, "b")
+        assert (where.stage, where.turn, where.settled.input) == (InputStage.SETTLED, 2, "b")
         with pytest.raises(UnknownInput):
             await session.input("nobody")
 
@@ -756,14 +770,14 @@ async def test_commands_are_done_in_order_between_turns():
         await answered(runtime, session, "Done.")
         turns = await session.turns()
         assert [one.input for one in turns] == ["first", receipt.item.id]
-        assert turns[1].outcome == Framed("reset", "2.0")
+        assert turns[1].outcome == FrameOpened("reset", "2.0")
         asked = [
             query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
         ]
-        assert [text(message["content"]) for message in asked[0].messages] == ["Hello."]
+        assert [extract_text(message["content"]) for message in asked[0].messages] == ["Hello."]
         assert "new topic" not in str(asked[0].messages)
         where = await session.input(receipt.item.id)
-        assert (where.stage, where.turn) == (Stage.SETTLED, 2)
+        assert (where.stage, where.turn) == (InputStage.SETTLED, 2)
 
 
 async def test_inputs_that_are_as_old_as_a_command_go_first():
@@ -786,7 +800,7 @@ async def test_a_turn_is_cancelled_at_once_by_command():
         turns = await session.turns()
         assert (turns[0].outcome, turns[0].input) == (TurnCancelled("enough"), "first")
         ended = await session.input(receipt.item.id)
-        assert (ended.stage, "step" in ended.item.end) == (Stage.SETTLED, True)
+        assert (ended.stage, "step" in ended.item.end) == (InputStage.SETTLED, True)
         await answered(runtime, session, "Yes?")
         assert [one.input for one in await session.turns()] == [
             "first",
@@ -805,20 +819,24 @@ async def test_cancelling_a_turn_that_is_over_cancels_no_other():
         await session.send("Next.", id="n")
         assert not (await session.command("cancel_turn", key="c")).new
         await answered(runtime, session, "Still here.")
-        assert (await session.turn("n")).outcome == Answered()
+        assert (await session.turn("n")).outcome == TurnAnswered()
 
 
 async def test_tools_are_refreshed_by_command():
     """Row 15: those who offer tools are asked again, and the journal has what is offered now."""
-    source = _Source([Offer("one", "one")])
+    source = _Source([OfferedTool("one", "one")])
     agent = Agent(tools=[source, look], name="intake_refresh")
     async with opened(llm=Scripted("Hello."), replay=False) as runtime:
         session = await runtime.session(agent, "refresh")
         await session.send("Hi.")
-        source.offers.append(Offer("two", "two"))
+        source.offers.append(OfferedTool("two", "two"))
         receipt = await session.command("refresh_tools", key="1", reason="a new server")
         turn = await session.turn(receipt.item.id)
-        assert isinstance(turn.outcome, Refreshed) and turn.outcome.tools == ["look", "one", "two"]
+        assert isinstance(turn.outcome, ToolsRefreshed) and turn.outcome.tools == [
+            "look",
+            "one",
+            "two",
+        ]
         before = len(turn.outcome.fingerprint)
         source.fails = True
         failed = await session.turn((await session.command("refresh_tools", key="2")).item.id)
@@ -849,7 +867,7 @@ async def test_a_conversation_is_compacted_by_command():
     async with opened(llm=Scripted("Hello.")) as runtime:
         session = await runtime.session(plain, "compact")
         receipt = await session.command("compact", key="c")
-        assert (await session.turn(receipt.item.id)).outcome == Framed("compaction", None)
+        assert (await session.turn(receipt.item.id)).outcome == FrameOpened("compaction", None)
 
 
 async def test_an_unknown_command_is_refused():
@@ -864,13 +882,13 @@ async def test_an_unknown_command_is_refused():
 
 def wake(n, **more):
     body = {"origin": "build-7", "content": f"Step {n} is done."}
-    return Item(f"w-{n}", ItemKind.WAKE, body, f"w-{n}", **more)
+    return IntakeItem(f"w-{n}", ItemKind.WAKE, body, f"w-{n}", **more)
 
 
 async def test_a_wake_is_a_turn_that_says_who_woke():
     async with opened(llm=Scripted("Good.")) as runtime:
         session = await runtime.session(plain, "wake")
-        await put(runtime, session.id, wake(1))
+        await enqueue_item(runtime, session.id, wake(1))
         assert (await session.turn("w-1")).text == "Good."
         assert words(await session.history()) == ["[from build-7] Step 1 is done.", "Good."]
 
@@ -883,7 +901,9 @@ async def test_a_large_input_goes_to_the_model_uncut():
         receipt = await session.enqueue(large)
         await session.turn(receipt.item.id, wait=60)
         assert [
-            text(message["content"]) for message in model.shown[0] if message["role"] == "user"
+            extract_text(message["content"])
+            for message in model.shown[0]
+            if message["role"] == "user"
         ] == [large]
 
 
@@ -913,8 +933,12 @@ async def test_wakes_of_one_merge_key_are_one_turn():
     async with opened() as runtime:
         session, _ = await held(runtime)
         for n in (1, 2):
-            await put(runtime, session.id, wake(n, slot=Slot.JOIN, merge="build", when=When.IDLE))
-        await put(runtime, session.id, wake(3, when=When.IDLE))
+            await enqueue_item(
+                runtime,
+                session.id,
+                wake(n, slot=MergePolicy.JOIN, merge="build", when=DeliveryPolicy.IDLE),
+            )
+        await enqueue_item(runtime, session.id, wake(3, when=DeliveryPolicy.IDLE))
         await answered(runtime, session, "Done.", "Two.", "One.")
         assert [(one.input, one.taken) for one in await session.turns()][1:] == [
             ("w-1", ["w-2"]),
@@ -926,8 +950,8 @@ async def test_an_early_wake_enters_the_turn_under_way():
     """Row 14: the delivery policy says whether it waits for the turn to end."""
     async with opened() as runtime:
         session, _ = await held(runtime)
-        await put(runtime, session.id, wake(1))
-        await put(runtime, session.id, wake(2, when=When.IDLE))
+        await enqueue_item(runtime, session.id, wake(1))
+        await enqueue_item(runtime, session.id, wake(2, when=DeliveryPolicy.IDLE))
         await settled(runtime, session.id)
         assert [item.id for item in await session.intake()] == ["w-2"]
         await answered(runtime, session, "Done.", "Heard.", "Later.")
@@ -940,7 +964,7 @@ async def test_an_early_wake_enters_the_turn_under_way():
 async def test_a_wake_that_is_no_text_is_told_as_json():
     async with opened(llm=Scripted("Good.")) as runtime:
         session = await runtime.session(plain, "json")
-        await put(runtime, session.id, Item("t", ItemKind.TASK, {"exit": 3}))
+        await enqueue_item(runtime, session.id, IntakeItem("t", ItemKind.TASK, {"exit": 3}))
         await session.turn("t")
         assert words(await session.history())[0] == '{"exit":3}'
 
@@ -951,22 +975,22 @@ async def test_a_wake_that_is_no_text_is_told_as_json():
 @pytest.mark.parametrize(
     "item",
     [
-        Item("bad", ItemKind.INPUT, {"words": "no content"}),
-        Item("bad", ItemKind.INPUT, {"content": [{"no": "type"}]}),
-        Item("bad", ItemKind.INPUT, {"content": "x", "options": 7}),
-        Item("bad", ItemKind.COMMAND, {"do": "explode"}),
-        Item("bad", ItemKind.COMMAND, None),
-        Item("bad", ItemKind.WAKE, ""),
+        IntakeItem("bad", ItemKind.INPUT, {"words": "no content"}),
+        IntakeItem("bad", ItemKind.INPUT, {"content": [{"no": "type"}]}),
+        IntakeItem("bad", ItemKind.INPUT, {"content": "x", "options": 7}),
+        IntakeItem("bad", ItemKind.COMMAND, {"do": "explode"}),
+        IntakeItem("bad", ItemKind.COMMAND, None),
+        IntakeItem("bad", ItemKind.WAKE, ""),
     ],
 )
 async def test_what_cannot_be_said_fails_once_and_the_rest_is_said(item):
     async with opened() as runtime:
         session, _ = await held(runtime)
-        await put(runtime, session.id, item)
+        await enqueue_item(runtime, session.id, item)
         await session.enqueue("Fine.", key="fine")
         await answered(runtime, session, "Done.", "Yes.")
         where = await session.input("bad")
-        assert (where.stage, where.item.end["code"]) == (Stage.FAILED, "bad_input")
+        assert (where.stage, where.item.end["code"]) == (InputStage.FAILED, "bad_input")
         assert [one.input for one in await session.turns()] == ["first", "fine"]
         with pytest.raises(InputEnded):
             await session.turn("bad")
@@ -983,13 +1007,13 @@ async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
             await session.enqueue("Later.", key="later")
             await runtime._mover.rest()
         free = await runtime.session(plain, "free")
-        item = Item("now", ItemKind.INPUT, {"content": "Now."})
+        item = IntakeItem("now", ItemKind.INPUT, {"content": "Now."})
         # as another process does it
         await runtime.store.intake(free.id, lambda intake: intake.enqueue(item))
         looks = 0
         while await runtime._reconciler.move():
             looks += 1
-        assert (await free.input("now")).stage is Stage.IN_TURN
+        assert (await free.input("now")).stage is InputStage.IN_TURN
         assert looks < 10
 
 
@@ -1022,8 +1046,8 @@ async def test_what_waits_for_a_session_that_ends_fails():
         await runtime.cancel(session.id, "over")
         await runtime._reconciler.move()
         where = await session.input("s")
-        assert (where.stage, where.item.end["code"]) == (Stage.FAILED, "session_ended")
-        assert (await session.input("first")).stage is Stage.FAILED
+        assert (where.stage, where.item.end["code"]) == (InputStage.FAILED, "session_ended")
+        assert (await session.input("first")).stage is InputStage.FAILED
         with pytest.raises(SessionEnded):
             await session.enqueue("Anybody?")
         with pytest.raises(SessionEnded):
@@ -1144,7 +1168,7 @@ async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
         runtime._reconciler.living = frozenset({"w-other"} if lives else ())
         with unsent(runtime):
             await session.enqueue("Hi.", key="k")
-        runtime._reconciler._hear(News([session.id], first="w-other"))
+        runtime._reconciler._hear(RemoteChange([session.id], first="w-other"))
         await settled(runtime, session.id)
         assert len(await session.intake()) == lives
         await asyncio.sleep(HEAD_START)
@@ -1193,11 +1217,13 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
         session_id = (await runtime.session(elsewhere, "chat")).id
     with Away(elsewhere):
         async with opened(tmp_path, clock=clock, replay=False) as runtime:
-            await put(runtime, session_id, Item("i", ItemKind.INPUT, {"content": "Hi."}))
+            await enqueue_item(
+                runtime, session_id, IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
+            )
             await runtime._mover.rest()
             await runtime._reconciler.move()
-            assert [item.id for item in await listed(runtime, session_id)] == ["i"]
-            assert (await standing(runtime, session_id, "i")).stage is Stage.WAITING
+            assert [item.id for item in await list_intake_items(runtime, session_id)] == ["i"]
+            assert (await read_input_status(runtime, session_id, "i")).stage is InputStage.WAITING
     async with opened(tmp_path, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
         session = await runtime.session(elsewhere, "chat")
         assert (await session.turn("i", wait=20)).text == "Here."
@@ -1237,10 +1263,10 @@ async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
             for runtime in (one, two):
                 runtime._moves.move = _counted(runtime._moves.move, taken)
             async with one.worker(), two.worker():
-                item = Item("later", ItemKind.INPUT, {"content": "Later."}, "later")
-                await put(one, session.id, item)
+                item = IntakeItem("later", ItemKind.INPUT, {"content": "Later."}, "later")
+                await enqueue_item(one, session.id, item)
                 await asyncio.sleep(1.0)
-            assert [each.id for each in await listed(one, session.id)] == ["later"]
+            assert [each.id for each in await list_intake_items(one, session.id)] == ["later"]
     assert 0 < taken[session.id] < 20
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.intake import ItemState
 from everhold.ports.tool import tool
 from everhold.runtime import Runtime
@@ -121,7 +121,7 @@ async def ended(store, clock):
         assert items.pop("never") is ItemState.CANCELLED
         assert set(items.values()) == {ItemState.COMPLETED}
         nodes = (await session.conversation()).graph.nodes.values()
-        said = "".join(text(node.content) for node in nodes if node.role == "user")
+        said = "".join(extract_text(node.content) for node in nodes if node.role == "user")
         assert [said.count(words) for words in ("One.", "Two.", "Three.", "Four.", "Never.")] == [
             1,
             1,

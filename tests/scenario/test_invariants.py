@@ -11,16 +11,16 @@ import pytest
 
 import everhold
 from everhold.core.codec import FORMAT
-from everhold.core.graph import text
-from everhold.core.intake import Cancel, ItemState
+from everhold.core.graph import extract_text
+from everhold.core.intake import CancelOutcome, ItemState
 from everhold.core.turn import TurnCancelled, TurnFailed
 from everhold.errors import AnswerConflict, DamagedGraph, InputConflict, KeyConflict
-from everhold.ports.store import Filter
+from everhold.ports.store import SessionFilter
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore, schema
 from everhold.stores.sqlite import SQLiteStore, database
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.harness import due, orphans, ready
+from everhold.testing.conformance.harness import list_due, list_orphans, list_ready
 from tests.postgres import fresh
 from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, use
@@ -51,7 +51,7 @@ looker = everhold.Agent(tools=[look], name="invariants_looker")
 
 
 def echoes(query):
-    return everhold.Said(f"You said: {text(query.messages[-1]['content'])}", usage=USED)
+    return everhold.Answer(f"You said: {extract_text(query.messages[-1]['content'])}", usage=USED)
 
 
 @pytest.fixture(params=KINDS)
@@ -141,7 +141,7 @@ async def test_counts_are_exact_however_large(again):
     ]
 
     def model(query):
-        return everhold.Said("Yes.", usage=lines.pop(0))
+        return everhold.Answer("Yes.", usage=lines.pop(0))
 
     async with opened(on=again(), clock=clock, llm=model) as runtime:
         session = await runtime.session(echo, "chat")
@@ -283,7 +283,9 @@ async def test_taking_back_concerns_one_session():
         for session in (one, two):
             for key in "abc":
                 await session.enqueue(key, key=key)
-        assert [cancelled.outcome for cancelled in await one.cancel("a")] == [Cancel.CANCELLED]
+        assert [cancelled.outcome for cancelled in await one.cancel("a")] == [
+            CancelOutcome.CANCELLED
+        ]
         assert [cancelled.name for cancelled in await one.cancel_from("b")] == ["b", "c"]
         assert await one.intake() == []
         assert [item.id for item in await two.intake()] == ["a", "b", "c"]
@@ -344,10 +346,10 @@ async def test_taking_back_where_nothing_waits():
         await session.turn("k")
         before = await session.intake(all=True)
         assert [one.outcome for one in await session.cancel("k", "nobody")] == [
-            Cancel.COMPLETED,
-            Cancel.UNKNOWN,
+            CancelOutcome.COMPLETED,
+            CancelOutcome.UNKNOWN,
         ]
-        assert [one.outcome for one in await session.cancel_from("k")] == [Cancel.COMPLETED]
+        assert [one.outcome for one in await session.cancel_from("k")] == [CancelOutcome.COMPLETED]
         assert await session.intake(all=True) == before
         await session.enqueue("Later.", key="l", available_at=runtime.clock.now() + 60)
         await session.cancel("l")
@@ -390,12 +392,17 @@ async def test_a_new_store_is_empty_and_of_the_present_format(again):
     await store.open()
     formats = {
         "MemoryStore": FORMAT,
-        "SQLiteStore": len(database.migrations()),
-        "PostgresStore": len(schema.migrations()),
+        "SQLiteStore": len(database.load_migrations()),
+        "PostgresStore": len(schema.load_migrations()),
     }
     assert store.stats()["format"] == formats[type(store).__name__]
-    assert await store.list(Filter()) == await ready(store, 9) == await due(store, 1e12, 9) == []
-    assert (await store.next_due(), await store.next_duty(), await orphans(store, set())) == (
+    assert (
+        await store.list(SessionFilter())
+        == await list_ready(store, 9)
+        == await list_due(store, 1e12, 9)
+        == []
+    )
+    assert (await store.next_due(), await store.next_duty(), await list_orphans(store, set())) == (
         None,
         None,
         [],

@@ -6,7 +6,7 @@ import pytest
 
 import everhold
 from everhold.errors import BadArguments, BadSetting, BadValue, KeyConflict, KeyDeleted
-from everhold.schedules.action import Done, Start
+from everhold.schedules.action import ActionResult, Start
 from tests.scenario.harness import ids, opened
 
 
@@ -314,7 +314,7 @@ async def test_an_event_whose_session_was_deleted_starts_nothing_again():
         first = await house.do(deed, "event-7", {}, {})
         await runtime.answer(first.session_id, "late")
         await runtime.delete(first.session_id)
-        assert await house.do(deed, "event-7", {}, {}) == Done(first.session_id, False)
+        assert await house.do(deed, "event-7", {}, {}) == ActionResult(first.session_id, False)
         assert await runtime.sessions() == []
 
 

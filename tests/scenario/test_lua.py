@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.engine.live_session import rebuild
+from everhold.engine.live_session import rebuild_session
 from everhold.errors import Diverged, UnknownProgram
-from everhold.packages.lua.trust import trust
-from everhold.ports.store import Filter
+from everhold.packages.lua.trust import trust_package
+from everhold.ports.store import SessionFilter
 from everhold.programs.lua.execution import LuaExecution
 from everhold.programs.lua.program import LuaProgram
 from tests.scenario.harness import opened, prompts
@@ -40,7 +40,7 @@ class Place:
         home.mkdir(parents=True, exist_ok=True)
         (home / "init.lua").write_text(source)
         if self.here:
-            trust(home)
+            trust_package(home)
         return LuaProgram.package(home)
 
 
@@ -58,9 +58,9 @@ async def house(place, *, forks=False, **options):
     """
     async with opened(place.root, replay=False, **options) as runtime:
         yield runtime
-        for row in await runtime.store.list(Filter(limit=1000)):
+        for row in await runtime.store.list(SessionFilter(limit=1000)):
             record = await runtime.store.load(row.birth.id)
-            live = await rebuild(record, runtime.host, strict=True)
+            live = await rebuild_session(record, runtime.host, strict=True)
             assert isinstance(live.execution, LuaExecution) == (place.here and not forks)
             live.drop()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.packages.lua.trust import trust
+from everhold.packages.lua.trust import trust_package
 from everhold.programs.lua.program import LuaProgram
 from tests.scenario.harness import opened
 from tests.unit.programs.lua import test_cards as cards
@@ -80,7 +80,7 @@ async def test_the_library_in_its_sandbox(name, trusted, tmp_path, monkeypatch):
     if trusted:
         file = Path(tmp_path, "table.lua")
         file.write_text(f"{code} alc.llm('go on?') return out")
-        trust(file)
+        trust_package(file)
         call = LuaProgram.file(file)()
     async with opened(tmp_path, replay=False) as runtime:
         paused = await runtime.start(call)

@@ -5,9 +5,9 @@ or of others.
 import pytest
 
 import everhold
-from everhold.engine.live_session import rebuild
+from everhold.engine.live_session import rebuild_session
 from everhold.errors import BadSetting
-from everhold.packages.lua.trust import trust
+from everhold.packages.lua.trust import trust_package
 from everhold.packages.settings import settings
 from everhold.programs.lua.execution import LuaExecution
 from everhold.programs.lua.program import LuaProgram
@@ -47,7 +47,7 @@ def takes(request, tmp_path, monkeypatch):
     home.mkdir(parents=True)
     (home / "init.lua").write_text(PACKAGE)
     if request.param == "trusted":
-        trust(home)
+        trust_package(home)
     return LuaProgram.package(home)
 
 
@@ -118,13 +118,13 @@ async def test_a_session_that_used_shared_values_before_still_replays(place, tmp
         " alc.state.incr('n')} end}"
     )
     if place == "here":
-        trust(home)
+        trust_package(home)
     async with opened(tmp_path, shares=["default"]) as runtime:
         one = await runtime.start(LuaProgram.package(home)())
         assert await runtime.store.value("default", "n") == ([1], 1)
     async with opened(tmp_path, shares=[]) as runtime:
         assert [line.verdict for line in (await runtime.check()).checked] == ["ok"]
-        live = await rebuild(await runtime.store.load(one.session_id), runtime.host)
+        live = await rebuild_session(await runtime.store.load(one.session_id), runtime.host)
         assert isinstance(live.execution, LuaExecution) == (place == "here")
         live.drop()
         assert (await runtime.answer(one.session_id, "x")).result == [1.0, 1.0]

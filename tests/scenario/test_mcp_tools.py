@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.core.schema import read
+from everhold.core.schema import parse_answer
 from everhold.core.turn import TurnCancelled
 from everhold.errors import AnswerFailed, AnswerRefused, BadArguments, ToolServerFailed
 from everhold.plugins import sanitize
 from everhold.plugins.mcp import McpServer
 from everhold.ports.tool import tool
-from everhold.ports.tool_source import Offer
+from everhold.ports.tool_source import OfferedTool
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import die, dying, opened, rows
 from tests.scenario.talk import Scripted, told, use, uses
@@ -184,8 +184,11 @@ async def test_pages_that_never_end(tmp_path):
 
 def test_names_as_models_may_know_them():
     """Other characters become underscores; long names stay different."""
-    assert sanitize.named("My server!", "die quietly/again") == "mcp__My_server__die_quietly_again"
-    long = [sanitize.named("server", "x" * 70 + end) for end in "ab"]
+    assert (
+        sanitize.make_tool_name("My server!", "die quietly/again")
+        == "mcp__My_server__die_quietly_again"
+    )
+    long = [sanitize.make_tool_name("server", "x" * 70 + end) for end in "ab"]
     assert [len(name) for name in long] == [64, 64] and long[0] != long[1]
 
 
@@ -211,24 +214,24 @@ def test_a_strangers_schema_breaks_nothing(part):
         "properties": {"a": part, "b": {"type": "integer"}},
         "required": ["b"],
     }
-    made = source.tool(Offer("t", "t", schema=schema))
+    made = source.tool(OfferedTool("t", "t", schema=schema))
     assert made.spec()["input_schema"] == schema
-    assert read({"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "b": 1}, made.schema)["b"] == 1
+    assert parse_answer({"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "b": 1}, made.schema)["b"] == 1
     with pytest.raises(AnswerRefused):
-        read({"b": "x"}, made.schema)
+        parse_answer({"b": "x"}, made.schema)
 
 
 def test_a_schema_that_is_too_much():
     """A model is told nothing of one that is too long, or none at all."""
     long = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2000)}}
-    assert sanitize.bounded(long, "t") == {"type": "object"} == sanitize.bounded([], "t")
+    assert sanitize.limit_schema(long, "t") == {"type": "object"} == sanitize.limit_schema([], "t")
     nested = {"type": "object"}
     for _ in range(50):
         nested = {"type": "object", "properties": {"a": nested}}
-    assert str(sanitize.checked(nested)).count("properties") <= 9
+    assert str(sanitize.reduce_schema(nested)).count("properties") <= 9
     closed = {"type": "object", "properties": {}, "additionalProperties": False}
-    assert sanitize.checked(closed) == closed
-    assert "additionalProperties" not in sanitize.checked({**closed, "anyOf": []})
+    assert sanitize.reduce_schema(closed) == closed
+    assert "additionalProperties" not in sanitize.reduce_schema({**closed, "anyOf": []})
 
 
 @pytest.mark.process

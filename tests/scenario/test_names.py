@@ -4,8 +4,8 @@ import pytest
 
 import everhold
 from everhold.core.status import Finished, Paused
-from everhold.packages.catalog import named
-from everhold.packages.settings import PACKAGES, home, settings
+from everhold.packages.catalog import find_named_program
+from everhold.packages.settings import PACKAGES_FOLDER, get_data_folder, settings
 from everhold.ports.program import REGISTRY
 
 pytestmark = pytest.mark.process
@@ -37,7 +37,7 @@ def project(tmp_path, monkeypatch):
     (root / "everhold.toml").write_text("database = 'app.db'\npackages_path = ['lua']\n")
     monkeypatch.chdir(root)
     put(root / "lua", "debate", DEBATE)
-    put(home() / PACKAGES, "words", WORDS)
+    put(get_data_folder() / PACKAGES_FOLDER, "words", WORDS)
     return root
 
 
@@ -48,7 +48,7 @@ def put(folder, name, text):
 
 async def test_a_lua_package_is_started_by_name_and_goes_on_in_another_process(project):
     async with everhold.open() as runtime:
-        status = await runtime.start(named("debate", settings())(task="tea"))
+        status = await runtime.start(find_named_program("debate", settings())(task="tea"))
         assert isinstance(status, Paused) and status.queries[0].prompt == "What about tea?"
     async with everhold.open() as runtime:  # as another process would, by the stored reference
         status = await runtime.answer(status.session_id, "yes")
@@ -59,7 +59,7 @@ async def test_a_lua_package_is_started_by_name_and_goes_on_in_another_process(p
 async def test_a_session_goes_on_with_what_its_name_meant_when_it_was_started(project):
     """A package that takes the name afterwards is for new sessions."""
     async with everhold.open() as runtime:
-        begun = await runtime.start(named("panel", settings())(task="tea"))
+        begun = await runtime.start(find_named_program("panel", settings())(task="tea"))
     put(project / "packages", "panel", "return { run = function(ctx) return 'another' end }")
     async with everhold.open() as runtime:
         status = begun
@@ -67,20 +67,26 @@ async def test_a_session_goes_on_with_what_its_name_meant_when_it_was_started(pr
             status = await runtime.answer_many(
                 begun.session_id, {one.id: "ANSWER: tea" for one in status.queries}
             )
-        other = await runtime.run(named("panel", settings())(task="tea"), wait=60)
+        other = await runtime.run(find_named_program("panel", settings())(task="tea"), wait=60)
     assert (status.result["answer"], other) == ("tea", "another")
 
 
 async def test_a_package_is_found_that_was_installed_while_the_runtime_was_open(project):
     async with everhold.open() as runtime:
-        put(home() / PACKAGES, "later", "return { run = function(ctx) return ctx.task end }")
-        assert await runtime.run(named("later", settings())(task="tea"), wait=60) == "tea"
+        put(
+            get_data_folder() / PACKAGES_FOLDER,
+            "later",
+            "return { run = function(ctx) return ctx.task end }",
+        )
+        assert (
+            await runtime.run(find_named_program("later", settings())(task="tea"), wait=60) == "tea"
+        )
 
 
 async def test_paused_sessions_of_named_programs_are_checked_in_a_fresh_process(project):
     """The process that checks looks for packages where this one does."""
     async with everhold.open() as runtime:
         for name in ("cot", "debate"):
-            await runtime.start(named(name, settings())(task="tea"))
+            await runtime.start(find_named_program(name, settings())(task="tea"))
         report = await runtime.check()
     assert [one.verdict for one in report.checked] == ["ok", "ok"]

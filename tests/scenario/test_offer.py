@@ -3,7 +3,7 @@
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.agents.tool_selection import Offer
+from everhold.agents.tool_selection import ToolSelection
 from everhold.core.turn import TurnFailed
 from everhold.errors import BadArguments
 from everhold.ports.tool import Tool, tool
@@ -185,7 +185,7 @@ def test_a_catalog_is_of_its_plugins():
     """Row 21: the fingerprint of the plugins is the fourth part of its key; what is known is not
     put together again.
     """
-    offer = Offer([])
+    offer = ToolSelection([])
     first = offer.catalog
     offer.access(None, "fingerprint")
     second = offer.catalog

@@ -10,7 +10,7 @@ import pytest
 import everhold
 from everhold import open_blocking
 from everhold.errors import BadSetting
-from everhold.models import Command
+from everhold.models import CommandModel
 from everhold.notify import ByCommand, new_secret
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -243,7 +243,7 @@ def test_a_teller_that_cannot_be_is_refused_before_anything_runs(tmp_path, monke
 def test_what_tells_nobody_is_refused():
     """An answerer is not a teller, though both may be commands."""
     with pytest.raises(BadSetting, match="ByCommand and ByWebhook"):
-        Runtime(MemoryStore(), tell=[Command("claude -p")])
+        Runtime(MemoryStore(), tell=[CommandModel("claude -p")])
     with pytest.raises(BadSetting, match="two of the name"):
         Runtime(MemoryStore(), tell=[ByCommand("true", name="x"), ByCommand("false", name="x")])
 

@@ -9,10 +9,10 @@ from msgspec import to_builtins
 
 from everhold import hooks
 from everhold.agents.agent import Agent
-from everhold.core.graph import INITIAL, NodeKind, text
+from everhold.core.graph import INITIAL_FRAME, NodeKind, extract_text
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Confirm, Deny, Later
-from everhold.core.turn import Answered, Settled, TurnAborted
+from everhold.core.turn import SettledTurn, TurnAborted, TurnAnswered
 from everhold.errors import (
     AnswerConflict,
     BadArguments,
@@ -34,7 +34,7 @@ from everhold.hooks import (
     SetOptions,
     Show,
 )
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.tool import tool
 from everhold.programs.python.execution import PythonHost
 from everhold.schedules.action import Feed
@@ -70,7 +70,7 @@ async def said(agent, *lines, inputs=("Hello.",), usage=None):
     model = Scripted(*lines)
 
     async def counted(query):
-        return Said(await model(query), usage)
+        return Answer(await model(query), usage)
 
     async with opened(llm=counted if usage else model) as runtime:
         session = await runtime.session(agent, "c")
@@ -139,7 +139,9 @@ async def test_before_turn():
     seen = []
 
     async def model(query):
-        seen.append((query.system, [text(message["content"]) for message in query.messages]))
+        seen.append(
+            (query.system, [extract_text(message["content"]) for message in query.messages])
+        )
         return "ok"
 
     async with opened(llm=model) as runtime:
@@ -164,7 +166,7 @@ async def test_before_checkpoint():
         held(made("before_checkpoint", before_checkpoint)), use("look", what="x"), "Done."
     )
     assert seen == [False, True] and turn.text == "Done."
-    assert text(model.shown[1][-1]["content"]) == "Mind the gap."
+    assert extract_text(model.shown[1][-1]["content"]) == "Mind the gap."
 
 
 async def test_before_model_call():
@@ -175,8 +177,11 @@ async def test_before_model_call():
 
     agent = held(made("before_model_call", before_model_call))
     _, model, history = await said(agent, "One.", "Two.", inputs=("First.", "Second."))
-    assert [text(message["content"]) for message in model.shown[1]] == ["Second.", "(a note)"]
-    assert [text(node.content) for node in history] == ["First.", "One.", "Second.", "Two."]
+    assert [extract_text(message["content"]) for message in model.shown[1]] == [
+        "Second.",
+        "(a note)",
+    ]
+    assert [extract_text(node.content) for node in history] == ["First.", "One.", "Second.", "Two."]
 
 
 async def test_before_model_call_may_reply():
@@ -275,8 +280,13 @@ async def test_before_compact():
         session = await runtime.session(agent, "c")
         await session.send("Hello.")
         assert await session.compact()
-        assert [text(message["content"]) for message in await session.messages()] == ["High."]
-        assert [text(m["content"]) for m in await session.messages(INITIAL)] == ["Hello.", "Hi."]
+        assert [extract_text(message["content"]) for message in await session.messages()] == [
+            "High."
+        ]
+        assert [extract_text(m["content"]) for m in await session.messages(INITIAL_FRAME)] == [
+            "Hello.",
+            "Hi.",
+        ]
     assert asked == ["none", "high"]
 
 
@@ -358,7 +368,7 @@ async def test_before_store_sees_what_comes_through_the_intake():
         while not await session.turns():
             await asyncio.sleep(0.01)
         assert "secret" not in json.dumps(to_builtins(await rows(runtime, session.id)))
-        assert text((await session.history())[0].content) == "a ***"
+        assert extract_text((await session.history())[0].content) == "a ***"
 
 
 async def test_before_store_sees_an_answer_that_waited(tmp_path):
@@ -411,7 +421,10 @@ async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
         session = await runtime.session(agent, "c")
         while not await session.turns():
             await asyncio.sleep(0.01)
-        assert [text(one.content) for one in await session.history()] == ["***, you", "Well."]
+        assert [extract_text(one.content) for one in await session.history()] == [
+            "***, you",
+            "Well.",
+        ]
         assert "hush" not in repr((await runtime.store.load(session.id)).deliveries)
 
 
@@ -458,7 +471,7 @@ async def listened(*lines, act=None, usage=None):
     model = Scripted(*lines)
 
     async def counted(query):
-        return Said(await model(query), usage)
+        return Answer(await model(query), usage)
 
     agent = Agent(tools=[look], plugins=[plugin], name="<locals>.heard")
     async with opened(llm=counted) as runtime:
@@ -473,7 +486,7 @@ async def test_after_turn():
     """It is told the receipt, once, after the commit; the replay at the end tells nothing."""
     log = await listened("Hi.")
     assert [entry[1] for entry in log if entry[0] == "after_turn"] == [
-        Settled(1, log[-1][1].input, Answered(), "1.2", 1)
+        SettledTurn(1, log[-1][1].input, TurnAnswered(), "1.2", 1)
     ]
 
 
@@ -521,7 +534,7 @@ async def test_after_frame():
 
     log = await listened("Hi.", act=act)
     assert [(entry[1].reason, entry[1].previous) for entry in log if entry[0] == "after_frame"] == [
-        ("continue_as", INITIAL)
+        ("continue_as", INITIAL_FRAME)
     ]
 
 
@@ -676,7 +689,7 @@ async def test_a_plugin_may_abort(hook):
 async def test_a_plugin_may_finish_a_turn():
     """Row 27: its value is the turn's."""
     turn, _, _ = await said(held(made("before_turn", lambda self, moment: Finish({"n": 1}))))
-    assert (turn.outcome, turn.value) == (Answered({"n": 1}), {"n": 1})
+    assert (turn.outcome, turn.value) == (TurnAnswered({"n": 1}), {"n": 1})
 
 
 async def test_a_plugin_finishes_with_what_the_agent_returns():
@@ -706,7 +719,7 @@ async def test_a_plugin_may_ask_a_model():
 
     async def model(query):
         shown.append((query.prompt, query.system))
-        return Said("warm" if query.prompt else "Hi.", used)
+        return Answer("warm" if query.prompt else "Hi.", used)
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(held(made("before_turn", before_turn)), "c")
@@ -733,7 +746,7 @@ async def test_a_hook_sees_where_the_conversation_stands():
     await said(
         held(made("before_model_call", before_model_call)), "1", "2", inputs=("a", "b"), usage=used
     )
-    assert seen == [(1, 1, INITIAL, {}, 1), 0, (2, 1, INITIAL, {}, 3), 12]
+    assert seen == [(1, 1, INITIAL_FRAME, {}, 1), 0, (2, 1, INITIAL_FRAME, {}, 3), 12]
 
 
 # ---- what a plugin keeps
@@ -773,13 +786,13 @@ async def test_what_a_plugin_keeps_goes_on_after_a_replay():
         for live in runtime._sessions.all():
             runtime._sessions.drop(live)
         await one.send("Hello.")
-        told_ = [text(node.content) for node in await one.history()]
+        told_ = [extract_text(node.content) for node in await one.history()]
         assert [words for words in told_ if words.startswith("Turn")] == [
             "Turn 1.",
             "Turn 2.",
             "Turn 3.",
         ]
-        assert "Turn 1." in [text(node.content) for node in await two.history()]
+        assert "Turn 1." in [extract_text(node.content) for node in await two.history()]
 
 
 async def test_a_snapshot_is_kept_with_the_turn_only_if_the_revision_changed():
@@ -833,10 +846,10 @@ async def test_going_back_takes_the_plugins_back_too():
         await session.send("Hello.")
         await session.branch(first)
         await session.send("Hello.")
-        assert "Turn 2." in [text(node.content) for node in await session.history()]
+        assert "Turn 2." in [extract_text(node.content) for node in await session.history()]
         await session.branch(None)
         await session.send("Hello.")
-        assert "Turn 1." in [text(node.content) for node in await session.history()]
+        assert "Turn 1." in [extract_text(node.content) for node in await session.history()]
 
 
 async def test_a_plugin_may_come_and_go_between_turns():
@@ -848,8 +861,8 @@ async def test_a_plugin_may_come_and_go_between_turns():
             agent.plugins = plugins
             for live in runtime._sessions.all():
                 runtime._sessions.drop(live)
-            assert (await session.send("Hello.")).outcome == Answered()
-        told_ = [text(node.content) for node in await session.history()]
+            assert (await session.send("Hello.")).outcome == TurnAnswered()
+        told_ = [extract_text(node.content) for node in await session.history()]
         assert told_ == ["Hello.", "1", "Hello.", "Turn 1.", "2", "Hello.", "3"]
 
 
@@ -862,13 +875,17 @@ async def test_reset_makes_plugins_begin_anew():
         await session.reset()
         after = (await session.turns())[-1].leaf
         await session.send("Hello.")
-        assert [text(m["content"]) for m in await session.messages()] == ["Hello.", "Turn 1.", "2"]
+        assert [extract_text(m["content"]) for m in await session.messages()] == [
+            "Hello.",
+            "Turn 1.",
+            "2",
+        ]
         await session.branch(after)
         await session.send("Hello.")
-        assert "Turn 1." in [text(m["content"]) for m in await session.messages()]
+        assert "Turn 1." in [extract_text(m["content"]) for m in await session.messages()]
         await session.branch(before)
         await session.send("Hello.")
-        assert "Turn 2." in [text(m["content"]) for m in await session.messages()]
+        assert "Turn 2." in [extract_text(m["content"]) for m in await session.messages()]
 
 
 async def test_what_is_observed_is_kept_already():
@@ -916,9 +933,9 @@ def test_a_plugin_is_found_by_its_name(monkeypatch):
         "importlib.metadata.entry_points",
         lambda group: [Point()] if group == hooks.ENTRY_POINTS else [],
     )
-    assert isinstance(hooks.plugins_of(["counter"])[0], Counter)
+    assert isinstance(hooks.collect_plugins(["counter"])[0], Counter)
     with pytest.raises(UnknownPlugin, match="'absent'") as error:
-        hooks.plugins_of(["absent"])
+        hooks.collect_plugins(["absent"])
     assert "counter" in error.value.hint
 
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.agents.tool_policy import inherited
+from everhold.agents.tool_policy import inherit_policies
 from everhold.core.query import Kind
-from everhold.core.tool import Allow, Confirm, Deny, digest
-from everhold.core.turn import Answered
+from everhold.core.tool import Allow, Confirm, Deny, digest_tool_call
+from everhold.core.turn import TurnAnswered
 from everhold.errors import AnswerConflict, AnswerRefused, BadArguments, Diverged, TurnWaiting
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
@@ -138,7 +138,7 @@ async def test_a_person_approves_exactly_one_call(tmp_path):
         session, turn = await asked(runtime)
         assert world.paid == []
         [query] = turn.queries
-        bound = digest("refund", {"amount": 500, "order": "7"})
+        bound = digest_tool_call("refund", {"amount": 500, "order": "7"})
         assert (query.kind, query.query.to) == (Kind.APPROVAL, "ada")
         assert query.prompt == 'Run refund with {"order":"7","amount":500}? It is a lot.'
         assert query.query.args["input"] == {"order": "7", "amount": 500}
@@ -151,7 +151,7 @@ async def test_a_person_approves_exactly_one_call(tmp_path):
     async with opened(tmp_path, llm=model) as runtime:
         await runtime.answer(query, True, by={"front": "cli", "user": "ada"})
         session = await runtime.session(agent, "chat")
-        assert isinstance((await session.turn(turn.input_id)).outcome, Answered)
+        assert isinstance((await session.turn(turn.input_id)).outcome, TurnAnswered)
         with pytest.raises(AnswerConflict):
             await runtime.answer(query, False)
         record = await runtime.store.load(session.id)
@@ -311,8 +311,8 @@ async def test_an_approved_call_that_was_cut_short_is_asked_about(tmp_path):
 
 def test_a_subagent_has_its_parents_policy_and_its_own():
     """Nobody escapes a policy by delegating: the parent's are asked first."""
-    assert inherited([reads_only, decide], [decide]) == (decide, reads_only)
-    assert inherited([], [decide]) == (decide,)
+    assert inherit_policies([reads_only, decide], [decide]) == (decide, reads_only)
+    assert inherit_policies([], [decide]) == (decide,)
 
 
 def test_what_is_no_policy_is_refused():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.stores.sqlite.copy import copy
+from everhold.stores.sqlite.copy import copy_database
 
 
 @everhold.program
@@ -95,7 +95,7 @@ def test_a_copy_is_of_one_moment_though_others_write_meanwhile(
         heard(done, total)
         source.execute("INSERT INTO t VALUES ('later')")
 
-    copy(tmp_path / "app.db", tmp_path / "copy.db", told)
+    copy_database(tmp_path / "app.db", tmp_path / "copy.db", told)
     source.close()
     copied = sqlite3.connect(tmp_path / "copy.db")
     assert copied.execute("SELECT count(*) FROM t").fetchone() == (4,)

@@ -10,12 +10,12 @@ import everhold
 from everhold.agents.agent import Agent
 from everhold.core.query import Usage
 from everhold.core.tool import Window
-from everhold.core.turn import Answered
+from everhold.core.turn import TurnAnswered
 from everhold.errors import BadArguments, BadValue, ForeignCall, KeyConflict, NotAllowed
 from everhold.hooks import AddMessages, Plugin
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.tool import ToolContext, tool
-from everhold.ports.tool_services import Sessions, Values
+from everhold.ports.tool_services import ToolSessions, ToolValues
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere
 from tests.scenario.harness import die, dying, opened
@@ -104,7 +104,7 @@ async def test_what_a_call_that_fails_has_written_is_not_kept():
     model = Scripted(use("count", key="a"), uses(("fails", {}), ("misfits", {})), "Oh.")
     async with opened(llm=model) as runtime:
         session = await runtime.session(clerk, "s")
-        assert isinstance((await session.send("Go.")).outcome, Answered)
+        assert isinstance((await session.send("Go.")).outcome, TurnAnswered)
         assert (await value(runtime, "last"), await value(runtime, "b")) == ("a", None)
     assert model.results[0] == "Error: ValueError: no"
     assert "misfits was run, but nothing was written: state 'last'" in model.results[1]
@@ -139,7 +139,7 @@ async def test_a_call_that_is_run_again_has_written_once(tmp_path):
 
 async def test_what_cannot_be_written_is_refused_at_once():
     """A namespace that is a path, what is no JSON, no number, and where no result comes of it."""
-    values = Values([])
+    values = ToolValues([])
     with pytest.raises(BadArguments, match="Invalid namespace"):
         values("../x")
     with pytest.raises(BadValue):
@@ -147,11 +147,11 @@ async def test_what_cannot_be_written_is_refused_at_once():
     with pytest.raises(BadValue):
         values.incr("a", "1")
     with pytest.raises(NotAllowed, match="no result"):
-        Values(None).set("a", 1)
+        ToolValues(None).set("a", 1)
     with pytest.raises(ForeignCall):
         await values.get("a")
     with pytest.raises(ForeignCall):
-        await Sessions().all()
+        await ToolSessions().all()
 
 
 class Tally(Plugin):
@@ -222,7 +222,7 @@ recalling = Agent(tools=[recall])
 async def test_a_tool_sees_where_the_conversation_stands():
     """Row 11: graph. The messages of its frame, its turn, and what was spent so far."""
     usage = Usage(prompt_tokens=10, completion_tokens=1)
-    lines = [Said("One."), Said(use("recall"), usage), Said("Two.")]
+    lines = [Answer("One."), Answer(use("recall"), usage), Answer("Two.")]
 
     async def model(query):
         return lines.pop(0)
@@ -275,7 +275,7 @@ class Cast:
 
     async def answer(self, query, session_id):
         if query.args is None:
-            return Said(self.other, Usage(prompt_tokens=100, completion_tokens=10))
+            return Answer(self.other, Usage(prompt_tokens=100, completion_tokens=10))
         self.shown.append(query.messages)
         return self.lines.pop(0)
 

@@ -6,10 +6,10 @@ import pytest
 
 import everhold
 from everhold.agents.agent import Agent
-from everhold.core.journal import restart_of
+from everhold.core.journal import get_restart
 from everhold.errors import BadStep, Diverged
 from everhold.ports.program import REGISTRY
-from everhold.ports.store import BEGUN, Change
+from everhold.ports.store import FROM_RESTART, Change
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import moved, opened, prompts, store
@@ -614,7 +614,7 @@ async def test_a_fork_at_any_step_across_restarts():
     async with opened() as runtime:
         origin = await answered(runtime, await runtime.start(rounds()), 7, "old")
         steps = await journal(runtime, origin)
-        restarts = [one.n for one in steps if restart_of(one) is not None]
+        restarts = [one.n for one in steps if get_restart(one) is not None]
         assert restarts == [3, 7]
         for at in range(len(steps)):
             fork = await runtime.fork(origin.session_id, at=at)
@@ -780,7 +780,7 @@ async def test_export_and_import_across_a_restart(tmp_path):
     async with opened(tmp_path) as other:
         await other.import_(tmp_path / "out.jsonl")
         for session in (status, fork):
-            found = await other.store.load(session.session_id, since=BEGUN)
+            found = await other.store.load(session.session_id, since=FROM_RESTART)
             assert [one.n for one in found.deliveries] == [3, 4, 5]
             assert (
                 len((await answered(other, await other.status(session.session_id), 5)).result) == 9

@@ -25,7 +25,7 @@ from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
-from everhold.testing.runtime import House, StillClock
+from everhold.testing.runtime import RuntimeForTests, StillClock
 from tests.postgres import fresh
 from tests.scenario.harness import opened
 from tests.warm import start
@@ -58,7 +58,7 @@ class Home:
         self.store = store or MemoryStore()
 
     async def open(self):
-        house = House(self.store, self.clock, StandIns())
+        house = RuntimeForTests(self.store, self.clock, StandIns())
         await house.__aenter__()
         return house
 
@@ -267,7 +267,7 @@ async def test_a_process_that_dies_in_the_middle_is_followed_by_another(after, t
     with pytest.raises(asyncio.CancelledError):
         await dying.settle()
     await dying.die()
-    house = House(store, home.clock, StandIns())
+    house = RuntimeForTests(store, home.clock, StandIns())
     house._opened = True
     await house.settle()
     assert len(await started(house)) == (after == "started")
@@ -506,7 +506,7 @@ async def test_a_schedule_that_cannot_be_counted_here_holds_up_no_other(monkeypa
         raise UnknownTimezone(name)
 
     with monkeypatch.context() as patched:
-        patched.setattr("everhold.schedules.recurrence.zone", unknown)
+        patched.setattr("everhold.schedules.recurrence.load_timezone", unknown)
         await skip(house, 2 * DAY)
     assert (len(await started(house, "far")), len(await started(house, "near"))) == (0, 2)
     assert caplog.text.count("schedule far is left to other processes") == 1

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.agents.skills import skills_of
+from everhold.agents.skills import load_skills
 from everhold.errors import BadSkill
 from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted, told, uses
@@ -143,11 +143,11 @@ def test_what_is_no_skill_is_refused_at_once(tmp_path, text, why):
 def test_folders_without_skills(tmp_path):
     """A folder that is not there, one without any, and two of one name."""
     with pytest.raises(BadSkill, match="no such folder"):
-        skills_of([tmp_path / "none"])
+        load_skills([tmp_path / "none"])
     with pytest.raises(BadSkill, match=r"no SKILL\.md in it"):
-        skills_of([tmp_path])
+        load_skills([tmp_path])
     with pytest.raises(BadSkill, match="has the same name"):
-        skills_of([skill(tmp_path / "a"), skill(tmp_path / "b")])
+        load_skills([skill(tmp_path / "a"), skill(tmp_path / "b")])
 
 
 def test_front_matter_as_people_write_it(tmp_path):
@@ -159,5 +159,5 @@ def test_front_matter_as_people_write_it(tmp_path):
         " step.\nlicense: MIT\n"
         "metadata:\n  version: 1\n---\nBody"
     )
-    (found,) = skills_of([str(folder)])
+    (found,) = load_skills([str(folder)])
     assert (found.name, found.description) == ("refunds", "How to refund: step by step.")

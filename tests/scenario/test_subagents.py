@@ -9,11 +9,11 @@ from everhold.agents.agent import Agent
 from everhold.agents.subagents import subagent
 from everhold.core.query import Usage
 from everhold.core.tool import Allow, Confirm, Deny
-from everhold.core.turn import Answered, TurnCancelled
+from everhold.core.turn import TurnAnswered, TurnCancelled
 from everhold.errors import BadArguments, TurnWaiting
 from everhold.hooks import Contribute, Plugin
 from everhold.plugins.budget import Allowance
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import die, dying, opened
@@ -60,7 +60,7 @@ leader = Agent(
     subagents=[subagent(Agent(instructions="You find things.", returns=int | None), name="quiet")],
 )
 deep = Agent(instructions="Deeper.", name="deep")
-deep.subagents = limits.subagents_of([subagent(deep, name="deep")])
+deep.subagents = limits.collect_subagents([subagent(deep, name="deep")])
 
 thrifty = Agent(
     instructions="You lead.",
@@ -88,7 +88,7 @@ class Cast:
         said = self.lines[role].pop(0)
         if callable(said):
             return await said(query)
-        return Said(said, Usage(prompt_tokens=10, completion_tokens=1, model=role))
+        return Answer(said, Usage(prompt_tokens=10, completion_tokens=1, model=role))
 
     def results(self, role="boss"):
         """What this role was told of its last calls."""
@@ -183,7 +183,7 @@ async def test_calls_that_begin_nothing(given, words):
 
 async def test_a_tree_has_so_many_delegations(monkeypatch):
     """The whole tree shares one budget for a turn of its top; the next turn has a fresh one."""
-    monkeypatch.setattr(limits, "DELEGATIONS", 2)
+    monkeypatch.setattr(limits, "MAX_DELEGATIONS", 2)
     cast = Cast(
         boss=[task("writer"), task("finder"), "One.", task("finder"), "Two."],
         writer=[task("finder"), "W"],
@@ -211,7 +211,7 @@ async def test_a_tree_is_so_deep():
 
 async def test_the_budget_goes_before_the_depth(monkeypatch):
     """Where both are used up, the model hears of the budget."""
-    monkeypatch.setattr(limits, "DELEGATIONS", 5)
+    monkeypatch.setattr(limits, "MAX_DELEGATIONS", 5)
     cast = Cast(deep=[*[task("deep")] * 6, *["End."] * 6])
     await talk(cast, deep)
     assert "delegation budget exhausted" in str(cast.asked[6][2][-1])
@@ -232,7 +232,7 @@ async def test_a_child_that_fails():
 async def test_a_child_that_came_to_nothing():
     """The model is told that there was nothing."""
     _, _, history = await talk(Cast(boss=[task("quiet"), "Ok."], finder=["null"]), leader)
-    assert told(history) == [limits.SILENT]
+    assert told(history) == [limits.NO_TEXT_RESULT]
 
 
 async def test_policies_are_inherited():
@@ -352,7 +352,7 @@ async def test_a_child_goes_on_after_a_crash(tmp_path):
     async with opened(tmp_path, clock=clock, llm=second) as runtime:
         session = await runtime.session(boss, "s")
         turn = await session.turn("one")
-        assert isinstance(turn.outcome, Answered) and turn.text == "Here."
+        assert isinstance(turn.outcome, TurnAnswered) and turn.text == "Here."
         assert told(await session.history()) == ["x is there."]
         assert len(await runtime.sessions()) == 2
     assert done == ["x"]
@@ -444,7 +444,7 @@ async def test_a_stream_ends_where_a_child_asks_a_person():
 
 async def test_what_a_child_asks_is_heard_without_looking_again(monkeypatch):
     """In one process nobody polls: the child's step wakes whoever waits above it."""
-    monkeypatch.setattr("everhold.agents.session.LOOK", 3600.0)
+    monkeypatch.setattr("everhold.agents.session.CHILD_POLL_SECONDS", 3600.0)
     verdicts["look"] = Confirm("it is private")
     reached, go = asyncio.Event(), asyncio.Event()
 

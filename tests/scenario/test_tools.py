@@ -11,10 +11,10 @@ from typing import Annotated, Literal, TypedDict
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.core.message import Image, Picture, Text
+from everhold.core.message import Image, ImageData, Text
 from everhold.core.query import Kind
 from everhold.core.tool import Confirm, Later
-from everhold.core.turn import Answered, TurnCancelled, TurnFailed
+from everhold.core.turn import TurnAnswered, TurnCancelled, TurnFailed
 from everhold.errors import AnswerConflict, BadArguments, UnknownQuery
 from everhold.ports.stream import subscribe
 from everhold.ports.tool import ToolContext, tool
@@ -88,7 +88,7 @@ async def population(city: str) -> dict[str, int]:
 @tool(read_only=True)
 def drawing():
     """A picture with words."""
-    return [Text("a dot"), Image(Picture("image/png", b"\x89PNG"))]
+    return [Text("a dot"), Image(ImageData("image/png", b"\x89PNG"))]
 
 
 @tool(read_only=True)
@@ -170,7 +170,7 @@ async def test_what_a_model_gives_becomes_what_the_function_takes():
     async with opened(llm=model) as runtime:
         _, turn = await say(runtime, agent)
 
-    assert isinstance(turn.outcome, Answered)
+    assert isinstance(turn.outcome, TurnAnswered)
     assert world.done == [
         ("book", "Rome", "LARGE", {"note": "soon"}, "air"),
         ("pen", "Oslo", "SMALL", None, "sea"),

@@ -22,12 +22,12 @@ from everhold.errors import (
 )
 from everhold.schedules import Feed
 from everhold.schedules.action import Start
-from everhold.schedules.trigger import PATIENCE, REMEMBERED, TRIES
+from everhold.schedules.trigger import EVENT_KEY_SECONDS, MAX_TRIES, TAKEOVER_SECONDS
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.answers import StandIns
 from everhold.testing.clock import ManualClock
-from everhold.testing.runtime import House, StillClock
+from everhold.testing.runtime import RuntimeForTests, StillClock
 from tests.scenario.harness import opened
 
 
@@ -47,7 +47,7 @@ async def ledger(ctx, entries: int = 2):
 
 
 async def house_of(store=None, clock=None):
-    house = House(store or MemoryStore(), clock or StillClock(), StandIns())
+    house = RuntimeForTests(store or MemoryStore(), clock or StillClock(), StandIns())
     await house.__aenter__()
     return house
 
@@ -196,7 +196,7 @@ async def test_what_fails_for_good_is_listed_until_somebody_has_seen_to_it():
     await house.skip(3600)
     (failed,) = await house.handovers(state="failed")
     assert (failed.tries, failed.due_at, failed.event, failed.key) == (
-        TRIES,
+        MAX_TRIES,
         None,
         "order.paid",
         "7",
@@ -237,9 +237,9 @@ async def test_what_was_reserved_by_a_process_that_died_is_handed_over_by_anothe
         with pytest.raises(asyncio.CancelledError):
             await dying.emit("order.paid", {"order": "7", "amount": 5}, key="7")
         await dying.die()
-        house = House(store, clock, StandIns())
+        house = RuntimeForTests(store, clock, StandIns())
         house._opened = True
-        await house.skip(PATIENCE + 1)
+        await house.skip(TAKEOVER_SECONDS + 1)
         assert sorted(await results(house)) == ["shipped 7", "thanks for 5"]
         again = await house.emit("order.paid", {"order": "7", "amount": 5}, key="7")
         assert (again.new, states(again)) == (False, ["started", "started"])
@@ -261,7 +261,7 @@ async def test_a_process_that_died_after_the_start_is_told_apart():
     with pytest.raises(asyncio.CancelledError):
         await house.emit("order.paid", {"order": "7"}, key="7")
     house._triggers._hands.do = do
-    await house.skip(PATIENCE + 1)
+    await house.skip(TAKEOVER_SECONDS + 1)
     assert [one.state for one in await house.handovers()] == ["already"]
     assert await results(house) == ["shipped 7"]
 
@@ -277,7 +277,7 @@ async def test_trouble_with_the_store_after_the_event_is_kept_is_not_the_callers
     house._triggers._hands.do = busy
     assert states(await house.emit("order.paid", {"order": "7"})) == ["waiting"]
     house._triggers._hands.do = do
-    await house.skip(PATIENCE + 1)
+    await house.skip(TAKEOVER_SECONDS + 1)
     assert await results(house) == ["shipped 7"]
 
 
@@ -312,7 +312,7 @@ async def test_what_was_fed_is_fed_once_also_if_a_vacuum_follows_a_death(signal,
         gone = (await house.sweep(keep_last=0, intake=0.0)).vacuumed
     else:
         gone = await house.vacuum(session_id if vacuum == "of one" else None)
-    await house.skip(PATIENCE + 1)
+    await house.skip(TAKEOVER_SECONDS + 1)
     assert ([one.state for one in await house.handovers()], gone) == (["already"], 0)
     assert len((await house.store.load(session_id)).deliveries) == fed
     assert await house.vacuum() == 1
@@ -340,7 +340,7 @@ async def test_a_process_without_the_program_leaves_it_to_one_that_has_it():
     able = house._triggers._hands.able
     house._triggers._hands.able = lambda deed: False
     assert states(await house.emit("order.paid", {"order": "7"})) == ["waiting"]
-    await house.skip(PATIENCE + 1)
+    await house.skip(TAKEOVER_SECONDS + 1)
     house._triggers._hands.able = able
     await house.settle()
     assert await results(house) == ["shipped 7"]
@@ -412,7 +412,7 @@ async def test_what_is_over_is_forgotten_after_a_while():
     await house.emit("order.paid", {"order": "7"}, key="7")
     await house.emit("nothing", {"order": "7"}, key="7")
     await house.emit("order.lost", {"order": "7"}, key="7")
-    await house.skip(REMEMBERED + 60)
+    await house.skip(EVENT_KEY_SECONDS + 60)
     assert [duty.id for duty in await house.store.duties("event")] == ["order.lost/7"]
     assert [one.state for one in await house.handovers()] == ["failed"]
     assert (await house.emit("order.paid", {"order": "7"}, key="7")).new is True

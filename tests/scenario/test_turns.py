@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.core.graph import NodeKind, text
+from everhold.core.graph import NodeKind, extract_text
 from everhold.core.status import Raised
-from everhold.core.turn import Answered, MaxTurns, TurnCancelled, TurnFailed
+from everhold.core.turn import MaxTurnsReached, TurnAnswered, TurnCancelled, TurnFailed
 from everhold.errors import BadArguments, BadValue, SessionEnded, TurnStopped, TurnWaiting
 from everhold.ports.tool import tool
 from everhold.testing.crash import crash_everywhere
@@ -31,7 +31,7 @@ three = Agent(tools=[look], name="turns_three")
 
 
 def words(nodes):
-    return [text(node.content) for node in nodes]
+    return [extract_text(node.content) for node in nodes]
 
 
 async def test_a_turn_is_answered():
@@ -40,7 +40,7 @@ async def test_a_turn_is_answered():
     async with opened(llm=model) as runtime:
         session = await runtime.session(plain, "a")
         turn = await session.send("Where is x?")
-        assert (turn.outcome, turn.text, turn.settled.rounds) == (Answered(), "It is there.", 2)
+        assert (turn.outcome, turn.text, turn.settled.rounds) == (TurnAnswered(), "It is there.", 2)
         assert model.results == ["x: found"]
 
 
@@ -50,8 +50,8 @@ async def test_the_last_round_is_one_of_grace():
     async with opened(llm=model) as runtime:
         session = await runtime.session(plain, "grace")
         turn = await session.send("Go.")
-        assert (turn.outcome, turn.settled.rounds) == (Answered(), 3)
-        assert "Answer now" in text(model.shown[-1][-1]["content"])
+        assert (turn.outcome, turn.settled.rounds) == (TurnAnswered(), 3)
+        assert "Answer now" in extract_text(model.shown[-1][-1]["content"])
         assert all("Answer now" not in said for said in words(await session.history()))
 
 
@@ -61,7 +61,7 @@ async def test_rounds_beyond_grace_are_max_turns():
     async with opened(llm=Scripted(*calls)) as runtime:
         session = await runtime.session(plain, "max")
         turn = await session.send("Go.")
-        assert turn.outcome == MaxTurns(2)
+        assert turn.outcome == MaxTurnsReached(2)
         last = (await session.history())[-1]
         assert last.role == "tool" and last.content[0]["is_error"]
         assert (await session.send("And now?")).settled.turn == 2
@@ -83,7 +83,7 @@ async def test_words_that_are_no_words_fail_the_turn_and_not_the_session(said):
     async with opened(llm=Scripted(said, '{"right": true, "why": "so"}')) as runtime:
         session = await runtime.session(judging, "wrong")
         assert (await session.send("Hello?")).outcome.code == "bad_response"
-        assert isinstance((await session.send("Hello?")).outcome, Answered)
+        assert isinstance((await session.send("Hello?")).outcome, TurnAnswered)
 
 
 async def test_tools_are_called_also_where_the_words_are_called_content():
@@ -113,7 +113,7 @@ async def test_a_value_that_does_not_fit_is_sent_back_twice():
         session = await runtime.session(judging, "repair")
         turn = await session.send("Is it?")
         assert (turn.value, turn.settled.rounds) == ({"right": True, "why": "now"}, 3)
-        assert "right" in text(model.shown[2][-1]["content"])
+        assert "right" in extract_text(model.shown[2][-1]["content"])
         failed = await session.send("Again?")
         assert (failed.outcome.code, failed.settled.rounds) == ("answer_refused", 3)
 
@@ -273,7 +273,7 @@ async def test_what_its_author_changes_does_not_change_what_was_said():
     model = Scripted(use("look", what="a"), use("look", what="b"), "New.")
     async with opened(llm=model, replay=False) as runtime:
         session = await runtime.session(changing, "change")
-        assert (await session.send("Go.")).outcome == MaxTurns(1)
+        assert (await session.send("Go.")).outcome == MaxTurnsReached(1)
         for live in runtime._sessions.all():
             runtime._sessions.drop(live)
         changing.max_turns, changing.instructions = 5, "New."

@@ -8,16 +8,16 @@ import pytest
 
 import everhold
 from everhold.core.intake import Intake
-from everhold.core.lease import Owner
+from everhold.core.lease import LeaseOwner
 from everhold.errors import BadSetting
-from everhold.ports.store import NOBODY, Worker
+from everhold.ports.store import NO_WORKER, WorkerRecord
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from everhold.workers import Limits
 from tests.scenario.harness import TTL, opened, replayed
 
-ELSEWHERE = Owner("elsewhere:1", "w-elsewhere")
+ELSEWHERE = LeaseOwner("elsewhere:1", "w-elsewhere")
 
 
 class World:
@@ -123,7 +123,7 @@ async def test_a_worker_begins_what_was_left():
     """
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", rerun="never"))
-    assert [effect.worker for effect in (await store.load(id)).effects] == [NOBODY]
+    assert [effect.worker for effect in (await store.load(id)).effects] == [NO_WORKER]
     async with opened(on=store, clock=clock, recover=False) as runtime:
         assert await runtime.worker().once() == 0
         assert (await runtime.status(id)).result == ["a-0", "a-1", "a-2"]
@@ -392,7 +392,7 @@ async def test_leaving_gets_running_work_to_its_commit():
         await running
         assert world.done == begun_here
         assert {effect.worker for id in ids for effect in (await store.load(id)).effects} == {
-            NOBODY
+            NO_WORKER
         }
         assert await store.workers() == []
         assert [(await lease(store, id)).released for id in ids[:2]] == [True, True]
@@ -441,7 +441,7 @@ async def test_workers_do_not_all_reach_for_the_same():
     async with opened(on=store, clock=clock, recover=False) as runtime:
         me = runtime._dispatch.worker
         for other, share in ((f"{me}-after", ids[::2]), ("before", ids[1::2])):
-            await store.beat(Worker(other, "elsewhere", 1, 1000.0))
+            await store.beat(WorkerRecord(other, "elsewhere", 1, 1000.0))
             worker = runtime.worker(concurrency=2)
             runtime._reconciler.living = (await runtime._dispatch.census()).living
             assert sorted(worker._in_turn(ids)[:2]) == sorted(share)
@@ -472,7 +472,9 @@ async def test_what_was_taken_over_is_not_kept_twice():
         assert [effect.worker for effect in mark] == [runtime._dispatch.worker]
         before = (await store.load(id)).head.revision
         task = next(iter(slow._dispatch.tasks))
-        await slow._dispatch.deliver(id, everhold.core.query.Answer(mark[0].q, "of the slow one"))
+        await slow._dispatch.deliver(
+            id, everhold.core.query.QueryAnswer(mark[0].q, "of the slow one")
+        )
         assert (await store.load(id)).head.revision == before
         task.cancel()
         world.gates["a-0"].set()
@@ -493,10 +495,10 @@ async def test_leases_of_the_dead_are_released_at_once(tmp_path):
     ended.wait()
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", length=1))
-    dead = Worker("w-dead", liveness.here(), ended.pid, 1000.0)
+    dead = WorkerRecord("w-dead", liveness.get_machine_id(), ended.pid, 1000.0)
     await store.beat(dead)
-    await store.intake(id, lambda intake: intake.take(liveness.owner(dead), "t", 1000.0))
-    assert liveness.owner(dead).name == f"{os.uname().nodename}:{ended.pid}"
+    await store.intake(id, lambda intake: intake.take(liveness.make_lease_owner(dead), "t", 1000.0))
+    assert liveness.make_lease_owner(dead).name == f"{os.uname().nodename}:{ended.pid}"
     async with opened(on=store, clock=clock, recover=False) as runtime:
         assert await runtime.worker().once() == 0
         assert (await runtime.status(id)).result == ["a-0"]
@@ -509,7 +511,7 @@ async def test_the_long_dead_are_forgotten():
     clock, store = ManualClock(), MemoryStore()
     await store.open()
     store.time = clock.now
-    await store.beat(Worker("w-dead", "elsewhere/", 1))
+    await store.beat(WorkerRecord("w-dead", "elsewhere/", 1))
     async with opened(on=store, clock=clock, recover=False) as runtime:
         clock.advance(3600)
         await runtime._reconciler.move()

@@ -133,8 +133,8 @@ async def conversation(runtime: everhold.Runtime) -> None:
     assert_type(await session.fork(at=1), everhold.AgentSession)
 
 
-async def model(query: everhold.Query) -> everhold.Said:
-    return everhold.Said(
+async def model(query: everhold.Query) -> everhold.Answer:
+    return everhold.Answer(
         query.prompt.upper(), usage=everhold.Usage(prompt_tokens=3, completion_tokens=4)
     )
 
@@ -166,10 +166,13 @@ async def main() -> None:
 
 def blocking() -> None:
     assert_type(
-        everhold.run(refund("7"), key="refund-7", llm=everhold.Command("claude -p", at_once=2)), str
+        everhold.run(
+            refund("7"), key="refund-7", llm=everhold.CommandModel("claude -p", at_once=2)
+        ),
+        str,
     )
     assert_type(everhold.run(judge([]), llm=["one", {"right": True, "why": ""}]), Verdict)
-    everhold.run(tidy(), llm=everhold.Script({"Why*": "because"}), database="sqlite:///app.db")
+    everhold.run(tidy(), llm=everhold.ScriptModel({"Why*": "because"}), database="sqlite:///app.db")
     everhold.run(tidy(), llm=lambda query: query.prompt, budget=everhold.Budget(max_llm_calls=3))
     with everhold.open_blocking("memory://", llm=None) as runtime:
         assert_type(runtime.run(refund("7")), str)

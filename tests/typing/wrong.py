@@ -93,5 +93,5 @@ async def conversation(runtime: everhold.Runtime) -> None:
 
 said: int = everhold.run(refund("7"))  # E: assignment
 everhold.run(refund)  # E: arg-type
-everhold.Said("x", usage=3)  # E: arg-type
+everhold.Answer("x", usage=3)  # E: arg-type
 print(everhold.no_such_name)  # E: attr-defined

@@ -198,14 +198,14 @@ def test_text_is_compact_and_its_keys_ascend():
     """Keys are in byte order at every depth, separators compact, and nothing is escaped without
     need.
     """
-    text = wire.dumps({"b": [{"z": 1, "a": "né"}], "B": None, "é": True, "a": 1.5})
+    text = wire.dump_wire_json({"b": [{"z": 1, "a": "né"}], "B": None, "é": True, "a": 1.5})
 
     assert text == '{"B":null,"a":1.5,"b":[{"a":"né","z":1}],"é":true}'
 
 
 def test_a_status_as_text():
     """The single form in the very bytes that a host reads."""
-    assert wire.dumps(paused(asked(0, "né"))) == (
+    assert wire.dump_wire_json(paused(asked(0, "né"))) == (
         '{"max_tokens":1024,"prompt":"né","query_id":"q-0","session_id":"s-1","status":"needs_response","system":null}'
     )
 
@@ -250,7 +250,7 @@ def test_an_error_has_an_http_status_and_an_exit_code(error, status, code):
 
 def test_exit_codes_never_change():
     """Scripts rely on these numbers."""
-    assert {exit.name: int(exit) for exit in wire.Exit} == {
+    assert {exit.name: int(exit) for exit in wire.ExitCode} == {
         "OK": 0,
         "FAILED": 1,
         "USAGE": 2,
@@ -296,8 +296,8 @@ def test_an_error_without_a_hint_has_no_key_for_it():
     ],
 )
 def test_commands_in_a_sentence_are_about_the_same_database(sentence, said):
-    assert wire.aimed(sentence, " -d x.db") == said
-    assert wire.aimed(sentence, "") == sentence
+    assert wire.add_database_option(sentence, " -d x.db") == said
+    assert wire.add_database_option(sentence, "") == sentence
 
 
 #: What says in one expression what a command in a sentence is; it takes a square of the sentence's
@@ -327,7 +327,7 @@ def test_commands_are_found_as_one_expression_would_in_any_text():
     ]
     for _ in range(20_000):
         sentence = "".join(dice.choices(parts, k=dice.randrange(12)))
-        assert wire.aimed(sentence, " -d y") == COMMAND.sub(
+        assert wire.add_database_option(sentence, " -d y") == COMMAND.sub(
             lambda found: found[0] + " -d y", sentence
         ), sentence
 
@@ -335,5 +335,5 @@ def test_commands_are_found_as_one_expression_would_in_any_text():
 @pytest.mark.parametrize("part", [": everhold x", "`everhold ", "`", ": everhold . "])
 def test_a_long_sentence_is_read_in_no_time(part):
     since = time.process_time()
-    wire.aimed(part * 100_000 + "`", " -d y")
+    wire.add_database_option(part * 100_000 + "`", " -d y")
     assert time.process_time() - since < 2

@@ -3,9 +3,16 @@ handle.
 """
 
 from everhold.agents.blocking import BlockingSession
-from everhold.agents.conversations import Agents
-from everhold.agents.event_stream import Rings
-from everhold.agents.services import SessionWork
+from everhold.agents.conversations import Conversations
+from everhold.agents.event_stream import LiveBuffers
+from everhold.agents.services import RuntimeSessionServices
 from everhold.agents.session import AgentSession, Turn
 
-__all__ = ["AgentSession", "Agents", "BlockingSession", "Rings", "SessionWork", "Turn"]
+__all__ = [
+    "AgentSession",
+    "BlockingSession",
+    "Conversations",
+    "LiveBuffers",
+    "RuntimeSessionServices",
+    "Turn",
+]

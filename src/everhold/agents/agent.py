@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from everhold.agents.background_programs import background_of, process_tools
-from everhold.agents.code_tool import Code, executors_of
-from everhold.agents.loop import Life
-from everhold.agents.skills import skill_tool, skills_of, told
-from everhold.agents.subagents import TASK, settled, subagents_of
-from everhold.agents.tool_policy import Policy, policies_of
-from everhold.agents.tool_selection import MANY
-from everhold.agents.tool_sources import sources_of
+from everhold.agents.background_programs import collect_programs, make_process_tools
+from everhold.agents.code_tool import CodeTool, collect_executors
+from everhold.agents.loop import AgentLoop
+from everhold.agents.skills import add_skill_list, load_skills, make_skill_tool
+from everhold.agents.subagents import TASK_TOOL, collect_subagents, resolve_agent
+from everhold.agents.tool_policy import Policy, collect_policies
+from everhold.agents.tool_selection import SEARCH_ABOVE
+from everhold.agents.tool_sources import collect_sources
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments, UnknownProgram
-from everhold.hooks import plugins_of
-from everhold.ports.agent import Stage
-from everhold.ports.program import REGISTRY, Program, register
-from everhold.ports.tool import Tool, tools_of
+from everhold.hooks import collect_plugins
+from everhold.ports.agent import AgentContext
+from everhold.ports.program import REGISTRY, Program, register_program
+from everhold.ports.tool import Tool, collect_tools
 
 
 class Agent(Program[..., Any]):
@@ -41,7 +41,7 @@ class Agent(Program[..., Any]):
         instructions: str = "",
         tools: Sequence[Any] = (),
         extra_tools: Sequence[Any] = (),
-        search_above: int = MANY,
+        search_above: int = SEARCH_ABOVE,
         plugins: Sequence[Any] = (),
         policy: Any = None,
         subagents: Sequence[Any] = (),
@@ -59,24 +59,26 @@ class Agent(Program[..., Any]):
         if max_turns < 1:
             raise BadArguments("Agent", f"max_turns should be 1 or more, got {max_turns}")
         self.model = model
-        self.skills = skills_of(skills)
-        self.instructions = told(instructions, self.skills)
-        self.plugins = plugins_of(plugins)
-        self.subagents = subagents_of(subagents)
-        self.executors = executors_of(code)
-        own: list[Tool] = [skill_tool(self.skills)] if self.skills else []
-        own += process_tools(background_of(background))
-        own += [Code(self.executors, language) for language in self.executors]
+        self.skills = load_skills(skills)
+        self.instructions = add_skill_list(instructions, self.skills)
+        self.plugins = collect_plugins(plugins)
+        self.subagents = collect_subagents(subagents)
+        self.executors = collect_executors(code)
+        own: list[Tool] = [make_skill_tool(self.skills)] if self.skills else []
+        own += make_process_tools(collect_programs(background))
+        own += [CodeTool(self.executors, language) for language in self.executors]
         given = [*own, *tools, *(one for plugin in self.plugins for one in plugin.tools)]
-        self.sources = sources_of(given)
-        self.tools: tuple[Tool, ...] = tools_of([one for one in given if one not in self.sources])
-        if self.subagents and any(one.name == TASK for one in self.tools):
+        self.sources = collect_sources(given)
+        self.tools: tuple[Tool, ...] = collect_tools(
+            [one for one in given if one not in self.sources]
+        )
+        if self.subagents and any(one.name == TASK_TOOL for one in self.tools):
             raise BadArguments(
-                "tools", f"{TASK!r} is the name of the tool that reaches the subagents"
+                "tools", f"{TASK_TOOL!r} is the name of the tool that reaches the subagents"
             )
-        self.extra_tools: tuple[Tool, ...] = tools_of(extra_tools)
+        self.extra_tools: tuple[Tool, ...] = collect_tools(extra_tools)
         self.search_above = search_above
-        self.policy: tuple[Policy, ...] = policies_of(policy)
+        self.policy: tuple[Policy, ...] = collect_policies(policy)
         self.returns = returns
         self.max_turns = max_turns
         self.max_tokens = max_tokens
@@ -93,12 +95,12 @@ class Agent(Program[..., Any]):
         self.__doc__ = instructions or None
         self.__module__ = str(sys._getframe(1).f_globals.get("__name__", "__main__"))
         if name is not None:
-            register(self)
+            register_program(self)
 
     async def _held(
-        self, ctx: Stage, task: str | None = None, within: dict[str, Any] | None = None
+        self, ctx: AgentContext, task: str | None = None, within: dict[str, Any] | None = None
     ) -> Any:
-        life = Life(ctx, settled(self, within))
+        life = AgentLoop(ctx, resolve_agent(self, within))
         return await life.serve() if task is None else await life.once(task)
 
     # ---- how other processes find it

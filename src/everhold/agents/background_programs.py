@@ -6,7 +6,7 @@ Rules
      conversation through its intake: in a turn of their own, or at the next checkpoint of the one
      under way.
   2. The model knows processes by their ids, and only those of its own conversation.
-  3. At most `ALIVE` of them are alive at a time.
+  3. At most `MAX_ALIVE` of them are alive at a time.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from everhold.agents.builtin_tools import Box, Inner
+from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.core.tool import Wanted
-from everhold.engine.child_processes import INTAKE, awaiting
+from everhold.engine.child_processes import WAKE_BY_INTAKE, make_end_signal_name
 from everhold.errors import AnswerFailed, BadArguments, Expired
 
 #: How many processes of one conversation may be alive at a time.
-ALIVE: Final = 32
+MAX_ALIVE: Final = 32
 #: Seconds that a model may wait for a process, at most; and if it does not say how many.
-LONGEST: Final = 3600.0
-WAIT: Final = 60.0
-START: Final = "process_start"
+MAX_WAIT: Final = 3600.0
+DEFAULT_WAIT: Final = 60.0
+START_TOOL: Final = "process_start"
 _ALIVE: Final = ("running", "paused")
 
 
-class Process(Inner):
+class ProcessTool(BuiltinTool):
     """One of the tools about processes."""
 
     def __init__(
@@ -38,16 +38,16 @@ class Process(Inner):
         name: str,
         words: str,
         schema: dict[str, JSON],
-        act: Callable[[Box, dict[str, Any]], Awaitable[JSON]],
+        act: Callable[[ToolHost, dict[str, Any]], Awaitable[JSON]],
     ) -> None:
         super().__init__(name, words, schema)
         self._act = act
 
-    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+    async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         return None, await self._act(box, wanted.input)
 
 
-def background_of(given: Sequence[Any]) -> dict[str, Any]:
+def collect_programs(given: Sequence[Any]) -> dict[str, Any]:
     """Programs by name; two of one name, and what is no program, are refused."""
     found: dict[str, Any] = {}
     for one in given:
@@ -60,28 +60,31 @@ def background_of(given: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def process_tools(known: dict[str, Any]) -> list[Inner]:
+def make_process_tools(known: dict[str, Any]) -> list[BuiltinTool]:
     """The tools that start these programs, and look after what was started; none if there is
     nothing to start.
     """
     if not known:
         return []
 
-    async def start(box: Box, given: dict[str, Any]) -> JSON:
+    async def start(box: ToolHost, given: dict[str, Any]) -> JSON:
         return await _start(box, known, given)
 
     one: JSON = {"type": "string", "description": "the id that process_start returned"}
     return [
-        Process(
-            START, _described(known), _schema(["program"], program=_enum(known), **_STARTED), start
+        ProcessTool(
+            START_TOOL,
+            _described(known),
+            _schema(["program"], program=_enum(known), **_STARTED),
+            start,
         ),
-        Process(
+        ProcessTool(
             "process_list",
             "List the processes of this conversation, and where they stand.",
             _schema([]),
             _list,
         ),
-        Process(
+        ProcessTool(
             "process_wait",
             "Wait for the end of a process; without waiting, you are told of it as soon as it"
             " comes.",
@@ -92,7 +95,7 @@ def process_tools(known: dict[str, Any]) -> list[Inner]:
             ),
             _wait,
         ),
-        Process(
+        ProcessTool(
             "process_signal",
             "Send a signal to a process that waits for one.",
             _schema(
@@ -103,7 +106,7 @@ def process_tools(known: dict[str, Any]) -> list[Inner]:
             ),
             _signal,
         ),
-        Process(
+        ProcessTool(
             "process_cancel",
             "Stop a process.",
             _schema(["id"], id=one, reason={"type": "string"}),
@@ -118,7 +121,7 @@ _STARTED: Final[dict[str, JSON]] = {
 }
 
 
-async def _start(box: Box, known: dict[str, Any], given: dict[str, Any]) -> JSON:
+async def _start(box: ToolHost, known: dict[str, Any], given: dict[str, Any]) -> JSON:
     name = str(given["program"])
     if name not in known:
         raise AnswerFailed(
@@ -129,29 +132,31 @@ async def _start(box: Box, known: dict[str, Any], given: dict[str, Any]) -> JSON
     except (BadArguments, TypeError) as error:
         raise AnswerFailed(str(error), "bad_arguments") from None
     alive = [one for one in await _do(box, "list") if one["state"] in _ALIVE]
-    if len(alive) >= ALIVE:
+    if len(alive) >= MAX_ALIVE:
         raise AnswerFailed(
             f"{len(alive)} processes are alive, which is the most", "too_many_processes"
         )
     options = {
         "version": call.program.version,
-        "wakes": INTAKE,
+        "wakes": WAKE_BY_INTAKE,
         "title": str(given.get("title") or name)[:80],
     }
     return {"id": await _do(box, "begin", name=call.program.ref, args=call.args, options=options)}
 
 
-async def _list(box: Box, given: dict[str, Any]) -> JSON:
+async def _list(box: ToolHost, given: dict[str, Any]) -> JSON:
     return [{**one, "id": one.pop("process")} for one in map(dict, await _do(box, "list"))]
 
 
-async def _wait(box: Box, given: dict[str, Any]) -> JSON:
+async def _wait(box: ToolHost, given: dict[str, Any]) -> JSON:
     id = str(given["id"])
     found = await _about(box, "look", id)
     if found["state"] in _ALIVE:
-        seconds = min(max(float(given.get("seconds") or WAIT), 0.0), LONGEST)
+        seconds = min(max(float(given.get("seconds") or DEFAULT_WAIT), 0.0), MAX_WAIT)
         try:
-            _, found = await box.ctx.put(Kind.SIGNAL, name=awaiting(id), timeout=seconds)
+            _, found = await box.ctx.put(
+                Kind.SIGNAL, name=make_end_signal_name(id), timeout=seconds
+            )
         except Expired:
             return {"id": id, "state": "running"}
     return {
@@ -160,22 +165,22 @@ async def _wait(box: Box, given: dict[str, Any]) -> JSON:
     }
 
 
-async def _signal(box: Box, given: dict[str, Any]) -> JSON:
+async def _signal(box: ToolHost, given: dict[str, Any]) -> JSON:
     sent = await _about(
         box, "signal", str(given["id"]), name=str(given["name"]), args=given.get("value")
     )
     return {"sent": sent}
 
 
-async def _cancel(box: Box, given: dict[str, Any]) -> JSON:
+async def _cancel(box: ToolHost, given: dict[str, Any]) -> JSON:
     return {"cancelled": await _about(box, "stop", str(given["id"]), args=given.get("reason"))}
 
 
-async def _about(box: Box, verb: str, id: str, **more: Any) -> Any:
+async def _about(box: ToolHost, verb: str, id: str, **more: Any) -> Any:
     return await _do(box, verb, options={"process": id}, **more)
 
 
-async def _do(box: Box, verb: str, options: dict[str, JSON] | None = None, **more: Any) -> Any:
+async def _do(box: ToolHost, verb: str, options: dict[str, JSON] | None = None, **more: Any) -> Any:
     return (await box.ctx.put(Kind.SESSION, options={"do": verb, **(options or {})}, **more))[1]
 
 

@@ -11,20 +11,20 @@ from typing import Any, Protocol, TypeVar
 
 from everhold.agents.agent import Agent
 from everhold.agents.events import Event
-from everhold.agents.inputs import NEXT, Busy, Input
-from everhold.agents.session import AgentSession, Turn, Words
+from everhold.agents.inputs import NEXT_TURN, BusyPolicy, InputStatus
+from everhold.agents.session import AgentSession, InputContent, Turn
 from everhold.agents.stored import ReadView, Snapshot, Stored
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Frame, Node
-from everhold.core.intake import Cancelled, Item, Receipt
+from everhold.core.intake import IntakeItem, ItemCancellation, Receipt
 from everhold.core.ledger import Ledger
-from everhold.core.turn import Settled
+from everhold.core.turn import SettledTurn
 
 T = TypeVar("T")
 
 
-class Wait(Protocol):
+class BlockingWait(Protocol):
     """Has work done on the loop, and waits for it."""
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
@@ -33,7 +33,7 @@ class Wait(Protocol):
 class BlockingSession:
     """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
 
-    def __init__(self, session: AgentSession, wait: Wait) -> None:
+    def __init__(self, session: AgentSession, wait: BlockingWait) -> None:
         self._session = session
         self._wait = wait
 
@@ -45,7 +45,7 @@ class BlockingSession:
     def agent(self) -> Agent:
         return self._session.agent
 
-    def stream(self, content: Words, *, id: str | None = None) -> Iterator[Event]:
+    def stream(self, content: InputContent, *, id: str | None = None) -> Iterator[Event]:
         """Say something, and give what happens, as it happens: until the turn settles or somebody
         has to answer.
         """
@@ -82,12 +82,12 @@ class BlockingSession:
     # ]]]
     def send(
         self,
-        content: Words,
+        content: InputContent,
         *,
         id: str | None = None,
         wait: float | None = None,
         options: Mapping[str, JSON] | None = None,
-        busy: str = Busy.QUEUE,
+        busy: str = BusyPolicy.QUEUE,
     ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer."""
         return self._wait(self._session.send(content, id=id, wait=wait, options=options, busy=busy))
@@ -96,7 +96,7 @@ class BlockingSession:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
         return self._wait(self._session.turn(input_id, wait=wait))
 
-    def steer(self, content: Words, *, id: str | None = None) -> str:
+    def steer(self, content: InputContent, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the
         id of the input.
         """
@@ -126,7 +126,7 @@ class BlockingSession:
         """What the conversation has cost, a turn under way included."""
         return self._wait(self._session.usage())
 
-    def turns(self) -> list[Settled]:
+    def turns(self) -> list[SettledTurn]:
         """The receipts of all turns."""
         return self._wait(self._session.turns())
 
@@ -204,10 +204,10 @@ class BlockingSession:
 
     def enqueue(
         self,
-        content: Words,
+        content: InputContent,
         *,
         key: str | None = None,
-        at: str = NEXT,
+        at: str = NEXT_TURN,
         alone: bool = False,
         options: Mapping[str, JSON] | None = None,
         available_at: float = 0.0,
@@ -227,23 +227,23 @@ class BlockingSession:
         """
         return self._wait(self._session.command(do, key=key, reason=reason))
 
-    def intake(self, *, all: bool = False) -> list[Item]:
+    def intake(self, *, all: bool = False) -> list[IntakeItem]:
         """What waits to enter the conversation, in order, without what somebody is letting in;
         or all that is known.
         """
         return self._wait(self._session.intake(all=all))
 
-    def cancel(self, *names: str, reason: str = "") -> list[Cancelled]:
+    def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
         """Take back what waits, by id or key: the outcomes in the order asked for. What has
         entered stays.
         """
         return self._wait(self._session.cancel(*names, reason=reason))
 
-    def cancel_from(self, anchor: str, *, reason: str = "") -> list[Cancelled]:
+    def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
         """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
         return self._wait(self._session.cancel_from(anchor, reason=reason))
 
-    def input(self, id: str) -> Input:
+    def input(self, id: str) -> InputStatus:
         """Where an input stands; raises `UnknownInput` if there was none of that id."""
         return self._wait(self._session.input(id))
 

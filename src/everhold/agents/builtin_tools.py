@@ -17,14 +17,14 @@ from everhold.core.codec import JSON
 from everhold.core.query import Usage
 from everhold.core.tool import Wanted
 from everhold.core.turn import TurnFailed
-from everhold.ports.agent import Stage
+from everhold.ports.agent import AgentContext
 from everhold.ports.tool import Tool
 
 
-class Box(Protocol):
+class ToolHost(Protocol):
     """What an inner tool knows of the toolbox it is in."""
 
-    ctx: Stage
+    ctx: AgentContext
     turn: int  # of the conversation
     failed: TurnFailed | None
     finish: list[JSON]  # at most one: what the turn is to end with
@@ -40,7 +40,7 @@ class Box(Protocol):
         ...
 
 
-class Inner(Tool):
+class BuiltinTool(Tool):
     """A tool that the loop runs. Its `function` is what has to be true before it does; it returns
     nothing.
     """
@@ -56,7 +56,7 @@ class Inner(Tool):
         return {}
 
     @abstractmethod
-    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+    async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         """Do it; returns the query whose answer the result is, if it is one, and the result.
 
         Raises `AnswerFailed` with what the model is told if it comes to nothing.

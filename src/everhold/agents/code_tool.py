@@ -18,17 +18,24 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.agents.builtin_tools import Box, Inner
+from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.agents.parse_reply import ToolCall
-from everhold.agents.run_tool import shown
+from everhold.agents.run_tool import truncate_result
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.core.tool import Wanted, Window
 from everhold.errors import AnswerFailed, BadArguments, CodeExecutionUnavailable
-from everhold.ports.code import Asking, CodeExecutor, CodeRequest, Ended, Granted, Stretch
+from everhold.ports.code import (
+    CodeEnded,
+    CodeExecutor,
+    CodePaused,
+    CodeRequest,
+    CodeRunResult,
+    CodeToolResult,
+)
 
 #: Tools that one program may call.
-CALLS: Final = 128
+MAX_TOOL_CALLS: Final = 128
 _SCHEMA: Final[dict[str, JSON]] = {
     "type": "object",
     "properties": {"code": {"type": "string", "description": "the program"}},
@@ -37,7 +44,7 @@ _SCHEMA: Final[dict[str, JSON]] = {
 }
 
 
-def executors_of(given: Any) -> dict[str, CodeExecutor]:
+def collect_executors(given: Any) -> dict[str, CodeExecutor]:
     """Executors by language: one, several, or none."""
     many = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
     found: dict[str, CodeExecutor] = {}
@@ -51,44 +58,50 @@ def executors_of(given: Any) -> dict[str, CodeExecutor]:
     return found
 
 
-def executor_for(executors: dict[str, CodeExecutor], language: str) -> CodeExecutor:
+def find_executor(executors: dict[str, CodeExecutor], language: str) -> CodeExecutor:
     """Who runs this language; raises `CodeExecutionUnavailable`."""
     if language not in executors:
         raise CodeExecutionUnavailable(language, sorted(executors))
     return executors[language]
 
 
-class Code(Inner):
+class CodeTool(BuiltinTool):
     """The tool that runs programs in one language."""
 
     def __init__(self, executors: dict[str, CodeExecutor], language: str) -> None:
-        self._executor = executor_for(executors, language)
+        self._executor = find_executor(executors, language)
         super().__init__(language, self._executor.description, _SCHEMA)
 
-    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+    async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         accepts = self._executor.accept_finish
         code = str(wanted.input["code"])
         history = box.history() if "history" in code else []  # it may be long, and few want it
         request = CodeRequest(
             self._executor.language, code, accepts, box.ctx.now().timestamp(), history
         )
-        granted: list[list[Granted]] = []
+        granted: list[list[CodeToolResult]] = []
         printed: list[str] = []
         called = 0
         while True:
             stretch = await self._stretch(box, request, granted, wanted)
             printed += stretch.printed
-            if isinstance(stretch, Ended):
+            if isinstance(stretch, CodeEnded):
                 return self._end(box, stretch, printed, accepts)
             first = called
             called = called + len(stretch.wishes)
-            if called > CALLS:
-                raise AnswerFailed(f"the program called more than {CALLS} tools", "code_calls")
+            if called > MAX_TOOL_CALLS:
+                raise AnswerFailed(
+                    f"the program called more than {MAX_TOOL_CALLS} tools", "code_calls"
+                )
             granted.append(await self._grant(box, stretch, wanted, first))
 
     async def _stretch(
-        self, box: Box, request: CodeRequest, granted: list[list[Granted]], wanted: Wanted
-    ) -> Asking | Ended:
+        self,
+        box: ToolHost,
+        request: CodeRequest,
+        granted: list[list[CodeToolResult]],
+        wanted: Wanted,
+    ) -> CodePaused | CodeEnded:
         effect = functools.partial(self._run, request, list(granted), wanted.key)
         _, said = await box.ctx.put(
             Kind.CALL,
@@ -96,10 +109,12 @@ class Code(Inner):
             name=f"code:{self.name}:{len(granted)}",
             options={"call": wanted.call_id},
         )
-        found: Asking | Ended = msgspec.convert(said, Stretch)
+        found: CodePaused | CodeEnded = msgspec.convert(said, CodeRunResult)
         return found
 
-    async def _run(self, request: CodeRequest, granted: list[list[Granted]], scope: str) -> JSON:
+    async def _run(
+        self, request: CodeRequest, granted: list[list[CodeToolResult]], scope: str
+    ) -> JSON:
         """One stretch, in the effect: what it printed and came to is cut to what a model is
         shown.
         """
@@ -107,12 +122,14 @@ class Code(Inner):
         found: dict[str, JSON] = msgspec.to_builtins(stretch)
         if stretch.printed:
             whole = "\n".join(stretch.printed)
-            found["printed"] = [await shown(whole, Window())]
-        if isinstance(stretch, Ended) and stretch.value is not None:
-            found["value"] = await shown(stretch.value, Window())
+            found["printed"] = [await truncate_result(whole, Window())]
+        if isinstance(stretch, CodeEnded) and stretch.value is not None:
+            found["value"] = await truncate_result(stretch.value, Window())
         return found
 
-    async def _grant(self, box: Box, asked: Asking, wanted: Wanted, first: int) -> list[Granted]:
+    async def _grant(
+        self, box: ToolHost, asked: CodePaused, wanted: Wanted, first: int
+    ) -> list[CodeToolResult]:
         """Call the tools that a program wants, side by side."""
         calls = [
             ToolCall(f"{wanted.call_id}.{first + place}", wish.tool, wish.input)
@@ -124,10 +141,12 @@ class Code(Inner):
             failed, value = (
                 (True, "a program cannot run programs") if call.name == self.name else next(results)
             )
-            found.append(Granted(error=str(value)) if failed else Granted(value))
+            found.append(CodeToolResult(error=str(value)) if failed else CodeToolResult(value))
         return found
 
-    def _end(self, box: Box, ended: Ended, printed: list[str], accepts: bool) -> tuple[None, JSON]:
+    def _end(
+        self, box: ToolHost, ended: CodeEnded, printed: list[str], accepts: bool
+    ) -> tuple[None, JSON]:
         result: dict[str, JSON] = {}
         if printed:
             result["printed"] = "\n".join(printed)

@@ -13,26 +13,28 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from everhold.agents.turn_reader import last_said
+from everhold.agents.turn_reader import find_last_reply
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
-from everhold.core.graph import Graph, Node, text
-from everhold.core.journal import Delivery, tape
+from everhold.core.graph import Graph, Node, extract_text
+from everhold.core.journal import Delivery, pair_replies
 from everhold.core.session import Head
-from everhold.core.turn import Settled
+from everhold.core.turn import SettledTurn
 from everhold.errors import BadSetting, UnknownNode
 from everhold.ports.store import Letter, Store
 
-ALL: Final = "all"
-PATH: Final = "path"
+RESIDENCY_ALL: Final = "all"
+RESIDENCY_PATH: Final = "path"
 
 
-class Reading:
+class ConversationReader:
     """What one handle knows of a conversation."""
 
-    def __init__(self, store: Store, session_id: str, residency: str = ALL) -> None:
-        if residency not in (ALL, PATH):
-            raise BadSetting("residency", f"{residency!r} is neither {ALL!r} nor {PATH!r}")
+    def __init__(self, store: Store, session_id: str, residency: str = RESIDENCY_ALL) -> None:
+        if residency not in (RESIDENCY_ALL, RESIDENCY_PATH):
+            raise BadSetting(
+                "residency", f"{residency!r} is neither {RESIDENCY_ALL!r} nor {RESIDENCY_PATH!r}"
+            )
         self.told = Conversation()
         self.head: Head | None = None
         self.steps = [-1]  # the delivery that settled each turn
@@ -56,12 +58,12 @@ class Reading:
             self.told = Conversation()
             self.steps = [-1]
             fresh = record.deliveries
-        for expected in tape(fresh):
+        for expected in pair_replies(fresh):
             self.told.fold(expected.given, expected.reply)
             if expected.reply.notes is not None and expected.reply.notes.settled is not None:
                 self.steps.append(expected.reply.n)
         self._next = fresh[-1].n + 1
-        if self.residency == PATH:
+        if self.residency == RESIDENCY_PATH:
             self.told.graph.trim()
         return True
 
@@ -81,14 +83,14 @@ class Reading:
         graph = self.told.graph
         return len(self.told.turns) + 1 if graph.tip != graph.leaf else None
 
-    def settled(self, input_id: str) -> Settled | None:
+    def settled(self, input_id: str) -> SettledTurn | None:
         return self.told.settled(input_id)
 
     def words(self, input_id: str) -> str:
         """The model's last words in the turn of an input."""
         settled = self.settled(input_id)
-        node = None if settled is None else last_said(self.told.graph.nodes, settled)
-        return "" if node is None else text(node.content)
+        node = None if settled is None else find_last_reply(self.told.graph.nodes, settled)
+        return "" if node is None else extract_text(node.content)
 
     def input(self, input_id: str) -> JSON:
         """What was said under this id, also if no turn began with it yet; None if nothing was."""
@@ -107,7 +109,7 @@ class Reading:
     async def node(self, node_id: str) -> Node:
         """A node of any branch; one that is not in memory is read from the store."""
         known = self.told.graph.nodes.get(node_id)
-        if known is None and self.residency == PATH:
+        if known is None and self.residency == RESIDENCY_PATH:
             known = (await self.whole()).graph.nodes.get(node_id)
         if known is None:
             raise UnknownNode(node_id)

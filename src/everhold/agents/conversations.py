@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from everhold.agents.agent import Agent
-from everhold.agents.event_stream import Watch
-from everhold.agents.inputs import swept
+from everhold.agents.event_stream import EventStream
+from everhold.agents.inputs import vacuum_ended_items
 from everhold.agents.session import AgentSession
 from everhold.archive.archive import Archive
 from everhold.core.codec import JSON
@@ -19,7 +19,7 @@ from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
 from everhold.core.status import Status
 from everhold.engine import request_ref
-from everhold.engine.explain import Explanation, explain
+from everhold.engine.explain import Explanation, explain_session
 from everhold.errors import BadArguments, EverholdError, UnknownQuery, UnknownSession
 from everhold.ports.attachment import Attachment
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
 #: Gives a conversation as it stands.
-View = Callable[[], Awaitable[JSON]]
+ViewLoader = Callable[[], Awaitable[JSON]]
 
 
-class Agents(Archive):
+class Conversations(Archive):
     """The part of `Runtime` that holds conversations."""
 
     async def session(
@@ -103,7 +103,7 @@ class Agents(Archive):
         talks = _is_agent(runtime, record.birth)
         now = runtime.clock.now()
         idle = runtime._dispatch.idle(record)
-        return await explain(
+        return await explain_session(
             record, runtime.host, workers, set(living), now, waits, talks=talks, idle=idle
         )
 
@@ -114,7 +114,7 @@ class Agents(Archive):
         A key that is forgotten there is still known to the journal, if what came under it has
         entered.
         """
-        return await swept(cast("Runtime", self), session_id, older_than)
+        return await vacuum_ended_items(cast("Runtime", self), session_id, older_than)
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:
         """Tell a conversation something; it is kept until its program hears it."""
@@ -122,19 +122,19 @@ class Agents(Archive):
 
     async def _in_full(self: Any, session_id: str, query: Query) -> Query:
         """A question as whoever answers it sees it, also where the journal has it by reference."""
-        if not request_ref.by_reference(query):
+        if not request_ref.is_stored_by_reference(query):
             return query
         record = await self.store.load(session_id)
-        return request_ref.read([query], record.deliveries)[query.q]
+        return request_ref.expand_queries_from_journal([query], record.deliveries)[query.q]
 
     def _watched(self: Any, session_id: str) -> AbstractContextManager[asyncio.Future[None]]:
         """A future that is done as soon as a session may have changed."""
         watched: AbstractContextManager[asyncio.Future[None]] = self._sessions.watched(session_id)
         return watched
 
-    def _watch(self: Any, session_id: str, view: View) -> Watch:
+    def _watch(self: Any, session_id: str, view: ViewLoader) -> EventStream:
         """One who watches a conversation; live words are kept from now on."""
-        return Watch(
+        return EventStream(
             self.store, session_id, self._rings.of(session_id), self._sessions.watched, view
         )
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, plain, same
+from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.message import ToolUse
-from everhold.core.options import over
+from everhold.core.options import merge_options
 from everhold.core.tool import Confirm, Deny
 from everhold.errors import BadDirective, PluginFailed, UnsettledInput
 from everhold.hooks import (
-    ALLOWED,
+    ALLOWED_DIRECTIVES,
     Abort,
     AddMessages,
     Ask,
@@ -39,12 +39,12 @@ from everhold.hooks import (
     Reply,
     SetOptions,
 )
-from everhold.ports.tool_services import Write
+from everhold.ports.tool_services import StateWrite
 
 #: Times that plugins are asked again about one call, beyond one time for each plugin.
-ROUNDS: Final = 8
+MAX_EXTRA_ROUNDS: Final = 8
 #: Directives that end what they are said about, in the order of their precedence.
-ENDS: Final = (Abort, Finish, Reply)
+ENDING_DIRECTIVES: Final = (Abort, Finish, Reply)
 
 #: Verdicts of policies are directives too; what they are called in the journal.
 _VERDICTS: dict[str, type] = {"deny": Deny, "confirm": Confirm}
@@ -54,7 +54,7 @@ _TAGS: dict[str, type] = {str(one.__struct_config__.tag): one for one in Directi
 Decision = tuple[str, str, Any]
 
 
-class Fold:
+class DirectiveFold:
     """Asks plugins about one hook, and folds what they say.
 
     Where plugins have asked a model, `earlier` is what was decided before, and `said` has the
@@ -76,10 +76,10 @@ class Fold:
         self._said = said or {}
         self._asking = {plugin for plugin, _, one in earlier if isinstance(one, Ask)}
         # by plugin and call: those of its last directives
-        self._writes: dict[tuple[str, str], list[Write]] = {}
+        self._writes: dict[tuple[str, str], list[StateWrite]] = {}
 
     @property
-    def writes(self) -> list[Write]:
+    def writes(self) -> list[StateWrite]:
         """What the plugins wrote with the directives that count."""
         return [write for writes in self._writes.values() for write in writes]
 
@@ -99,18 +99,18 @@ class Fold:
         known: dict[str, JSON] = {}  # the input that each plugin saw last, or replaced it with
         now = call.input
         replaced_by = ""
-        for _ in range(ROUNDS + len(self._plugins)):
+        for _ in range(MAX_EXTRA_ROUNDS + len(self._plugins)):
             settled = True
             for plugin in self._plugins:
                 name = plugin.name
-                if name in known and (same(known[name], now) or _has(words[name], Deny)):
+                if name in known and (is_same_json(known[name], now) or _has(words[name], Deny)):
                     continue
                 settled = False
                 words[name] = await self._ask(
-                    plugin, about, ToolUse(call.id, call.name, plain(now))
+                    plugin, about, ToolUse(call.id, call.name, to_plain(now))
                 )
                 for one in words[name]:
-                    if isinstance(one, ReplaceInput) and not same(one.input, now):
+                    if isinstance(one, ReplaceInput) and not is_same_json(one.input, now):
                         now = one.input
                         replaced_by = name
                 known[name] = now
@@ -124,7 +124,7 @@ class Fold:
         for kind in (Abort, Deny):
             if ended := [one for one in said if isinstance(one[2], kind)]:
                 return ended[:1]
-        changed = [] if same(now, call.input) else [(replaced_by, about, ReplaceInput(now))]
+        changed = [] if is_same_json(now, call.input) else [(replaced_by, about, ReplaceInput(now))]
         confirms, replies = (
             [one for one in said if isinstance(one[2], kind)] for kind in (Confirm, Reply)
         )
@@ -137,8 +137,8 @@ class Fold:
         found: list[Decision] = []
         aborts: list[Decision] = []
         for plugin in self._plugins:
-            use = ToolUse(call.id, call.name, plain(call.input))
-            for one in await self._ask(plugin, about, use, plain(content)):
+            use = ToolUse(call.id, call.name, to_plain(call.input))
+            for one in await self._ask(plugin, about, use, to_plain(content)):
                 if isinstance(one, ReplaceResult):
                     content = one.content
                     found = [(plugin.name, about, one)]
@@ -167,7 +167,9 @@ class Fold:
             else:
                 said = await self._ask(plugin, about, options=options)
             for one in said:
-                options = over(options, one.options) if isinstance(one, SetOptions) else options
+                options = (
+                    merge_options(options, one.options) if isinstance(one, SetOptions) else options
+                )
                 found.append((plugin.name, about, one))
         return _ended(found)
 
@@ -177,9 +179,9 @@ class Fold:
         self._writes.pop((plugin.name, about), None)
         before = self.writes
         moment = self._moment.apart(before, self._said.get(plugin.name, ()), options)
-        said = await asked(plugin, self._hook, moment, arguments)
+        said = await call_hook(plugin, self._hook, moment, arguments)
         self._writes[plugin.name, about] = (moment.writes or [])[len(before) :]
-        return [read(written(one)) for one in said]
+        return [decode_directive(encode_directive(one)) for one in said]
 
 
 def _has(said: Iterable[Any], kind: type) -> bool:
@@ -192,7 +194,7 @@ def _ended(said: list[Decision]) -> list[Decision]:
 
     Something to ask a model comes before anything but an abort.
     """
-    for kind in ENDS:
+    for kind in ENDING_DIRECTIVES:
         if kind is not Abort and any(isinstance(one, Ask) for _, _, one in said):
             return said
         if ended := [one for one in said if isinstance(one[2], kind)]:
@@ -201,7 +203,9 @@ def _ended(said: list[Decision]) -> list[Decision]:
     return [one for one in said if one not in compacts[1:]] if len(compacts) > 1 else said
 
 
-async def asked(plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any, ...]) -> list[Any]:
+async def call_hook(
+    plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any, ...]
+) -> list[Any]:
     """The directives that a plugin returns, checked."""
     try:
         given = getattr(plugin, hook)(moment, *arguments)
@@ -211,29 +215,31 @@ async def asked(plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any,
         raise PluginFailed(plugin.name, hook, f"{type(error).__name__}: {error}") from error
     found = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     for one in found:
-        if type(one) not in ALLOWED[hook]:
+        if type(one) not in ALLOWED_DIRECTIVES[hook]:
             shown = (
                 type(one).__name__
                 if isinstance(one, Directive | Deny | Confirm)
                 else repr(one)[:100]
             )
-            raise BadDirective(plugin.name, hook, shown, [kind.__name__ for kind in ALLOWED[hook]])
+            raise BadDirective(
+                plugin.name, hook, shown, [kind.__name__ for kind in ALLOWED_DIRECTIVES[hook]]
+            )
     return found
 
 
 # ---- as data
 
 
-def written(directive: Any) -> JSON:
+def encode_directive(directive: Any) -> JSON:
     """A directive as the journal has it."""
     data: dict[str, JSON] = msgspec.to_builtins(directive)
     for name, kind in _VERDICTS.items():
         if type(directive) is kind:
             data = {"do": name, **data}
-    return plain(data, "a directive")
+    return to_plain(data, "a directive")
 
 
-def read(data: dict[str, JSON]) -> Any:
+def decode_directive(data: dict[str, JSON]) -> Any:
     """A directive as the journal has it, read back."""
     tag = str(data["do"])
     if tag in _VERDICTS:
@@ -243,9 +249,12 @@ def read(data: dict[str, JSON]) -> Any:
     return msgspec.convert(data, _TAGS[tag])
 
 
-def decisions(answer: JSON) -> list[Decision]:
+def decode_decisions(answer: JSON) -> list[Decision]:
     """What was decided, read back from the journal."""
-    said = [(str(plugin), str(about), read(data)) for plugin, about, data in answer.get("said", [])]
+    said = [
+        (str(plugin), str(about), decode_directive(data))
+        for plugin, about, data in answer.get("said", [])
+    ]
     return said if "folded" in answer else _unfolded(said)
 
 

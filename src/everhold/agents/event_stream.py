@@ -10,33 +10,41 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from typing import Final
 
-from everhold.agents.events import Cursor, Event, EventKind, Facts, Heard, Ring, cursor_of
+from everhold.agents.events import (
+    Cursor,
+    Event,
+    EventKind,
+    EventTranslator,
+    LiveBuffer,
+    LiveDelta,
+    parse_cursor,
+)
 from everhold.core.codec import JSON
-from everhold.core.journal import open_queries
+from everhold.core.journal import find_open_queries
 from everhold.core.query import Kind
-from everhold.ports.store import Record, Store
+from everhold.ports.store import SessionRecord, Store
 
 #: Sessions whose live words are kept in one process.
-RINGS: Final = 100
+MAX_LIVE_BUFFERS: Final = 100
 #: Seconds between two looks at the store when no change was announced.
-LOOK: Final = 5.0
+STREAM_POLL_SECONDS: Final = 5.0
 
-Watched = Callable[[str], AbstractContextManager["asyncio.Future[None]"]]
+SessionWatcher = Callable[[str], AbstractContextManager["asyncio.Future[None]"]]
 
 
-class Rings:
+class LiveBuffers:
     """The live words of the sessions that were watched last."""
 
     def __init__(self) -> None:
-        self._rings: OrderedDict[str, Ring] = OrderedDict()
+        self._rings: OrderedDict[str, LiveBuffer] = OrderedDict()
 
-    def of(self, session_id: str) -> Ring:
+    def of(self, session_id: str) -> LiveBuffer:
         ring = self._rings.get(session_id)
         if ring is None:
-            ring = self._rings[session_id] = Ring(session_id)
+            ring = self._rings[session_id] = LiveBuffer(session_id)
             ring.__enter__()
         self._rings.move_to_end(session_id)
-        if len(self._rings) > RINGS:
+        if len(self._rings) > MAX_LIVE_BUFFERS:
             self._rings.popitem(last=False)[1].close()
         return ring
 
@@ -45,15 +53,15 @@ class Rings:
             self._rings.popitem()[1].close()
 
 
-class Watch:
+class EventStream:
     """One who watches. `view` gives the conversation as it stands, after live words were lost."""
 
     def __init__(
         self,
         store: Store,
         session_id: str,
-        ring: Ring,
-        watched: Watched,
+        ring: LiveBuffer,
+        watched: SessionWatcher,
         view: Callable[[], Awaitable[JSON]],
     ) -> None:
         self._store = store
@@ -61,10 +69,10 @@ class Watch:
         self._ring = ring
         self._watched = watched
         self._view = view
-        self._facts = Facts(session_id)
+        self._facts = EventTranslator(session_id)
         self._at = Cursor(session_id, 0, 0)  # the last fact that was told
         self._k = ring.count  # the last live words that were taken from the ring
-        self._heard: list[Heard] = []  # live words that wait for the fact that they belong to
+        self._heard: list[LiveDelta] = []  # live words that wait for the fact that they belong to
         self._asked: set[str] = set()  # questions to models that are open
         self._next = 0  # the first delivery that was not read yet
         self._ended = False
@@ -91,7 +99,7 @@ class Watch:
         known.
         """
         record = await self._store.load(self._id, since=-1)
-        opened = [entry.query for entry in open_queries(record.deliveries).values()]
+        opened = [entry.query for entry in find_open_queries(record.deliveries).values()]
         if all(query.kind is Kind.SIGNAL for query in opened):
             self._facts.know(opened)
             record.deliveries = []
@@ -119,7 +127,7 @@ class Watch:
         """Stand where the cursor is; returns what has to be said about live words that are lost."""
         if given is None:
             return []
-        cursor = cursor_of(given, self._id)
+        cursor = parse_cursor(given, self._id)
         lost = self._live_after(cursor)
         record = await self._store.load(self._id)
         self._stand(record, None if lost else cursor)
@@ -130,7 +138,7 @@ class Watch:
             Event(EventKind.VIEW, str(self._at), value=await self._view()),
         ]
 
-    def _stand(self, record: Record, cursor: Cursor | None = None) -> None:
+    def _stand(self, record: SessionRecord, cursor: Cursor | None = None) -> None:
         """Stand at a cursor, or at the end."""
         at = cursor or Cursor(self._id, record.head.n + 1, 0)
         for delivery in record.deliveries:
@@ -170,7 +178,7 @@ class Watch:
         for one in told:
             yield self._ring.event(self._at, one, self._facts.turn)
 
-    def _fresh(self) -> list[Heard]:
+    def _fresh(self) -> list[LiveDelta]:
         """Live words that were not taken from the ring yet."""
         heard = self._ring.since(self._k)
         if heard is None:  # this watcher was too slow
@@ -180,7 +188,7 @@ class Watch:
         return heard
 
     def _tell(self, fact: Event) -> None:
-        self._at = cursor_of(fact.cursor, self._id)
+        self._at = parse_cursor(fact.cursor, self._id)
         if fact.kind is EventKind.MODEL_ASKED:
             self._asked.add(fact.query)
         elif fact.kind is EventKind.MODEL_ANSWERED:
@@ -214,7 +222,7 @@ def _place(event: Event) -> tuple[int, int]:
 
 async def _wait(stir: asyncio.Event) -> None:
     try:
-        async with asyncio.timeout(LOOK):
+        async with asyncio.timeout(STREAM_POLL_SECONDS):
             await stir.wait()
     except TimeoutError:
         pass

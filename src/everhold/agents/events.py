@@ -25,19 +25,19 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.conversation import inputs_of
-from everhold.core.graph import Node, NodeKind, whole
+from everhold.core.conversation import extract_inputs
+from everhold.core.graph import Node, NodeKind, resolve_node
 from everhold.core.journal import Delivery
-from everhold.core.query import Answer, Kind, Query, QueryId, Usage
-from everhold.core.tool import HANDED, LATER, UNSURE
-from everhold.core.turn import Settled
+from everhold.core.query import Kind, Query, QueryAnswer, QueryId, Usage
+from everhold.core.tool import HANDED_OVER, LATER, NEEDS_CONFIRM
+from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments
-from everhold.ports.stream import Delta, DeltaKind, Listener
+from everhold.ports.stream import Delta, DeltaKind, StreamListener
 
 #: Live words: how many came before them, to which query, and what was said.
-Heard = tuple[int, QueryId, Delta]
+LiveDelta = tuple[int, QueryId, Delta]
 #: Live words kept for those who come back.
-KEPT: Final = 2048
+LIVE_BUFFER_SIZE: Final = 2048
 
 
 class EventKind(StrEnum):
@@ -89,7 +89,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     value: JSON = None
     error: str = ""
     node: Node | None = None
-    settled: Settled | None = None
+    settled: SettledTurn | None = None
     usage: Usage | None = None
 
 
@@ -109,7 +109,7 @@ class Cursor(msgspec.Struct, frozen=True):
         return f"{fact}.{self.ring}.{self.k}" if self.ring else fact
 
 
-def cursor_of(given: str, session_id: str) -> Cursor:
+def parse_cursor(given: str, session_id: str) -> Cursor:
     """The cursor that somebody gives back; raises `BadArguments` for what is none of this
     session.
     """
@@ -133,7 +133,7 @@ def cursor_of(given: str, session_id: str) -> Cursor:
 # ---- facts
 
 
-class Facts:
+class EventTranslator:
     """Turns deliveries into events."""
 
     def __init__(self, session_id: str) -> None:
@@ -167,7 +167,7 @@ class Facts:
             if query is not None:
                 yield from self._answer(query, answer)
 
-    def _answer(self, query: Query, answer: Answer) -> Iterator[Event]:
+    def _answer(self, query: Query, answer: QueryAnswer) -> Iterator[Event]:
         error = "" if answer.error is None else answer.error.get("message", "")
         match query.kind, answer.value:
             case Kind.LLM, _:
@@ -184,7 +184,7 @@ class Facts:
                 yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
             case Kind.SIGNAL, {"id": str(), "content": _}:
                 self._ahead.add(query.q)
-                for input_id, content in inputs_of(answer.value):
+                for input_id, content in extract_inputs(answer.value):
                     yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
             case ((Kind.APPROVAL | Kind.INPUT | Kind.TOOL), value):
                 yield Event(
@@ -196,7 +196,7 @@ class Facts:
         if notes is None:
             return
         for kept in notes.nodes:
-            node = whole(kept, self._said)
+            node = resolve_node(kept, self._said)
             self._ahead.discard(-1 if node.q is None else node.q)
             self.turn = int(node.id.partition(".")[0])
             if node.kind is NodeKind.MESSAGE:
@@ -250,24 +250,28 @@ def _is_tool(query: Query) -> bool:
     return "call" in (query.options or {})
 
 
-def _goes_on(answer: Answer) -> bool:
+def _goes_on(answer: QueryAnswer) -> bool:
     """Whether a call has not come to its end: a person is asked first, it finishes later, or it was
     handed on.
     """
-    return answer.error is not None and answer.error.get("code") in (UNSURE, LATER, HANDED)
+    return answer.error is not None and answer.error.get("code") in (
+        NEEDS_CONFIRM,
+        LATER,
+        HANDED_OVER,
+    )
 
 
 # ---- words while they are being said
 
 
-class Ring(Listener):
+class LiveBuffer(StreamListener):
     """The newest live words of one session in this process, for any number of watchers."""
 
-    def __init__(self, session_id: str, limit: int = KEPT) -> None:
+    def __init__(self, session_id: str, limit: int = LIVE_BUFFER_SIZE) -> None:
         super().__init__(session_id, limit)
         self.name = secrets.token_hex(4)
         self.count = 0  # heard so far
-        self._kept: deque[Heard] = deque(maxlen=limit)
+        self._kept: deque[LiveDelta] = deque(maxlen=limit)
         self._stirs: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def hear(self, query_id: str, delta: Delta) -> None:
@@ -287,7 +291,7 @@ class Ring(Listener):
     def leave(self, stir: asyncio.Event) -> None:
         self._stirs = {each for each in self._stirs if each[1] is not stir}
 
-    def since(self, k: int) -> list[Heard] | None:
+    def since(self, k: int) -> list[LiveDelta] | None:
         """What was heard after the k-th; None if some of it is no longer kept."""
         if k > self.count or k + 1 < self.first:
             return None
@@ -298,7 +302,7 @@ class Ring(Listener):
         """The oldest that is kept."""
         return self._kept[0][0] if self._kept else self.count + 1
 
-    def event(self, at: Cursor, heard: Heard, turn: int) -> Event:
+    def event(self, at: Cursor, heard: LiveDelta, turn: int) -> Event:
         """Words as an event; `at` is the last fact before them."""
         k, query_id, delta = heard
         place = str(Cursor(at.session_id, at.n, at.i, self.name, k))

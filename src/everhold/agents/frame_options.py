@@ -6,21 +6,21 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everhold.agents.frames import message
-from everhold.agents.prompt import layer_of
-from everhold.agents.subagent_questions import asked_anywhere
-from everhold.core.codec import JSON, plain
+from everhold.agents.frames import normalize_message
+from everhold.agents.prompt import parse_prompt_layer
+from everhold.agents.subagent_questions import find_all_questions
+from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Frame
-from everhold.core.options import over, told
+from everhold.core.options import compute_frame_options, merge_options
 from everhold.core.status import OpenQuery
-from everhold.core.turn import Framed
+from everhold.core.turn import FrameOpened
 from everhold.errors import BadArguments, TurnWaiting
 
 if TYPE_CHECKING:
     from everhold.agents.session import AgentSession, Turn
 
 
-class Framing:
+class FrameVerbs:
     """The part of a conversation's handle that begins anew, and sets options."""
 
     async def compact(self: Any, instructions: str = "", *, id: str | None = None) -> bool:
@@ -28,7 +28,7 @@ class Framing:
         readable.
         """
         turn = await _done(self, {"do": "compact", "instructions": instructions}, id)
-        return isinstance(turn.outcome, Framed) and turn.outcome.frame is not None
+        return isinstance(turn.outcome, FrameOpened) and turn.outcome.frame is not None
 
     async def reset(self: Any, *, id: str | None = None) -> Turn:
         """Begin anew with nothing said. History, usage and options stay; what plugins know is
@@ -42,7 +42,7 @@ class Framing:
         """Go on in a new frame of this name that begins with these messages; the current one's is
         left as it is.
         """
-        seed = [message(each) for each in plain(list(messages), "messages")]
+        seed = [normalize_message(each) for each in to_plain(list(messages), "messages")]
         return await _done(self, {"do": "continue_as", "frame": frame, "messages": seed}, id)
 
     async def configure(
@@ -54,7 +54,7 @@ class Framing:
         `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to whoever answers
         for the model.
         """
-        wanted = checked(options)
+        wanted = check_options(options)
         said: dict[str, JSON] = {"do": "configure", "options": wanted}
         turn = await _done(self, {**said, "everywhere": True} if everywhere else said, id)
         return dict(getattr(turn.outcome, "options", {}))
@@ -65,9 +65,11 @@ class Framing:
         """
         conversation = await self._told()
         graph = conversation.graph
-        return over(
+        return merge_options(
             dict(self.agent.options),
-            told(conversation.options, conversation.turns, graph.frames, frame or graph.frame.id),
+            compute_frame_options(
+                conversation.options, conversation.turns, graph.frames, frame or graph.frame.id
+            ),
         )
 
     async def frames(self: Any) -> list[Frame]:
@@ -79,10 +81,10 @@ class Framing:
         return list((await self._told()).graph.messages(frame))
 
 
-def checked(options: Mapping[str, JSON]) -> dict[str, JSON]:
+def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
     """Options as they are kept; raises `BadValue` or `BadArguments` for what cannot be."""
-    found: Any = plain(dict(options), "options")
-    layer_of(found.get("prompt"))
+    found: Any = to_plain(dict(options), "options")
+    parse_prompt_layer(found.get("prompt"))
     for name in ("max_turns", "max_tokens"):
         most = found.get(name)
         if most is not None and (type(most) is not int or most < 1):
@@ -94,7 +96,7 @@ def checked(options: Mapping[str, JSON]) -> dict[str, JSON]:
 
 async def _done(session: AgentSession, said: dict[str, JSON], given_id: str | None) -> Turn:
     input_id = given_id or f"i-{secrets.token_hex(8)}"
-    _refuse_while_waiting(await asked_anywhere(session))
+    _refuse_while_waiting(await find_all_questions(session))
     await session._runtime._say(session.id, {**said, "id": input_id})
     turn = await session.turn(input_id)
     _refuse_while_waiting(turn.queries)

@@ -13,22 +13,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.codec import JSON
-from everhold.core.graph import INITIAL, Frame, Graph, Node, NodeKind
+from everhold.core.graph import INITIAL_FRAME, Frame, Graph, Node, NodeKind
 from everhold.core.message import Role
-from everhold.core.turn import Framed, TurnFailed, TurnOutcome
+from everhold.core.turn import FrameOpened, TurnFailed, TurnOutcome
 from everhold.errors import BadArguments, UnknownNode
 from everhold.hooks import ContinueAs, NewFrame
 
 if TYPE_CHECKING:
-    from everhold.agents.loop import Life
+    from everhold.agents.loop import AgentLoop
 
 #: Frames that may be opened in one turn by going on as something else.
-MOST: Final = 16
+MAX_FRAMES_PER_TURN: Final = 16
 #: Who may speak in messages that do not come from the model or its tools.
 _SPEAKERS: Final = frozenset({Role.USER, Role.SYSTEM, Role.ASSISTANT})
 
 
-def message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dict[str, JSON]:
+def normalize_message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dict[str, JSON]:
     """A message as plugins and callers write it: words, or `{"role", "content"}`."""
     match given:
         case str():
@@ -39,13 +39,13 @@ def message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dict[str, JSO
     raise BadArguments("messages", f"{given!r:.100} is no message of {', '.join(sorted(speakers))}")
 
 
-def add(life: Life, messages: list[JSON]) -> None:
+def add_messages(life: AgentLoop, messages: list[JSON]) -> None:
     """Put messages of users and the system into the conversation."""
-    for one in [message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
+    for one in [normalize_message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
         life.say(Role(one["role"]), None, one["content"])
 
 
-def open_frame(life: Life, name: str, reason: str, messages: list[JSON]) -> str | None:
+def open_frame(life: AgentLoop, name: str, reason: str, messages: list[JSON]) -> str | None:
     """Open a frame that begins with these messages; returns its id, or None if it is not a new
     one.
     """
@@ -60,42 +60,44 @@ def open_frame(life: Life, name: str, reason: str, messages: list[JSON]) -> str 
     return node.id
 
 
-def _name(life: Life, frame: Frame) -> str:
-    if frame.id == INITIAL:
-        return INITIAL
+def _name(life: AgentLoop, frame: Frame) -> str:
+    if frame.id == INITIAL_FRAME:
+        return INITIAL_FRAME
     content: Any = life.graph.nodes[frame.id].content
     return str(content.get("name", frame.id))
 
 
-async def compact(life: Life, instructions: str = "") -> str | None:
+async def compact_frame(life: AgentLoop, instructions: str = "") -> str | None:
     """Ask the plugins for a smaller beginning, and begin there; None if nobody has one."""
     before = life.graph.messages()
     life.instructions = instructions
     for _, _, one in await life.decide("before_compact"):
         if isinstance(one, NewFrame) and (one.messages or one.keep):
             kept = before[len(before) - one.keep :] if one.keep else []
-            seed = [message(each) for each in one.messages] + kept
+            seed = [normalize_message(each) for each in one.messages] + kept
             return open_frame(life, f"compaction-{life.turn}.{life.ordinal}", "compaction", seed)
     return None
 
 
-def continue_as(life: Life, directive: ContinueAs) -> bool:
+def continue_in_frame(life: AgentLoop, directive: ContinueAs) -> bool:
     """Go on in a new frame; returns whether one was opened."""
-    if life.switched == MOST:
-        raise BadArguments("continue_as", f"a turn goes on in at most {MOST} frames")
-    seed = [message(each) for each in (*directive.messages, directive.task)]
+    if life.switched == MAX_FRAMES_PER_TURN:
+        raise BadArguments("continue_as", f"a turn goes on in at most {MAX_FRAMES_PER_TURN} frames")
+    seed = [normalize_message(each) for each in (*directive.messages, directive.task)]
     opened = open_frame(life, directive.frame, "continue_as", seed)
     life.switched += opened is not None
     return opened is not None
 
 
-async def command(life: Life, given: dict[str, JSON]) -> TurnOutcome:
+async def run_frame_command(life: AgentLoop, given: dict[str, JSON]) -> TurnOutcome:
     """What somebody outside wants done with the frame."""
     reason = str(given["do"])
     if reason == "compact":
-        return Framed("compaction", await compact(life, str(given.get("instructions") or "")))
+        return FrameOpened(
+            "compaction", await compact_frame(life, str(given.get("instructions") or ""))
+        )
     try:
-        seed = [message(each) for each in given.get("messages") or []]
+        seed = [normalize_message(each) for each in given.get("messages") or []]
     except BadArguments as error:
         return TurnFailed(str(error), error.code)
     name = (
@@ -106,10 +108,10 @@ async def command(life: Life, given: dict[str, JSON]) -> TurnOutcome:
     opened = open_frame(life, name, reason, seed)
     if reason == "reset":
         life.plugged.reset()
-    return Framed(reason, opened)
+    return FrameOpened(reason, opened)
 
 
-def nth(graph: Graph, count: int) -> str:
+def find_nth_message(graph: Graph, count: int) -> str:
     """The node of the n-th message of the current frame."""
     found = 0
     path = graph.path(graph.tip)

@@ -14,36 +14,36 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from everhold.agents.conversation_reader import Reading
-from everhold.agents.frame_options import checked
-from everhold.archive.retention import vacuum, vacuumed
-from everhold.core.codec import JSON, plain, same
-from everhold.core.graph import blocks, brief
+from everhold.agents.conversation_reader import ConversationReader
+from everhold.agents.frame_options import check_options
+from everhold.archive.retention import vacuum_all_intakes, vacuum_intakes
+from everhold.core.codec import JSON, is_same_json, to_plain
+from everhold.core.graph import compact_blocks, to_blocks
 from everhold.core.intake import (
     Boundary,
-    Cancelled,
+    DeliveryPolicy,
     Intake,
-    Item,
+    IntakeItem,
+    ItemCancellation,
     ItemKind,
     ItemState,
+    MergePolicy,
     Receipt,
-    Slot,
-    When,
 )
-from everhold.core.turn import Settled
-from everhold.engine.arguments import short_key
+from everhold.core.turn import SettledTurn
+from everhold.engine.arguments import check_key_length
 from everhold.engine.intake_messages import CANCEL_TURN, COMMANDS
 from everhold.errors import BadArguments, InputConflict, InputEnded, KeyConflict, UnknownInput
 
 if TYPE_CHECKING:
-    from everhold.agents.session import AgentSession, Words
+    from everhold.agents.session import AgentSession, InputContent
     from everhold.runtime import Runtime
 
 #: Where something that is enqueued may enter: the next turn, or a checkpoint of the one under way.
-NEXT: Final = "next"
+NEXT_TURN: Final = "next"
 
 
-class Busy(StrEnum):
+class BusyPolicy(StrEnum):
     """What becomes of an input while a turn is under way."""
 
     QUEUE = "queue"  # it waits for the next turn
@@ -52,7 +52,7 @@ class Busy(StrEnum):
     FORK = "fork"  # it begins a turn of a fork of the conversation
 
 
-class Stage(StrEnum):
+class InputStage(StrEnum):
     """Where an input stands."""
 
     WAITING = "waiting"  # in the intake, or for the turn under way to end
@@ -62,28 +62,28 @@ class Stage(StrEnum):
     FAILED = "failed"
 
 
-class Input(msgspec.Struct, frozen=True):
+class InputStatus(msgspec.Struct, frozen=True):
     """Where an input stands: the turn that it is in or was settled by, and what the intake knows of
     it.
     """
 
     id: str
-    stage: Stage
+    stage: InputStage
     turn: int | None = None
-    settled: Settled | None = None
-    item: Item | None = None
+    settled: SettledTurn | None = None
+    item: IntakeItem | None = None
     reason: str = ""  # why it was cancelled or failed
 
 
-class Waiting:
+class InputVerbs:
     """The part of a conversation's handle that deals with what waits to enter it."""
 
     async def enqueue(
         self: Any,
-        content: Words,
+        content: InputContent,
         *,
         key: str | None = None,
-        at: str = NEXT,
+        at: str = NEXT_TURN,
         alone: bool = False,
         options: Mapping[str, JSON] | None = None,
         available_at: float = 0.0,
@@ -97,25 +97,27 @@ class Waiting:
         conflict.
         """
         session: AgentSession = self
-        said = brief(session._kept(content))
+        said = compact_blocks(session._kept(content))
         body: dict[str, JSON] = (
-            {"content": said} if not options else {"content": said, "options": checked(options)}
+            {"content": said}
+            if not options
+            else {"content": said, "options": check_options(options)}
         )
-        input_id = key_of(key) or f"i-{secrets.token_hex(8)}"
+        input_id = check_input_key(key) or f"i-{secrets.token_hex(8)}"
         boundary = _boundary(at)
         if key is not None or boundary is not None:
             await session._reading.refresh()
         heard = None if key is None else session._reading.input(input_id)
         if heard is not None:
-            same_input(session.id, input_id, heard, said)
+            require_same_input(session.id, input_id, heard, said)
             return Receipt(
-                Item(input_id, ItemKind.INPUT, body, key, state=ItemState.COMPLETED), False
+                IntakeItem(input_id, ItemKind.INPUT, body, key, state=ItemState.COMPLETED), False
             )
         more: dict[str, Any] = {}
         if boundary is not None:
             more = {"turn": session._reading.under_way, "boundary": boundary}
-        slot = Slot.ALONE if alone else Slot.JOIN
-        item = Item(
+        slot = MergePolicy.ALONE if alone else MergePolicy.JOIN
+        item = IntakeItem(
             input_id,
             ItemKind.INPUT,
             body,
@@ -124,7 +126,7 @@ class Waiting:
             available_at=_moment(available_at),
             **more,
         )
-        return await put(session._runtime, session.id, item)
+        return await enqueue_item(session._runtime, session.id, item)
 
     async def command(self: Any, do: str, *, key: str, reason: str = "") -> Receipt:
         """Have something done to the conversation when no turn is under way: refresh_tools, reset
@@ -133,49 +135,49 @@ class Waiting:
         `cancel_turn` is done at once, to the turn that is under way now. The same key is the same
         command.
         """
-        return await command(
+        return await enqueue_command(
             self._runtime, self.id, do, key=key, reason=reason, reading=self._reading
         )
 
-    async def intake(self: Any, *, all: bool = False) -> list[Item]:
+    async def intake(self: Any, *, all: bool = False) -> list[IntakeItem]:
         """What waits to enter the conversation, in order, without what somebody is letting in; or
         all that is known.
         """
-        return await listed(self._runtime, self.id, all=all)
+        return await list_intake_items(self._runtime, self.id, all=all)
 
-    async def cancel(self: Any, *names: str, reason: str = "") -> list[Cancelled]:
+    async def cancel(self: Any, *names: str, reason: str = "") -> list[ItemCancellation]:
         """Take back what waits, by id or key: the outcomes in the order asked for. What has entered
         stays.
         """
-        return await cancel(self._runtime, self.id, names, reason)
+        return await cancel_intake_items(self._runtime, self.id, names, reason)
 
-    async def cancel_from(self: Any, anchor: str, *, reason: str = "") -> list[Cancelled]:
+    async def cancel_from(self: Any, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
         """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
-        return await cancel_from(self._runtime, self.id, anchor, reason)
+        return await cancel_items_from(self._runtime, self.id, anchor, reason)
 
-    async def input(self: Any, id: str) -> Input:
+    async def input(self: Any, id: str) -> InputStatus:
         """Where an input stands; raises `UnknownInput` if there was none of that id."""
-        return await standing(self._runtime, self.id, id, self._reading)
+        return await read_input_status(self._runtime, self.id, id, self._reading)
 
 
 # ---- for whoever has no agent at hand, too
 
 
-async def put(runtime: Runtime, session_id: str, item: Item) -> Receipt:
+async def enqueue_item(runtime: Runtime, session_id: str, item: IntakeItem) -> Receipt:
     """Let an item wait. It is kept when this returns; a worker is woken, and not waited for."""
     return await runtime._engine.let_in(session_id, item)
 
 
-async def command(
+async def enqueue_command(
     runtime: Runtime,
     session_id: str,
     do: str,
     *,
     key: str,
     reason: str = "",
-    reading: Reading | None = None,
+    reading: ConversationReader | None = None,
 ) -> Receipt:
-    """Let a command wait; see `Waiting.command`."""
+    """Let a command wait; see `InputVerbs.command`."""
     if do not in COMMANDS:
         raise BadArguments("command", f"{do!r} is none of {', '.join(COMMANDS)}")
     if not isinstance(key, str) or not key.strip():
@@ -183,11 +185,13 @@ async def command(
             "command",
             "it needs a key that is not blank, so that the same again is the same command",
         )
-    reading = reading or Reading(runtime.store, session_id)
+    reading = reading or ConversationReader(runtime.store, session_id)
     await reading.refresh()
-    name = short_key(f"command:{do}:{plain(key, 'the key')}")
-    body: dict[str, JSON] = {"do": do, "reason": plain(reason, "the reason")}
-    done = Item(name, ItemKind.COMMAND, body, name, when=When.IDLE, state=ItemState.COMPLETED)
+    name = check_key_length(f"command:{do}:{to_plain(key, 'the key')}")
+    body: dict[str, JSON] = {"do": do, "reason": to_plain(reason, "the reason")}
+    done = IntakeItem(
+        name, ItemKind.COMMAND, body, name, when=DeliveryPolicy.IDLE, state=ItemState.COMPLETED
+    )
     if reading.settled(name) is not None:  # a vacuum may have swept what the intake knew of it
         return Receipt(done, False)
     if do == CANCEL_TURN:
@@ -201,22 +205,24 @@ async def command(
     return await runtime._engine.shielded.run(runtime._acceptance.act(session_id, act, [name]))
 
 
-async def listed(runtime: Runtime, session_id: str, *, all: bool = False) -> list[Item]:
+async def list_intake_items(
+    runtime: Runtime, session_id: str, *, all: bool = False
+) -> list[IntakeItem]:
     """What waits and nobody has claimed; or, with `all`, also what is claimed or has ended."""
 
-    def act(intake: Intake) -> list[Item]:
+    def act(intake: Intake) -> list[IntakeItem]:
         return list(intake.items.values()) if all else intake.waiting()
 
     return await runtime.store.intake(session_id, act, whole=all)
 
 
-async def cancel(
+async def cancel_intake_items(
     runtime: Runtime, session_id: str, names: Sequence[str], reason: str = ""
-) -> list[Cancelled]:
+) -> list[ItemCancellation]:
     if not names:
         raise BadArguments("cancel", "say what, by id or key")
 
-    async def cancelled() -> list[Cancelled]:
+    async def cancelled() -> list[ItemCancellation]:
         found = await runtime.store.intake(
             session_id, lambda intake: intake.cancel(names, reason), named=names, only=True
         )
@@ -226,10 +232,10 @@ async def cancel(
     return await runtime._engine.shielded.run(cancelled())
 
 
-async def cancel_from(
+async def cancel_items_from(
     runtime: Runtime, session_id: str, anchor: str, reason: str = ""
-) -> list[Cancelled]:
-    async def cancelled() -> list[Cancelled]:
+) -> list[ItemCancellation]:
+    async def cancelled() -> list[ItemCancellation]:
         found = await runtime.store.intake(
             session_id, lambda intake: intake.cancel_from(anchor, reason), whole=True
         )
@@ -241,7 +247,7 @@ async def cancel_from(
     return await runtime._engine.shielded.run(cancelled())
 
 
-async def swept(runtime: Runtime, session_id: str | None, older_than: float) -> int:
+async def vacuum_ended_items(runtime: Runtime, session_id: str | None, older_than: float) -> int:
     """Forget what has ended; see `Runtime.vacuum`."""
     if (
         isinstance(older_than, bool)
@@ -251,32 +257,32 @@ async def swept(runtime: Runtime, session_id: str | None, older_than: float) -> 
         raise BadArguments("vacuum", f"older_than={older_than!r} should be seconds, 0 or more")
 
     if session_id is None:
-        return await vacuum(runtime.store, older_than)
+        return await vacuum_all_intakes(runtime.store, older_than)
     await runtime.store.load(session_id, since=-1)  # raises UnknownSession
-    return await vacuumed(runtime.store, [session_id], older_than)
+    return await vacuum_intakes(runtime.store, [session_id], older_than)
 
 
-async def standing(
-    runtime: Runtime, session_id: str, id: str, reading: Reading | None = None
-) -> Input:
-    """Where an input stands; see `Waiting.input`."""
-    reading = reading or Reading(runtime.store, session_id)
+async def read_input_status(
+    runtime: Runtime, session_id: str, id: str, reading: ConversationReader | None = None
+) -> InputStatus:
+    """Where an input stands; see `InputVerbs.input`."""
+    reading = reading or ConversationReader(runtime.store, session_id)
     # before the journal: what leaves one is in the other
-    item = await waiting_item(runtime, session_id, id)
+    item = await find_intake_item(runtime, session_id, id)
     await reading.refresh()
     name = id if item is None else item.id
     settled = reading.settled(name)
     if settled is not None:
-        return Input(name, Stage.SETTLED, settled.turn, settled, item)
+        return InputStatus(name, InputStage.SETTLED, settled.turn, settled, item)
     if reading.input(name) is not None:
         if reading.head is not None and reading.head.ended:
-            return Input(
-                name, Stage.FAILED, item=item, reason=f"the session is {reading.head.state}"
+            return InputStatus(
+                name, InputStage.FAILED, item=item, reason=f"the session is {reading.head.state}"
             )
         entered = reading.told.entered(name)
-        return Input(
+        return InputStatus(
             name,
-            Stage.IN_TURN if entered else Stage.WAITING,
+            InputStage.IN_TURN if entered else InputStage.WAITING,
             reading.under_way if entered else None,
             item=item,
         )
@@ -286,27 +292,27 @@ async def standing(
     reason = str(why.get("reason") or why.get("message") or "")
     match item.state:
         case ItemState.CANCELLED:
-            return Input(name, Stage.CANCELLED, item=item, reason=reason)
+            return InputStatus(name, InputStage.CANCELLED, item=item, reason=reason)
         case ItemState.FAILED:
-            return Input(name, Stage.FAILED, item=item, reason=reason)
+            return InputStatus(name, InputStage.FAILED, item=item, reason=reason)
         case ItemState.COMPLETED:  # a command that says nothing to the journal
-            return Input(name, Stage.SETTLED, item=item)
-    return Input(name, Stage.WAITING, item=item)
+            return InputStatus(name, InputStage.SETTLED, item=item)
+    return InputStatus(name, InputStage.WAITING, item=item)
 
 
-async def waiting_item(runtime: Runtime, session_id: str, name: str) -> Item | None:
+async def find_intake_item(runtime: Runtime, session_id: str, name: str) -> IntakeItem | None:
     """What the intake knows under an id or key."""
 
-    def act(intake: Intake) -> Item | None:
+    def act(intake: Intake) -> IntakeItem | None:
         known = intake.items.get(name)
         return known or next((item for item in intake.items.values() if item.key == name), None)
 
     return await runtime.store.intake(session_id, act, named=[name], only=True)
 
 
-async def still_waits(runtime: Runtime, session_id: str, input_id: str) -> None:
+async def require_not_ended(runtime: Runtime, session_id: str, input_id: str) -> None:
     """Raise `InputEnded` if an input was cancelled, or could not be let in."""
-    item = await waiting_item(runtime, session_id, input_id)
+    item = await find_intake_item(runtime, session_id, input_id)
     if item is not None and item.state in (ItemState.CANCELLED, ItemState.FAILED):
         why: Any = item.end if isinstance(item.end, dict) else {}
         raise InputEnded(
@@ -314,47 +320,47 @@ async def still_waits(runtime: Runtime, session_id: str, input_id: str) -> None:
         )
 
 
-async def known(runtime: Runtime, session_id: str, input_id: str, said: JSON) -> bool:
+async def has_same_input(runtime: Runtime, session_id: str, input_id: str, said: JSON) -> bool:
     """Whether the intake has an input of this id; raises `InputConflict` if it says something
     else.
     """
-    item = await waiting_item(runtime, session_id, input_id)
+    item = await find_intake_item(runtime, session_id, input_id)
     if item is None:
         return False
     body: Any = item.body
     content = body.get("content") if isinstance(body, dict) else None
-    if item.kind is not ItemKind.INPUT or not same(blocks(content), blocks(said)):
+    if item.kind is not ItemKind.INPUT or not is_same_json(to_blocks(content), to_blocks(said)):
         raise InputConflict(input_id, session_id, item.id)
     return True
 
 
-def same_input(session_id: str, input_id: str, first: JSON, said: JSON) -> None:
+def require_same_input(session_id: str, input_id: str, first: JSON, said: JSON) -> None:
     """Raise `KeyConflict` if something else was said under this id."""
-    if not same(blocks(first), blocks(said)):
+    if not is_same_json(to_blocks(first), to_blocks(said)):
         raise KeyConflict(input_id, session_id, "content")
 
 
-def busy_of(given: str) -> Busy:
+def parse_busy_policy(given: str) -> BusyPolicy:
     try:
-        return Busy(given)
+        return BusyPolicy(given)
     except ValueError:
-        raise BadArguments("send", f"busy={given!r} is none of {', '.join(Busy)}") from None
+        raise BadArguments("send", f"busy={given!r} is none of {', '.join(BusyPolicy)}") from None
 
 
-def key_of(key: str | None) -> str | None:
+def check_input_key(key: str | None) -> str | None:
     if key is not None and (not isinstance(key, str) or not key.strip()):
         raise BadArguments("enqueue", "a key is text, and not blank")
-    return None if key is None else short_key(key)
+    return None if key is None else check_key_length(key)
 
 
 def _boundary(at: str) -> Boundary | None:
-    if at == NEXT:
+    if at == NEXT_TURN:
         return None
     try:
         return Boundary(at)
     except ValueError:
         raise BadArguments(
-            "enqueue", f"at={at!r} is none of {', '.join((NEXT, *Boundary))}"
+            "enqueue", f"at={at!r} is none of {', '.join((NEXT_TURN, *Boundary))}"
         ) from None
 
 

@@ -23,35 +23,35 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from everhold.agents import frames
-from everhold.agents.directives import Decision, decisions
-from everhold.agents.model_calls import Models
-from everhold.agents.parse_reply import understood
-from everhold.agents.plugin_host import Guarded, Plugged
-from everhold.agents.prompt import layer_of
+from everhold.agents.directives import Decision, decode_decisions
+from everhold.agents.model_calls import ModelCalls
+from everhold.agents.parse_reply import parse_model_reply
+from everhold.agents.plugin_host import GuardedContext, PluginHost
+from everhold.agents.prompt import parse_prompt_layer
 from everhold.agents.tool_calls import Toolbox
-from everhold.agents.tool_sources import Sources
-from everhold.agents.turn import Rounds, Stop
+from everhold.agents.tool_sources import SourcedTools
+from everhold.agents.turn import StopTurn, TurnRunner
 from everhold.core.codec import JSON
-from everhold.core.conversation import inputs_of
-from everhold.core.graph import Graph, Node, NodeKind, applicable, blocks, text
+from everhold.core.conversation import extract_inputs
+from everhold.core.graph import Graph, Node, NodeKind, extract_text, parse_nodes, to_blocks
 from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
-from everhold.core.options import Options, over
+from everhold.core.options import FrameOptions, merge_options
 from everhold.core.query import FOR_PEOPLE, Kind, Query
 from everhold.core.turn import (
-    Answered,
-    Configured,
-    Refreshed,
-    Settled,
+    OptionsConfigured,
+    SettledTurn,
+    ToolsRefreshed,
+    TurnAnswered,
     TurnCancelled,
     TurnFailed,
     TurnOutcome,
 )
 from everhold.errors import EverholdError, TurnStopped
-from everhold.hooks import Ask, Contribute, Moment, SetOptions, stored
-from everhold.ports.agent import Stage
-from everhold.ports.tool_services import land
+from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_store
+from everhold.ports.agent import AgentContext
+from everhold.ports.tool_services import apply_writes
 
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent
@@ -59,31 +59,33 @@ if TYPE_CHECKING:
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 
 #: What may be done to a conversation beside saying something.
-COMMANDS: Final = frozenset(
+CONVERSATION_COMMANDS: Final = frozenset(
     {"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"}
 )
 
 #: What holds for an agent where nothing was noted.
-UNSAID: Final = {"hooks": [], "max_turns": 12}
+DEFAULT_AGENT_FACTS: Final = {"hooks": [], "max_turns": 12}
 
 #: Something that was said to the conversation, with the query that heard it.
-Heard = tuple[int | None, dict[str, JSON]]
+HeardInput = tuple[int | None, dict[str, JSON]]
 
 
-class Life:
+class AgentLoop:
     """One conversation, as its program sees it."""
 
-    def __init__(self, ctx: Stage, agent: Agent) -> None:
+    def __init__(self, ctx: AgentContext, agent: Agent) -> None:
         self.ctx = ctx
         self.agent = agent
         self.graph = Graph()
-        self.plugged = Plugged(agent.plugins)
+        self.plugged = PluginHost(agent.plugins)
         self.hooks: list[str] = []  # those that are called in this turn
         # whether results of calls that programs make pass through plugins, too
         self.inner_results = False
         if "before_store" in self.plugged.hooks:
-            ctx.keep_with(functools.partial(stored, self.plugged.plugins))
-        guarded: Any = Guarded(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
+            ctx.keep_with(functools.partial(apply_before_store, self.plugged.plugins))
+        guarded: Any = (
+            GuardedContext(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
+        )
         self.toolbox = Toolbox(
             guarded,
             agent.tools,
@@ -93,12 +95,12 @@ class Life:
             many=agent.search_above,
         )
         self.toolbox.model = agent.model
-        self.sources = Sources(guarded, agent.sources)
-        self.models = Models(self)
+        self.sources = SourcedTools(guarded, agent.sources)
+        self.models = ModelCalls(self)
         self.toolbox.spend = self.models.paid
         self.toolbox.history = self._history
         self.toolbox.moment = self.moment
-        self.options = Options()
+        self.options = FrameOptions()
         self.turn = 0
         self.rounds = 0
         self.started = 0.0
@@ -106,12 +108,12 @@ class Life:
         self.most = agent.max_turns  # rounds of a turn
         self.turn_options: dict[str, JSON] = {}
         self.contributions: list[Contribute] = []
-        self.waiting: list[Heard] = []  # said while a turn runs, for its next checkpoint
+        self.waiting: list[HeardInput] = []  # said while a turn runs, for its next checkpoint
         self.taken: list[str] = []  # ids of those that the model heard
         self.ordinal = 0  # of the next node of this turn
         self.switched = 0  # frames that this turn went on in
         self.instructions = ""  # for a compaction
-        self._inputs: asyncio.Queue[Heard] = asyncio.Queue()
+        self._inputs: asyncio.Queue[HeardInput] = asyncio.Queue()
         self._heard: set[str] = set()  # the ids of all inputs
         self._running: asyncio.Future[TurnOutcome] | None = None
         self._cancelled: str | None = None
@@ -141,7 +143,7 @@ class Life:
         """Do one task, and return what came of it."""
         await self._begin()
         outcome = await self._take("task", None, {"content": task})
-        if isinstance(outcome, Answered):
+        if isinstance(outcome, TurnAnswered):
             return (
                 self.words
                 if self.agent.returns is None and outcome.value is None
@@ -168,7 +170,7 @@ class Life:
         given: dict[str, JSON] = {}
         for _, _, one in await self.decide("before_session"):
             if isinstance(one, SetOptions):
-                given = over(given, one.options)
+                given = merge_options(given, one.options)
         first: Any = self.ctx.fact("options", given, {})
         if not self.options.of(self.graph.frame.id):
             self.options.set(self.graph.frame.id, first)
@@ -191,7 +193,7 @@ class Life:
                         (self._inputs.put_nowait if self._running is None else self.waiting.append)(
                             (q, said)
                         )
-                case {"do": str(do), "id": str(input_id)} if do in COMMANDS:
+                case {"do": str(do), "id": str(input_id)} if do in CONVERSATION_COMMANDS:
                     if self._is_new(input_id):
                         self._inputs.put_nowait((q, said))
                 case {"id": str(), "content": _}:
@@ -210,9 +212,9 @@ class Life:
 
     def _fresh(self, said: dict[str, JSON]) -> dict[str, JSON] | None:
         """What of an input was not heard before; None if all of it was."""
-        given = inputs_of(said)
+        given = extract_inputs(said)
         fresh = [
-            (input_id, blocks(content)) for input_id, content in given if self._is_new(input_id)
+            (input_id, to_blocks(content)) for input_id, content in given if self._is_new(input_id)
         ]
         if len(fresh) in (0, len(given)):
             return said if fresh else None
@@ -258,11 +260,11 @@ class Life:
             case {"do": "refresh_tools"}:
                 return await self._settle(input_id, self._refreshed())
             case {"do": "compact" | "reset" | "continue_as"}:
-                return await self._settle(input_id, frames.command(self, given))
-        self.taken = [other for other, _ in inputs_of(given)[1:]]
+                return await self._settle(input_id, frames.run_frame_command(self, given))
+        self.taken = [other for other, _ in extract_inputs(given)[1:]]
         self.turn_options = given.get("options") or {}
         self.say(Role.USER, q, given)
-        return await self._settle(input_id, Rounds(self).run())
+        return await self._settle(input_id, TurnRunner(self).run())
 
     async def _settle(self, input_id: str, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:
         running = self._running = asyncio.ensure_future(work)
@@ -273,7 +275,7 @@ class Life:
                 raise  # the session itself is ended
             self.give_up("the turn was cancelled")
             outcome = TurnCancelled(self._cancelled)
-        except Stop as stop:
+        except StopTurn as stop:
             self.give_up("the turn was stopped")
             outcome = stop.outcome
         except EverholdError as error:
@@ -283,7 +285,7 @@ class Life:
             self._running = None
         self._keep_plugins()
         self.graph.settle()
-        settled = Settled(self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken)
+        settled = SettledTurn(self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken)
         self.ctx.note(settled=settled)
         self.tell("after_turn", settled)
         return outcome
@@ -292,7 +294,7 @@ class Life:
         """What was said so far, for programs that the model writes."""
         path = self.graph.path(self.graph.tip)
         said = [node for node in path if node.kind is NodeKind.MESSAGE and node.role is not None]
-        return [{"role": str(node.role), "text": text(node.content)} for node in said]
+        return [{"role": str(node.role), "text": extract_text(node.content)} for node in said]
 
     async def refresh(self) -> list[str]:
         """Ask whoever offers tools what is offered in this turn; the model is told who cannot be
@@ -315,14 +317,14 @@ class Life:
             return recorded.settled.outcome
         self.toolbox.offer.access(self.effective.get("tools"), self.plugged.fingerprint)
         catalog = self.toolbox.offer.catalog
-        return Refreshed(sorted(catalog.names), catalog.fingerprint, unreached)
+        return ToolsRefreshed(sorted(catalog.names), catalog.fingerprint, unreached)
 
     def _agree(self) -> None:
         """What holds from here on, whatever the agent's author changes later."""
         given: Any = {"hooks": list(self.plugged.hooks), "max_turns": self.agent.max_turns}
         if "before_result" in self.plugged.hooks and self.agent.executors:
             given["inner_results"] = True
-        held: Any = self.ctx.fact("agent", given, UNSAID)
+        held: Any = self.ctx.fact("agent", given, DEFAULT_AGENT_FACTS)
         self.hooks = held["hooks"]
         self.most = held["max_turns"]
         self.inner_results = "inner_results" in held
@@ -337,7 +339,7 @@ class Life:
         frame = self.graph.frame.id
         everywhere = bool(given.get("everywhere"))
         before = self.options.of(frame)
-        wanted = over(before, given.get("options"))
+        wanted = merge_options(before, given.get("options"))
         if "before_config" in self.hooks:
             moment = self.moment(decides=True)
             _, answer = await self.ctx.put(
@@ -347,26 +349,26 @@ class Life:
             )
             await self._adopt(answer)
             wanted = answer["options"]
-        layer_of(wanted.get("prompt"))
+        parse_prompt_layer(wanted.get("prompt"))
         self.toolbox.offer.access(wanted.get("tools"), self.plugged.fingerprint)
         self.options.set(frame, wanted, everywhere=everywhere)
         if wanted != before:
             self.tell("after_config", before, wanted)
-        return Configured(wanted, frame, everywhere)
+        return OptionsConfigured(wanted, frame, everywhere)
 
     async def _apply(self, said: dict[str, JSON]) -> TurnOutcome:
         """Stand where another conversation stands: what follows the node that both have is added on
         a branch.
         """
         to = said.get("to")
-        nodes = applicable(said.get("nodes"))
+        nodes = parse_nodes(said.get("nodes"))
         self.graph.move(to)
         if not nodes:
             self.ctx.note(leaf=to)
         for node in nodes:
             self.add(Node("", None, node.kind, node.role, None, node.content))
         self._restore()
-        return Answered()
+        return TurnAnswered()
 
     # ---- plugins
 
@@ -409,7 +411,7 @@ class Life:
             effect = functools.partial(self.plugged.decide, hook, moment, given, found, dict(said))
             _, answer = await self.ctx.put(Kind.CALL, effect, name=f"hook:{hook}")
             await self._adopt(answer)
-            found = decisions(answer)
+            found = decode_decisions(answer)
             asks = [(plugin, one) for plugin, _, one in found if isinstance(one, Ask)]
             if not asks:
                 return found
@@ -419,7 +421,7 @@ class Life:
     async def _adopt(self, answer: JSON) -> None:
         """Know what plugins keep, and land what they wrote."""
         self.plugged.adopt_if(answer)
-        await land(answer.get("writes", ()), self.ctx.state)
+        await apply_writes(answer.get("writes", ()), self.ctx.state)
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Tell the plugins, once this is kept."""
@@ -452,7 +454,7 @@ class Life:
     @property
     def effective(self) -> dict[str, JSON]:
         """The options that hold now: those of the frame, and over them those of the turn."""
-        return over(self.options.of(self.graph.frame.id), self.turn_options)
+        return merge_options(self.options.of(self.graph.frame.id), self.turn_options)
 
     # ---- the conversation
 
@@ -499,7 +501,7 @@ class Life:
         """
         last = self.graph.nodes[self.tip] if self.graph.tip is not None else None
         if last is not None and last.role is Role.ASSISTANT:
-            calls = understood(last.content, "").calls
+            calls = parse_model_reply(last.content, "").calls
             if calls:
                 shown = "before_result" not in self.hooks
                 self.say(
@@ -517,7 +519,7 @@ class Life:
     def words(self) -> str:
         """What was said last."""
         said = [node for node in self.graph.path(self.graph.tip) if node.role is Role.ASSISTANT]
-        return text(said[-1].content) if said else ""
+        return extract_text(said[-1].content) if said else ""
 
 
 def _names(content: JSON) -> bool:

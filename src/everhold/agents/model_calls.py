@@ -11,37 +11,41 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from everhold.agents import frames
-from everhold.agents.parse_reply import understood
-from everhold.agents.prompt import Layer, Prompt, layer_of
-from everhold.agents.prompt import known as known_slot
-from everhold.agents.turn import Rounds
+from everhold.agents.parse_reply import parse_model_reply
+from everhold.agents.prompt import PromptBuilder, PromptLayer, parse_prompt_layer
+from everhold.agents.prompt import check_slot as known_slot
+from everhold.agents.turn import TurnRunner
 from everhold.core.codec import JSON
-from everhold.core.graph import Node, NodeKind, View
-from everhold.core.ledger import TURN, Ledger, tokens
+from everhold.core.graph import ModelView, Node, NodeKind
+from everhold.core.ledger import TURN, Ledger, count_usage_tokens
 from everhold.core.query import Kind, Query, Usage
 from everhold.errors import AnswerFailed
-from everhold.hooks import Ask, Contribute, stored
+from everhold.hooks import Ask, Contribute, apply_before_store
 
 if TYPE_CHECKING:
-    from everhold.agents.loop import Life
+    from everhold.agents.loop import AgentLoop
 
 #: Options that are the loop's own; all others go to whoever answers for the model.
-OWN: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
+LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
 
-class Models:
+class ModelCalls:
     """The models of one conversation: how they are asked, what they are told, and what they have
     cost.
     """
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: AgentLoop) -> None:
         self._life = life
-        self._text = Prompt()
+        self._text = PromptBuilder()
         self.spent, self.spent_now = Ledger(), Ledger()  # in all, and in this turn
         self.context = 0  # tokens that the model last had before its eyes
 
     async def ask(
-        self, view: View, options: dict[str, JSON], source: str = TURN, system: str | None = None
+        self,
+        view: ModelView,
+        options: dict[str, JSON],
+        source: str = TURN,
+        system: str | None = None,
     ) -> tuple[int, JSON]:
         """Ask a model, by reference; returns the query with what was said."""
         marks = self._marks(options, source)
@@ -67,13 +71,13 @@ class Models:
                 0, "", ask.prompt, system=ask.system, max_tokens=ask.max_tokens, options=marks
             )
             _, said = await self._put(lambda: whole, ask.source, prompt=ask.prompt, options=marks)
-            return understood(said, "").text
+            return parse_model_reply(said, "").text
         known = self._life.graph.last(NodeKind.PROMPT)
-        leaf = frames.nth(self._life.graph, ask.shown)
+        leaf = frames.find_nth_message(self._life.graph, ask.shown)
         prompt = None if known is None else known.id
-        view = View(leaf, prompt, extra=[frames.message(ask.prompt)])
+        view = ModelView(leaf, prompt, extra=[frames.normalize_message(ask.prompt)])
         _, said = await self.ask(view, options, ask.source, ask.system)
-        return understood(said, "").text
+        return parse_model_reply(said, "").text
 
     def _marks(self, options: dict[str, JSON], source: str) -> dict[str, JSON]:
         """What is stored with a question to a model: which one, and who spends the tokens."""
@@ -84,26 +88,26 @@ class Models:
     async def _put(self, effect: Callable[[], Query], source: str, **more: Any) -> tuple[int, JSON]:
         if "before_store" in self._life.plugged.hooks:
             effect = functools.partial(effect)
-            effect.keep = functools.partial(stored, self._life.plugged.plugins)  # type: ignore[attr-defined]
+            effect.keep = functools.partial(apply_before_store, self._life.plugged.plugins)  # type: ignore[attr-defined]
         try:
             return await self._life.ctx.put(Kind.LLM, effect, **more)
         finally:
             usage = self._life.ctx.cost
             self.paid(source, usage)
             if usage is not None and source == TURN:
-                self.context = tokens(usage).context
+                self.context = count_usage_tokens(usage).context
 
     def paid(self, source: str, usage: Usage | None) -> None:
         """Take note of what somebody has spent."""
         self.spent.add(source, usage)
         self.spent_now.add(source, usage)
 
-    def _in_full(self, view: View, options: dict[str, JSON], system: str | None) -> Query:
+    def _in_full(self, view: ModelView, options: dict[str, JSON], system: str | None) -> Query:
         """A question to the model with everything it is shown; the journal has the view only."""
         told, messages, tools = self._life.graph.shown(view)
         more = {
             **self._life.agent.options,
-            **{name: value for name, value in options.items() if name not in OWN},
+            **{name: value for name, value in options.items() if name not in LOOP_OPTIONS},
         }
         if tools:
             more["tools"] = tools
@@ -137,16 +141,19 @@ class Models:
             return None
         return self._life.add(Node("", None, NodeKind.PROMPT, content=now)).id
 
-    def _layers(self) -> list[Layer | None]:
+    def _layers(self) -> list[PromptLayer | None]:
         """The layers that lie over the instructions; raises `BadArguments` for what is none, or is
         for no slot.
         """
         for one in self._life.contributions:
             known_slot(one.slot)
         held = self._life.options.of(self._life.graph.frame.id)
-        return [layer_of(held.get("prompt")), layer_of(self._life.turn_options.get("prompt"))]
+        return [
+            parse_prompt_layer(held.get("prompt")),
+            parse_prompt_layer(self._life.turn_options.get("prompt")),
+        ]
 
-    def _prompt(self, layers: list[Layer | None]) -> dict[str, JSON]:
+    def _prompt(self, layers: list[PromptLayer | None]) -> dict[str, JSON]:
         """What the model is to be told: instructions, contributions and layers, and the tools."""
         specs = self._life.toolbox.specs
         system = self._text.text(layers, self._contributed(), [str(spec["name"]) for spec in specs])
@@ -160,5 +167,5 @@ class Models:
             else []
         )
         if self._life.agent.returns is not None:
-            found.append(Contribute("execution", Rounds.wanted(self._life.agent.returns)))
+            found.append(Contribute("execution", TurnRunner.wanted(self._life.agent.returns)))
         return [*found, *self._life.contributions]

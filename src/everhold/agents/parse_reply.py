@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.graph import blocks, text
+from everhold.core.graph import extract_text, to_blocks
 from everhold.errors import AnswerFailed
 
 
@@ -34,7 +34,7 @@ class ToolCall(msgspec.Struct, frozen=True):
         return {"type": "tool_result", "tool_use_id": self.id, "q": q}
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ModelReply(msgspec.Struct, frozen=True):
     """What was said: its words, and the tools it calls. `blocks` is set if what was said is not
     kept as it came.
     """
@@ -44,20 +44,20 @@ class Reply(msgspec.Struct, frozen=True):
     blocks: list[JSON] | None = None
 
 
-def understood(said: JSON, where: str) -> Reply:
+def parse_model_reply(said: JSON, where: str) -> ModelReply:
     """What a model said; raises `AnswerFailed` for what is none of the forms. `where` names calls
     without id.
     """
     if isinstance(said, str):
         simple = _written(said)
         if simple is None:
-            return Reply(said, [])
+            return ModelReply(said, [])
         said = simple
     if isinstance(said, dict) and (
         "tool_calls" in said or ("text" in said and "content" not in said)
     ):
         return _simple(said, where)
-    found = blocks(said)
+    found = to_blocks(said)
     if not found or not all(isinstance(block, dict) for block in found):
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
     parts = _told_apart(found, where)
@@ -66,7 +66,7 @@ def understood(said: JSON, where: str) -> Reply:
         for one in parts
         if one.get("type") == "tool_use"
     ]
-    return Reply(text(said), calls, None if parts == found else parts)
+    return ModelReply(extract_text(said), calls, None if parts == found else parts)
 
 
 def _told_apart(parts: list[Any], where: str) -> list[Any]:
@@ -98,7 +98,7 @@ def _written(said: str) -> JSON:
     return value if isinstance(value, dict) and isinstance(value.get("tool_calls"), list) else None
 
 
-def _simple(said: dict[str, JSON], where: str) -> Reply:
+def _simple(said: dict[str, JSON], where: str) -> ModelReply:
     words = said.get("text", said.get("content")) or ""
     if not isinstance(words, str):
         raise AnswerFailed("the text of an answer should be words", "bad_response")
@@ -121,4 +121,4 @@ def _simple(said: dict[str, JSON], where: str) -> Reply:
     calls = [
         ToolCall(one["id"], one["name"], one["input"]) for one in kept if one["type"] == "tool_use"
     ]
-    return Reply(words, calls, kept)
+    return ModelReply(words, calls, kept)

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from everhold.agents.directives import Decision, Fold, asked, written
-from everhold.core.codec import JSON, plain
+from everhold.agents.directives import Decision, DirectiveFold, call_hook, encode_directive
+from everhold.core.codec import JSON, to_plain
 from everhold.core.query import Kind
 from everhold.errors import EverholdError
 from everhold.hooks import (
@@ -33,15 +33,15 @@ from everhold.hooks import (
     Plugin,
     ReplaceResult,
     Reply,
-    overrides,
-    stored,
+    apply_before_store,
+    overrides_hook,
 )
-from everhold.ports.agent import Stage
+from everhold.ports.agent import AgentContext
 
 log = logging.getLogger("everhold")
 
 
-class Plugged:
+class PluginHost:
     """The plugins of one conversation."""
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -49,13 +49,13 @@ class Plugged:
         for plugin in self.plugins:
             plugin.restore(None)
         self.hooks = [
-            hook for hook in HOOKS if any(overrides(plugin, hook) for plugin in self.plugins)
+            hook for hook in HOOKS if any(overrides_hook(plugin, hook) for plugin in self.plugins)
         ]
-        self.fingerprint = self._noted = fingerprint(self.plugins)
+        self.fingerprint = self._noted = fingerprint_plugins(self.plugins)
         self.kept: dict[str, JSON] = {}
 
     def those(self, hook: str) -> list[Plugin]:
-        found = [plugin for plugin in self.plugins if overrides(plugin, hook)]
+        found = [plugin for plugin in self.plugins if overrides_hook(plugin, hook)]
         return sorted(found, key=lambda plugin: -plugin.priority) if hook in BY_PRIORITY else found
 
     # ---- before
@@ -71,9 +71,9 @@ class Plugged:
         """Ask all plugins, for each of what is given, and return what they decided with what they
         keep, as data.
         """
-        fold = Fold(hook, self.those(hook), moment, earlier, said)
+        fold = DirectiveFold(hook, self.those(hook), moment, earlier, said)
         decided = [
-            [plugin, about, written(self._stored(one))]
+            [plugin, about, encode_directive(self._stored(one))]
             for plugin, about, one in await fold.about(given)
         ]
         found: dict[str, JSON] = {"writes": fold.writes} if fold.writes else {}
@@ -94,7 +94,7 @@ class Plugged:
         ):
             return directive
         (content,) = msgspec.structs.astuple(directive)
-        return type(directive)(stored(self.plugins, content))
+        return type(directive)(apply_before_store(self.plugins, content))
 
     async def mutate(self, moment: Moment, options: dict[str, JSON]) -> JSON:
         """Let each plugin change the options that are about to be set; one that fails is
@@ -102,10 +102,10 @@ class Plugged:
         """
         for plugin in self.those("before_config"):
             try:
-                for one in await asked(
-                    plugin, "before_config", moment, (plain(options, "options"),)
+                for one in await call_hook(
+                    plugin, "before_config", moment, (to_plain(options, "options"),)
                 ):
-                    options = plain(one.options, "options")
+                    options = to_plain(one.options, "options")
             except EverholdError as error:
                 log.warning("%s; the options stay as they were", error)
         found: dict[str, JSON] = {
@@ -134,7 +134,7 @@ class Plugged:
 
     def capture(self) -> JSON:
         """What the plugins keep, if any revision has changed since; else None."""
-        now = fingerprint(self.plugins)
+        now = fingerprint_plugins(self.plugins)
         if now == self.fingerprint:
             return None
         try:
@@ -150,7 +150,7 @@ class Plugged:
         return {
             "version": plugin.version,
             "revision": plugin.revision,
-            "state": plain(plugin.snapshot(), plugin.name),
+            "state": to_plain(plugin.snapshot(), plugin.name),
         }
 
     def unkept(self) -> JSON:
@@ -191,7 +191,7 @@ class Plugged:
                 plugin.restore(None)
                 plugin.revision = 0
         if whole or state is None:
-            self.kept, self.fingerprint = dict(entries), fingerprint(self.plugins)
+            self.kept, self.fingerprint = dict(entries), fingerprint_plugins(self.plugins)
         elif not any(_is_later(old, entries.get(name)) for name, old in self.kept.items()):
             # of what is kept, not of what is
             self.kept, self.fingerprint = dict(entries), str(state["fingerprint"])
@@ -206,7 +206,7 @@ def _is_later(one: Any, other: Any) -> bool:
     return other is not None and bool(one["revision"] > other["revision"])
 
 
-def fingerprint(plugins: Sequence[Plugin]) -> str:
+def fingerprint_plugins(plugins: Sequence[Plugin]) -> str:
     """It changes if and only if the name, version or revision of a plugin does, or their order: 64
     bits, as text.
     """
@@ -222,12 +222,12 @@ def fingerprint(plugins: Sequence[Plugin]) -> str:
     return f"{int.from_bytes(sha256(told).digest()[:8], 'little'):016x}"
 
 
-class Guarded:
+class GuardedContext:
     """`ctx` for the tools of an agent with plugins: what comes of a call is written down as the
     plugins want it.
     """
 
-    def __init__(self, ctx: Stage, plugged: Plugged, asking: Callable[..., None]) -> None:
+    def __init__(self, ctx: AgentContext, plugged: PluginHost, asking: Callable[..., None]) -> None:
         self._ctx = ctx
         self._plugged = plugged
         self._asking = asking
@@ -241,6 +241,6 @@ class Guarded:
     ) -> tuple[int, Any]:
         if effect is not None and kind is Kind.CALL and self._keeps:
             effect = functools.partial(effect)
-            effect.keep = functools.partial(stored, self._plugged.plugins)  # type: ignore[attr-defined]
+            effect.keep = functools.partial(apply_before_store, self._plugged.plugins)  # type: ignore[attr-defined]
         self._asking(kind, more)
         return await self._ctx.put(kind, effect, **more)

@@ -22,7 +22,7 @@ from everhold.errors import BadArguments
 from everhold.hooks import SLOTS, Contribute
 
 
-class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Changes to a prompt, as options say them: `{"prompt": {"add": {"guidance": "…"}}}`."""
 
     add: dict[str, str] = {}
@@ -31,29 +31,29 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     template: list[str] | None = None
 
 
-def layer_of(given: JSON) -> Layer | None:
+def parse_prompt_layer(given: JSON) -> PromptLayer | None:
     """A layer as options hold it; raises `BadArguments` for what is none."""
     if given is None:
         return None
     try:
         found = msgspec.convert(
-            {"add": {"guidance": given}} if isinstance(given, str) else given, Layer
+            {"add": {"guidance": given}} if isinstance(given, str) else given, PromptLayer
         )
     except msgspec.ValidationError as error:
         raise BadArguments("prompt", str(error)) from None
     for slot in (*found.add, *found.replace, *found.clear, *(found.template or ())):
-        known(slot)
+        check_slot(slot)
     return found
 
 
-def known(slot: str) -> str:
+def check_slot(slot: str) -> str:
     """The slot, if there is one of the name; raises `BadArguments`."""
     if slot not in SLOTS:
         raise BadArguments("prompt", f"there is no slot {slot!r}; the slots are {', '.join(SLOTS)}")
     return slot
 
 
-class Prompt:
+class PromptBuilder:
     """Puts the system text together, and remembers the last one."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Prompt:
 
     def text(
         self,
-        layers: Sequence[Layer | None],
+        layers: Sequence[PromptLayer | None],
         contributions: Sequence[Contribute],
         tools: Collection[str] = (),
     ) -> str:
@@ -84,12 +84,14 @@ class Prompt:
 
 
 def _written(
-    layers: Sequence[Layer | None], contributions: Sequence[Contribute], tools: Collection[str]
+    layers: Sequence[PromptLayer | None],
+    contributions: Sequence[Contribute],
+    tools: Collection[str],
 ) -> str:
     slots: dict[str, list[Contribute]] = {slot: [] for slot in SLOTS}
     for one in contributions:
         if not one.tools or any(tool in tools for tool in one.tools):
-            slots[known(one.slot)].append(one)
+            slots[check_slot(one.slot)].append(one)
     order: Sequence[str] = SLOTS
     for layer in layers:
         if layer is not None:
@@ -99,7 +101,7 @@ def _written(
     return "\n\n".join(part for part in parts if part)
 
 
-def _change(slots: dict[str, list[Contribute]], layer: Layer) -> None:
+def _change(slots: dict[str, list[Contribute]], layer: PromptLayer) -> None:
     for slot in layer.clear:
         slots[slot] = []
     for slot, words in layer.replace.items():

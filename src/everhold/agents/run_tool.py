@@ -11,33 +11,33 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from everhold.agents.tool_policy import Policy, decided
+from everhold.agents.tool_policy import Policy, evaluate_policies
 from everhold.core.codec import JSON, dumps
 from everhold.core.tool import (
+    BAD_INPUT,
     DENIED,
-    HANDED,
+    HANDED_OVER,
     LATER,
-    MISFIT,
-    UNSURE,
-    Beside,
+    NEEDS_CONFIRM,
     Confirm,
     Deny,
-    Handed,
     Later,
+    SideOutput,
+    ToolHandoff,
     Wanted,
     Window,
-    beside,
-    digest,
-    recorded,
+    digest_tool_call,
+    encode_pending_call,
+    wrap_side_output,
 )
 from everhold.errors import AnswerFailed, AnswerRefused, EverholdError
-from everhold.ports.attachment import keep
-from everhold.ports.interrupts import INTERRUPTS, as_failure, is_own
+from everhold.ports.attachment import keep_attachment
+from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
 from everhold.ports.program import Call
 from everhold.ports.tool import Tool, ToolContext
 
 
-async def act(
+async def execute_tool(
     tool: Tool,
     wanted: Wanted,
     policies: Sequence[Policy],
@@ -52,7 +52,7 @@ async def act(
     try:
         arguments = tool.arguments(wanted.input, context)
     except AnswerRefused as error:
-        raise AnswerFailed(misfit(error), MISFIT) from None
+        raise AnswerFailed(format_misfit(error), BAD_INPUT) from None
     try:
         value = await _run(tool.function, arguments)
     except Later as later:
@@ -60,17 +60,19 @@ async def act(
     finally:
         context.stop()
     if isinstance(value, Later):
-        raise AnswerFailed(recorded(value), LATER)
+        raise AnswerFailed(encode_pending_call(value), LATER)
     if isinstance(value, Call):
         raise AnswerFailed(
-            recorded(Handed(value.program.ref, value.program.version, value.args)), HANDED
+            encode_pending_call(ToolHandoff(value.program.ref, value.program.version, value.args)),
+            HANDED_OVER,
         )
-    return beside(
-        await shown(tool.result(value), tool.output), Beside(context.said, context.writes)
+    return wrap_side_output(
+        await truncate_result(tool.result(value), tool.output),
+        SideOutput(context.said, context.writes),
     )
 
 
-def misfit(error: AnswerRefused) -> str:
+def format_misfit(error: AnswerRefused) -> str:
     """What a model is told of an input that does not fit."""
     return f"{error.path.replace('answer', 'input', 1)} should be {error.expected}, got {error.got}"
 
@@ -81,12 +83,14 @@ async def _allowed(
     """Raise unless everybody allows the call: the policies, and the people who are asked for them
     and for plugins.
     """
-    verdict = await decided(policies, wanted)
+    verdict = await evaluate_policies(policies, wanted)
     if isinstance(verdict, Deny):
         raise AnswerFailed(verdict.reason, DENIED)
     wished = [*verdict, *confirms]
-    if wished and approved != digest(wanted.tool, wanted.input):
-        raise AnswerFailed(recorded(wished[0] if len(wished) == 1 else wished), UNSURE)
+    if wished and approved != digest_tool_call(wanted.tool, wanted.input):
+        raise AnswerFailed(
+            encode_pending_call(wished[0] if len(wished) == 1 else wished), NEEDS_CONFIRM
+        )
 
 
 async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -100,10 +104,10 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     except EverholdError as error:  # some mean that a query stays open, which a call cannot
         raise AnswerFailed(str(error), error.code) from None
     except SystemExit as error:  # a tool does not end the process
-        raise as_failure(error) from error
+        raise convert_interrupt(error) from error
     except KeyboardInterrupt as error:
-        if is_own(error):
-            raise as_failure(error) from error
+        if is_raised_by_code(error):
+            raise convert_interrupt(error) from error
         raise
 
 
@@ -111,23 +115,25 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
     except INTERRUPTS as error:  # none comes into a thread from outside
-        raise as_failure(error) from error
+        raise convert_interrupt(error) from error
     except StopIteration as error:  # a future cannot carry it, and would wait for ever
         raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
-async def shown(result: JSON, window: Window | None) -> JSON:
+async def truncate_result(result: JSON, window: Window | None) -> JSON:
     """The result, or as much of it as the model is shown; all of it is kept."""
     text = result if isinstance(result, str) else dumps(result)
     part = None if window is None or _has_pictures(result) else window.cut(text)
     if window is None or part is None:
         return result
-    kept = await keep(text, "text/plain" if isinstance(result, str) else "application/json")
+    kept = await keep_attachment(
+        text, "text/plain" if isinstance(result, str) else "application/json"
+    )
     note = window.note(text, part, kept.id)
     return "\n".join([part.removesuffix("\n"), note] if window.keep == "head" else [note, part])
 
 
-def too_long(result: JSON, window: Window | None) -> bool:
+def is_result_too_long(result: JSON, window: Window | None) -> bool:
     """Whether only a part of a result is shown."""
     if window is None or _has_pictures(result):
         return False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BEGUN_BY: Final = "begun_by"
 
 
-class SessionWork:
+class RuntimeSessionServices:
     """The work that is done for one query of a session."""
 
     def __init__(self, runtime: Runtime, session_id: str, query: Query) -> None:

@@ -19,39 +19,54 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from everhold.agents.agent import Agent
-from everhold.agents.conversation_reader import ALL, Reading
+from everhold.agents.conversation_reader import RESIDENCY_ALL, ConversationReader
 from everhold.agents.events import Event, EventKind
-from everhold.agents.frame_options import Framing, checked
-from everhold.agents.inputs import Busy, Waiting, busy_of, known, put, still_waits
-from everhold.agents.stored import ReadView, Snapshot, Stored, adopted, read_view, snapshot, stored
-from everhold.agents.subagent_questions import (
-    LOOK,
-    Changes,
-    asked,
-    asked_anywhere,
-    asked_below,
-    in_hand,
-    until_asked_below,
+from everhold.agents.frame_options import FrameVerbs, check_options
+from everhold.agents.inputs import (
+    BusyPolicy,
+    InputVerbs,
+    enqueue_item,
+    has_same_input,
+    parse_busy_policy,
+    require_not_ended,
 )
-from everhold.agents.turn_reader import Tail
-from everhold.core.codec import JSON, plain, same
+from everhold.agents.stored import (
+    ReadView,
+    Snapshot,
+    Stored,
+    build_read_view,
+    build_snapshot,
+    build_stored,
+    plan_apply,
+)
+from everhold.agents.subagent_questions import (
+    CHILD_POLL_SECONDS,
+    ChangeWaiter,
+    find_all_questions,
+    find_questions_below,
+    is_worked_on_here,
+    select_open_questions,
+    stream_until_question,
+)
+from everhold.agents.turn_reader import TurnReader
+from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.conversation import Conversation
-from everhold.core.graph import Node, NodeKind, blocks, brief, text
-from everhold.core.intake import Item, ItemKind
+from everhold.core.graph import Node, NodeKind, compact_blocks, extract_text, to_blocks
+from everhold.core.intake import IntakeItem, ItemKind
 from everhold.core.ledger import Ledger
-from everhold.core.message import Message, encode
+from everhold.core.message import Message, encode_message
 from everhold.core.query import FOR_PEOPLE
 from everhold.core.status import Finished, OpenQuery, Paused
-from everhold.core.turn import Answered, Settled, TurnOutcome
-from everhold.engine.arguments import seconds_of
+from everhold.core.turn import SettledTurn, TurnAnswered, TurnOutcome
+from everhold.engine.arguments import check_seconds_arg
 from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
-from everhold.hooks import stored as kept
+from everhold.hooks import apply_before_store as kept
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
 #: What somebody says: words, blocks (see core.message), or a message.
-Words = str | Message | Sequence[JSON]
+InputContent = str | Message | Sequence[JSON]
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -59,7 +74,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     session_id: str
     input_id: str
-    settled: Settled | None
+    settled: SettledTurn | None
     queries: tuple[OpenQuery, ...] = ()
     text: str = ""  # the model's last words, if the turn was answered
 
@@ -75,31 +90,31 @@ class Turn(msgspec.Struct, frozen=True):
     @property
     def value(self) -> JSON:
         """The value that an agent with `returns=` came to."""
-        return self.outcome.value if isinstance(self.outcome, Answered) else None
+        return self.outcome.value if isinstance(self.outcome, TurnAnswered) else None
 
 
-class AgentSession(Framing, Waiting):
+class AgentSession(FrameVerbs, InputVerbs):
     """One conversation."""
 
     def __init__(
-        self, runtime: Runtime, agent: Agent, session_id: str, residency: str = ALL
+        self, runtime: Runtime, agent: Agent, session_id: str, residency: str = RESIDENCY_ALL
     ) -> None:
         self._runtime = runtime
         self.agent = agent
         self.id = session_id
-        self._reading = Reading(runtime.store, session_id, residency)
-        self._tail = Tail(runtime.store, session_id)
+        self._reading = ConversationReader(runtime.store, session_id, residency)
+        self._tail = TurnReader(runtime.store, session_id)
 
     # ---- talking
 
     async def send(
         self,
-        content: Words,
+        content: InputContent,
         *,
         id: str | None = None,
         wait: float | None = None,
         options: Mapping[str, JSON] | None = None,
-        busy: str = Busy.QUEUE,
+        busy: str = BusyPolicy.QUEUE,
     ) -> Turn:
         """Say something, and return when the turn has settled or somebody outside has to answer.
 
@@ -110,14 +125,14 @@ class AgentSession(Framing, Waiting):
         "steer" lets that turn hear it, "fork" says it to a fork made at the last turn that has
         settled: the result then names the fork.
         """
-        seconds_of("wait", wait)
+        check_seconds_arg("wait", wait)
         said = self._kept(content)
-        policy = busy_of(busy)
+        policy = parse_busy_policy(busy)
         if id is not None and await self._was_said(id, said):
             return await self.turn(id, wait=wait)
         input_id = id or _new()
         if (
-            policy is Busy.FORK
+            policy is BusyPolicy.FORK
             and id is not None
             and (fork := await self._fork_of(input_id)) is not None
         ):
@@ -125,18 +140,20 @@ class AgentSession(Framing, Waiting):
         read = self._tail if id is None and not self._reading.begun else self._reading
         if await self._say(input_id, said, options, read):
             turn = await self._ended(input_id, read, wait, said=True)
-        elif policy is Busy.FORK:
+        elif policy is BusyPolicy.FORK:
             fork = await self._runtime._engine.shielded.run(
                 self._say_to_fork(input_id, said, options)
             )
             return await fork.send(said, id=input_id, wait=wait, options=options)
         else:
             await self._say_meanwhile(policy, input_id, said, options)
-            turn = await self._ended(input_id, read, wait, queued=policy is Busy.QUEUE)
+            turn = await self._ended(input_id, read, wait, queued=policy is BusyPolicy.QUEUE)
         self._same(input_id, said)  # another process may have been quicker
         return turn
 
-    async def stream(self, content: Words, *, id: str | None = None) -> AsyncGenerator[Event, None]:
+    async def stream(
+        self, content: InputContent, *, id: str | None = None
+    ) -> AsyncGenerator[Event, None]:
         """Say something, and give what happens, as it happens: until the turn settles or somebody
         has to answer.
         """
@@ -146,7 +163,7 @@ class AgentSession(Framing, Waiting):
         input_id = id or _new()
         known_before = id is not None and await self._was_said(id, said)
         if not known_before and not await self._say(input_id, said, None):
-            await self._say_meanwhile(Busy.QUEUE, input_id, said, None)
+            await self._say_meanwhile(BusyPolicy.QUEUE, input_id, said, None)
             await self._entered(input_id)
         if id is not None:
             await self._reading.refresh()
@@ -170,7 +187,7 @@ class AgentSession(Framing, Waiting):
     async def _until(
         self, input_id: str, events: AsyncGenerator[Event, None]
     ) -> AsyncGenerator[Event, None]:
-        async with aclosing(until_asked_below(self._runtime, self.id, events)) as open_events:
+        async with aclosing(stream_until_question(self._runtime, self.id, events)) as open_events:
             async for event in open_events:
                 yield event
                 settled = event.settled
@@ -178,18 +195,18 @@ class AgentSession(Framing, Waiting):
                 if event.kind is EventKind.SETTLED and input_id in inputs:
                     return
                 if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED):
-                    waiting = asked(await self._runtime.status(self.id))
+                    waiting = select_open_questions(await self._runtime.status(self.id))
                     if any(query.id == event.query for query in waiting):
                         return
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
         """Wait until the turn of an input has settled, or somebody outside has to answer."""
-        return await self._ended(input_id, self._reading, seconds_of("wait", wait))
+        return await self._ended(input_id, self._reading, check_seconds_arg("wait", wait))
 
     async def _ended(
         self,
         input_id: str,
-        read: Reading | Tail,
+        read: ConversationReader | TurnReader,
         wait: float | None,
         *,
         queued: bool = False,
@@ -202,12 +219,12 @@ class AgentSession(Framing, Waiting):
         """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
-        if said and in_hand(self._runtime, self.id):
+        if said and is_worked_on_here(self._runtime, self.id):
             await self._runtime._sessions.next_change(
-                self.id, LOOK if wait is None else min(wait, LOOK)
+                self.id, CHILD_POLL_SECONDS if wait is None else min(wait, CHILD_POLL_SECONDS)
             )
         while True:
-            with Changes(self._runtime) as changes:
+            with ChangeWaiter(self._runtime) as changes:
                 changes.watch(self.id)
                 await read.refresh()
                 settled = read.settled(input_id)
@@ -222,31 +239,36 @@ class AgentSession(Framing, Waiting):
                 )
 
     async def _asked(
-        self, input_id: str, read: Reading | Tail, queued: bool, said: bool, changes: Changes
+        self,
+        input_id: str,
+        read: ConversationReader | TurnReader,
+        queued: bool,
+        said: bool,
+        changes: ChangeWaiter,
     ) -> tuple[tuple[OpenQuery, ...], float | None]:
         """What somebody outside has to answer before a turn goes on, and when to look again though
         nothing is told.
         """
-        if said and in_hand(self._runtime, self.id, read.revision):
-            return (), LOOK
+        if said and is_worked_on_here(self._runtime, self.id, read.revision):
+            return (), CHILD_POLL_SECONDS
         status = await self._runtime.status(self.id)
         if isinstance(status, Finished):
             raise SessionEnded(self.id, status.state, "held a conversation with")
-        if queued or (isinstance(read, Reading) and read.input(input_id) is None):
-            await still_waits(self._runtime, self.id, input_id)
-        open_now = asked(status)
+        if queued or (isinstance(read, ConversationReader) and read.input(input_id) is None):
+            await require_not_ended(self._runtime, self.id, input_id)
+        open_now = select_open_questions(status)
         if open_now or not isinstance(status, Paused):
             return open_now, None
         # for a session below, or a moment
-        return await asked_below(self._runtime, self.id, changes.watch), LOOK
+        return await find_questions_below(self._runtime, self.id, changes.watch), CHILD_POLL_SECONDS
 
-    async def steer(self, content: Words, *, id: str | None = None) -> str:
+    async def steer(self, content: InputContent, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id
         of the input.
         """
         input_id = id or _new()
         await self._runtime._say(
-            self.id, {"do": "steer", "id": input_id, "content": brief(self._kept(content))}
+            self.id, {"do": "steer", "id": input_id, "content": compact_blocks(self._kept(content))}
         )
         return input_id
 
@@ -326,7 +348,7 @@ class AgentSession(Framing, Waiting):
         """What the conversation has cost, a turn under way included."""
         return (await self._told()).spent.copy()
 
-    async def turns(self) -> list[Settled]:
+    async def turns(self) -> list[SettledTurn]:
         """The receipts of all turns."""
         return list((await self._told()).turns)
 
@@ -351,12 +373,12 @@ class AgentSession(Framing, Waiting):
     async def view(self) -> ReadView:
         """The conversation for plugins, hosts and people: what was said, and where it stands."""
         await self._reading.refresh()
-        return read_view(self.id, self.agent, self._reading)
+        return build_read_view(self.id, self.agent, self._reading)
 
     async def snapshot(self) -> Snapshot:
         """The conversation for inspection: all nodes by reference, the ledger, no words."""
         await self._reading.refresh()
-        return snapshot(self.id, self.agent, self._reading)
+        return build_snapshot(self.id, self.agent, self._reading)
 
     async def stored(self, *, fresh: bool = False) -> Stored:
         """The conversation whole, to be applied to another session; `fresh` reads all of it anew
@@ -365,10 +387,10 @@ class AgentSession(Framing, Waiting):
         await self._reading.refresh()
         whole = (
             await self._reading.whole()
-            if fresh or self._reading.residency != ALL
+            if fresh or self._reading.residency != RESIDENCY_ALL
             else self._reading.told
         )
-        return stored(self.id, self.agent, whole)
+        return build_stored(self.id, self.agent, whole)
 
     async def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
         """Stand where a stored conversation stands. What both share stays; the rest is added on a
@@ -378,7 +400,7 @@ class AgentSession(Framing, Waiting):
         there already. With an `id`, the same call again is the same turn, also beside the first.
         """
         graph = (await self._told()).graph
-        to, nodes = adopted(graph.path(graph.leaf), state)
+        to, nodes = plan_apply(graph.path(graph.leaf), state)
         if not nodes and to == graph.leaf:
             return None
         await self._refuse_while_asked()
@@ -396,7 +418,7 @@ class AgentSession(Framing, Waiting):
         await self._reading.refresh()
         return self._reading.told
 
-    def _kept(self, content: Words) -> list[JSON]:
+    def _kept(self, content: InputContent) -> list[JSON]:
         """What somebody said, as it is written down."""
         return list(kept(self.agent.plugins, _said(content)))
 
@@ -408,7 +430,7 @@ class AgentSession(Framing, Waiting):
             raise BadArguments("send", "an id is text, and not empty")
         await self._reading.refresh()
         if self._reading.input(input_id) is None:
-            return await known(self._runtime, self.id, input_id, brief(said))
+            return await has_same_input(self._runtime, self.id, input_id, compact_blocks(said))
         self._same(input_id, said)
         return True
 
@@ -417,30 +439,35 @@ class AgentSession(Framing, Waiting):
         input_id: str,
         said: list[JSON],
         options: Mapping[str, JSON] | None,
-        read: Reading | Tail | None = None,
+        read: ConversationReader | TurnReader | None = None,
     ) -> bool:
         """Say an input at once; returns whether it was: not while a turn is under way, or something
         waits before it.
         """
-        more = {} if not options else {"options": checked(options)}
-        if isinstance(read, Tail):
+        more = {} if not options else {"options": check_options(options)}
+        if isinstance(read, TurnReader):
             await read.expect(input_id)
         return await self._runtime._engine.hand(
-            self.id, {"id": input_id, "content": brief(said), **more}
+            self.id, {"id": input_id, "content": compact_blocks(said), **more}
         )
 
     async def _say_meanwhile(
-        self, busy: Busy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
+        self, busy: BusyPolicy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
     ) -> None:
         """Say an input while a turn is under way."""
-        body = {"content": brief(said), **({} if not options else {"options": checked(options)})}
-        if busy is Busy.REJECT:
+        body = {
+            "content": compact_blocks(said),
+            **({} if not options else {"options": check_options(options)}),
+        }
+        if busy is BusyPolicy.REJECT:
             raise SessionBusy(self.id)
-        if busy is Busy.STEER:
+        if busy is BusyPolicy.STEER:
             await self._runtime._say(self.id, {"do": "steer", "id": input_id, **body})
         else:
             await self._refuse_while_asked()
-            await put(self._runtime, self.id, Item(input_id, ItemKind.INPUT, body, input_id))
+            await enqueue_item(
+                self._runtime, self.id, IntakeItem(input_id, ItemKind.INPUT, body, input_id)
+            )
 
     async def _say_to_fork(
         self, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
@@ -455,7 +482,7 @@ class AgentSession(Framing, Waiting):
         if not await fork._was_said(input_id, said) and not await fork._say(
             input_id, said, options
         ):
-            await fork._say_meanwhile(Busy.QUEUE, input_id, said, options)
+            await fork._say_meanwhile(BusyPolicy.QUEUE, input_id, said, options)
         return fork
 
     async def _entered(self, input_id: str) -> None:
@@ -465,10 +492,10 @@ class AgentSession(Framing, Waiting):
         while True:
             with self._runtime._watched(self.id) as change:
                 await self._reading.refresh()
-                if self._reading.input(input_id) is not None or await asked_anywhere(self):
+                if self._reading.input(input_id) is not None or await find_all_questions(self):
                     return
-                await still_waits(self._runtime, self.id, input_id)
-                await asyncio.wait([change], timeout=LOOK)
+                await require_not_ended(self._runtime, self.id, input_id)
+                await asyncio.wait([change], timeout=CHILD_POLL_SECONDS)
 
     def _fork_key(self, input_id: str) -> str:
         return f"{self.id}/{input_id}"
@@ -485,11 +512,11 @@ class AgentSession(Framing, Waiting):
     def _same(self, input_id: str, said: list[JSON]) -> None:
         """Raise `KeyConflict` if the input of this id was another one."""
         first = self._reading.input(input_id)
-        if first is not None and not same(blocks(first), said):
+        if first is not None and not is_same_json(to_blocks(first), said):
             raise KeyConflict(input_id, self.id, "content")
 
     async def _refuse_while_asked(self) -> None:
-        people = [query for query in await asked_anywhere(self) if query.kind in FOR_PEOPLE]
+        people = [query for query in await find_all_questions(self) if query.kind in FOR_PEOPLE]
         if people:
             raise TurnWaiting(people[0].session_id, people[0].id, people[0].kind)
 
@@ -498,20 +525,22 @@ def _new() -> str:
     return f"i-{secrets.token_hex(8)}"
 
 
-def _said(content: Words) -> list[JSON]:
+def _said(content: InputContent) -> list[JSON]:
     """What somebody said, as blocks."""
     if isinstance(content, Message):
-        parts: list[JSON] = encode(content).get("content", [])
+        parts: list[JSON] = encode_message(content).get("content", [])
     elif not isinstance(content, Sequence):
         raise BadArguments("send", f"it needs words, blocks or a message, got {content!r:.100}")
     else:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    found: list[JSON] = plain(parts, "the input")
+    found: list[JSON] = to_plain(parts, "the input")
     if not all(map(_is_part, found)):
         raise BadArguments(
             "send", "each part is an object with a type, such as {'type': 'text', 'text': …}"
         )
-    if not found or (len(found) == 1 and not text(found) and found[0].get("type") == "text"):
+    if not found or (
+        len(found) == 1 and not extract_text(found) and found[0].get("type") == "text"
+    ):
         raise BadArguments("send", "it needs words, or other content")
     return found
 

@@ -30,10 +30,10 @@ from everhold.core.tool import Window
 from everhold.errors import AnswerFailed, BadSkill
 from everhold.ports.tool import Tool
 
-MAIN: Final = "SKILL.md"
+SKILL_FILE: Final = "SKILL.md"
 #: Bytes of a file that can be read, and files that are listed.
-LARGEST: Final = 256 * 1024
-LISTED: Final = 200
+MAX_FILE_BYTES: Final = 256 * 1024
+MAX_LISTED_FILES: Final = 200
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KEY: Final = re.compile(r"([A-Za-z][\w-]*)\s*:(?:\s+(.*)|\s*)")
 _SHOWN: Final = Window(size=64 * 1024, lines=2_000)
@@ -47,7 +47,7 @@ class Skill(msgspec.Struct, frozen=True):
     folder: Path
 
 
-def skills_of(given: Sequence[str | Path]) -> tuple[Skill, ...]:
+def load_skills(given: Sequence[str | Path]) -> tuple[Skill, ...]:
     """The skills in these folders: each is a skill itself, or holds some. Raises `BadSkill`."""
     found: dict[str, Skill] = {}
     for folder in map(Path, given):
@@ -58,7 +58,7 @@ def skills_of(given: Sequence[str | Path]) -> tuple[Skill, ...]:
     return tuple(found.values())
 
 
-def told(instructions: str, skills: Sequence[Skill]) -> str:
+def add_skill_list(instructions: str, skills: Sequence[Skill]) -> str:
     """Instructions with a list of the skills."""
     if not skills:
         return instructions
@@ -70,11 +70,11 @@ def told(instructions: str, skills: Sequence[Skill]) -> str:
     return f"{instructions}\n\n{listed}".strip()
 
 
-def skill_tool(skills: Sequence[Skill]) -> Tool:
+def make_skill_tool(skills: Sequence[Skill]) -> Tool:
     """The tool with which a model reads them."""
     known = {skill.name: skill for skill in skills}
 
-    def skill(name: str, file: str = MAIN) -> str:
+    def skill(name: str, file: str = SKILL_FILE) -> str:
         """Read a skill, or a file that belongs to it.
 
         Args:
@@ -85,12 +85,12 @@ def skill_tool(skills: Sequence[Skill]) -> Tool:
             raise AnswerFailed(
                 f"there is no skill {name!r}; the skills are: {', '.join(known)}", "unknown_skill"
             )
-        return read(known[name], file)
+        return read_skill_file(known[name], file)
 
     return Tool(skill, read_only=True, output=_SHOWN)
 
 
-def read(skill: Skill, file: str) -> str:
+def read_skill_file(skill: Skill, file: str) -> str:
     """A file of a skill; SKILL.md without its front matter, and with a list of the other files."""
     try:
         text = _text(skill.folder, file)
@@ -98,7 +98,7 @@ def read(skill: Skill, file: str) -> str:
         raise AnswerFailed(
             f"{file!r} of the skill {skill.name!r} cannot be read: {_why(error)}", "bad_file"
         ) from None
-    if PurePosixPath(file) != PurePosixPath(MAIN):
+    if PurePosixPath(file) != PurePosixPath(SKILL_FILE):
         return text
     others = _others(skill.folder)
     listed = "\n\nFiles of this skill: " + ", ".join(others) if others else ""
@@ -109,20 +109,20 @@ def read(skill: Skill, file: str) -> str:
 
 
 def _found(folder: Path) -> list[Skill]:
-    if (folder / MAIN).is_file():
+    if (folder / SKILL_FILE).is_file():
         return [_skill(folder)]
     if not folder.is_dir():
         raise BadSkill(str(folder), "there is no such folder")
-    inside = sorted(one for one in folder.iterdir() if (one / MAIN).is_file())
+    inside = sorted(one for one in folder.iterdir() if (one / SKILL_FILE).is_file())
     if not inside:
-        raise BadSkill(str(folder), f"there is no {MAIN} in it, or in a folder of it")
+        raise BadSkill(str(folder), f"there is no {SKILL_FILE} in it, or in a folder of it")
     return [_skill(one) for one in inside]
 
 
 def _skill(folder: Path) -> Skill:
     home = folder.resolve()
     try:
-        front = _parts(_text(home, MAIN))[0]
+        front = _parts(_text(home, SKILL_FILE))[0]
     except (OSError, ValueError) as error:
         raise BadSkill(str(folder), _why(error)) from None
     name = front.get("name", "")
@@ -193,9 +193,9 @@ def _text(folder: Path, file: str) -> str:
         about = os.fstat(stream.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
             raise ValueError("it is not a plain file")
-        data = stream.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST:,} bytes")
+        data = stream.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -208,8 +208,8 @@ def _others(folder: Path) -> list[str]:
         folders[:] = sorted(one for one in folders if not one.startswith("."))
         inside = (Path(place, one) for one in sorted(files) if not one.startswith("."))
         found += [one.relative_to(folder).as_posix() for one in inside if not one.is_symlink()]
-    found.remove(MAIN)
-    return found[:LISTED]
+    found.remove(SKILL_FILE)
+    return found[:MAX_LISTED_FILES]
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from everhold.agents.agent import Agent
-from everhold.agents.conversation_reader import Reading
+from everhold.agents.conversation_reader import ConversationReader
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Node, NodeKind
-from everhold.core.tool_registry import Manifest, Registry, ToolState
-from everhold.core.turn import Settled
+from everhold.core.tool_registry import ToolManifest, ToolRegistry, ToolRegistryState
+from everhold.core.turn import SettledTurn
 from everhold.errors import DamagedGraph
 
 
@@ -36,13 +36,13 @@ class ReadView(msgspec.Struct, frozen=True):
     messages: list[JSON]  # of settled turns, on the way to the leaf, oldest first
     pending: list[JSON]  # of the turn under way
     turns: int
-    last: Settled | None
+    last: SettledTurn | None
     leaf: str | None
     frame: str
     usage: dict[str, JSON]  # tokens, a turn under way included
 
 
-class Ref(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node without its words."""
 
     id: str
@@ -59,10 +59,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     agent: str
     model: str | None
     options: dict[str, JSON]
-    nodes: list[Ref]
+    nodes: list[NodeRef]
     leaf: str | None
     frames: list[dict[str, JSON]]
-    turns: list[Settled]
+    turns: list[SettledTurn]
     ledger: list[JSON]
 
 
@@ -75,9 +75,11 @@ class Stored(msgspec.Struct, frozen=True):
     options: dict[str, JSON]
     nodes: list[Node]
     leaf: str | None
-    turns: list[Settled]
+    turns: list[SettledTurn]
     ledger: list[JSON]
-    tools: ToolState = ToolState(0, ())  # what the model was offered, on the way to the leaf
+    tools: ToolRegistryState = ToolRegistryState(
+        0, ()
+    )  # what the model was offered, on the way to the leaf
     plugins: JSON = None  # what the plugins keep there: their fingerprint, and the state of each
 
     def path(self) -> list[Node]:
@@ -107,7 +109,7 @@ class Stored(msgspec.Struct, frozen=True):
         return msgspec.json.decode(text, type=cls)
 
 
-def read_view(session_id: str, agent: Agent, reading: Reading) -> ReadView:
+def build_read_view(session_id: str, agent: Agent, reading: ConversationReader) -> ReadView:
     told = reading.told
     graph = told.graph
     settled = [node for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
@@ -127,12 +129,12 @@ def read_view(session_id: str, agent: Agent, reading: Reading) -> ReadView:
     )
 
 
-def snapshot(session_id: str, agent: Agent, reading: Reading) -> Snapshot:
+def build_snapshot(session_id: str, agent: Agent, reading: ConversationReader) -> Snapshot:
     told = reading.told
     return Snapshot(
         **_told(session_id, agent),
         nodes=[
-            Ref(node.id, node.parent, node.kind, node.role, node.q)
+            NodeRef(node.id, node.parent, node.kind, node.role, node.q)
             for node in told.graph.nodes.values()
         ],
         leaf=told.graph.leaf,
@@ -142,7 +144,7 @@ def snapshot(session_id: str, agent: Agent, reading: Reading) -> Snapshot:
     )
 
 
-def stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
+def build_stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
     """Nodes of settled turns; what a turn under way has said so far is not part of the conversation
     yet.
     """
@@ -164,11 +166,11 @@ def stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
     )
 
 
-def _offered(path: Sequence[Node]) -> ToolState:
+def _offered(path: Sequence[Node]) -> ToolRegistryState:
     """The tools that the model was told of: a generation for each change, and those that are gone
     as orphans.
     """
-    known = Registry()
+    known = ToolRegistry()
     for node in path:
         if node.kind is NodeKind.PROMPT:
             content: Any = node.content
@@ -176,13 +178,13 @@ def _offered(path: Sequence[Node]) -> ToolState:
     return known.state()
 
 
-def _manifest(told: Any) -> Manifest:
-    return Manifest(
+def _manifest(told: Any) -> ToolManifest:
+    return ToolManifest(
         told["name"], told["name"], told.get("description", ""), told.get("input_schema", {})
     )
 
 
-def adopted(path: Sequence[Node], state: Stored) -> tuple[str | None, list[Node]]:
+def plan_apply(path: Sequence[Node], state: Stored) -> tuple[str | None, list[Node]]:
     """Where a conversation has to go back to, and what is said from there, to stand where `state`
     stands.
     """

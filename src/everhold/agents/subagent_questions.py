@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from everhold.core.journal import open_queries
+from everhold.core.journal import find_open_queries
 from everhold.core.query import Kind
-from everhold.core.session import SessionId, State
+from everhold.core.session import SessionId, SessionState
 from everhold.core.status import OpenQuery, Paused, Status
-from everhold.engine.answer_check import answerable
-from everhold.ports.store import Filter
+from everhold.engine.answer_check import list_answerable
+from everhold.ports.store import SessionFilter
 
 if TYPE_CHECKING:
     from everhold.agents.session import AgentSession
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 #: Seconds after which sessions below are looked at though nobody told of a change: another process
 #: may have moved them.
-LOOK: Final = 5.0
+CHILD_POLL_SECONDS: Final = 5.0
 
 
-class Changes:
+class ChangeWaiter:
     """Waits until one of the sessions that it watches may have changed. Watch first, then look:
     nothing is missed.
     """
@@ -49,13 +49,13 @@ class Changes:
         await asyncio.wait(self._futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
 
-def asked(status: Status) -> tuple[OpenQuery, ...]:
+def select_open_questions(status: Status) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer; an input that may come is not asked for."""
     queries = status.queries if isinstance(status, Paused) else ()
     return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
 
 
-def in_hand(runtime: Runtime, session_id: str, revision: int | None = None) -> bool:
+def is_worked_on_here(runtime: Runtime, session_id: str, revision: int | None = None) -> bool:
     """Whether this process works on all that a session waits for; being told something is not
     waited for.
 
@@ -68,37 +68,45 @@ def in_hand(runtime: Runtime, session_id: str, revision: int | None = None) -> b
     return all(q in jobs or entry.query.kind is Kind.SIGNAL for q, entry in live.opened.items())
 
 
-async def asked_below(
+async def find_questions_below(
     runtime: Runtime, session_id: str, watch: Callable[[str], Any] = lambda child: None
 ) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer before the sessions below this one go on; each of them is
     watched.
     """
     found: list[OpenQuery] = []
-    wanted = Filter(parent=SessionId(session_id), state=(State.RUNNING, State.PAUSED))
+    wanted = SessionFilter(
+        parent=SessionId(session_id), state=(SessionState.RUNNING, SessionState.PAUSED)
+    )
     # who is waited for
     for child in [row.birth for row in await runtime.store.list(wanted) if not row.birth.wakes]:
         watch(child.id)
         status = await runtime.status(child.id)
-        found += asked(status) or await asked_below(runtime, child.id, watch)
+        found += select_open_questions(status) or await find_questions_below(
+            runtime, child.id, watch
+        )
     return tuple(found)
 
 
-async def asked_anywhere(session: AgentSession) -> tuple[OpenQuery, ...]:
+async def find_all_questions(session: AgentSession) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer, this session or one below it, before it goes on."""
     record = await session._runtime.store.load(session.id, since=-1)
     # and not handed over yet
     taken = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
-    opened = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in taken}
+    opened = {
+        q: entry for q, entry in find_open_queries(record.deliveries).items() if q not in taken
+    }
     working = {effect.q: effect.worker for effect in record.effects}
-    found = [OpenQuery(record.birth.id, one.query, one.at) for one in answerable(opened, working)]
+    found = [
+        OpenQuery(record.birth.id, one.query, one.at) for one in list_answerable(opened, working)
+    ]
     found = [query for query in found if query.kind is not Kind.SIGNAL]
     if found or not any(entry.query.kind is Kind.SESSION for entry in opened.values()):
         return tuple(found)
-    return await asked_below(session._runtime, session.id)
+    return await find_questions_below(session._runtime, session.id)
 
 
-async def until_asked_below(
+async def stream_until_question(
     runtime: Runtime, session_id: str, events: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:
     """Events, until a session below waits for somebody outside: then nothing more happens before
@@ -133,8 +141,8 @@ async def _next(events: AsyncIterator[T]) -> T:
 async def _waits_below(runtime: Runtime, session_id: str) -> None:
     """Return as soon as somebody outside has to answer before the sessions below go on."""
     while True:
-        with Changes(runtime) as changes:
+        with ChangeWaiter(runtime) as changes:
             changes.watch(session_id)
-            if await asked_below(runtime, session_id, changes.watch):
+            if await find_questions_below(runtime, session_id, changes.watch):
                 return
-            await changes.wait(LOOK)
+            await changes.wait(CHILD_POLL_SECONDS)

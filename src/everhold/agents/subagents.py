@@ -8,8 +8,8 @@ Rules
      own in its module.
   2. Model, policies and plugins flow down; instructions, tools (also those of plugins), skills and
      subagents do not. A plugin of the name of one above takes its place; policies only become more.
-  3. In one turn of the top agent at most `DELEGATIONS` children are begun in the whole tree, at
-     most `DEPTH` deep.
+  3. In one turn of the top agent at most `MAX_DELEGATIONS` children are begun in the whole tree, at
+     most `MAX_DEPTH` deep.
   4. A child that fails is an error that the model sees. A child ends when the turn that waits for
      it is cancelled.
 """
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from everhold.agents.builtin_tools import Box, Inner
-from everhold.agents.tool_policy import inherited
+from everhold.agents.builtin_tools import BuiltinTool, ToolHost
+from everhold.agents.tool_policy import inherit_policies
 from everhold.core.codec import JSON
 from everhold.core.tool import Wanted
 from everhold.errors import AnswerFailed, BadArguments, ChildFailed
@@ -31,12 +31,12 @@ from everhold.errors import AnswerFailed, BadArguments, ChildFailed
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent
 
-TASK: Final = "task"
+TASK_TOOL: Final = "task"
 #: How deep a tree of agents may be, and how many children one turn of its top may begin.
-DEPTH: Final = 5
-DELEGATIONS: Final = 64
+MAX_DEPTH: Final = 5
+MAX_DELEGATIONS: Final = 64
 #: What a child says that says nothing.
-SILENT: Final = "(subagent returned no text)"
+NO_TEXT_RESULT: Final = "(subagent returned no text)"
 #: Where the trees are counted.
 _COUNTED: Final = "everhold-delegations"
 _SCHEMA: Final[dict[str, JSON]] = {
@@ -72,7 +72,7 @@ def subagent(agent: Agent, *, name: str, description: str = "") -> Subagent:
     return Subagent(agent, name, description.strip())
 
 
-def subagents_of(given: Sequence[Any]) -> dict[str, Subagent]:
+def collect_subagents(given: Sequence[Any]) -> dict[str, Subagent]:
     """Subagents by name: as `subagent` made them, or agents that have a name of their own."""
     found: dict[str, Subagent] = {}
     for one in given:
@@ -83,7 +83,7 @@ def subagents_of(given: Sequence[Any]) -> dict[str, Subagent]:
     return found
 
 
-class Within(msgspec.Struct, frozen=True):
+class TreePosition(msgspec.Struct, frozen=True):
     """Where in a tree of agents a child stands."""
 
     path: list[str]  # the names on the way down from the top
@@ -94,7 +94,7 @@ class Within(msgspec.Struct, frozen=True):
         return len(self.path)
 
 
-def descendant(top: Agent, path: Sequence[str]) -> Agent:
+def find_descendant(top: Agent, path: Sequence[str]) -> Agent:
     """The agent at the end of the way down, with everything that flows down; `AnswerFailed` if it
     is gone.
     """
@@ -105,7 +105,7 @@ def descendant(top: Agent, path: Sequence[str]) -> Agent:
             raise AnswerFailed(_undeclared(name, found.subagents), "unknown_subagent")
         below: Agent = copy.copy(known.agent)
         below.model = below.model or found.model
-        below.policy = inherited(below.policy, found.policy)
+        below.policy = inherit_policies(below.policy, found.policy)
         own = {plugin.name for plugin in below.plugins}
         below.plugins = (
             *(plugin for plugin in found.plugins if plugin.name not in own),
@@ -115,30 +115,30 @@ def descendant(top: Agent, path: Sequence[str]) -> Agent:
     return found
 
 
-def settled(top: Agent, within: dict[str, JSON] | None) -> Agent:
+def resolve_agent(top: Agent, within: dict[str, JSON] | None) -> Agent:
     """The agent of one session: the top one or one below it, with the tool that reaches those
     below.
     """
-    place = None if within is None else msgspec.convert(within, Within)
-    agent = top if place is None else descendant(top, place.path)
+    place = None if within is None else msgspec.convert(within, TreePosition)
+    agent = top if place is None else find_descendant(top, place.path)
     if not agent.subagents:
         return agent
     found = copy.copy(agent)
-    found.tools = (Task(top, agent, place), *agent.tools)
+    found.tools = (TaskTool(top, agent, place), *agent.tools)
     return found
 
 
-class Task(Inner):
+class TaskTool(BuiltinTool):
     """The tool `task` of one session."""
 
-    def __init__(self, top: Agent, agent: Agent, within: Within | None) -> None:
-        super().__init__(TASK, _described(agent.subagents), _SCHEMA)
+    def __init__(self, top: Agent, agent: Agent, within: TreePosition | None) -> None:
+        super().__init__(TASK_TOOL, _described(agent.subagents), _SCHEMA)
         self._top = top
         self._known = agent.subagents
         self._within = within
         self._counted: str | None = None  # where the last delegation was counted
 
-    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+    async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         """Row 31: the child is born with the way down to it, and its effects have keys of its
         own.
         """
@@ -159,13 +159,13 @@ class Task(Inner):
             ) from None
         finally:
             box.spend(f"subagent:{name}", box.ctx.cost)
-        return (None, SILENT) if said in ("", None) else (q, said)
+        return (None, NO_TEXT_RESULT) if said in ("", None) else (q, said)
 
-    async def _below(self, box: Box, name: str) -> Within:
+    async def _below(self, box: ToolHost, name: str) -> TreePosition:
         """Where the child will stand, if it may be begun: first the count, then the depth, which
         gives it back.
         """
-        above = self._within or Within([], f"{box.ctx.session_id}/{box.turn}")
+        above = self._within or TreePosition([], f"{box.ctx.session_id}/{box.turn}")
         depth, most = _agreed(box)
         kept = box.ctx.state(_COUNTED)
         if self._within is None and self._counted not in (None, above.tree):
@@ -180,12 +180,12 @@ class Task(Inner):
             await kept.incr(above.tree, -1)
             words = f"delegation depth exceeded (depth {above.depth} >= max_depth {depth})"
             raise AnswerFailed(words, "delegation_depth")
-        return Within([*above.path, name], above.tree)
+        return TreePosition([*above.path, name], above.tree)
 
 
-def _agreed(box: Box) -> list[int]:
+def _agreed(box: ToolHost) -> list[int]:
     """The limits, as they were when this was first decided."""
-    found: list[int] = box.ctx.fact("subagents", [DEPTH, DELEGATIONS], [5, 64])
+    found: list[int] = box.ctx.fact("subagents", [MAX_DEPTH, MAX_DELEGATIONS], [5, 64])
     return found
 
 

@@ -23,27 +23,32 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from everhold.agents.builtin_tools import Inner
+from everhold.agents.builtin_tools import BuiltinTool
 from everhold.agents.parse_reply import ToolCall
-from everhold.agents.run_tool import act, misfit, shown, too_long
+from everhold.agents.run_tool import (
+    execute_tool,
+    format_misfit,
+    is_result_too_long,
+    truncate_result,
+)
 from everhold.agents.tool_policy import Policy
-from everhold.agents.tool_selection import MANY, Offer
+from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.core.codec import JSON, dumps
 from everhold.core.query import Kind, Usage
-from everhold.core.schema import read
+from everhold.core.schema import parse_answer
 from everhold.core.tool import (
     DENIED,
-    HANDED,
+    HANDED_OVER,
     LATER,
-    UNSURE,
+    NEEDS_CONFIRM,
     Confirm,
     Wanted,
-    apart,
-    confirms_of,
-    digest,
-    handed_of,
-    key_of,
-    later_of,
+    decode_confirms,
+    decode_handoff,
+    decode_later,
+    digest_tool_call,
+    make_call_key,
+    unwrap_side_output,
 )
 from everhold.core.turn import TurnFailed
 from everhold.errors import (
@@ -54,18 +59,18 @@ from everhold.errors import (
     Expired,
     OutcomeUnknown,
 )
-from everhold.ports.agent import Stage
+from everhold.ports.agent import AgentContext
 from everhold.ports.program import Call
 from everhold.ports.tool import Tool
-from everhold.ports.tool_services import land
+from everhold.ports.tool_services import apply_writes
 
 #: Characters of an error that a model is shown.
-ERROR: Final = 2_000
+MAX_ERROR_CHARS: Final = 2_000
 #: Something that is done with calls, by their ids, and those that have results; and whether a
 #: program makes them.
-Step = Callable[[dict[str, ToolCall], dict[str, JSON], bool], Awaitable[None]]
+CallStep = Callable[[dict[str, ToolCall], dict[str, JSON], bool], Awaitable[None]]
 #: Characters of an input that stand in the question to a person; all of it is beside the question.
-PROMPT: Final = 4_000
+MAX_PROMPT_CHARS: Final = 4_000
 
 
 class Toolbox:
@@ -73,16 +78,16 @@ class Toolbox:
 
     def __init__(
         self,
-        ctx: Stage,
+        ctx: AgentContext,
         tools: Sequence[Tool],
         concurrency: int,
         policies: Sequence[Policy] = (),
         *,
         extra: Sequence[Tool] = (),
-        many: int = MANY,
+        many: int = SEARCH_ABOVE,
     ) -> None:
         self.ctx = ctx
-        self.offer = Offer(tools, extra, many)
+        self.offer = ToolSelection(tools, extra, many)
         self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
         self._places = {
@@ -94,8 +99,8 @@ class Toolbox:
         self._begun: set[str] = set()  # ids of calls whose tool was run, in this round
         self.answers: dict[int, JSON] = {}  # of the calls that blocks name
         self.results: dict[str, JSON] = {}  # of the calls of this round that have one, by their ids
-        self.before: Step = _as_it_is  # before calls are made
-        self.after: Step = _as_it_is  # when they have results, before anybody is shown them
+        self.before: CallStep = _as_it_is  # before calls are made
+        self.after: CallStep = _as_it_is  # when they have results, before anybody is shown them
         # what a person is asked before a call is made, by its id
         self.confirms: dict[str, list[Confirm]] = {}
         # what is shown in the place of a result, once a person has said yes
@@ -178,7 +183,7 @@ class Toolbox:
             return (
                 call.input
                 if tool is None
-                else read({} if call.input is None else call.input, tool.schema)
+                else parse_answer({} if call.input is None else call.input, tool.schema)
             )
         except AnswerRefused:
             return call.input
@@ -210,16 +215,16 @@ class Toolbox:
             known = ", ".join(self.offer.names) or "none"
             return _wrong(call, f"there is no tool {call.name!r}; the tools are: {known}")
         try:
-            given: Any = read({} if call.input is None else call.input, tool.schema)
+            given: Any = parse_answer({} if call.input is None else call.input, tool.schema)
         except AnswerRefused as error:
-            return _wrong(call, misfit(error))
+            return _wrong(call, format_misfit(error))
         session_id = self.ctx.session_id
         wanted = Wanted(
             tool=tool.name,
             input=given,
             call_id=call.id,
             session_id=session_id,
-            key=key_of(session_id, ordinal, call.id),
+            key=make_call_key(session_id, ordinal, call.id),
             read_only=tool.read_only,
         )
         if call.id in self.replies:
@@ -234,10 +239,10 @@ class Toolbox:
         """Run it, or find out what else it came to."""
         try:
             answered = await self._run(tool, wanted, approved)
-            q, found = await tool.held(self, wanted) if isinstance(tool, Inner) else answered
-            found, also = apart(found)
+            q, found = await tool.held(self, wanted) if isinstance(tool, BuiltinTool) else answered
+            found, also = unwrap_side_output(found)
             if also is not None:
-                await land(also.writes, self.ctx.state)
+                await apply_writes(also.writes, self.ctx.state)
                 self.said += also.said
                 return call.result(found)
             return call.result(found) if q is None else self._named(call, (q, found))
@@ -251,11 +256,11 @@ class Toolbox:
             return _wrong(call, f"{tool.name} was run, but nothing was written: {error}")
         except AnswerFailed as error:
             failed = error
-        if failed.kind == UNSURE and approved is None:
+        if failed.kind == NEEDS_CONFIRM and approved is None:
             return await self._confirmed(tool, call, wanted, failed.message)
         if failed.kind == LATER:
             return await self._finished(tool, call, wanted, failed.message)
-        if failed.kind == HANDED:
+        if failed.kind == HANDED_OVER:
             return await self._handed(tool, call, failed.message)
         return _wrong(call, _told(failed))
 
@@ -267,7 +272,7 @@ class Toolbox:
             options["timeout"] = tool.timeout
         confirms = self.confirms.get(wanted.call_id, ())
         effect = functools.partial(
-            act, tool, wanted, self._policies, confirms, approved, self.model, self.moment
+            execute_tool, tool, wanted, self._policies, confirms, approved, self.model, self.moment
         )
         async with AsyncExitStack() as places:
             if tool.name in self._places:
@@ -296,8 +301,10 @@ class Toolbox:
     async def _confirmed(self, tool: Tool, call: ToolCall, wanted: Wanted, verdict: str) -> JSON:
         """Ask people about exactly this call; run it if every answer is yes."""
         self._begun.discard(call.id)
-        refused = await self._unapproved(tool, call, wanted, confirms_of(verdict))
-        return refused or await self._do(tool, call, wanted, digest(wanted.tool, wanted.input))
+        refused = await self._unapproved(tool, call, wanted, decode_confirms(verdict))
+        return refused or await self._do(
+            tool, call, wanted, digest_tool_call(wanted.tool, wanted.input)
+        )
 
     async def _unapproved(
         self, tool: Tool, call: ToolCall, wanted: Wanted, confirms: Sequence[Confirm]
@@ -305,7 +312,7 @@ class Toolbox:
         """Ask for each confirmation, one after another; returns what the model is told of the first
         no, or None.
         """
-        bound = digest(wanted.tool, wanted.input)
+        bound = digest_tool_call(wanted.tool, wanted.input)
         for why in confirms:
             try:
                 _, yes = await self.ctx.put(
@@ -325,7 +332,9 @@ class Toolbox:
             except Expired:
                 return _wrong(call, f"nobody approved {tool.name} in time")
             except AnswerFailed as error:
-                return _wrong(call, f"{tool.name} was not approved: {error.message[:ERROR]}")
+                return _wrong(
+                    call, f"{tool.name} was not approved: {error.message[:MAX_ERROR_CHARS]}"
+                )
             if yes is not True:
                 return _wrong(call, f"a person declined {tool.name}")
         return None
@@ -334,7 +343,7 @@ class Toolbox:
 
     async def _finished(self, tool: Tool, call: ToolCall, wanted: Wanted, recorded: str) -> JSON:
         """Wait until somebody outside gives the result."""
-        later = later_of(recorded)
+        later = decode_later(recorded)
         try:
             answered = await self.ctx.put(
                 Kind.TOOL,
@@ -358,9 +367,9 @@ class Toolbox:
         self, tool: Tool, call: ToolCall, answered: tuple[int, JSON]
     ) -> tuple[int, JSON]:
         """What came from outside, or as much of it as the model is shown; all of it is kept."""
-        if not too_long(answered[1], tool.output):
+        if not is_result_too_long(answered[1], tool.output):
             return answered
-        effect = functools.partial(shown, answered[1], tool.output)
+        effect = functools.partial(truncate_result, answered[1], tool.output)
         return await self.ctx.put(
             Kind.CALL, effect, name=f"{tool.name}: keep", args={"call": call.id}
         )
@@ -369,7 +378,7 @@ class Toolbox:
 
     async def _handed(self, tool: Tool, call: ToolCall, recorded: str) -> JSON:
         """Have a child session give the result; what it costs is the tool's."""
-        handed = handed_of(recorded)
+        handed = decode_handoff(recorded)
         program: Any = _Elsewhere(handed.program, handed.version)
         try:
             answered = await self.ctx.delegate(
@@ -397,8 +406,8 @@ class _Elsewhere:
 
 def _question(wanted: Wanted, reason: str) -> str:
     shown = dumps(wanted.input)
-    if len(shown) > PROMPT:
-        shown = f"{shown[:PROMPT]}… ({len(shown) - PROMPT:,} more characters)"
+    if len(shown) > MAX_PROMPT_CHARS:
+        shown = f"{shown[:MAX_PROMPT_CHARS]}… ({len(shown) - MAX_PROMPT_CHARS:,} more characters)"
     return f"Run {wanted.tool} with {shown}?" + (f" {reason}" if reason else "")
 
 
@@ -409,7 +418,7 @@ def _told(error: AnswerFailed) -> str:
         words = f"denied by policy: {words}".rstrip(": ")
     elif error.kind[:1].isupper() and error.kind not in ("TimeoutError", words):
         words = f"{error.kind}: {words}"
-    return words if len(words) <= ERROR else words[:ERROR] + "…"
+    return words if len(words) <= MAX_ERROR_CHARS else words[:MAX_ERROR_CHARS] + "…"
 
 
 def _wrong(call: ToolCall, words: str) -> JSON:

@@ -27,7 +27,7 @@ log = logging.getLogger("everhold")
 Policy = Callable[[Wanted], Verdict | Awaitable[Verdict]]
 
 
-def policies_of(given: Any) -> tuple[Policy, ...]:
+def collect_policies(given: Any) -> tuple[Policy, ...]:
     """One policy, several, or none."""
     found = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
     for one in found:
@@ -36,12 +36,12 @@ def policies_of(given: Any) -> tuple[Policy, ...]:
     return found
 
 
-def inherited(own: Sequence[Policy], parent: Sequence[Policy]) -> tuple[Policy, ...]:
+def inherit_policies(own: Sequence[Policy], parent: Sequence[Policy]) -> tuple[Policy, ...]:
     """The policies of a subagent: its parent's, and then its own. Nobody escapes by delegating."""
     return (*parent, *(one for one in own if one not in parent))
 
 
-async def decided(policies: Sequence[Policy], wanted: Wanted) -> Deny | list[Confirm]:
+async def evaluate_policies(policies: Sequence[Policy], wanted: Wanted) -> Deny | list[Confirm]:
     """The first denial, or the confirmations that are wanted; none of them: the call is allowed."""
     found: list[Confirm] = []
     for policy in policies:

@@ -12,20 +12,20 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.agents.builtin_tools import Box, Inner
+from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.core.codec import JSON
 from everhold.core.tool import Wanted
-from everhold.core.tool_catalog import Catalog, Surface
-from everhold.core.tool_registry import Manifest
+from everhold.core.tool_catalog import LayeredToolRegistry, ToolCatalog
+from everhold.core.tool_registry import ToolManifest
 from everhold.errors import BadArguments
 from everhold.ports.tool import Tool
 
 #: More tools than this are searched, unless the agent says otherwise.
-MANY: Final = 40
-SEARCH: Final = "search_tools"
+SEARCH_ABOVE: Final = 40
+SEARCH_TOOL: Final = "search_tools"
 
 
-class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ToolAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The option `tools`: names that are hidden, and names of the agent's extra tools that are
     added.
 
@@ -37,42 +37,46 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     only_extra: bool = False
 
 
-class Shelf:
+class ManifestProvider:
     """Brings some tools."""
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
-        self._manifests: list[Manifest] = []
+        self._manifests: list[ToolManifest] = []
         self.put(tools)
 
     def put(self, tools: Sequence[Tool]) -> None:
         """Bring these, in the place of those before."""
         specs: list[Any] = [one.spec() for one in tools]
         self._manifests = [
-            Manifest(one["name"], one["name"], one["description"], one["input_schema"])
+            ToolManifest(one["name"], one["name"], one["description"], one["input_schema"])
             for one in specs
         ]
 
-    def manifests(self) -> Sequence[Manifest]:
+    def manifests(self) -> Sequence[ToolManifest]:
         return self._manifests
 
 
-class Offer:
+class ToolSelection:
     """What is offered now."""
 
-    def __init__(self, tools: Sequence[Tool], extra: Sequence[Tool] = (), many: int = MANY) -> None:
+    def __init__(
+        self, tools: Sequence[Tool], extra: Sequence[Tool] = (), many: int = SEARCH_ABOVE
+    ) -> None:
         self._tools = {one.name: one for one in tools}
-        self._extra = {one.name: (one, Shelf([one])) for one in extra}
+        self._extra = {one.name: (one, ManifestProvider([one])) for one in extra}
         self._added: list[str] = []  # names of the extra tools that are offered
         self._pinned = [one.name for one in (*tools, *extra) if one.pinned]
         self._many = many
         self._own = dict(self._tools)
-        self._sources = Shelf()
-        self._surface = Surface({"agent": Shelf(tools), "sources": self._sources})
+        self._sources = ManifestProvider()
+        self._surface = LayeredToolRegistry(
+            {"agent": ManifestProvider(tools), "sources": self._sources}
+        )
         self._given: JSON = None  # the option that holds now
         self._plugins = ""  # the fingerprint of the plugins
         self._now = self._surface.catalog()
         self._found: dict[str, None] = {}
-        self._search = Search(self)
+        self._search = SearchTool(self)
 
     def also(self, tools: Sequence[Tool]) -> None:
         """Offer what sources bring, in the place of what they brought before; the agent's own names
@@ -92,7 +96,7 @@ class Offer:
         # as nearly always: nothing is put together again
         if (given, plugins) == (self._given, self._plugins):
             return
-        wanted = access_of(given)
+        wanted = parse_tool_access(given)
         unknown = [name for name in wanted.extra if name not in self._extra]
         if unknown:
             known = ", ".join(sorted(self._extra)) or "none"
@@ -110,7 +114,7 @@ class Offer:
         self._now = self._surface.catalog(plugins)
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> ToolCatalog:
         """All that may be called."""
         return self._now
 
@@ -133,14 +137,14 @@ class Offer:
         """The tool of that name, if it is offered."""
         if name in self.catalog.names:
             return self._extra[name][0] if name in self._added else self._tools[name]
-        return self._search if name == SEARCH and self.searched else None
+        return self._search if name == SEARCH_TOOL and self.searched else None
 
     @property
     def names(self) -> list[str]:
         """The names that the model was told."""
         return sorted(str(spec["name"]) for spec in self.specs)
 
-    def find(self, words: str) -> list[Manifest]:
+    def find(self, words: str) -> list[ToolManifest]:
         """Look for tools; what is found is offered from now on, and of much that was found the
         latest.
         """
@@ -153,10 +157,10 @@ class Offer:
         return found
 
 
-class Search(Inner):
+class SearchTool(BuiltinTool):
     """Finds tools among many."""
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: ToolSelection) -> None:
         words = {"type": "string", "description": "what the tool should do"}
         schema = {
             "type": "object",
@@ -165,19 +169,21 @@ class Search(Inner):
             "additionalProperties": False,
         }
         super().__init__(
-            SEARCH, "Find tools that are not listed here. Those found can be called next.", schema
+            SEARCH_TOOL,
+            "Find tools that are not listed here. Those found can be called next.",
+            schema,
         )
         self._offer = offer
 
-    async def held(self, box: Box, wanted: Wanted) -> tuple[int | None, JSON]:
+    async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         found = self._offer.find(str(wanted.input["words"]))
         told: Any = [{"name": one.name, "description": one.description} for one in found]
         return None, told or "No tool was found. Use other words."
 
 
-def access_of(given: JSON) -> Access:
+def parse_tool_access(given: JSON) -> ToolAccess:
     """The option `tools` as it was given; raises `BadArguments`."""
     try:
-        return msgspec.convert({} if given is None else given, Access)
+        return msgspec.convert({} if given is None else given, ToolAccess)
     except msgspec.ValidationError as error:
         raise BadArguments("tools", str(error)) from None

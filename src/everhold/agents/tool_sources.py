@@ -13,12 +13,12 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.errors import AnswerFailed, BadArguments, ToolServerFailed
-from everhold.ports.agent import Stage
+from everhold.ports.agent import AgentContext
 from everhold.ports.tool import Tool
-from everhold.ports.tool_source import Offer, ToolSource
+from everhold.ports.tool_source import OfferedTool, ToolSource
 
 
-def sources_of(given: Sequence[Any]) -> tuple[ToolSource, ...]:
+def collect_sources(given: Sequence[Any]) -> tuple[ToolSource, ...]:
     """The sources among what an agent is given as tools; two of one name are refused."""
     found = tuple(one for one in given if not isinstance(one, Tool) and isinstance(one, ToolSource))
     names = [source.name for source in found]
@@ -28,10 +28,10 @@ def sources_of(given: Sequence[Any]) -> tuple[ToolSource, ...]:
     return found
 
 
-class Sources:
+class SourcedTools:
     """What the sources of an agent have offered to one conversation."""
 
-    def __init__(self, ctx: Stage, sources: Sequence[ToolSource]) -> None:
+    def __init__(self, ctx: AgentContext, sources: Sequence[ToolSource]) -> None:
         self._ctx = ctx
         self._sources = {source.name: source for source in sources}
         self._digests: dict[str, str] = {}
@@ -63,7 +63,7 @@ class Sources:
         except AnswerFailed as error:
             return error.message
         if "offers" in said:  # else what he offers is what it was
-            offers = msgspec.convert(said["offers"], list[Offer])
+            offers = msgspec.convert(said["offers"], list[OfferedTool])
             self._digests[name] = said["digest"]
             self._tools[name] = [] if source is None else [source.tool(offer) for offer in offers]
         return None

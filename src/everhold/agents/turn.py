@@ -21,13 +21,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.agents import frames
-from everhold.agents.parse_reply import Reply, ToolCall, understood
-from everhold.core.codec import JSON, dumps, plain
-from everhold.core.graph import View
+from everhold.agents.parse_reply import ModelReply, ToolCall, parse_model_reply
+from everhold.core.codec import JSON, dumps, to_plain
+from everhold.core.graph import ModelView
 from everhold.core.message import Role, ToolUse
-from everhold.core.schema import read, schema_of
+from everhold.core.schema import parse_answer, schema_of
 from everhold.core.tool import Confirm, Deny
-from everhold.core.turn import Answered, MaxTurns, TurnAborted, TurnFailed, TurnOutcome
+from everhold.core.turn import MaxTurnsReached, TurnAborted, TurnAnswered, TurnFailed, TurnOutcome
 from everhold.errors import AnswerRefused, BadArguments
 from everhold.hooks import (
     Abort,
@@ -44,18 +44,18 @@ from everhold.hooks import (
 from everhold.hooks import Reply as Replied
 
 if TYPE_CHECKING:
-    from everhold.agents.loop import Life
+    from everhold.agents.loop import AgentLoop
 
 #: How often words that do not fit are sent back.
-REPAIRS: Final = 2
+MAX_REPAIRS: Final = 2
 #: What is said with it is heard only before the turn ends.
 LAST_CHECKPOINT: Final = "before_completion"
-LAST: Final = (
+LAST_ROUND_NOTE: Final = (
     "All rounds of this turn are used up. Answer now with what you know, and call no more tools."
 )
 
 
-class Stop(Exception):
+class StopTurn(Exception):
     """The turn ends here."""
 
     def __init__(self, outcome: TurnOutcome) -> None:
@@ -63,15 +63,15 @@ class Stop(Exception):
         self.outcome = outcome
 
 
-class Rounds:
+class TurnRunner:
     """The rounds of one turn."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: AgentLoop) -> None:
         self.life = life
         self._repaired = 0
 
     async def run(self) -> TurnOutcome:
-        """Go on until there is an outcome; raises `Stop` where a plugin says so."""
+        """Go on until there is an outcome; raises `StopTurn` where a plugin says so."""
         life = self.life
         await self._begin()
         most = _most(life.effective, life.most)
@@ -87,7 +87,7 @@ class Rounds:
                     return outcome
             elif grace:
                 life.give_up("it was not called; the rounds of this turn are used up")
-                return MaxTurns(most)
+                return MaxTurnsReached(most)
             else:
                 await self._work(reply.calls)
                 if life.toolbox.failed is not None:
@@ -140,52 +140,54 @@ class Rounds:
         life = self.life
         match directive:
             case Abort(reason=reason):
-                raise Stop(TurnAborted(plugin, reason))
+                raise StopTurn(TurnAborted(plugin, reason))
             case Finish(value=value):
-                raise Stop(self._valued(value, plugin))
+                raise StopTurn(self._valued(value, plugin))
             case AddMessages(messages=messages):
-                frames.add(life, messages)
+                frames.add_messages(life, messages)
                 return bool(messages)
             case Compact():
-                await frames.compact(life)
+                await frames.compact_frame(life)
             case ContinueAs():
-                return frames.continue_as(life, directive)
+                return frames.continue_in_frame(life, directive)
         return False
 
     # ---- the model
 
-    async def _ask(self, grace: bool) -> Reply:
+    async def _ask(self, grace: bool) -> ModelReply:
         """Ask the model, or whoever replies for it, and take what is said into the conversation."""
         life = self.life
         prompt = life.models.told()
         skip = 0
-        extra = [frames.message(LAST)] if grace else []
+        extra = [frames.normalize_message(LAST_ROUND_NOTE)] if grace else []
         more = {}
         for plugin, _, one in await life.decide("before_model_call"):
             match one:
                 case Abort(reason=reason):
-                    raise Stop(TurnAborted(plugin, reason))
+                    raise StopTurn(TurnAborted(plugin, reason))
                 case Replied(content=content):
                     return self._said(None, content)
                 case Show():
                     skip = max(skip, one.skip)
-                    extra = [*extra, *(frames.message(each) for each in one.extra)]
+                    extra = [*extra, *(frames.normalize_message(each) for each in one.extra)]
                 case SetOptions():
                     more.update(one.options)
-        view = View(life.tip, prompt, min(skip, len(life.graph.messages())) if skip else 0, extra)
+        view = ModelView(
+            life.tip, prompt, min(skip, len(life.graph.messages())) if skip else 0, extra
+        )
         q, said = await life.models.ask(view, {**life.effective, **more})
         life.tell("after_model_call", life.ctx.cost)
         return self._said(q, said)
 
-    def _said(self, q: int | None, said: JSON) -> Reply:
+    def _said(self, q: int | None, said: JSON) -> ModelReply:
         life = self.life
-        reply = understood(said, f"{life.turn}.{life.ordinal}")
+        reply = parse_model_reply(said, f"{life.turn}.{life.ordinal}")
         whole = reply.blocks is None
         life.toolbox.begin_round()
         life.say(Role.ASSISTANT, q if whole else None, said if whole else reply.blocks)
         return reply
 
-    def _ended(self, reply: Reply, grace: bool) -> TurnOutcome | None:
+    def _ended(self, reply: ModelReply, grace: bool) -> TurnOutcome | None:
         """The outcome, or None if what was said goes back to the model to be put right."""
         recorded = self.life.ctx.recorded()
         if recorded is None:
@@ -198,23 +200,23 @@ class Rounds:
             self.life.say(Role.USER, None, words)
         return outcome
 
-    def _judged(self, reply: Reply, grace: bool) -> tuple[TurnOutcome | None, str]:
+    def _judged(self, reply: ModelReply, grace: bool) -> tuple[TurnOutcome | None, str]:
         """The outcome, or what the model is told of words that do not fit."""
         returns = self.life.agent.returns
         if returns is None:
-            return Answered(), ""
+            return TurnAnswered(), ""
         try:
-            return Answered(read(_bare(reply.text), schema_of(returns))), ""
+            return TurnAnswered(parse_answer(_bare(reply.text), schema_of(returns))), ""
         except AnswerRefused as error:
             wrong = f"{error.path} should be {error.expected}, got {error.got}"
-        if grace or self._repaired == REPAIRS:
+        if grace or self._repaired == MAX_REPAIRS:
             return TurnFailed(f"the model did not say what fits: {wrong}", AnswerRefused.code), ""
         return None, f"This does not fit: {wrong}. {self.wanted(returns)}"
 
     def _finished(self, value: JSON) -> TurnOutcome:
         """A tool ended the turn, with a value in the place of the model's last words."""
         outcome = self._valued(value, "a tool")
-        if isinstance(outcome, Answered):
+        if isinstance(outcome, TurnAnswered):
             self.life.say(
                 Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value)
             )
@@ -230,7 +232,9 @@ class Rounds:
         if recorded is not None and recorded.settled is not None:
             return recorded.settled.outcome
         try:
-            return Answered(value if returns is None else read(value, schema_of(returns)))
+            return TurnAnswered(
+                value if returns is None else parse_answer(value, schema_of(returns))
+            )
         except AnswerRefused as error:
             return TurnFailed(f"{who} finished with what does not fit: {error}", error.code)
 
@@ -267,7 +271,7 @@ class Rounds:
             call = wanted[about]
             match one:
                 case Abort(reason=reason):
-                    raise Stop(TurnAborted(plugin, reason))
+                    raise StopTurn(TurnAborted(plugin, reason))
                 case Deny(reason=reason):
                     done[about] = call.result(
                         f"Error: denied by {plugin}: {reason}".strip(": "), error=True
@@ -294,13 +298,13 @@ class Rounds:
         ]
         for _, (use, content) in given:
             life.tell(
-                "after_tool_call", ToolUse(use.id, use.name, plain(use.input)), plain(content)
+                "after_tool_call", ToolUse(use.id, use.name, to_plain(use.input)), to_plain(content)
             )
         for plugin, about, one in (
             await life.decide("before_result", given, in_program=inner) if decides else ()
         ):
             if isinstance(one, Abort):
-                raise Stop(TurnAborted(plugin, one.reason))
+                raise StopTurn(TurnAborted(plugin, one.reason))
             if isinstance(one, ReplaceResult):
                 done[about] = wanted[about].result(
                     one.content, error=bool(done[about].get("is_error"))

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from everhold.core.codec import JSON
-from everhold.core.graph import Node, text
+from everhold.core.graph import Node, extract_text
 from everhold.core.journal import Delivery
 from everhold.core.message import Role
-from everhold.core.turn import Answered, Settled
+from everhold.core.turn import SettledTurn, TurnAnswered
 from everhold.ports.store import Store
 
 
-class Tail:
+class TurnReader:
     """The end of a conversation: only what is said from now on, and expected, is found in it."""
 
     def __init__(self, store: Store, session_id: str) -> None:
@@ -27,7 +27,7 @@ class Tail:
         self._nodes: dict[str, Node] = {}  # of turns that have not settled
         self._answers: dict[int, JSON] = {}
         self._expected: set[str] = set()
-        self._ended: dict[str, tuple[Settled, str]] = {}
+        self._ended: dict[str, tuple[SettledTurn, str]] = {}
 
     async def expect(self, input_id: str) -> None:
         """An input is about to be said: take note of what comes of it."""
@@ -44,7 +44,7 @@ class Tail:
                 self._take(delivery)
                 self._next = delivery.n + 1
 
-    def settled(self, input_id: str) -> Settled | None:
+    def settled(self, input_id: str) -> SettledTurn | None:
         """The receipt of the turn of an input."""
         found = self._ended.get(input_id)
         return None if found is None else found[0]
@@ -70,16 +70,16 @@ class Tail:
         self._nodes = {}
         self._answers = {}
 
-    def _words(self, settled: Settled) -> str:
-        node = last_said(self._nodes, settled)
-        return text(
+    def _words(self, settled: SettledTurn) -> str:
+        node = find_last_reply(self._nodes, settled)
+        return extract_text(
             None if node is None else node.content if node.q is None else self._answers.get(node.q)
         )
 
 
-def last_said(nodes: Mapping[str, Node], settled: Settled) -> Node | None:
+def find_last_reply(nodes: Mapping[str, Node], settled: SettledTurn) -> Node | None:
     """What the model said last in a turn that was answered; after it comes what plugins keep."""
-    node = nodes.get(settled.leaf or "") if isinstance(settled.outcome, Answered) else None
+    node = nodes.get(settled.leaf or "") if isinstance(settled.outcome, TurnAnswered) else None
     while node is not None and node.role is not Role.ASSISTANT:
         node = nodes.get(node.parent or "")
     return node

@@ -23,28 +23,28 @@ import msgspec
 
 from everhold.archive import redact as redaction
 from everhold.archive import transfer
-from everhold.archive.auto_retention import Keeper
-from everhold.archive.check import Checked, Report
-from everhold.archive.export_format import Header
-from everhold.archive.retention import Plan, Swept, plan_ages, sweep
-from everhold.archive.retention_settings import retention
-from everhold.archive.transfer import Exported, File, Imported
+from everhold.archive.auto_retention import AutoRetention
+from everhold.archive.check import CheckReport, SessionCheck
+from everhold.archive.export_format import ExportHeader
+from everhold.archive.retention import RetentionPlan, SweepReport, plan_ages, sweep_sessions
+from everhold.archive.retention_settings import load_retention
+from everhold.archive.transfer import ExportFile, ExportResult, ImportResult
 from everhold.core.codec import JSON
-from everhold.core.session import Birth, SessionId, State
-from everhold.core.status import PendingFilter, snapshot, snapshots
+from everhold.core.session import Birth, SessionId, SessionState
+from everhold.core.status import PendingFilter, snapshot_session, snapshot_sessions
 from everhold.engine import session_view
-from everhold.engine.arguments import UNSET, seconds_of
-from everhold.engine.session_lookup import meant
+from everhold.engine.arguments import UNSET, check_seconds_arg
+from everhold.engine.session_lookup import find_session_id
 from everhold.engine.session_view import Step
 from everhold.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
 from everhold.packages.settings import Settings
 from everhold.ports.program import Clock
-from everhold.ports.store import Filter, Problem, Progress, Reclaimed, Store
+from everhold.ports.store import ProgressCallback, ReclaimResult, SessionFilter, Store, StoreProblem
 
-_LIVE = (State.RUNNING, State.PAUSED)
+_LIVE = (SessionState.RUNNING, SessionState.PAUSED)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What `everhold.archive.check_process` is asked to look at; it reads one from its standard
     input.
     """
@@ -52,7 +52,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     database: str = ""  # the path of an SQLite file
     file: str = ""  # an exported file
     sessions: list[str] | None = None
-    state: list[State] = []
+    state: list[SessionState] = []
     program: str | None = None
     labels: dict[str, str] = {}
     programs: list[str] = []  # of the settings
@@ -75,7 +75,7 @@ class Archive:
         """The session that is meant by its id, by the beginning of it, by its key, or by "@last",
         the newest.
         """
-        return await meant(
+        return await find_session_id(
             self.store,
             name,
             self._settings.shown if self._settings is not None else self.store.where,
@@ -86,7 +86,7 @@ class Archive:
         in return.
         """
         return [
-            session_view.step(delivery)
+            session_view.make_view_step(delivery)
             for delivery in (await self.store.load(session_id)).deliveries
         ]
 
@@ -94,7 +94,7 @@ class Archive:
         """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where
         there is none).
         """
-        return session_view.transcript((await self.store.load(session_id)).deliveries)
+        return session_view.make_transcript((await self.store.load(session_id)).deliveries)
 
     async def snapshot(
         self,
@@ -114,17 +114,22 @@ class Archive:
         now = self.clock.now()
         if session_id is not None:
             record = await self.store.load(session_id)
-            return snapshot(session_view.facts(record, now, history=include_history), pending)
-        rows = await self.store.list(Filter(state=_LIVE, limit=limit))
-        ended = tuple(state for state in State if state not in _LIVE)
+            return snapshot_session(
+                session_view.collect_session_facts(record, now, history=include_history), pending
+            )
+        rows = await self.store.list(SessionFilter(state=_LIVE, limit=limit))
+        ended = tuple(state for state in SessionState if state not in _LIVE)
         rows += (
-            await self.store.list(Filter(state=ended, limit=limit - len(rows)))
+            await self.store.list(SessionFilter(state=ended, limit=limit - len(rows)))
             if len(rows) < limit
             else []
         )
         records = [await self.store.load(row.birth.id) for row in rows]
-        return snapshots(
-            [session_view.facts(record, now, history=include_history) for record in records],
+        return snapshot_sessions(
+            [
+                session_view.collect_session_facts(record, now, history=include_history)
+                for record in records
+            ],
             pending,
         )
 
@@ -132,7 +137,7 @@ class Archive:
 
     async def export(
         self,
-        file: File,
+        file: ExportFile,
         sessions: str | Iterable[str] | None = None,
         *,
         state: str | Sequence[str] | None = None,
@@ -140,8 +145,8 @@ class Archive:
         labels: Mapping[str, str] | None = None,
         values: bool = False,
         redact: bool | Collection[str] = False,
-        progress: Progress | None = None,
-    ) -> Exported:
+        progress: ProgressCallback | None = None,
+    ) -> ExportResult:
         """Write sessions and their children to a file: a path, or one opened in binary mode.
 
         Without `sessions`, all that fit. `values` adds the durable values of namespaces they have
@@ -151,35 +156,41 @@ class Archive:
         done, and of how much.
         """
         ids, wanted = _chosen(sessions, state, program, labels)
-        births = await transfer.chosen(self.store, ids, wanted)
-        return await self._export(file, births, values, redaction.parts(redact), progress)
+        births = await transfer.select_births(self.store, ids, wanted)
+        return await self._export(file, births, values, redaction.select_parts(redact), progress)
 
     async def import_(
-        self, file: File, *, existing: str = "refuse", progress: Progress | None = None
-    ) -> Imported:
+        self,
+        file: ExportFile,
+        *,
+        existing: str = "refuse",
+        progress: ProgressCallback | None = None,
+    ) -> ImportResult:
         """Take in the sessions of an exported file; they go on here.
 
         Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes;
         `existing="skip"` leaves those that are here already as they are.
         """
         return await self._taken_in(
-            transfer.import_(self.store, file, existing=existing, progress=progress)
+            transfer.import_sessions(self.store, file, existing=existing, progress=progress)
         )
 
-    async def _taken_in(self, importing: Coroutine[Any, Any, Imported]) -> Imported:
+    async def _taken_in(self, importing: Coroutine[Any, Any, ImportResult]) -> ImportResult:
         """Import sessions, which may have something to do then."""
         return await importing
 
     async def _export(
         self,
-        file: File,
+        file: ExportFile,
         births: Iterable[Birth],
         values: bool = False,
         parts: Collection[str] = (),
-        progress: Progress | None = None,
-    ) -> Exported:
-        header = Header(version=version(), written_at=self.clock.now(), redacted=list(parts))
-        return await transfer.export(
+        progress: ProgressCallback | None = None,
+    ) -> ExportResult:
+        header = ExportHeader(
+            version=get_everhold_version(), written_at=self.clock.now(), redacted=list(parts)
+        )
+        return await transfer.export_sessions(
             self.store, file, births, header=header, values=values, progress=progress
         )
 
@@ -193,8 +204,8 @@ class Archive:
         state: str | Sequence[str] | None = ("running", "paused"),
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> Report:
+        progress: ProgressCallback | None = None,
+    ) -> CheckReport:
         """Replay sessions under the code on disk, in a fresh process, without effects; nothing is
         changed.
 
@@ -202,7 +213,7 @@ class Archive:
         """
         ids, wanted = _chosen(sessions, None if sessions is not None else state, program, labels)
         found = self._settings
-        request = Wanted(
+        request = CheckRequest(
             sessions=ids,
             state=list(wanted.state),
             program=wanted.program,
@@ -226,10 +237,14 @@ class Archive:
         return await self._check_copy(request, ids, wanted, progress)
 
     async def _check_copy(
-        self, request: Wanted, ids: list[str] | None, wanted: Filter, progress: Progress | None
-    ) -> Report:
+        self,
+        request: CheckRequest,
+        ids: list[str] | None,
+        wanted: SessionFilter,
+        progress: ProgressCallback | None,
+    ) -> CheckReport:
         """Check sessions of a store that another process cannot open."""
-        births = await transfer.chosen(self.store, ids, wanted)
+        births = await transfer.select_births(self.store, ids, wanted)
         with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
             copy = Path(folder) / "sessions.jsonl"
             await self._export(copy, births)
@@ -251,8 +266,8 @@ class Archive:
         labels: Mapping[str, str] | None = None,
         intake: float | None = None,
         dry_run: bool = False,
-        progress: Progress | None = None,
-    ) -> Swept:
+        progress: ProgressCallback | None = None,
+    ) -> SweepReport:
         """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
 
         Say how long ago they last moved, in seconds, for all or by state (`{"completed": 2592000,
@@ -262,7 +277,9 @@ class Archive:
         so far, if the store fails in the middle.
         """
         plan = self._plan(states, older_than, keep_last, per_program, program, labels, intake)
-        return await sweep(self.store, plan, self.clock.now(), dry_run=dry_run, progress=progress)
+        return await sweep_sessions(
+            self.store, plan, self.clock.now(), dry_run=dry_run, progress=progress
+        )
 
     def _plan(
         self,
@@ -273,13 +290,13 @@ class Archive:
         program: str | None,
         labels: Mapping[str, str] | None,
         intake: float | None,
-    ) -> Plan:
+    ) -> RetentionPlan:
         if keep_last is not None and keep_last < 0:
             raise BadArguments("sweep", f"keep_last is {keep_last}")
-        seconds_of("intake", intake)
+        check_seconds_arg("intake", intake)
         names = [states] if isinstance(states, str) else list(states)
         if older_than is None and keep_last is None:
-            found = retention(self._settings)
+            found = load_retention(self._settings)
             if found is None or names:
                 raise BadArguments(
                     "sweep", "say older_than or keep_last; nothing is deleted unasked"
@@ -294,7 +311,7 @@ class Archive:
                 intake=intake,
                 per_program=per_program,
             )
-        return Plan(
+        return RetentionPlan(
             ages=plan_ages(names, older_than),
             keep_last=keep_last or 0,
             per_program=per_program,
@@ -303,7 +320,7 @@ class Archive:
             intake=intake,
         )
 
-    async def reclaim(self) -> Reclaimed:
+    async def reclaim(self) -> ReclaimResult:
         """Remove what no session can read any more, such as bytes that a crash left behind; says
         what was removed.
         """
@@ -311,12 +328,14 @@ class Archive:
 
     def _sweep_by_itself(self: Any) -> None:
         """Sweep every so often, if the settings say so."""
-        found = retention(self._settings)
+        found = load_retention(self._settings)
         if found is not None and found.every is not None:
-            keeper = Keeper(self.store, self.clock, found.plan, found.every, self._dispatch.tasks)
+            keeper = AutoRetention(
+                self.store, self.clock, found.plan, found.every, self._dispatch.tasks
+            )
             self._reconciler.chores.append(keeper.see_to)
 
-    async def verify(self, progress: Progress | None = None) -> list[Problem]:
+    async def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well.
 
         One with `warning` is not damage: something may be missing, as in a file copied without its
@@ -330,13 +349,15 @@ def _chosen(
     state: str | Sequence[str] | None,
     program: str | None,
     labels: Mapping[str, str] | None,
-) -> tuple[list[str] | None, Filter]:
+) -> tuple[list[str] | None, SessionFilter]:
     states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
     for name in states:
-        if name not in set(State):
-            raise BadSetting("state", f"{name!r} is none of {', '.join(State)}")
-    wanted = Filter(
-        state=tuple(State(name) for name in states), program=program, labels=dict(labels or {})
+        if name not in set(SessionState):
+            raise BadSetting("state", f"{name!r} is none of {', '.join(SessionState)}")
+    wanted = SessionFilter(
+        state=tuple(SessionState(name) for name in states),
+        program=program,
+        labels=dict(labels or {}),
     )
     if sessions is None:
         return None, wanted
@@ -345,7 +366,9 @@ def _chosen(
     return [sessions] if isinstance(sessions, str) else list(sessions), wanted
 
 
-async def _checked(request: Wanted, source: str, progress: Progress | None) -> Report:
+async def _checked(
+    request: CheckRequest, source: str, progress: ProgressCallback | None
+) -> CheckReport:
     """Let a process of its own do it, with another hash seed, so that what depends on it shows."""
     seed = secrets.randbelow(2**32 - 2) + 1
     if str(seed) == os.environ.get("PYTHONHASHSEED"):
@@ -374,7 +397,7 @@ async def _checked(request: Wanted, source: str, progress: Progress | None) -> R
 
 
 async def _conversed(
-    process: asyncio.subprocess.Process, request: bytes, progress: Progress | None
+    process: asyncio.subprocess.Process, request: bytes, progress: ProgressCallback | None
 ) -> tuple[list[bytes], bytes]:
     """Hand over the request; returns the lines of the reply, and the complaint. Lines about
     progress are passed on.
@@ -409,15 +432,15 @@ def _told(said: list[bytes]) -> EverholdError | None:
         return None
 
 
-def _report(said: list[bytes], source: str, seed: int) -> Report:
+def _report(said: list[bytes], source: str, seed: int) -> CheckReport:
     """What `everhold.archive.check_process` wrote: a line for each session, after one for the
     file.
     """
     first, *lines = said
     redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
-    checked = [msgspec.json.decode(line, type=Checked) for line in lines]
+    checked = [msgspec.json.decode(line, type=SessionCheck) for line in lines]
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return Report(source, checked, redacted, python, seed)
+    return CheckReport(source, checked, redacted, python, seed)
 
 
 def _last_line(complaint: bytes) -> str:
@@ -428,7 +451,7 @@ def _last_line(complaint: bytes) -> str:
 _found_version = ""
 
 
-def version() -> str:
+def get_everhold_version() -> str:
     """The version of everhold that runs here."""
     global _found_version
     if not _found_version:
@@ -443,13 +466,13 @@ def version() -> str:
 
 __all__ = [
     "Archive",
-    "Checked",
-    "Exported",
-    "File",
-    "Imported",
-    "Report",
+    "CheckReport",
+    "CheckRequest",
+    "ExportFile",
+    "ExportResult",
+    "ImportResult",
+    "SessionCheck",
     "Step",
-    "Swept",
-    "Wanted",
-    "version",
+    "SweepReport",
+    "get_everhold_version",
 ]

@@ -11,20 +11,25 @@ import asyncio
 import logging
 from typing import Final
 
-from everhold.archive.retention import Plan, Swept, sweep
+from everhold.archive.retention import RetentionPlan, SweepReport, sweep_sessions
 from everhold.errors import EverholdError, Overtaken
 from everhold.ports.program import Clock
 from everhold.ports.store import Duty, Store
 
 log = logging.getLogger("everhold")
 
-KIND: Final = "sweep"
+SWEEP_KIND: Final = "sweep"
 _ID: Final = "retention"
 
 
-class Keeper:
+class AutoRetention:
     def __init__(
-        self, store: Store, clock: Clock, plan: Plan, every: float, tasks: set[asyncio.Task[None]]
+        self,
+        store: Store,
+        clock: Clock,
+        plan: RetentionPlan,
+        every: float,
+        tasks: set[asyncio.Task[None]],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -38,14 +43,16 @@ class Keeper:
         """A chore of reconciliation: begin a sweep, if it is time."""
         if now < self._next or self._busy:
             return False
-        duty = await self._store.duty(KIND, _ID) or Duty(KIND, _ID, {"began_at": now - self._every})
+        duty = await self._store.duty(SWEEP_KIND, _ID) or Duty(
+            SWEEP_KIND, _ID, {"began_at": now - self._every}
+        )
         self._next = duty.body["began_at"] + self._every  # another process may want it less often
         if now < self._next:
             return False
         self._next = now + self._every
         try:
             await self._store.undertake(
-                [Duty(KIND, _ID, {"began_at": now}, self._next, duty.version)]
+                [Duty(SWEEP_KIND, _ID, {"began_at": now}, self._next, duty.version)]
             )
         except Overtaken:
             return False
@@ -57,13 +64,13 @@ class Keeper:
 
     async def _sweep(self) -> None:
         try:
-            _tell(await sweep(self._store, self._plan, self._clock.now()))
+            _tell(await sweep_sessions(self._store, self._plan, self._clock.now()))
         except EverholdError as error:
             log.warning("the sweep did not end: %s", error)
         finally:
             self._busy = False
 
 
-def _tell(swept: Swept) -> None:
+def _tell(swept: SweepReport) -> None:
     if swept.deleted:
         log.info("swept %d sessions, %d bytes", len(swept.deleted), swept.bytes)

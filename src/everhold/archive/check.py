@@ -19,20 +19,20 @@ from typing import Any, Literal
 import msgspec
 
 from everhold.archive import redact
-from everhold.core.journal import describe
-from everhold.core.query import Kind, Query, QueryId, reworded
-from everhold.core.session import SessionId, State
-from everhold.engine.replay import replay
+from everhold.core.journal import describe_query
+from everhold.core.query import Kind, Query, QueryId, has_new_wording
+from everhold.core.session import SessionId, SessionState
+from everhold.engine.replay import replay_session
 from everhold.errors import Diverged, EverholdError, NotAProgram, UnknownProgram, VersionMissing
-from everhold.ports.program import Host
-from everhold.ports.store import Record
+from everhold.ports.program import ProgramHost
+from everhold.ports.store import SessionRecord
 
-Verdict = Literal["ok", "reworded", "diverged", "missing", "error"]
+CheckVerdict = Literal["ok", "reworded", "diverged", "missing", "error"]
 #: Verdicts under which a session would not go on.
-BROKEN = frozenset({"diverged", "missing", "error"})
+BROKEN_VERDICTS = frozenset({"diverged", "missing", "error"})
 
 
-class Reworded(msgspec.Struct, frozen=True):
+class RewordedQuery(msgspec.Struct, frozen=True):
     """A question that is asked in other words now."""
 
     step: int
@@ -44,16 +44,16 @@ class Reworded(msgspec.Struct, frozen=True):
     asked: str
 
 
-class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+class SessionCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of one session."""
 
     session_id: SessionId
     program: str
     version: int
-    state: State
-    verdict: Verdict
+    state: SessionState
+    verdict: CheckVerdict
     steps: int = 0  # deliveries that match
-    reworded: list[Reworded] = []
+    reworded: list[RewordedQuery] = []
     step: int | None = None  # where it diverged
     recorded: str = ""
     asked: str = ""
@@ -64,15 +64,15 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def goes_on(self) -> bool:
         """Whether the session would go on under this code."""
-        return self.verdict not in BROKEN
+        return self.verdict not in BROKEN_VERDICTS
 
 
-class Report(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """What came of all of them. `redacted` names what the file did not hold: a program that decides
     by such texts may seem to diverge, and wording is compared by its length."""
 
     source: str
-    checked: list[Checked]
+    checked: list[SessionCheck]
     redacted: list[str]
     python: str
     hash_seed: int
@@ -91,25 +91,31 @@ class Report(msgspec.Struct, frozen=True):
         return found
 
 
-def examine(record: Record, host: Host, *, redacted: Iterable[str] = ()) -> Checked:
+def check_session(
+    record: SessionRecord, host: ProgramHost, *, redacted: Iterable[str] = ()
+) -> SessionCheck:
     """Replay one session and say what came of it. Never raises for what a program does."""
     birth = record.birth
-    changed: list[Reworded] = []
+    changed: list[RewordedQuery] = []
     steps = 0
 
-    def verdict(found: Verdict, **more: Any) -> Checked:
-        return Checked(
+    def verdict(found: CheckVerdict, **more: Any) -> SessionCheck:
+        return SessionCheck(
             birth.id, birth.program, birth.version, record.head.state, found, steps, changed, **more
         )
 
     try:
         strict = _strict(record, host)
-        for played in replay(record, host, to=record.head.n):  # as it would be replayed to go on
+        for played in replay_session(
+            record, host, to=record.head.n
+        ):  # as it would be replayed to go on
             pairs = [pair for pair in played.reworded if not redacted or _differ(*pair)]
             if pairs and strict:
                 old, new = pairs[0]
                 raise Diverged(
-                    played.given.n, describe(old), describe(new) + " in other words (strict)"
+                    played.given.n,
+                    describe_query(old),
+                    describe_query(new) + " in other words (strict)",
                 )
             changed += [_reworded(played.given.n, old, new) for old, new in pairs]
             steps += 1
@@ -123,7 +129,7 @@ def examine(record: Record, host: Host, *, redacted: Iterable[str] = ()) -> Chec
     return verdict("reworded" if changed else "ok")
 
 
-def _strict(record: Record, host: Host) -> bool:
+def _strict(record: SessionRecord, host: ProgramHost) -> bool:
     """Whether the program wants its very words; raises if it is not here."""
     execution: Any = host.begin(record.birth, record.head.metrics.copy())
     execution.drop()
@@ -132,12 +138,14 @@ def _strict(record: Record, host: Host) -> bool:
 
 def _differ(old: Query, new: Query) -> bool:
     """Whether two queries differ in more than a redacted file can tell."""
-    return reworded(redact.query(old), redact.query(new))
+    return has_new_wording(redact.redact_query(old), redact.redact_query(new))
 
 
-def _reworded(step: int, old: Query, new: Query) -> Reworded:
+def _reworded(step: int, old: Query, new: Query) -> RewordedQuery:
     names = [name for name in _WORDS if getattr(old, name) != getattr(new, name)]
-    return Reworded(step, old.id, old.key, old.kind, names, _said(old, names), _said(new, names))
+    return RewordedQuery(
+        step, old.id, old.key, old.kind, names, _said(old, names), _said(new, names)
+    )
 
 
 _WORDS = (

@@ -1,7 +1,7 @@
 """The process that checks sessions: it reads a request and writes what came of each session.
 
 `Runtime.check` starts it fresh as `python -m everhold.archive.check_process`, with another hash
-seed than its own. The request is one JSON object on standard input (`Wanted` in
+seed than its own. The request is one JSON object on standard input (`CheckRequest` in
 `archive/archive.py`); the reply is JSON Lines on standard output: an object for each session, and
 before it an array that says how much is done, and of how much. What programs print while they are
 loaded or replayed goes to standard error.
@@ -20,39 +20,39 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from everhold.archive.archive import Wanted
-from everhold.archive.check import examine
-from everhold.archive.export_format import Carried, Reader
-from everhold.archive.transfer import pages, reading
+from everhold.archive.archive import CheckRequest
+from everhold.archive.check import check_session
+from everhold.archive.export_format import ExportReader, SessionExport
+from everhold.archive.transfer import iterate_sessions, open_export
 from everhold.core.journal import Delivery
 from everhold.core.session import Head
 from everhold.errors import EverholdError, UnknownSession
-from everhold.packages.find import find
-from everhold.packages.lua.folder import Folders
-from everhold.packages.program_hosts import Hosts
-from everhold.ports.interrupts import signals_are_told
-from everhold.ports.store import Effect, Filter, Record
+from everhold.packages.find import find_program
+from everhold.packages.lua.folder import PackageFolders
+from everhold.packages.program_hosts import ProgramHosts
+from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.store import Effect, SessionFilter, SessionRecord
 from everhold.stores.sqlite import SQLiteStore
 
 
-async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
+async def run_check(wanted: CheckRequest, write: Callable[[Any], None]) -> None:
     """Check what is wanted; writes what is known of the source, then one line for each session."""
     root = Path(wanted.root) if wanted.root else None
-    folders = Folders.read(wanted.packages)
-    host = Hosts(
-        lambda ref, version: find(
+    folders = PackageFolders.read(wanted.packages)
+    host = ProgramHosts(
+        lambda ref, version: find_program(
             ref, version, programs=wanted.programs, root=root, folders=folders
         )
     )
     if wanted.file:
-        with reading(wanted.file) as (source, name):
-            reader = Reader(source, name)
+        with open_export(wanted.file) as (source, name):
+            reader = ExportReader(source, name)
             redacted = reader.header.redacted
             write({"redacted": redacted})
             size = Path(wanted.file).stat().st_size
             for record in _exported(reader, wanted):
                 write([reader.bytes, size])
-                write(examine(record, host, redacted=redacted))
+                write(check_session(record, host, redacted=redacted))
         return
     store = SQLiteStore(wanted.database)
     await store.open()
@@ -62,7 +62,7 @@ async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
         for done, session_id in enumerate(ids):
             write([done, len(ids)])
             try:
-                write(examine(await store.load(session_id), host))
+                write(check_session(await store.load(session_id), host))
             except UnknownSession:
                 if wanted.sessions is not None:
                     raise
@@ -70,18 +70,18 @@ async def check(wanted: Wanted, write: Callable[[Any], None]) -> None:
         await store.close()
 
 
-async def _fitting(store: SQLiteStore, wanted: Wanted) -> Sequence[str]:
+async def _fitting(store: SQLiteStore, wanted: CheckRequest) -> Sequence[str]:
     """The ids of the sessions that fit; one of them may be deleted before it is its turn."""
-    fits = Filter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)
-    return [row.birth.id async for row in pages(store, fits)]
+    fits = SessionFilter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)
+    return [row.birth.id async for row in iterate_sessions(store, fits)]
 
 
-def _exported(reader: Reader, wanted: Wanted) -> Iterator[Record]:
+def _exported(reader: ExportReader, wanted: CheckRequest) -> Iterator[SessionRecord]:
     """The sessions of a file that are wanted, each with all its deliveries."""
     known: dict[str, list[Delivery]] = {}
     left = None if wanted.sessions is None else set(wanted.sessions)
     for item in reader:
-        if not isinstance(item, Carried):
+        if not isinstance(item, SessionExport):
             continue
         record = _record(item, known)
         if item.opening.forked:
@@ -96,12 +96,12 @@ def _exported(reader: Reader, wanted: Wanted) -> Iterator[Record]:
         raise UnknownSession(session_id, wanted.file)
 
 
-def _means(name: str, item: Carried) -> bool:
+def _means(name: str, item: SessionExport) -> bool:
     """Whether a name means this session of a file: its id, the beginning of it, or its key."""
     return name == item.birth.key or (name != "" and item.birth.id.startswith(name))
 
 
-def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:
+def _record(item: SessionExport, known: dict[str, list[Delivery]]) -> SessionRecord:
     birth = item.birth
     line = item.head
     deliveries = item.deliveries
@@ -111,10 +111,10 @@ def _record(item: Carried, known: dict[str, list[Delivery]]) -> Record:
         deliveries = [*known[birth.origin][: birth.origin_n + 1], *deliveries]
     head = Head(0, line.revision, line.state, line.n, 0, line.due_at, line.updated_at, line.metrics)
     effects = [Effect(effect.q, "", effect.since) for effect in item.effects]
-    return Record(birth, head, deliveries, item.letters, effects)
+    return SessionRecord(birth, head, deliveries, item.letters, effects)
 
 
-def _fits(item: Carried, wanted: Wanted) -> bool:
+def _fits(item: SessionExport, wanted: CheckRequest) -> bool:
     birth = item.birth
     program = wanted.program
     return (
@@ -126,13 +126,13 @@ def _fits(item: Carried, wanted: Wanted) -> bool:
 
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends us: what programs raise is their own
-    signals_are_told()
-    wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=Wanted)
+    set_signals_handled()
+    wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=CheckRequest)
     with _apart() as out:
         sys.path += [entry for entry in wanted.path if entry not in sys.path]
         logging.getLogger("everhold").addHandler(logging.NullHandler())
         try:
-            asyncio.run(check(wanted, lambda line: _write(out, line)))
+            asyncio.run(run_check(wanted, lambda line: _write(out, line)))
         except EverholdError as error:
             _write(
                 out,

@@ -22,25 +22,25 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, loads, plain
-from everhold.core.intake import Item
-from everhold.core.journal import Delivery, Notes
+from everhold.core.codec import JSON, loads, to_plain
+from everhold.core.intake import IntakeItem
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
-from everhold.core.session import ENDED, Birth, SessionId, State
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.session import ENDED, Birth, SessionId, SessionState
 from everhold.errors import BadExport, BadValue
 from everhold.ports.store import Letter
 
 #: The format of exported files. Raised with every change that an older reader would misread, never
 #: reused.
-FORMAT: Final = 1
+EXPORT_FORMAT: Final = 1
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class ExportHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line."""
 
     everhold: str = "export"
-    format: int = FORMAT
+    format: int = EXPORT_FORMAT
     version: str = ""  # of the everhold that wrote it
     written_at: float = 0.0
     redacted: list[str] = []  # the parts whose texts were replaced
@@ -60,9 +60,9 @@ class DeliveryLine(
 ):
     n: int
     at: float
-    answers: list[Answer] = []
+    answers: list[QueryAnswer] = []
     asked: list[Query] = []
-    notes: Notes | None = None
+    notes: DeliveryNotes | None = None
 
 
 class LetterLine(msgspec.Struct, frozen=True, tag_field="line", tag="letter"):
@@ -91,12 +91,12 @@ class ItemLine(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
     stay behind.
     """
 
-    item: Item
+    item: IntakeItem
 
 
 class HeadLine(msgspec.Struct, frozen=True, tag_field="line", tag="head"):
     revision: int
-    state: State
+    state: SessionState
     n: int
     due_at: float | None
     updated_at: float
@@ -121,7 +121,7 @@ class CloseLine(msgspec.Struct, frozen=True, tag_field="line", tag="close"):
     values: int
 
 
-OfSession = (
+SessionPartLine = (
     SessionLine
     | DeliveryLine
     | LetterLine
@@ -131,13 +131,13 @@ OfSession = (
     | HeadLine
     | EndLine
 )
-Line = OfSession | ValueLine | CloseLine
+ExportLine = SessionPartLine | ValueLine | CloseLine
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(ExportLine).decode
 
 
-class Carried(msgspec.Struct):
+class SessionExport(msgspec.Struct):
     """One session as a file holds it."""
 
     where: str  # the file and the line, for errors
@@ -147,14 +147,14 @@ class Carried(msgspec.Struct):
     letters: list[Letter]
     effects: list[EffectLine]
     attachments: list[AttachmentLine] = []
-    items: list[Item] = []
+    items: list[IntakeItem] = []
 
     @property
     def birth(self) -> Birth:
         return self.opening.birth
 
 
-def digest(deliveries: Iterable[Delivery]) -> str:
+def digest_deliveries(deliveries: Iterable[Delivery]) -> str:
     """A fingerprint of deliveries, the same whatever store they are read from."""
     found = sha256()
     for one in deliveries:
@@ -164,10 +164,10 @@ def digest(deliveries: Iterable[Delivery]) -> str:
     return found.hexdigest()
 
 
-class Writer:
+class ExportWriter:
     """Writes a file from its header to its close."""
 
-    def __init__(self, file: BinaryIO, header: Header) -> None:
+    def __init__(self, file: BinaryIO, header: ExportHeader) -> None:
         self._file = file
         self._sessions = self._values = 0
         file.write(_encode(header) + b"\n")
@@ -180,7 +180,7 @@ class Writer:
         effects: Iterable[EffectLine],
         head: HeadLine,
         attachments: Iterable[AttachmentLine] = (),
-        items: Iterable[Item] = (),
+        items: Iterable[IntakeItem] = (),
     ) -> None:
         lines = 0
         found = sha256()
@@ -210,7 +210,7 @@ def _lines(
     deliveries: Iterable[Delivery],
     letters: Iterable[Letter],
     effects: Iterable[EffectLine],
-) -> Iterator[Line]:
+) -> Iterator[ExportLine]:
     yield opening
     for one in deliveries:
         yield DeliveryLine(one.n, one.at, one.answers, one.asked, one.notes)
@@ -219,11 +219,11 @@ def _lines(
     yield from effects
 
 
-def _item_line(item: Item) -> ItemLine:
+def _item_line(item: IntakeItem) -> ItemLine:
     return ItemLine(msgspec.structs.replace(item, hold=None))
 
 
-class Reader:
+class ExportReader:
     """Reads a file: its header at once, then session by session. Raises `BadExport` for whatever is
     wrong with it.
     """
@@ -235,7 +235,7 @@ class Reader:
         self.bytes = 0  # that were read so far
         self.header = self._header()
 
-    def __iter__(self) -> Iterator[Carried | ValueLine]:
+    def __iter__(self) -> Iterator[SessionExport | ValueLine]:
         sessions = values = 0
         ids: set[str] = set()
         while True:
@@ -271,7 +271,7 @@ class Reader:
     def _where(self) -> str:
         return f"{self._name}, line {self._line}"
 
-    def _header(self) -> Header:
+    def _header(self) -> ExportHeader:
         raw = self._raw()
         self._line = max(self._line, 1)
         try:
@@ -283,10 +283,12 @@ class Reader:
         number = found.get("format")
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise self.bad(f"its format is {number!r}")
-        if number > FORMAT:
-            raise self.bad(f"it has format {number}; this everhold knows formats up to {FORMAT}")
+        if number > EXPORT_FORMAT:
+            raise self.bad(
+                f"it has format {number}; this everhold knows formats up to {EXPORT_FORMAT}"
+            )
         try:
-            return msgspec.convert(found, Header)
+            return msgspec.convert(found, ExportHeader)
         except msgspec.ValidationError as error:
             raise self.bad(str(error)) from None
 
@@ -299,7 +301,7 @@ class Reader:
                 return stripped
         return b""
 
-    def _next(self) -> tuple[Line, bytes]:
+    def _next(self) -> tuple[ExportLine, bytes]:
         raw = self._raw()
         if not raw:
             self._line += 1
@@ -309,11 +311,11 @@ class Reader:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self.bad(str(error)) from None
 
-    def _session(self, opening: SessionLine, raw: bytes) -> Carried:
+    def _session(self, opening: SessionLine, raw: bytes) -> SessionExport:
         where = self._where
         lines = 1
         found = sha256(raw + b"\n")
-        carried = Carried(where, opening, None, [], [], [])  # type: ignore[arg-type]
+        carried = SessionExport(where, opening, None, [], [], [])  # type: ignore[arg-type]
         while True:
             line, raw = self._next()
             if isinstance(line, EndLine):
@@ -332,7 +334,7 @@ class Reader:
             raise BadExport(where, flaw)
         return carried
 
-    def _take(self, carried: Carried, line: Line) -> None:
+    def _take(self, carried: SessionExport, line: ExportLine) -> None:
         if carried.head is not None:
             raise self.bad("after a head comes an end")
         match line:
@@ -354,7 +356,7 @@ class Reader:
                 raise self.bad("the session before it has no end")
 
 
-def _flaw(carried: Carried) -> str:
+def _flaw(carried: SessionExport) -> str:
     """What is wrong with a session whose lines can be read and are all there."""
     birth = carried.birth
     head = carried.head
@@ -375,7 +377,7 @@ def _flaw(carried: Carried) -> str:
     if any(sha256(one.data).hexdigest() != one.id for one in carried.attachments):
         return "an attachment is not what its name says"
     if head.state in ENDED and (
-        carried.effects or (carried.letters and head.state is not State.FAILED)
+        carried.effects or (carried.letters and head.state is not SessionState.FAILED)
     ):
         return "it has ended, and something waits for it"
     return _unkept(carried.items) or next(
@@ -383,7 +385,7 @@ def _flaw(carried: Carried) -> str:
     )
 
 
-def _unkept(items: list[Item]) -> str:
+def _unkept(items: list[IntakeItem]) -> str:
     """Why an intake cannot be kept."""
     ids = [item.id for item in items]
     keys = [item.key for item in items if item.key is not None]
@@ -395,7 +397,7 @@ def _unkept(items: list[Item]) -> str:
         return "what waits for it has no name of its own"
     try:
         for item in items:
-            plain([item.body, item.end, item.turn, item.fence], "what waits for it")
+            to_plain([item.body, item.end, item.turn, item.fence], "what waits for it")
     except BadValue as error:
         return str(error)
     return ""
@@ -403,9 +405,13 @@ def _unkept(items: list[Item]) -> str:
 
 def _misread(letter: Letter) -> str:
     """Why a letter cannot be handed over."""
-    shape = {"answer": Answer, "signal": _Signal, "cancel": str, "start": None, "wake": _Wake}.get(
-        letter.kind, Answer
-    )
+    shape = {
+        "answer": QueryAnswer,
+        "signal": _Signal,
+        "cancel": str,
+        "start": None,
+        "wake": _Wake,
+    }.get(letter.kind, QueryAnswer)
     try:
         msgspec.convert(letter.body, shape)
     except msgspec.ValidationError as error:

@@ -17,32 +17,39 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Notes, Opened, Reply, fold, tape
+from everhold.core.journal import (
+    AskedQuery,
+    Delivery,
+    DeliveryNotes,
+    ProgramReply,
+    fold_delivery,
+    pair_replies,
+)
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
-from everhold.core.session import Birth, Head, State
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.session import Birth, Head, SessionState
 from everhold.core.status import Outcome, Raised, Returned
-from everhold.engine.replay import replay
-from everhold.engine.step import RESTARTS
+from everhold.engine.replay import replay_session
+from everhold.engine.step import MAX_RESTARTS
 from everhold.errors import BadExport, Diverged, Spinning
-from everhold.ports.program import Host
-from everhold.ports.store import Record
+from everhold.ports.program import ProgramHost
+from everhold.ports.store import SessionRecord
 
 #: Raised with every change that an older reader would misread, never reused.
-FORMAT: Final = 1
+RECORDING_FORMAT: Final = 1
 _MARK: Final = "session for a test"
 
 
-class Tape(msgspec.Struct):
+class Recording(msgspec.Struct):
     """One session: its birth and its deliveries, without what is of no concern to a test."""
 
     birth: Birth
     deliveries: list[Delivery]
     everhold: str = _MARK
-    format: int = FORMAT
+    format: int = RECORDING_FORMAT
 
     @classmethod
-    def of(cls, record: Record) -> Tape:
+    def of(cls, record: SessionRecord) -> Recording:
         birth = record.birth
         plain = Birth(
             id=birth.id,
@@ -56,7 +63,7 @@ class Tape(msgspec.Struct):
         return cls(plain, [_told(delivery) for delivery in record.deliveries])
 
     @classmethod
-    def read(cls, file: Path) -> Tape:
+    def read(cls, file: Path) -> Recording:
         """Raises `BadExport`."""
         try:
             found = msgspec.json.decode(file.read_bytes(), type=cls)
@@ -64,31 +71,31 @@ class Tape(msgspec.Struct):
             raise BadExport(str(file), str(error.strerror)) from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadExport(str(file), str(error)) from None
-        if found.everhold != _MARK or found.format > FORMAT or not found.deliveries:
-            raise BadExport(str(file), f"it is no session for a test of format {FORMAT}")
+        if found.everhold != _MARK or found.format > RECORDING_FORMAT or not found.deliveries:
+            raise BadExport(str(file), f"it is no session for a test of format {RECORDING_FORMAT}")
         program = _seen_from(found.birth.program, file)
         return cls(msgspec.structs.replace(found.birth, program=program), found.deliveries)
 
     def write(self, file: Path) -> None:
         """Write it for people too: indented, and with the program's path from where the file is."""
         birth = msgspec.structs.replace(self.birth, program=_relative(self.birth.program, file))
-        text = msgspec.json.format(msgspec.json.encode(Tape(birth, self.deliveries)), indent=1)
+        text = msgspec.json.format(msgspec.json.encode(Recording(birth, self.deliveries)), indent=1)
         file.write_bytes(text + b"\n")
 
-    def record(self) -> Record:
+    def record(self) -> SessionRecord:
         """As a store would hold it."""
         last = self.deliveries[-1]
-        head = Head(0, 0, State.PAUSED, last.n, 0, None, last.at, Metrics())
-        return Record(self.birth, head, self.deliveries, [], [])
+        head = Head(0, 0, SessionState.PAUSED, last.n, 0, None, last.at, Metrics())
+        return SessionRecord(self.birth, head, self.deliveries, [], [])
 
-    def difference(self, host: Host) -> str:
+    def difference(self, host: ProgramHost) -> str:
         """What the program asks and returns otherwise now, as a diff; nothing if all is the
         same.
         """
         replies, parted = _replies(self.record(), host)
         was: list[str] = []
         now: list[str] = []
-        for step, reply in zip(tape(self.deliveries), replies, strict=False):
+        for step, reply in zip(pair_replies(self.deliveries), replies, strict=False):
             given = list(_given(step.given))
             known = {query.q for query in reply.asked}
             retried = step.given is not step.reply  # which lists what was open before it, too
@@ -101,11 +108,11 @@ class Tape(msgspec.Struct):
         lines = difflib.unified_diff(was, now, "recorded", "now", n=6, lineterm="")
         return "\n".join([*([parted] if parted else []), *lines])
 
-    def updated(self, host: Host) -> Tape:
+    def updated(self, host: ProgramHost) -> Recording:
         """The session as it would be now: each answer goes to the question that it was given to, if
         that is asked.
         """
-        return Tape(self.birth, _Retold(self, host).deliveries())
+        return Recording(self.birth, _Retold(self, host).deliveries())
 
 
 def _told(delivery: Delivery) -> Delivery:
@@ -120,7 +127,11 @@ def _told(delivery: Delivery) -> Delivery:
             outcome = msgspec.structs.replace(outcome, traceback="")
         notes = msgspec.structs.replace(notes, log=[], progress=None, record={}, outcome=outcome)
     return Delivery(
-        delivery.n, delivery.at, answers, delivery.asked, None if notes == Notes() else notes
+        delivery.n,
+        delivery.at,
+        answers,
+        delivery.asked,
+        None if notes == DeliveryNotes() else notes,
     )
 
 
@@ -143,12 +154,12 @@ def _seen_from(ref: str, file: Path) -> str:
 # ---- what differs
 
 
-class Overhearing:
+class RecordingHost:
     """A host whose executions note every reply, also the one that differs."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ProgramHost) -> None:
         self._host = host
-        self.replies: list[Reply] = []
+        self.replies: list[ProgramReply] = []
 
     def begin(self, birth: Birth, meter: Metrics) -> Any:
         return self._overheard(self._host.begin(birth, meter))
@@ -157,7 +168,7 @@ class Overhearing:
         advance = execution.advance
         again = getattr(execution, "again", None)
 
-        def overheard(*args: Any) -> Reply:
+        def overheard(*args: Any) -> ProgramReply:
             self.replies.append(self.hear(advance, args))
             return self.replies[-1]
 
@@ -166,15 +177,15 @@ class Overhearing:
             execution.again = lambda *args: self._overheard(again(*args))
         return execution
 
-    def hear(self, advance: Any, args: tuple[Any, ...]) -> Reply:
+    def hear(self, advance: Any, args: tuple[Any, ...]) -> ProgramReply:
         return advance(*args)  # type: ignore[no-any-return]
 
 
-def _replies(record: Record, host: Host) -> tuple[list[Reply], str]:
+def _replies(record: SessionRecord, host: ProgramHost) -> tuple[list[ProgramReply], str]:
     """What the program says at each step, and where it parts from what is recorded."""
-    overhearing = Overhearing(host)
+    overhearing = RecordingHost(host)
     try:
-        for _ in replay(record, overhearing):
+        for _ in replay_session(record, overhearing):
             pass
     except Diverged as error:
         return (
@@ -200,7 +211,9 @@ def _given(delivery: Delivery) -> Iterator[str]:
         yield f"  cancelled: {notes.cancel}"
 
 
-def _said(asked: Iterable[Query], outcome: Outcome | None, notes: Notes | None) -> Iterator[str]:
+def _said(
+    asked: Iterable[Query], outcome: Outcome | None, notes: DeliveryNotes | None
+) -> Iterator[str]:
     """What a program said, one fact a line."""
     if notes is not None and notes.restart is not None:
         yield from _folded("  begins again with ", notes.restart.args)
@@ -252,12 +265,12 @@ def _text(value: Any) -> str:
 class _Retold:
     """A session told once more, with the answers of before."""
 
-    def __init__(self, told: Tape, host: Host) -> None:
-        self._steps = list(tape(told.deliveries))
+    def __init__(self, told: Recording, host: ProgramHost) -> None:
+        self._steps = list(pair_replies(told.deliveries))
         self._queries = {query.q: query for step in told.deliveries for query in step.asked}
         self._execution: Any = host.begin(told.birth, Metrics())
-        self._opened: dict[int, Opened] = {}
-        self._left: list[Answer] = []
+        self._opened: dict[int, AskedQuery] = {}
+        self._left: list[QueryAnswer] = []
         self._done: list[Delivery] = []
         self._unbegun = True  # the first delivery brings nothing, nor does the one after a restart
         self._restarts = 0  # in a row
@@ -267,14 +280,14 @@ class _Retold:
         try:
             for step in self._steps:
                 self._left += step.given.answers
-                self._hand(step.given.at, step.given.notes or Notes())
-            while self._hand(self._steps[-1].given.at, Notes()):
+                self._hand(step.given.at, step.given.notes or DeliveryNotes())
+            while self._hand(self._steps[-1].given.at, DeliveryNotes()):
                 pass
             return self._done
         finally:
             self._execution.drop()
 
-    def _hand(self, at: float, notes: Notes) -> bool:
+    def _hand(self, at: float, notes: DeliveryNotes) -> bool:
         """Hand over what fits now; returns whether there was anything."""
         answers = self._fitting()
         fired = notes.fired
@@ -284,9 +297,9 @@ class _Retold:
         n = len(self._done)
         self._unbegun = False
         with self._execution.entered():
-            reply: Reply = self._execution.advance(n, at, answers, fired, cancel)
-        noted = reply.notes or Notes()
-        said = Notes(
+            reply: ProgramReply = self._execution.advance(n, at, answers, fired, cancel)
+        noted = reply.notes or DeliveryNotes()
+        said = DeliveryNotes(
             fired=fired,
             cancel=cancel,
             withdrawn=reply.withdrawn,
@@ -297,21 +310,21 @@ class _Retold:
         delivery = _told(
             Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said)
         )
-        fold(self._opened, delivery)
+        fold_delivery(self._opened, delivery)
         self._done.append(delivery)
         self._ended = reply.outcome is not None
         self._restarts = 0 if noted.restart is None else self._restarts + 1
         if noted.restart is not None:
-            if self._restarts > RESTARTS:
-                raise Spinning(f"{RESTARTS} restarts")
+            if self._restarts > MAX_RESTARTS:
+                raise Spinning(f"{MAX_RESTARTS} restarts")
             self._execution = self._execution.again(noted.restart, Metrics())
             self._unbegun = True
         return True
 
-    def _fitting(self) -> list[Answer]:
+    def _fitting(self) -> list[QueryAnswer]:
         """The answers whose questions are open now, under the numbers that these have now."""
-        fitting: list[Answer] = []
-        kept: list[Answer] = []
+        fitting: list[QueryAnswer] = []
+        kept: list[QueryAnswer] = []
         for answer in self._left:
             query = self._match(self._queries[answer.q], {one.q for one in fitting})
             if query is None:

@@ -22,20 +22,20 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.intake import Item
-from everhold.core.journal import Delivery, Notes
+from everhold.core.intake import IntakeItem
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Answer, Kind, Query
-from everhold.core.schema import check
+from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.schema import validate_value
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
-from everhold.core.turn import Settled, TurnOutcome
+from everhold.core.turn import SettledTurn, TurnOutcome
 from everhold.errors import AnswerRefused, BadSetting
 from everhold.ports.store import Letter
 
 #: What can be redacted, and what `redact=True` means: prompts, system texts and arguments of calls;
 #: answers; logs, errors, results, titles and metadata; the arguments sessions were started with.
-PARTS: Final = ("prompts", "answers", "notes", "arguments")
+REDACTABLE_PARTS: Final = ("prompts", "answers", "notes", "arguments")
 
 _ASCII: Final = str.maketrans(dict.fromkeys(ascii_letters, "x") | dict.fromkeys(digits, "1"))
 _BY_BYTES: Final = {2: "¤", 3: "•", 4: "𝕩"}
@@ -47,17 +47,17 @@ _LOOSE: Final = frozenset(
 replace = msgspec.structs.replace
 
 
-def parts(wanted: bool | Collection[str]) -> tuple[str, ...]:
+def select_parts(wanted: bool | Collection[str]) -> tuple[str, ...]:
     """The parts that a caller wants redacted, in order."""
     if isinstance(wanted, bool):
-        return PARTS if wanted else ()
+        return REDACTABLE_PARTS if wanted else ()
     named = {wanted} if isinstance(wanted, str) else set(wanted)
-    if unknown := sorted(named - set(PARTS)):
-        raise BadSetting("redact", f"{unknown[0]!r} is none of {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in named)
+    if unknown := sorted(named - set(REDACTABLE_PARTS)):
+        raise BadSetting("redact", f"{unknown[0]!r} is none of {', '.join(REDACTABLE_PARTS)}")
+    return tuple(part for part in REDACTABLE_PARTS if part in named)
 
 
-def text(words: str) -> str:
+def redact_text(words: str) -> str:
     """A placeholder of the same length."""
     if words.isascii():
         return words.translate(_ASCII)
@@ -70,27 +70,27 @@ def _sign(sign: str) -> str:
     return sign if sign.isspace() else _BY_BYTES[len(sign.encode())]
 
 
-def blank(value: JSON) -> JSON:
+def redact_json(value: JSON) -> JSON:
     """A JSON value with all its texts replaced; the keys of objects stay."""
     if isinstance(value, str):
-        return text(value)
+        return redact_text(value)
     if isinstance(value, list):
-        return [blank(item) for item in value]
+        return [redact_json(item) for item in value]
     if isinstance(value, dict):
-        return {key: blank(item) for key, item in value.items()}
+        return {key: redact_json(item) for key, item in value.items()}
     return value
 
 
 # ---- by schema
 
 
-def fitting(value: JSON, schema: dict[str, JSON] | None) -> JSON:
+def redact_to_schema(value: JSON, schema: dict[str, JSON] | None) -> JSON:
     """A value with its free texts replaced that still fits the schema."""
     if schema is None:
-        return blank(value)
+        return redact_json(value)
     redacted = _free(value, schema, schema)
     try:
-        check(redacted, schema)
+        validate_value(redacted, schema)
     except AnswerRefused:
         return value
     return redacted
@@ -99,7 +99,7 @@ def fitting(value: JSON, schema: dict[str, JSON] | None) -> JSON:
 def _free(value: JSON, schema: JSON, root: dict[str, JSON]) -> JSON:
     schema = _resolved(schema, root)
     if schema is True or schema == {}:
-        return blank(value)
+        return redact_json(value)
     if not isinstance(schema, dict):
         return value
     branches = schema.get("anyOf") or schema.get("oneOf")
@@ -111,7 +111,11 @@ def _free(value: JSON, schema: JSON, root: dict[str, JSON]) -> JSON:
         ]
         return _free(value, fit[0], root) if len(fit) == 1 else value
     if isinstance(value, str):
-        return text(value) if schema.get("type") == "string" and schema.keys() <= _LOOSE else value
+        return (
+            redact_text(value)
+            if schema.get("type") == "string" and schema.keys() <= _LOOSE
+            else value
+        )
     if isinstance(value, list) and "prefixItems" not in schema:
         return [_free(item, schema.get("items", True), root) for item in value]
     if isinstance(value, dict):
@@ -150,40 +154,40 @@ def _resolved(schema: JSON, root: dict[str, JSON]) -> JSON:
 # ---- by record
 
 
-def query(asked: Query) -> Query:
+def redact_query(asked: Query) -> Query:
     """A query without its words. What tells whose child a session is, and what a state query does,
     stays.
     """
-    args = blank(asked.args)
-    options = blank(asked.options)
+    args = redact_json(asked.args)
+    options = redact_json(asked.options)
     if asked.kind is Kind.SESSION and asked.options is not None:
         options = asked.options | (
-            {"title": text(asked.options["title"])} if "title" in asked.options else {}
+            {"title": redact_text(asked.options["title"])} if "title" in asked.options else {}
         )
     if asked.kind is Kind.STATE:
         args = args | {"in": asked.args["in"], "do": asked.args["do"]}
     return replace(
         asked,
-        prompt=text(asked.prompt),
-        system=None if asked.system is None else text(asked.system),
-        messages=blank(asked.messages),
+        prompt=redact_text(asked.prompt),
+        system=None if asked.system is None else redact_text(asked.system),
+        messages=redact_json(asked.messages),
         options=options,
         args=args,
-        to=None if asked.to is None else text(asked.to),
+        to=None if asked.to is None else redact_text(asked.to),
         default=asked.default
         if asked.default is msgspec.UNSET
-        else fitting(asked.default, asked.schema),
+        else redact_to_schema(asked.default, asked.schema),
     )
 
 
-def answer(given: Answer, asked: Query | None) -> Answer:
+def redact_answer(given: QueryAnswer, asked: Query | None) -> QueryAnswer:
     """An answer without its words; who gave it goes too."""
     error = given.error
     if error is not None:
-        error = error | {"message": text(error.get("message", ""))}
+        error = error | {"message": redact_text(error.get("message", ""))}
     value = None if asked is None else _loop(asked, given.value)
     if value is None:
-        value = fitting(given.value, None if asked is None else asked.schema)
+        value = redact_to_schema(given.value, None if asked is None else asked.schema)
     return replace(given, value=value, error=error, by=None)
 
 
@@ -197,36 +201,40 @@ _FORM: Final = frozenset(
 _OWN: Final = frozenset({"input", "options", "value", "state", "metadata"})
 
 
-def said(value: JSON) -> JSON:
+def redact_conversation(value: JSON) -> JSON:
     """What was said in a conversation, or decided about it, without its words; what tells its form
     stays.
     """
     if isinstance(value, list):
-        return [said(item) for item in value]
+        return [redact_conversation(item) for item in value]
     if not isinstance(value, dict):
-        return blank(value)
+        return redact_json(value)
     kept = {key: _said(key, item, value) for key, item in value.items()}
     return (
         kept
         if "said" not in value
-        else {**kept, "said": [[*who, said(data)] for *who, data in value["said"]]}
+        else {**kept, "said": [[*who, redact_conversation(data)] for *who, data in value["said"]]}
     )
 
 
 def _loop(asked: Query, value: JSON) -> JSON:
     """An answer that the loop of an agent goes by, without words; None if it is another one."""
     if _is_talk(asked):
-        return said(value)
+        return redact_conversation(value)
     if asked.kind is not Kind.CALL or not isinstance(value, dict):
         return None
     if asked.name.startswith("tools:"):  # what a source offers is nobody's words
         return value
     if asked.name.startswith("code:"):
         wishes = [
-            {"tool": wish["tool"], "input": blank(wish["input"])}
+            {"tool": wish["tool"], "input": redact_json(wish["input"])}
             for wish in value.get("wishes", [])
         ]
-        return {**blank(value), "type": value["type"], **({"wishes": wishes} if wishes else {})}
+        return {
+            **redact_json(value),
+            "type": value["type"],
+            **({"wishes": wishes} if wishes else {}),
+        }
     return None
 
 
@@ -237,12 +245,12 @@ def _said(key: str, value: JSON, whole: dict[str, JSON]) -> JSON:
         and isinstance(value, dict)
         and "agent" in value
     ):
-        return {**blank(value), "agent": value["agent"]}  # whose task it is
+        return {**redact_json(value), "agent": value["agent"]}  # whose task it is
     if key in _OWN:
-        return blank(value)
+        return redact_json(value)
     if key in _FORM or (key == "name" and (whole.get("type") == "tool_use" or "input" in whole)):
-        return value if isinstance(value, str) else said(value)
-    return said(value)
+        return value if isinstance(value, str) else redact_conversation(value)
+    return redact_conversation(value)
 
 
 def _is_talk(asked: Query) -> bool:
@@ -259,16 +267,16 @@ def _is_talk(asked: Query) -> bool:
     return False
 
 
-def _settled(settled: Settled | None) -> Settled | None:
+def _settled(settled: SettledTurn | None) -> SettledTurn | None:
     if settled is None:
         return None
     outcome: Any = msgspec.to_builtins(settled.outcome)
-    words = {name: text(outcome[name]) for name in ("error", "reason") if outcome.get(name)}
-    own = {name: blank(outcome[name]) for name in ("value", "options") if name in outcome}
+    words = {name: redact_text(outcome[name]) for name in ("error", "reason") if outcome.get(name)}
+    own = {name: redact_json(outcome[name]) for name in ("value", "options") if name in outcome}
     return replace(settled, outcome=msgspec.convert({**outcome, **words, **own}, TurnOutcome))
 
 
-def delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str]) -> Delivery:
+def redact_delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str]) -> Delivery:
     """A delivery without the parts that are wanted gone; `asked` has the queries as they were
     asked.
     """
@@ -276,9 +284,9 @@ def delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str])
     queries = one.asked
     notes = one.notes
     if "answers" in wanted:
-        answers = [answer(each, asked.get(each.q)) for each in answers]
+        answers = [redact_answer(each, asked.get(each.q)) for each in answers]
     if "prompts" in wanted:
-        queries = [query(each) for each in queries]
+        queries = [redact_query(each) for each in queries]
     if "notes" in wanted and notes is not None:
         notes = _notes(notes)
     if (
@@ -287,28 +295,28 @@ def delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str])
         and ("answers" in wanted or "arguments" in wanted)
     ):
         # unlike those of a start, they are made from answers
-        notes = replace(notes, restart=replace(notes.restart, args=blank(notes.restart.args)))
+        notes = replace(notes, restart=replace(notes.restart, args=redact_json(notes.restart.args)))
     return Delivery(one.n, one.at, answers, queries, notes)
 
 
-def _notes(notes: Notes) -> Notes:
+def _notes(notes: DeliveryNotes) -> DeliveryNotes:
     progress = notes.progress
     if progress is not None and progress.message is not None:
-        progress = Progress(progress.step, progress.total, text(progress.message))
+        progress = Progress(progress.step, progress.total, redact_text(progress.message))
     return replace(
         notes,
-        cancel=None if notes.cancel is None else text(notes.cancel),
+        cancel=None if notes.cancel is None else redact_text(notes.cancel),
         log=[
-            LogEntry(entry.ts, entry.level, entry.source, text(entry.message))
+            LogEntry(entry.ts, entry.level, entry.source, redact_text(entry.message))
             for entry in notes.log
         ],
         progress=progress,
-        record=blank(notes.record),
+        record=redact_json(notes.record),
         outcome=_outcome(notes.outcome),
-        nodes=[replace(node, content=said(node.content)) for node in notes.nodes],
+        nodes=[replace(node, content=redact_conversation(node.content)) for node in notes.nodes],
         settled=_settled(notes.settled),
         facts={
-            name: value if name in ("agent", "sources", "subagents") else blank(value)
+            name: value if name in ("agent", "sources", "subagents") else redact_json(value)
             for name, value in notes.facts.items()
         },
     )
@@ -317,40 +325,46 @@ def _notes(notes: Notes) -> Notes:
 def _outcome(outcome: Outcome | None) -> Outcome | None:
     match outcome:
         case Returned(value):
-            return Returned(blank(value))
+            return Returned(redact_json(value))
         case Raised():
-            return replace(outcome, error=text(outcome.error), traceback=text(outcome.traceback))
+            return replace(
+                outcome, error=redact_text(outcome.error), traceback=redact_text(outcome.traceback)
+            )
         case Stopped(reason):
-            return Stopped(text(reason))
+            return Stopped(redact_text(reason))
     return None
 
 
-def letter(one: Letter, asked: Mapping[int, Query], wanted: Collection[str]) -> Letter:
+def redact_letter(one: Letter, asked: Mapping[int, Query], wanted: Collection[str]) -> Letter:
     if "answers" not in wanted:
         return one
     body = one.body
     match one.kind:
         case "answer":
-            given = msgspec.convert(body, Answer)
-            body = msgspec.to_builtins(answer(given, asked.get(given.q)))
+            given = msgspec.convert(body, QueryAnswer)
+            body = msgspec.to_builtins(redact_answer(given, asked.get(given.q)))
         case "signal":
-            body = {"name": body["name"], "value": blank(body["value"])}
+            body = {"name": body["name"], "value": redact_json(body["value"])}
         case _:
-            body = blank(body)
+            body = redact_json(body)
     return Letter(one.kind, body, one.at)
 
 
-def item(one: Item, wanted: Collection[str]) -> Item:
+def redact_item(one: IntakeItem, wanted: Collection[str]) -> IntakeItem:
     """What waits, or waited, to be said."""
-    return replace(one, body=blank(one.body), end=blank(one.end)) if "answers" in wanted else one
+    return (
+        replace(one, body=redact_json(one.body), end=redact_json(one.end))
+        if "answers" in wanted
+        else one
+    )
 
 
-def birth(one: Birth, wanted: Collection[str]) -> Birth:
+def redact_birth(one: Birth, wanted: Collection[str]) -> Birth:
     if "notes" in wanted:
-        one = replace(one, title=text(one.title), metadata=blank(one.metadata))
+        one = replace(one, title=redact_text(one.title), metadata=redact_json(one.metadata))
     # a subagent: its task is a model's words, its place is none
     if one.parent is not None and "within" in one.args:
-        one = replace(one, args={**blank(one.args), "within": one.args["within"]})
+        one = replace(one, args={**redact_json(one.args), "within": one.args["within"]})
     elif "arguments" in wanted:
-        one = replace(one, args=blank(one.args))
+        one = replace(one, args=redact_json(one.args))
     return one

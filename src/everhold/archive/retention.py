@@ -25,9 +25,9 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.archive.transfer import PAGE, heard, pages
+from everhold.archive.transfer import PAGE_SIZE, ensure_progress, iterate_sessions
 from everhold.core.intake import Intake
-from everhold.core.session import ENDED, Birth, SessionId, State
+from everhold.core.session import ENDED, Birth, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
     Overtaken,
@@ -37,20 +37,26 @@ from everhold.errors import (
     UnknownSession,
 )
 from everhold.notify import outbox
-from everhold.ports.store import Filter, Progress, Reclaimed, Store, Summary
-from everhold.schedules.action import Feed, deed_of
-from everhold.schedules.schedule import KIND as SCHEDULE
-from everhold.schedules.schedule import key_begun
-from everhold.schedules.trigger import HANDOVER, TRIGGER, key_of
+from everhold.ports.store import (
+    ProgressCallback,
+    ReclaimResult,
+    SessionFilter,
+    SessionSummary,
+    Store,
+)
+from everhold.schedules.action import Feed, read_action
+from everhold.schedules.schedule import SCHEDULE_KIND as SCHEDULE
+from everhold.schedules.schedule import get_running_key
+from everhold.schedules.trigger import HANDOVER, TRIGGER, get_handover_key
 
 #: What is swept unless the caller names states.
-USUAL: Final = (State.COMPLETED, State.CANCELLED)
-_LIVING: Final = (State.RUNNING, State.PAUSED)
+DEFAULT_STATES: Final = (SessionState.COMPLETED, SessionState.CANCELLED)
+_LIVING: Final = (SessionState.RUNNING, SessionState.PAUSED)
 #: More than there can be.
-ALL: Final = 2**62
+NO_LIMIT: Final = 2**62
 
 
-class Result(StrEnum):
+class SweepResult(StrEnum):
     """What a sweep came to."""
 
     SWEPT = "swept"  # everything that fitted is gone
@@ -58,26 +64,26 @@ class Result(StrEnum):
     NOTHING = "nothing"  # nothing fitted
 
 
-class Swept(msgspec.Struct, frozen=True):
+class SweepReport(msgspec.Struct, frozen=True):
     """What was deleted (or, in a dry run, would be), and what was not and why."""
 
     deleted: list[SessionId]
     kept: dict[SessionId, str]
     shared_steps: int  # of deleted sessions; they stay because a fork has them too
     dry_run: bool
-    result: Result = Result.NOTHING
+    result: SweepResult = SweepResult.NOTHING
     counts: dict[str, int] = {}  # of the deleted, by the state they had ended in
     # of steps and attachments, at least; what the last of some forks frees comes on top
     bytes: int = 0
-    reclaimed: Reclaimed = Reclaimed()  # what no session could read
+    reclaimed: ReclaimResult = ReclaimResult()  # what no session could read
     vacuumed: int = 0  # ended inputs and commands of sessions that stay
     forgotten: int = 0  # entries of the outbox whose question is not open any more
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What shall go: by state, how many seconds ago it last moved; but for the newest so many."""
 
-    ages: dict[State, float]  # 0.0: however young
+    ages: dict[SessionState, float]  # 0.0: however young
     keep_last: int = 0
     per_program: bool = False  # `keep_last` counts for each program by itself
     program: str | None = None
@@ -86,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     intake: float | None = None
 
 
-def swept_states(given: Iterable[str]) -> tuple[State, ...]:
+def parse_end_states(given: Iterable[str]) -> tuple[SessionState, ...]:
     """The states a caller named; raises `BadSetting` for one that is not an end."""
     names = [given] if isinstance(given, str) else list(given)
     for name in names:
@@ -94,16 +100,21 @@ def swept_states(given: Iterable[str]) -> tuple[State, ...]:
             raise BadSetting(
                 "states", f"{name!r} is no end; sweep takes {', '.join(sorted(ENDED))}"
             )
-    return tuple(State(name) for name in names) or USUAL
+    return tuple(SessionState(name) for name in names) or DEFAULT_STATES
 
 
-async def sweep(
-    store: Store, plan: Plan, now: float, *, dry_run: bool = False, progress: Progress | None = None
-) -> Swept:
+async def sweep_sessions(
+    store: Store,
+    plan: RetentionPlan,
+    now: float,
+    *,
+    dry_run: bool = False,
+    progress: ProgressCallback | None = None,
+) -> SweepReport:
     """Do what a plan says; raises `SweepFailed`, with the report so far, if the store fails."""
     done = _Sweep(store, plan, now, dry_run)
     try:
-        await done.run(heard(progress))
+        await done.run(ensure_progress(progress))
     except StoreError as error:
         raise SweepFailed(str(error), len(done.deleted), done.report()) from error
     return done.report()
@@ -112,7 +123,7 @@ async def sweep(
 class _Sweep:
     """One sweep under way."""
 
-    def __init__(self, store: Store, plan: Plan, now: float, dry_run: bool) -> None:
+    def __init__(self, store: Store, plan: RetentionPlan, now: float, dry_run: bool) -> None:
         self._store = store
         self._plan = plan
         self._now = now
@@ -121,14 +132,18 @@ class _Sweep:
         self._kept: dict[SessionId, str] = {}
         self._counts: Counter[str] = Counter()
         self._bytes = self._vacuumed = self._forgotten = 0
-        self._reclaimed = Reclaimed()
+        self._reclaimed = ReclaimResult()
         self._fed: set[str] = set()
 
-    def report(self) -> Swept:
+    def report(self) -> SweepReport:
         result = (
-            Result.INCOMPLETE if self._kept else Result.SWEPT if self.deleted else Result.NOTHING
+            SweepResult.INCOMPLETE
+            if self._kept
+            else SweepResult.SWEPT
+            if self.deleted
+            else SweepResult.NOTHING
         )
-        return Swept(
+        return SweepReport(
             list(self.deleted),
             dict(self._kept),
             sum(self.deleted.values()),
@@ -141,9 +156,9 @@ class _Sweep:
             self._forgotten,
         )
 
-    async def run(self, told: Progress) -> None:
+    async def run(self, told: ProgressCallback) -> None:
         found = await self._chosen()
-        self._fed = await fed(self._store) if found else set()
+        self._fed = await list_fed_sessions(self._store) if found else set()
         for done, row in enumerate(reversed(found)):  # parents before their children
             told(done, len(found))
             await asyncio.sleep(0)  # whoever else lives on this loop comes in between
@@ -151,14 +166,14 @@ class _Sweep:
         if self._dry_run:
             return
         if self._plan.intake is not None:
-            self._vacuumed = await vacuum(self._store, self._plan.intake)
-        self._forgotten = await outbox.forget(self._store)
+            self._vacuumed = await vacuum_all_intakes(self._store, self._plan.intake)
+        self._forgotten = await outbox.forget_closed_entries(self._store)
         self._reclaimed = await self._store.reclaim()
 
-    async def _chosen(self) -> list[Summary]:
+    async def _chosen(self) -> list[SessionSummary]:
         """What a plan finds, newest first, but for what it keeps."""
         plan = self._plan
-        wanted = Filter(
+        wanted = SessionFilter(
             state=tuple(plan.ages),
             program=plan.program,
             labels=plan.labels,
@@ -166,7 +181,7 @@ class _Sweep:
         )
         seen: Counter[str] = Counter()
         found = []
-        async for row in pages(self._store, wanted):
+        async for row in iterate_sessions(self._store, wanted):
             age = plan.ages[row.head.state]
             if age == 0 or row.head.updated_at < self._now - age:
                 group = row.birth.program if plan.per_program else ""
@@ -175,7 +190,7 @@ class _Sweep:
                     found.append(row)
         return found
 
-    async def _one(self, row: Summary) -> None:
+    async def _one(self, row: SessionSummary) -> None:
         birth = row.birth
         head = row.head
         try:
@@ -202,9 +217,9 @@ class _Sweep:
             return "a schedule or a trigger feeds it"
         if birth.parent is not None and birth.parent not in self.deleted:
             state = await _state(self._store, birth.parent)
-            if state is not None and state not in USUAL:
+            if state is not None and state not in DEFAULT_STATES:
                 return f"its parent {birth.parent} is {state}"
-        living = await self._store.list(Filter(parent=birth.id, state=_LIVING, limit=1))
+        living = await self._store.list(SessionFilter(parent=birth.id, state=_LIVING, limit=1))
         if living:
             return f"its child {living[0].birth.id} is {living[0].head.state}"
         if await self._store.intake(birth.id, _waits):
@@ -212,20 +227,20 @@ class _Sweep:
         return ""
 
 
-async def vacuum(store: Store, age: float) -> int:
+async def vacuum_all_intakes(store: Store, age: float) -> int:
     """Forget what has ended, and is so old, in the intakes of all sessions; returns how much."""
     gone = 0
     last = None
-    while page := await store.list(Filter(limit=PAGE, after=last)):
+    while page := await store.list(SessionFilter(limit=PAGE_SIZE, after=last)):
         came = await store.standing([row.birth.id for row in page])
-        gone += await vacuumed(
+        gone += await vacuum_intakes(
             store, [session_id for session_id, stands in came.items() if stands.came], age
         )
         last = page[-1].birth.id
     return gone
 
 
-async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
+async def vacuum_intakes(store: Store, sessions: Sequence[str], age: float) -> int:
     """Forget what has ended, and is so old, in the intakes of these sessions; returns how much.
 
     What a schedule or an event has fed stays until that is noted: its key is all that tells that it
@@ -239,7 +254,9 @@ async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
                 session_id, lambda intake: intake.ended(intake.now - age), whole=True
             )
     kept = (
-        await under_way(store) if any(map(_is_fed, chain.from_iterable(ended.values()))) else set()
+        await list_running_keys(store)
+        if any(map(_is_fed, chain.from_iterable(ended.values())))
+        else set()
     )
     gone = 0
     for session_id, names in ended.items():
@@ -253,13 +270,15 @@ async def vacuumed(store: Store, sessions: Sequence[str], age: float) -> int:
     return gone
 
 
-async def under_way(store: Store) -> set[str]:
+async def list_running_keys(store: Store) -> set[str]:
     """The keys of what schedules and events do now: it may be done, and not noted yet."""
     begun, due = (
-        await store.duties(SCHEDULE, due=inf, limit=ALL),
-        await store.duties(HANDOVER, due=inf, limit=ALL),
+        await store.duties(SCHEDULE, due=inf, limit=NO_LIMIT),
+        await store.duties(HANDOVER, due=inf, limit=NO_LIMIT),
     )
-    return {key for duty in begun if (key := key_begun(duty)) is not None} | {*map(key_of, due)}
+    return {key for duty in begun if (key := get_running_key(duty)) is not None} | {
+        *map(get_handover_key, due)
+    }
 
 
 def _is_fed(name: str) -> bool:
@@ -270,14 +289,14 @@ def _waits(intake: Intake) -> bool:
     return any(item.waits for item in intake.items.values())
 
 
-async def _state(store: Store, session_id: str) -> State | None:
+async def _state(store: Store, session_id: str) -> SessionState | None:
     try:
         return (await store.load(session_id, since=-1)).head.state
     except UnknownSession:
         return None
 
 
-async def fed(store: Store) -> set[str]:
+async def list_fed_sessions(store: Store) -> set[str]:
     """The sessions, by id or key, that a schedule or a trigger feeds, or that an event is on its
     way to.
     """
@@ -286,25 +305,27 @@ async def fed(store: Store) -> set[str]:
         after = ""
         while page := await store.duties(kind, after=after, limit=500):
             wanted = [duty for duty in page if kind != HANDOVER or duty.due_at is not None]
-            names.update(deed.session for duty in wanted if isinstance(deed := deed_of(duty), Feed))
+            names.update(
+                deed.session for duty in wanted if isinstance(deed := read_action(duty), Feed)
+            )
             after = page[-1].id
     return names
 
 
 def plan_ages(
     states: Iterable[str], older_than: float | Mapping[str, float] | None
-) -> dict[State, float]:
+) -> dict[SessionState, float]:
     """How old sessions of which states shall be to go; raises `BadSetting`."""
     if isinstance(older_than, Mapping):
         if list(states):
             raise BadSetting("states", "older_than names the states already")
         if not older_than:
             raise BadSetting("older_than", "it names no state")
-        ages: Mapping[State, Any] = {
-            state: older_than[state.value] for state in swept_states(older_than)
+        ages: Mapping[SessionState, Any] = {
+            state: older_than[state.value] for state in parse_end_states(older_than)
         }
     else:
-        ages = dict.fromkeys(swept_states(states), 0.0 if older_than is None else older_than)
+        ages = dict.fromkeys(parse_end_states(states), 0.0 if older_than is None else older_than)
     for age in ages.values():
         if isinstance(age, bool) or not isinstance(age, int | float) or not age >= 0:
             raise BadSetting("older_than", f"{age!r} is no number of seconds, 0 or more")

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from everhold.ports.store import Duty, Store
-from everhold.schedules.schedule import KIND as SCHEDULE
+from everhold.schedules.schedule import SCHEDULE_KIND as SCHEDULE
 from everhold.schedules.trigger import EVENT, HANDOVER, TRIGGER
 
 _KINDS: Final = (SCHEDULE, TRIGGER, EVENT, HANDOVER)
 
 
-async def kept(store: Store) -> list[Duty]:
+async def load_timetable(store: Store) -> list[Duty]:
     """All of them."""
     found: list[Duty] = []
     for kind in _KINDS:
@@ -25,7 +25,7 @@ async def kept(store: Store) -> list[Duty]:
     return found
 
 
-async def carry(store: Store, duties: list[Duty]) -> dict[str, int]:
+async def copy_timetable(store: Store, duties: list[Duty]) -> dict[str, int]:
     """Keep here what was kept elsewhere, all at once; what has the same name here stays. Returns
     how many of each.
     """

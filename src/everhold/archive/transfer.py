@@ -1,5 +1,5 @@
-"""Moving sessions between databases: `export` writes them to a file, `import_` takes them in and
-they go on there.
+"""Moving sessions between databases: `export` writes them to a file, `import_sessions` takes them
+in and they go on there.
 
 Rules
   1. A file is read to its end before any of it is taken in; what is wrong with it changes nothing.
@@ -28,25 +28,25 @@ import msgspec
 from everhold.archive import redact
 from everhold.archive.export_format import (
     AttachmentLine,
-    Carried,
     EffectLine,
-    Header,
+    ExportHeader,
+    ExportReader,
+    ExportWriter,
     HeadLine,
-    Reader,
+    SessionExport,
     SessionLine,
     ValueLine,
-    Writer,
-    digest,
+    digest_deliveries,
 )
-from everhold.core.intake import Item
-from everhold.core.journal import Delivery, Opened, open_from, open_queries
+from everhold.core.intake import IntakeItem
+from everhold.core.journal import AskedQuery, Delivery, find_first_open_delivery, find_open_queries
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
-from everhold.core.session import Birth, Head, SessionId, State
-from everhold.engine.children import child_end, spent
+from everhold.core.session import Birth, Head, SessionId, SessionState
+from everhold.engine.children import make_child_answer, sum_answer_usage
 from everhold.engine.live_session import is_noticed, is_parked
-from everhold.engine.session_view import finished
-from everhold.engine.unknown_effects import put
+from everhold.engine.session_view import make_finished_status
+from everhold.engine.unknown_effects import make_rerun_question
 from everhold.errors import (
     BadExport,
     BadSetting,
@@ -60,28 +60,28 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     Change,
     Effect,
-    Filter,
     Letter,
     Notice,
-    Progress,
-    Record,
+    ProgressCallback,
+    SessionFilter,
+    SessionRecord,
+    SessionSummary,
     Store,
-    Summary,
-    Write,
+    ValueWrite,
 )
 
 #: The revision of a session of which only the attachments are here.
-PREPARED: Final = 1
+PREPARED_REVISION: Final = 1
 
-File = str | os.PathLike[str] | BinaryIO
+ExportFile = str | os.PathLike[str] | BinaryIO
 
 #: Sessions read at once while listing.
-PAGE: Final = 500
+PAGE_SIZE: Final = 500
 #: Who works on what arrives as under way: nobody who lives, so that its outcome counts as unknown.
-GONE: Final = "w-exported"
+EXPORTED_WORKER: Final = "w-exported"
 
 
-class Exported(msgspec.Struct, frozen=True):
+class ExportResult(msgspec.Struct, frozen=True):
     """What was written."""
 
     sessions: list[SessionId]
@@ -89,7 +89,7 @@ class Exported(msgspec.Struct, frozen=True):
     redacted: list[str]
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportResult(msgspec.Struct, frozen=True):
     """What was taken in, and which sessions were there already."""
 
     sessions: list[SessionId]
@@ -97,7 +97,7 @@ class Imported(msgspec.Struct, frozen=True):
     values: int
 
 
-def heard(progress: Progress | None) -> Progress:
+def ensure_progress(progress: ProgressCallback | None) -> ProgressCallback:
     """Whom to tell how far something is; nobody, if nobody wants to know."""
     return _unheard if progress is None else progress
 
@@ -105,14 +105,14 @@ def heard(progress: Progress | None) -> Progress:
 def _unheard(done: int, total: int) -> None: ...
 
 
-async def pages(store: Store, wanted: Filter) -> AsyncIterator[Summary]:
+async def iterate_sessions(store: Store, wanted: SessionFilter) -> AsyncIterator[SessionSummary]:
     """Every session that a filter finds, newest first, whatever its limit says."""
-    wanted = msgspec.structs.replace(wanted, limit=PAGE)
+    wanted = msgspec.structs.replace(wanted, limit=PAGE_SIZE)
     while True:
         page = await store.list(wanted)
         for row in page:
             yield row
-        if len(page) < PAGE:
+        if len(page) < PAGE_SIZE:
             return
         wanted = msgspec.structs.replace(wanted, after=page[-1].birth.id)
 
@@ -124,7 +124,7 @@ class Exporter:
     """Writes sessions of one store to one file, each with its children."""
 
     def __init__(
-        self, store: Store, writer: Writer, parts: Collection[str], progress: Progress
+        self, store: Store, writer: ExportWriter, parts: Collection[str], progress: ProgressCallback
     ) -> None:
         self._store = store
         self._writer = writer
@@ -168,7 +168,7 @@ class Exporter:
                 return other
         return None
 
-    async def _read(self, session_id: SessionId) -> tuple[Record, list[Item]]:
+    async def _read(self, session_id: SessionId) -> tuple[SessionRecord, list[IntakeItem]]:
         """A session and its intake, of one moment: what a step hands over is in its journal or
         waits, never both.
         """
@@ -185,7 +185,7 @@ class Exporter:
             ]
             record = msgspec.structs.replace(since, deliveries=known + since.deliveries)
 
-    async def _children(self, record: Record) -> AsyncIterator[SessionId]:
+    async def _children(self, record: SessionRecord) -> AsyncIterator[SessionId]:
         """The children that this record knows of; one born later would be born again where the
         parent arrives.
         """
@@ -193,7 +193,7 @@ class Exporter:
             one.q for each in record.deliveries for one in each.asked if one.kind is Kind.SESSION
         }
         if asked:
-            async for row in pages(self._store, Filter(parent=record.birth.id)):
+            async for row in iterate_sessions(self._store, SessionFilter(parent=record.birth.id)):
                 if row.birth.parent_query in asked:
                     yield row.birth.id
 
@@ -205,7 +205,9 @@ class Exporter:
             found.append(AttachmentLine(made.id, made.media_type, data))
         return found
 
-    def _one(self, record: Record, attached: list[AttachmentLine], items: list[Item]) -> None:
+    def _one(
+        self, record: SessionRecord, attached: list[AttachmentLine], items: list[IntakeItem]
+    ) -> None:
         birth = record.birth
         head = record.head
         deliveries = record.deliveries
@@ -214,7 +216,7 @@ class Exporter:
             query.args["in"] for query in asked.values() if query.kind is Kind.STATE
         }
         # a retry delivers them
-        letters = record.letters if head.state is State.FAILED or not head.ended else []
+        letters = record.letters if head.state is SessionState.FAILED or not head.ended else []
         effects = (
             [] if head.ended else [EffectLine(effect.q, effect.since) for effect in record.effects]
         )
@@ -225,11 +227,11 @@ class Exporter:
             opening = msgspec.structs.replace(opening, forked=True)
         if self._parts:
             opening = msgspec.structs.replace(
-                opening, birth=redact.birth(opening.birth, self._parts)
+                opening, birth=redact.redact_birth(opening.birth, self._parts)
             )
-            deliveries = [redact.delivery(each, asked, self._parts) for each in deliveries]
-            letters = [redact.letter(each, asked, self._parts) for each in letters]
-            items = [redact.item(each, self._parts) for each in items]
+            deliveries = [redact.redact_delivery(each, asked, self._parts) for each in deliveries]
+            letters = [redact.redact_letter(each, asked, self._parts) for each in letters]
+            items = [redact.redact_item(each, self._parts) for each in items]
         line = HeadLine(
             head.revision,
             head.state,
@@ -250,7 +252,7 @@ class Exporter:
         if self.written.get(birth.origin, -1) >= birth.origin_n:
             shared = deliveries[: birth.origin_n + 1]
             own = deliveries[birth.origin_n + 1 :]
-            return SessionLine(birth, shares=digest(shared)), own
+            return SessionLine(birth, shares=digest_deliveries(shared)), own
         alone = msgspec.structs.replace(birth, origin=None, origin_n=-1)
         return SessionLine(alone, forked_from=birth.origin, forked_at=birth.origin_n), deliveries
 
@@ -261,58 +263,60 @@ class Exporter:
             for key in await self._store.keys(namespace):
                 value, _ = await self._store.value(namespace, key)
                 if value is not None:
-                    kept = redact.blank(value) if "answers" in self._parts else value
+                    kept = redact.redact_json(value) if "answers" in self._parts else value
                     self._writer.value(ValueLine(namespace, key, kept))
                     count += 1
         return count
 
 
-async def export(
+async def export_sessions(
     store: Store,
-    file: File,
+    file: ExportFile,
     births: Iterable[Birth],
     *,
-    header: Header,
+    header: ExportHeader,
     values: bool,
-    progress: Progress | None = None,
-) -> Exported:
+    progress: ProgressCallback | None = None,
+) -> ExportResult:
     """Write these sessions, and their children, to a file. A path gets a new file, whole or not at
     all.
     """
     with _writing(file) as target:
-        writer = Writer(target, header)
-        exporter = Exporter(store, writer, header.redacted, heard(progress))
+        writer = ExportWriter(target, header)
+        exporter = Exporter(store, writer, header.redacted, ensure_progress(progress))
         await exporter.write(births)
         count = await exporter.values() if values else 0
         writer.close()
-    return Exported(list(exporter.written), count, header.redacted)
+    return ExportResult(list(exporter.written), count, header.redacted)
 
 
-async def chosen(store: Store, ids: Iterable[str] | None, wanted: Filter) -> list[Birth]:
+async def select_births(
+    store: Store, ids: Iterable[str] | None, wanted: SessionFilter
+) -> list[Birth]:
     """The births of these sessions, in this order, or of all that a filter finds, oldest first."""
     if ids is not None:
         return [(await store.load(session_id, since=-1)).birth for session_id in ids]
-    return [row.birth async for row in pages(store, wanted)][::-1]
+    return [row.birth async for row in iterate_sessions(store, wanted)][::-1]
 
 
 # ---- import
 
 
-async def import_(
-    store: Store, file: File, *, existing: str, progress: Progress | None = None
-) -> Imported:
+async def import_sessions(
+    store: Store, file: ExportFile, *, existing: str, progress: ProgressCallback | None = None
+) -> ImportResult:
     """Take the sessions of a file in; raises `BadExport`, `SessionExists` or `KeyConflict` before
     anything changes.
     """
     if existing not in ("refuse", "skip"):
         raise BadSetting("existing", f"{existing!r} is neither 'refuse' nor 'skip'")
-    with reading(file) as (source, name):
+    with open_export(file) as (source, name):
         start = source.tell()
         size = source.seek(0, os.SEEK_END) - start
-        told = heard(progress)
+        told = ensure_progress(progress)
         source.seek(start)
         seen, skipped, values = await _looked_through(
-            store, Reader(source, name), existing, lambda read: told(read, 2 * size)
+            store, ExportReader(source, name), existing, lambda read: told(read, 2 * size)
         )
         last = next(
             (session_id for session_id in reversed(seen) if session_id not in skipped), None
@@ -320,10 +324,10 @@ async def import_(
         source.seek(start)
         taken: list[SessionId] = []
         written = 0
-        reader = Reader(source, name)
+        reader = ExportReader(source, name)
         for item in reader:
             told(size + reader.bytes, 2 * size)
-            if isinstance(item, Carried) and item.birth.id not in skipped:
+            if isinstance(item, SessionExport) and item.birth.id not in skipped:
                 # what reaches the disk with it is all that came before
                 durable = item.birth.id == last
                 try:
@@ -336,11 +340,11 @@ async def import_(
                         raise
                     skipped[item.birth.id] = None
                 await asyncio.sleep(0)
-    return Imported(taken, list(skipped), written)
+    return ImportResult(taken, list(skipped), written)
 
 
 async def _looked_through(
-    store: Store, reader: Reader, existing: str, told: Callable[[int], object]
+    store: Store, reader: ExportReader, existing: str, told: Callable[[int], object]
 ) -> tuple[list[SessionId], dict[SessionId, None], list[ValueLine]]:
     """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever
     speaks against it.
@@ -377,23 +381,23 @@ async def _is_here(store: Store, session_id: str) -> bool:
     return found is not None and not _is_prepared(found)
 
 
-async def _found(store: Store, session_id: str) -> Record | None:
+async def _found(store: Store, session_id: str) -> SessionRecord | None:
     try:
         return await store.load(session_id, since=-1)
     except UnknownSession:
         return None
 
 
-def _is_prepared(record: Record) -> bool:
+def _is_prepared(record: SessionRecord) -> bool:
     """Whether only the attachments of a session are here. Any other that runs has mail, a timer, or
     something open.
     """
     head = record.head
     waits = head.mail or head.due_at is not None or head.open_from <= head.n
-    return head.state is State.RUNNING and head.n == record.birth.origin_n and not waits
+    return head.state is SessionState.RUNNING and head.n == record.birth.origin_n and not waits
 
 
-async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) -> None:
+async def _origin_fits(store: Store, carried: SessionExport, seen: Collection[str]) -> None:
     """A fork's origin must come before it in the file, or be here with the very steps that the fork
     shares.
     """
@@ -407,14 +411,14 @@ async def _origin_fits(store: Store, carried: Carried, seen: Collection[str]) ->
         raise BadExport(
             carried.where, f"it is a fork of {birth.origin}, which is not before it"
         ) from None
-    if digest(here) != carried.opening.shares:
+    if digest_deliveries(here) != carried.opening.shares:
         raise BadExport(
             carried.where, f"it shares steps with {birth.origin}, which has other steps here"
         )
 
 
 async def _take_in(
-    store: Store, carried: Carried, values: list[ValueLine], *, durable: bool
+    store: Store, carried: SessionExport, values: list[ValueLine], *, durable: bool
 ) -> int:
     """Land one session; returns how many values came with it. Values that are here already stay as
     they are.
@@ -434,12 +438,12 @@ async def _take_in(
             change.birth = None
             change.head.ref = ref
         change.writes = [
-            Write(line.namespace, line.key, line.value, 0)
+            ValueWrite(line.namespace, line.key, line.value, 0)
             for line in values
             if (await store.value(line.namespace, line.key))[1] == 0
         ]
         try:
-            await store.commit(change, 0 if ref is None else PREPARED)
+            await store.commit(change, 0 if ref is None else PREPARED_REVISION)
         except Overtaken:
             if not change.writes or await _is_here(store, birth.id):
                 raise SessionExists(birth.id, store.where) from None
@@ -450,7 +454,7 @@ async def _take_in(
     return len(change.writes)
 
 
-async def _prepared(store: Store, carried: Carried) -> int | None:
+async def _prepared(store: Store, carried: SessionExport) -> int | None:
     """Have a session of no steps that keeps the attachments; returns its number, or None where it
     needs none.
 
@@ -463,7 +467,14 @@ async def _prepared(store: Store, carried: Carried) -> int | None:
         return None
     if known is None:
         head = Head(
-            0, PREPARED, State.RUNNING, birth.origin_n, birth.origin_n + 1, None, at, Metrics()
+            0,
+            PREPARED_REVISION,
+            SessionState.RUNNING,
+            birth.origin_n,
+            birth.origin_n + 1,
+            None,
+            at,
+            Metrics(),
         )
         await store.commit(Change(birth.id, head, birth=birth), 0)
     for one in carried.attachments:
@@ -473,10 +484,10 @@ async def _prepared(store: Store, carried: Carried) -> int | None:
     return (await store.load(birth.id, since=-1)).head.ref
 
 
-def _change(carried: Carried, shared: list[Delivery]) -> Change:
+def _change(carried: SessionExport, shared: list[Delivery]) -> Change:
     birth = carried.birth
     line = carried.head
-    opened = open_queries([*shared, *carried.deliveries])
+    opened = find_open_queries([*shared, *carried.deliveries])
     working = {effect.q for effect in carried.effects}
     if not working <= opened.keys():
         raise BadExport(carried.where, "somebody works on a question that is not open")
@@ -485,7 +496,7 @@ def _change(carried: Carried, shared: list[Delivery]) -> Change:
         line.revision,
         line.state,
         line.n,
-        open_from(opened, line.n),
+        find_first_open_delivery(opened, line.n),
         line.due_at,
         line.updated_at,
         line.metrics,
@@ -499,20 +510,20 @@ def _change(carried: Carried, shared: list[Delivery]) -> Change:
         carried.deliveries,
         birth,
         notices=list(_notices(opened, working)),
-        effects=[Effect(effect.q, GONE, effect.since) for effect in carried.effects],
+        effects=[Effect(effect.q, EXPORTED_WORKER, effect.since) for effect in carried.effects],
         letters=carried.letters,
         intake=(lambda intake: intake.restore(carried.items)) if carried.items else None,
     )
 
 
-def _notices(opened: dict[int, Opened], working: set[int]) -> Iterator[Notice]:
+def _notices(opened: dict[int, AskedQuery], working: set[int]) -> Iterator[Notice]:
     """The rows of the inbox: what people are asked, and calls that nobody knows the outcome of."""
     for q, entry in opened.items():
         query = entry.query
         if q in working:
             continue
         if query.kind is Kind.CALL:
-            yield Notice(q, query.kind, query.to, entry.at, put(query))
+            yield Notice(q, query.kind, query.to, entry.at, make_rerun_question(query))
         elif is_noticed(query.kind, query.to):
             yield Notice(q, query.kind, query.to, entry.at, query)
 
@@ -523,7 +534,9 @@ async def _tell_parent(store: Store, child: Birth) -> None:
     """
     assert child.parent is not None
     whole = await store.load(child.id)
-    ended = child_end(child, finished(whole).outcome, spent(whole.deliveries))
+    ended = make_child_answer(
+        child, make_finished_status(whole).outcome, sum_answer_usage(whole.deliveries)
+    )
     while True:
         try:
             record = await store.load(child.parent, since=-1)
@@ -534,7 +547,7 @@ async def _tell_parent(store: Store, child: Birth) -> None:
         if (
             head.ended
             or child.parent_query in told
-            or child.parent_query not in open_queries(record.deliveries)
+            or child.parent_query not in find_open_queries(record.deliveries)
         ):
             return
         change = Change(
@@ -543,7 +556,7 @@ async def _tell_parent(store: Store, child: Birth) -> None:
         fence = head.revision
         head.revision = fence + 1
         head.mail = head.mail + 1
-        head.state = State.RUNNING
+        head.state = SessionState.RUNNING
         try:
             return await store.commit(change, fence)
         except Overtaken:
@@ -554,7 +567,7 @@ async def _tell_parent(store: Store, child: Birth) -> None:
 
 
 @contextmanager
-def _writing(file: File) -> Iterator[BinaryIO]:
+def _writing(file: ExportFile) -> Iterator[BinaryIO]:
     if not isinstance(file, str | os.PathLike):
         yield _binary(file, "writable")
         return
@@ -589,7 +602,7 @@ def _writing(file: File) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def reading(file: File) -> Iterator[tuple[BinaryIO, str]]:
+def open_export(file: ExportFile) -> Iterator[tuple[BinaryIO, str]]:
     """A file that can be read more than once, and its name; a pipe is kept in a file of our own
     meanwhile.
     """

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from everhold.cli.context import gathered, misused, pairs, program_of, written
-from everhold.cli.output import plural
+from everhold.cli.context import (
+    gather_options,
+    make_usage_error,
+    parse_pairs,
+    read_text_argument,
+    resolve_program,
+)
+from everhold.cli.output import format_count
 from everhold.core.codec import JSON, loads
 from everhold.errors import AnswerRefused, BadArguments, BadSetting, BadValue
 
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from everhold.schedules import Start
 
 
-class Deed(NamedTuple):
+class ActionOptions(NamedTuple):
     """What is to be done, as it was typed: a program with arguments, or a session that is fed."""
 
     program: str | None
@@ -38,20 +44,20 @@ class Deed(NamedTuple):
         from everhold.schedules import Feed
 
         if (self.program is None) == (self.feed is None):
-            raise misused("say what to do: a PROGRAM, or --feed SESSION")
+            raise make_usage_error("say what to do: a PROGRAM, or --feed SESSION")
         if self.feed is not None:
-            given = {} if self.value is None else {"value": json_or_text(self.value)}
+            given = {} if self.value is None else {"value": parse_json_or_text(self.value)}
             return Feed(self.feed, self.signal or "", **given), {}
         if self.signal is not None or self.value is not None:
-            raise misused("--signal and --value are for --feed")
-        found = program_of(database, self.program or "")
+            raise make_usage_error("--signal and --value are for --feed")
+        found = resolve_program(database, self.program or "")
         if whole:
-            return called_with(found, self.arguments, None), {}
-        return found, worded(found, self.arguments)
+            return build_call(found, self.arguments, None), {}
+        return found, parse_arguments(found, self.arguments)
 
     def told(self) -> dict[str, Any]:
         """What people are told of the sessions."""
-        return {"title": self.title, "labels": pairs(self.labels, "--label")}
+        return {"title": self.title, "labels": parse_pairs(self.labels, "--label")}
 
 
 _OPTIONS: Final = (
@@ -75,30 +81,30 @@ _OPTIONS: Final = (
 )
 
 
-def deeds(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_action_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what is to be done; the command is given them as one, `deed`."""
-    return gathered(command, "deed", Deed, _OPTIONS)
+    return gather_options(command, "deed", ActionOptions, _OPTIONS)
 
 
-def json_or_text(value: str) -> JSON:
+def parse_json_or_text(value: str) -> JSON:
     try:
         return loads(value)
     except BadValue:
         return value
 
 
-def called_with(program: Program[Any, Any], words: tuple[str, ...], file: str | None) -> Any:
+def build_call(program: Program[Any, Any], words: tuple[str, ...], file: str | None) -> Any:
     """A call of the program with the arguments of the command line."""
     given = {} if file is None else _object(file)
-    with saying_what_it_takes(program, given):
-        given |= worded(program, words)
+    with hint_parameters(program, given):
+        given |= parse_arguments(program, words)
         call = program(**given)
         program.arguments(call.args)
     return call
 
 
 @contextmanager
-def saying_what_it_takes(program: Program[Any, Any], given: Mapping[str, Any]) -> Iterator[None]:
+def hint_parameters(program: Program[Any, Any], given: Mapping[str, Any]) -> Iterator[None]:
     """Arguments that a program does not take are told with those that it does."""
     try:
         yield
@@ -110,9 +116,11 @@ def saying_what_it_takes(program: Program[Any, Any], given: Mapping[str, Any]) -
         raise
 
 
-def worded(program: Program[Any, Any], words: tuple[str, ...]) -> dict[str, Any]:
+def parse_arguments(program: Program[Any, Any], words: tuple[str, ...]) -> dict[str, Any]:
     """`name=value` words as the program's arguments."""
-    return {name: _valued(program, name, text) for name, text in pairs(words, "argument").items()}
+    return {
+        name: _valued(program, name, text) for name, text in parse_pairs(words, "argument").items()
+    }
 
 
 def _valued(program: Program[Any, Any], name: str, text: str) -> Any:
@@ -128,10 +136,10 @@ def _valued(program: Program[Any, Any], name: str, text: str) -> Any:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    from everhold.core.schema import fit
+    from everhold.core.schema import decode_value_as
 
     try:
-        fit(value, wanted)
+        decode_value_as(value, wanted)
     except AnswerRefused:
         return False
     return True
@@ -151,7 +159,7 @@ def _parameter(one: Parameter, types: dict[str, Any]) -> str:
 
 def _object(file: str) -> dict[str, Any]:
     try:
-        given = loads(written(file, "--json-args"))
+        given = loads(read_text_argument(file, "--json-args"))
     except BadValue as error:
         raise BadSetting("--json-args", f"{file}: {error.reason}") from None
     if not isinstance(given, dict):
@@ -159,12 +167,12 @@ def _object(file: str) -> dict[str, Any]:
     return given
 
 
-def done(deed: Any) -> str:
+def describe_action(deed: Any) -> str:
     """What is done, in a few words."""
     from everhold.schedules import Feed
 
     if isinstance(deed, Feed):
         return f"signal {deed.signal} to {deed.session}" if deed.signal else f"tell {deed.session}"
     start: Start = deed
-    args = f" with {plural(len(start.args), 'argument')}" if start.args else ""
+    args = f" with {format_count(len(start.args), 'argument')}" if start.args else ""
     return f"{start.program.rpartition('/')[2]}{args}"

@@ -8,41 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import House
-from everhold.cli.output import footer, json_out, plural
+from everhold.cli.context import CommandRuntime
+from everhold.cli.output import format_count, print_footer, print_json
 from everhold.errors import BadSetting, Overtaken
 
 if TYPE_CHECKING:
-    from everhold.packages.lua.legacy_import import Part, Past
+    from everhold.packages.lua.legacy_import import LegacyData, LegacyPart
     from everhold.ports.store import Change, Store
     from everhold.runtime import Runtime
 
 
-def take_over(house: House, home: str, *, dry_run: bool, as_json: bool, where: str) -> None:
+def import_algocline_home(
+    house: CommandRuntime, home: str, *, dry_run: bool, as_json: bool, where: str
+) -> None:
     """Take values and cards over that are not here yet, all at once or none, and say what was
     done.
     """
-    from everhold.packages.lua.legacy_import import past
-    from everhold.packages.lua.lua_settings import lua_options
-    from everhold.packages.lua.paths import Home
+    from everhold.packages.lua.legacy_import import read_legacy_data
+    from everhold.packages.lua.lua_settings import read_lua_options
+    from everhold.packages.lua.paths import AlcHome
 
     root = Path(home).expanduser().absolute()
     if not root.is_dir():
         raise BadSetting("--algocline", f"there is no folder {root}")
-    shares = lua_options(house.settings).shares
-    found = past(Home(root), shares)
+    shares = read_lua_options(house.settings).shares
+    found = read_legacy_data(AlcHome(root), shares)
     fresh, session_id = house.ask(lambda runtime: _taken(runtime, root, found.parts, dry_run))
     told = _told(found, fresh)
     if as_json:
         facts = {"database": where, "home": str(root), "dry_run": dry_run, "session_id": session_id}
-        return json_out({**facts, **told})
+        return print_json({**facts, **told})
     _say(told, "would take over" if dry_run else "took over")
-    footer(where)
+    print_footer(where)
 
 
 async def _taken(
-    runtime: Runtime, root: Path, parts: list[Part], dry_run: bool
-) -> tuple[list[Part], str | None]:
+    runtime: Runtime, root: Path, parts: list[LegacyPart], dry_run: bool
+) -> tuple[list[LegacyPart], str | None]:
     while True:
         fresh = [part for part in parts if (await runtime.store.value(*part.values[0][:2]))[1] == 0]
         if dry_run or not fresh:
@@ -55,16 +57,16 @@ async def _taken(
         return fresh, change.id
 
 
-async def _change(store: Store, root: Path, fresh: list[Part], now: float) -> Change:
+async def _change(store: Store, root: Path, fresh: list[LegacyPart], now: float) -> Change:
     """A session that has ended, with everything it brought: values come into a database with a
     session only.
     """
-    from everhold.archive.archive import version
-    from everhold.core.journal import Delivery, Notes
+    from everhold.archive.archive import get_everhold_version
+    from everhold.core.journal import Delivery, DeliveryNotes
     from everhold.core.metrics import Metrics
-    from everhold.core.session import Birth, Head, Seed, State, mint
+    from everhold.core.session import Birth, Head, Seed, SessionState, mint
     from everhold.core.status import Returned
-    from everhold.ports.store import Change, Write
+    from everhold.ports.store import Change, ValueWrite
 
     birth = Birth(
         id=mint(now, secrets.randbits(96)),
@@ -73,16 +75,16 @@ async def _change(store: Store, root: Path, fresh: list[Part], now: float) -> Ch
         created_at=now,
         seeds=[Seed(0, secrets.token_hex(12))],
         title=f"taken over from {root}",
-        everhold=version(),
+        everhold=get_everhold_version(),
     )
     writes = [
-        Write(namespace, key, [value], 0)
+        ValueWrite(namespace, key, [value], 0)
         for part in fresh
         for namespace, key, value in part.values
         if (await store.value(namespace, key))[1] == 0
     ]
-    notes = Notes(outcome=Returned({"values": len(writes)}))
-    head = Head(0, 1, State.COMPLETED, 0, 0, None, now, Metrics())
+    notes = DeliveryNotes(outcome=Returned({"values": len(writes)}))
+    head = Head(0, 1, SessionState.COMPLETED, 0, 0, None, now, Metrics())
     return Change(
         id=birth.id,
         head=head,
@@ -93,7 +95,7 @@ async def _change(store: Store, root: Path, fresh: list[Part], now: float) -> Ch
     )
 
 
-def _told(found: Past, fresh: list[Part]) -> dict[str, Any]:
+def _told(found: LegacyData, fresh: list[LegacyPart]) -> dict[str, Any]:
     """How much of each there was, and how much of it is new."""
     told: dict[str, Any] = {}
     for kind, name in (("value", "values"), ("card", "cards"), ("alias", "aliases")):
@@ -107,8 +109,8 @@ def _told(found: Past, fresh: list[Part]) -> dict[str, Any]:
 
 def _say(told: dict[str, Any], did: str) -> None:
     parts = (
-        plural(len(told["values"]["taken"]), "value"),
-        plural(len(told["cards"]["taken"]), "card"),
+        format_count(len(told["values"]["taken"]), "value"),
+        format_count(len(told["cards"]["taken"]), "card"),
     )
     aliases = len(told["aliases"]["taken"])
     named = f" and {aliases} alias{'' if aliases == 1 else 'es'} of cards" if aliases else ""
@@ -118,7 +120,7 @@ def _say(told: dict[str, Any], did: str) -> None:
     )
     if told["logs"]:
         click.echo(
-            f"{plural(told['logs'], 'log')} can be read in place: `everhold mcp --profile"
+            f"{format_count(told['logs'], 'log')} can be read in place: `everhold mcp --profile"
             " algocline`"
         )
     for problem in told["problems"]:

@@ -11,24 +11,24 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from everhold.cli.action_options import json_or_text
-from everhold.cli.answer_options import Answering, answering, moving
+from everhold.cli.action_options import parse_json_or_text
+from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
 from everhold.cli.context import (
+    CommandRuntime,
     Duration,
-    House,
+    add_common_options,
     at_terminal,
-    common,
-    me,
-    misused,
-    opened,
+    describe_user,
+    make_usage_error,
+    open_command_runtime,
+    read_text_argument,
     session_argument,
-    written,
 )
-from everhold.cli.drive_session import carry, kept
-from everhold.cli.output import report
-from everhold.cli.prompt import understood
+from everhold.cli.drive_session import drive_until_blocked, report_on_interrupt
+from everhold.cli.output import report_status
+from everhold.cli.prompt import parse_typed_answer
 from everhold.core.query import FOR_PEOPLE, Kind
-from everhold.core.status import OpenQuery, Paused, sole
+from everhold.core.status import OpenQuery, Paused, require_sole_query
 from everhold.errors import NotAllowed
 
 
@@ -55,8 +55,8 @@ from everhold.errors import NotAllowed
 @click.option(
     "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
 )
-@answering
-@common
+@add_answer_options
+@add_common_options
 def answer_(
     session: str,
     value: str | None,
@@ -67,7 +67,7 @@ def answer_(
     name: str | None,
     tokens: tuple[int, int] | None,
     wait: float | None,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -77,8 +77,8 @@ def answer_(
     """
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
-        raise misused("give one of VALUE, --file, --error, --yes and --no")
-    with moving(database, who) as house:
+        raise make_usage_error("give one of VALUE, --file, --error, --yes and --no")
+    with open_moving_runtime(database, who) as house:
         session_id = house.session(session)
         status = house.runtime.status(session_id)
         if given or not (at_terminal() and isinstance(status, Paused)):
@@ -91,27 +91,27 @@ def answer_(
                 else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
             )
             said = UNSET if error is not None else _value(query, value, file, verdict)
-            with kept(house, lambda: house.name(session_id)):
+            with report_on_interrupt(house, lambda: house.name(session_id)):
                 status = house.runtime.answer(
                     session_id,
                     said,
                     query_id=query_id,
                     error=error,
                     usage=counted,
-                    by=me(name),
+                    by=describe_user(name),
                     wait=wait,
                 )
-        return carry(
+        return drive_until_blocked(
             house, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given
         )
 
 
-def _meant(house: House, session_id: str, query_id: str | None) -> OpenQuery | None:
+def _meant(house: CommandRuntime, session_id: str, query_id: str | None) -> OpenQuery | None:
     """The open question that is meant; None for one that is not open any more."""
     status = house.runtime.status(session_id)
     queries = status.queries if isinstance(status, Paused) else ()
     if query_id is None:
-        return sole(session_id, status.state, queries)
+        return require_sole_query(session_id, status.state, queries)
     return next((query for query in queries if query.id == query_id), None)
 
 
@@ -132,23 +132,23 @@ def _value(
     if verdict is not None:
         return verdict
     if file is not None or value == "-":
-        value = written(file or "-", "--file").rstrip("\n")
+        value = read_text_argument(file or "-", "--file").rstrip("\n")
     if value is None:
-        raise misused("it needs a VALUE, and nobody is at a terminal here to be asked")
-    return value if query is None else understood(query.query, value)
+        raise make_usage_error("it needs a VALUE, and nobody is at a terminal here to be asked")
+    return value if query is None else parse_typed_answer(query.query, value)
 
 
 @click.command("signal")
 @session_argument
 @click.argument("name")
 @click.argument("value", required=False)
-@common
+@add_common_options
 def signal_(session: str, name: str, value: str | None, database: str | None, as_json: bool) -> int:
     """Send a signal; it is kept until the program receives it. VALUE is JSON, or else text."""
-    with moving(database) as house:
-        said = None if value is None else json_or_text(value)
+    with open_moving_runtime(database) as house:
+        said = None if value is None else parse_json_or_text(value)
         status = house.runtime.signal(house.session(session), name, said)
-        return report(
+        return report_status(
             status, house.name(status.session_id), as_json=as_json, terminal=at_terminal()
         )
 
@@ -156,9 +156,11 @@ def signal_(session: str, name: str, value: str | None, database: str | None, as
 @click.command("cancel")
 @session_argument
 @click.option("--reason", default="", help="Kept with the session.")
-@common
+@add_common_options
 def cancel_(session: str, reason: str, database: str | None, as_json: bool) -> None:
     """Stop a session and its children."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         status = house.runtime.cancel(house.session(session), reason)
-        report(status, house.name(status.session_id), as_json=as_json, terminal=at_terminal())
+        report_status(
+            status, house.name(status.session_id), as_json=as_json, terminal=at_terminal()
+        )

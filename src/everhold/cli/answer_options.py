@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from everhold.cli.context import Duration, House, gathered, opened, settings_of
+from everhold.cli.context import (
+    CommandRuntime,
+    Duration,
+    gather_options,
+    load_settings,
+    open_command_runtime,
+)
 from everhold.errors import BadSetting
 
 if TYPE_CHECKING:
     from everhold.ports.program import Answerer
 
 
-class Answering(NamedTuple):
+class AnswerOptions(NamedTuple):
     """Who answers `llm` questions, as the options of a command say."""
 
     model: str | None = None
@@ -33,7 +39,7 @@ class Answering(NamedTuple):
 
     def llm(self, database: str | None) -> Answerer | None:
         """Who it is: the options, else the settings; None leaves the questions open."""
-        from everhold.models import Command, Script, answerer
+        from everhold.models import CommandModel, ScriptModel, make_answerer
 
         if self.answers is not None and self.answer_with is not None:
             raise BadSetting("--answers", "give it or --answer-with, not both")
@@ -44,12 +50,12 @@ class Answering(NamedTuple):
                 )
             return _model(self.model)
         if self.answers is not None:
-            return Script.read(self.answers)
-        found = settings_of(database)
+            return ScriptModel.read(self.answers)
+        found = load_settings(database)
         words = self.answer_with if self.answer_with is not None else found.answer_with
         if words is None or (found.llm is not None and self.answer_with is None):
-            return answerer(found.llm)
-        command = Command(words, at_once=self.at_once, timeout=self.timeout)
+            return make_answerer(found.llm)
+        command = CommandModel(words, at_once=self.at_once, timeout=self.timeout)
         command.check()
         return command
 
@@ -98,15 +104,17 @@ _OPTIONS: Final = (
 )
 
 
-def answering(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say who answers; the command is given them as one, `who`."""
-    return gathered(command, "who", Answering, _OPTIONS)
+    return gather_options(command, "who", AnswerOptions, _OPTIONS)
 
 
 @contextmanager
-def moving(
-    database: str | None, who: Answering | None = None, *, makes: bool = False
-) -> Iterator[House]:
+def open_moving_runtime(
+    database: str | None, who: AnswerOptions | None = None, *, makes: bool = False
+) -> Iterator[CommandRuntime]:
     """A runtime in which sessions go on while a command works; `makes` may make the database."""
-    with opened(database, llm=(who or Answering()).llm(database), moves=True, makes=makes) as house:
+    with open_command_runtime(
+        database, llm=(who or AnswerOptions()).llm(database), moves=True, makes=makes
+    ) as house:
         yield house

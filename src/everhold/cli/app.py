@@ -108,18 +108,18 @@ HINTS: Final = {
 }
 
 
-class ReaderGone(Exception):
+class StdoutClosed(Exception):
     """Whoever read standard output has gone, as with `| head`; click would call that a failure."""
 
 
-class Commands(click.Group):
+class LazyCommandGroup(click.Group):
     """Loads a command when it is asked for, and lists them in sections."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise ReaderGone from None
+            raise StdoutClosed from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in GROUPS.values() for name in names]
@@ -149,7 +149,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name, HELP[name]) for name in names])
 
 
-class Verbs(click.Group):
+class SubcommandGroup(click.Group):
     """The commands of a noun, each listed with its whole first sentence, however narrow the
     terminal is.
     """
@@ -165,7 +165,7 @@ class Verbs(click.Group):
 
 
 @click.group(
-    cls=Commands,
+    cls=LazyCommandGroup,
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -187,9 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "--json" not in words:
         return _run(words, as_json=False)
-    from everhold.cli.output import json_alone
+    from everhold.cli.output import reserve_stdout_for_json
 
-    with json_alone():
+    with reserve_stdout_for_json():
         return _run(words, as_json=True)
 
 
@@ -221,13 +221,13 @@ def _run(words: list[str], *, as_json: bool) -> int:
             everhold.main(args=words, prog_name="everhold", standalone_mode=False, color=_color())
             or 0
         )
-    except ReaderGone:
+    except StdoutClosed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (KeyboardInterrupt, click.Abort):
-        from everhold.wire import Exit
+        from everhold.wire import ExitCode
 
-        return Exit.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return _full(error)
@@ -235,7 +235,7 @@ def _run(words: list[str], *, as_json: bool) -> int:
             from everhold.errors import BadSetting
 
             error = BadSetting("current folder", "it was deleted; go to another")
-        return told(error, as_json=as_json, database=_database(words), path=_path(words))
+        return report_error(error, as_json=as_json, database=_database(words), path=_path(words))
 
 
 def _is_nowhere() -> bool:
@@ -249,13 +249,13 @@ def _is_nowhere() -> bool:
 
 def _full(error: OSError) -> int:
     """Tell on standard error that what is said has no room, as with `> file` on a full disk."""
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     click.secho(
         f"error: it cannot be written: {error.strerror} [usage]", err=True, fg="red", color=_color()
     )
-    return Exit.USAGE
+    return ExitCode.USAGE
 
 
 def _database(words: Sequence[str]) -> str | None:
@@ -298,34 +298,36 @@ def _meant(error: click.NoSuchOption, path: str) -> str:
     return ""
 
 
-def told(
+def report_error(
     error: Exception, *, as_json: bool, database: str | None = None, path: str = "everhold"
 ) -> int:
     """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised
     again.
     """
-    from everhold.cli.context import place_of
+    from everhold.cli.context import format_database_option
     from everhold.errors import EverholdError
-    from everhold.wire import Exit, aimed, error_json, exit_code
+    from everhold.wire import ExitCode, add_database_option, error_json, exit_code
 
     if isinstance(error, EverholdError):
         code = exit_code(error)
         facts = error_json(error)
         hint = HINTS.get(error.code, facts.get("hint"))
-        facts |= {"hint": aimed(hint, place_of(database))} if hint else {}
+        facts |= (
+            {"hint": add_database_option(hint, format_database_option(database))} if hint else {}
+        )
     elif isinstance(error, click.ClickException):
         path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else path
         message = " ".join(error.format_message().split()).rstrip(".")
-        code = Exit.USAGE
+        code = ExitCode.USAGE
         facts = {"error": message, "code": "usage", "hint": f"{path} --help"}
         if isinstance(error, click.NoSuchOption) and (meant := _meant(error, path)):
             facts["hint"] = meant
     else:
         raise error
     if as_json:
-        from everhold.cli.output import json_out
+        from everhold.cli.output import print_json
 
-        json_out(facts)
+        print_json(facts)
     else:
         click.secho(
             f"error: {facts['error']} [{facts['code']}]", err=True, fg="red", color=_color()

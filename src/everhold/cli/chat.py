@@ -15,20 +15,38 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from everhold.cli.answer_options import Answering, answering, moving
-from everhold.cli.context import House, at_terminal, common, me, program_of
-from everhold.cli.output import clean, json_out, line, plural, value_text
-from everhold.cli.turn_output import NO_MODEL, asked_json, outcome, said, tell_waiting
+from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
+from everhold.cli.context import (
+    CommandRuntime,
+    add_common_options,
+    at_terminal,
+    describe_user,
+    resolve_program,
+)
+from everhold.cli.output import (
+    format_count,
+    format_line,
+    format_plain_value,
+    print_json,
+    strip_controls,
+)
+from everhold.cli.turn_output import (
+    NO_MODEL,
+    format_turn,
+    get_outcome_tag,
+    print_waiting,
+    queries_to_json,
+)
 from everhold.core.query import Kind
 from everhold.errors import NotAnAgent
-from everhold.wire import Exit
+from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.agents import BlockingSession, Turn
     from everhold.agents.agent import Agent
     from everhold.agents.events import Event
     from everhold.core.codec import JSON
-    from everhold.core.ledger import Tokens
+    from everhold.core.ledger import TokenCounts
     from everhold.core.status import OpenQuery
 
 _HELP: Final = "/usage what it cost   /quit leave; the conversation is kept   Ctrl-C stop the turn"
@@ -42,13 +60,13 @@ _HELP: Final = "/usage what it cost   /quit leave; the conversation is kept   Ct
 @click.option(
     "--again", is_flag=True, help="Begin a new conversation if the one of this id was deleted."
 )
-@answering
-@common
+@add_answer_options
+@add_common_options
 def chat_(
     agent: str,
     name: str | None,
     again: bool,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -60,17 +78,17 @@ def chat_(
     """
     found = _agent(database, agent)
     name = name or f"chat-{secrets.token_hex(4)}"
-    with moving(database, who, makes=True) as house:
+    with open_moving_runtime(database, who, makes=True) as house:
         session = house.runtime.session(found, name, again=again)
         if at_terminal() and not as_json:
             next_time = (
                 f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{house.place}"
             )
-            return Terminal(house, session, name, f"{next_time}{_with(who)}").hold(agent)
+            return ChatTerminal(house, session, name, f"{next_time}{_with(who)}").hold(agent)
         return _piped(house, session, name, as_json=as_json)
 
 
-def _with(who: Answering) -> str:
+def _with(who: AnswerOptions) -> str:
     """The options that say who answers, as they were typed."""
     given = {"--model": who.model, "--answer-with": who.answer_with}
     return "".join(
@@ -81,7 +99,7 @@ def _with(who: Answering) -> str:
 def _agent(database: str | None, name: str) -> Agent:
     from everhold.agents.agent import Agent
 
-    found = program_of(database, name)
+    found = resolve_program(database, name)
     if not isinstance(found, Agent):
         needed = [
             one.name for one in found.signature.parameters.values() if one.default is one.empty
@@ -94,29 +112,29 @@ def _agent(database: str | None, name: str) -> Agent:
 # ---- without a terminal
 
 
-def _piped(house: House, session: BlockingSession, name: str, *, as_json: bool) -> int:
+def _piped(house: CommandRuntime, session: BlockingSession, name: str, *, as_json: bool) -> int:
     rows: list[JSON] = []
     waiting: tuple[OpenQuery, ...] = ()
     for words in _lines(sys.stdin):
         turn = session.send(words)
-        rows.append({"input": words, "text": turn.text, "outcome": outcome(turn)})
+        rows.append({"input": words, "text": turn.text, "outcome": get_outcome_tag(turn)})
         if not as_json:
-            click.echo(said(turn))
+            click.echo(format_turn(turn))
         if turn.waiting:
             waiting = turn.queries
             break
     if as_json:
-        json_out(
+        print_json(
             {
                 "session": name,
                 "session_id": session.id,
                 "turns": rows,
-                "waiting": asked_json(waiting),
+                "waiting": queries_to_json(waiting),
             }
         )
     else:
-        tell_waiting(house, name, waiting)
-    return Exit.WAITING if waiting else Exit.OK
+        print_waiting(house, name, waiting)
+    return ExitCode.WAITING if waiting else ExitCode.OK
 
 
 def _lines(lines: Iterable[str]) -> Iterator[str]:
@@ -130,16 +148,21 @@ def _lines(lines: Iterable[str]) -> Iterator[str]:
 # ---- at a terminal
 
 
-def _cost(spent: Tokens) -> str:
+def _cost(spent: TokenCounts) -> str:
     """Tokens as people count them; what a provider did not tell is not among them."""
     cached = f", {spent.cache_read} of them from its cache" if spent.cache_read else ""
-    return f"{plural(spent.total, 'token')}: {spent.context} read{cached}, {spent.output} written"
+    return (
+        f"{format_count(spent.total, 'token')}: {spent.context} read{cached}, {spent.output}"
+        " written"
+    )
 
 
-class Terminal:
+class ChatTerminal:
     """One conversation with the person at the keyboard."""
 
-    def __init__(self, house: House, session: BlockingSession, name: str, again: str) -> None:
+    def __init__(
+        self, house: CommandRuntime, session: BlockingSession, name: str, again: str
+    ) -> None:
         self._house = house
         self._session = session
         self._name = name
@@ -168,7 +191,7 @@ class Terminal:
         except (EOFError, KeyboardInterrupt):
             click.echo()
         click.secho(f"kept; go on with: {self._again}", dim=True)
-        return Exit.OK
+        return ExitCode.OK
 
     def _words(self) -> str:
         return input("> ").strip()
@@ -200,25 +223,27 @@ class Terminal:
             self._session.cancel_turn("Ctrl-C")
             click.secho("\n(the turn was stopped)", fg="yellow")
             return
-        if outcome(turn) != "answered":
+        if get_outcome_tag(turn) != "answered":
             why = getattr(turn.outcome, "error", "") or getattr(turn.outcome, "reason", "")
-            click.secho(f"({outcome(turn)}{': ' + clean(why) if why else ''})", fg="red")
+            click.secho(
+                f"({get_outcome_tag(turn)}{': ' + strip_controls(why) if why else ''})", fg="red"
+            )
 
     def _ask(self, turn: Turn) -> None:
-        from everhold.cli.prompt import Quit, ask
+        from everhold.cli.prompt import PromptQuit, prompt_for_answer
 
         for query in turn.queries:
             if query.kind is Kind.LLM and not self._alone:
                 self._alone = True
                 click.secho(f"({NO_MODEL}; until then, you are asked)", dim=True)
             try:
-                spoken = ask(query, self._name)
-            except Quit:
+                spoken = prompt_for_answer(query, self._name)
+            except PromptQuit:
                 raise EOFError from None
             given: dict[str, Any] = (
                 {"error": spoken.error} if spoken.error is not None else {"value": spoken.value}
             )
-            by = me() if query.kind is not Kind.LLM else None
+            by = describe_user() if query.kind is not Kind.LLM else None
             self._house.runtime.answer(query, by=by, wait=0, **given)
 
     def _show_all(self, events: Iterable[Event]) -> None:
@@ -231,22 +256,24 @@ class Terminal:
         match event.kind:
             case "text":
                 self._streamed.add(event.query)
-                click.echo(clean(event.text), nl=False)
+                click.echo(strip_controls(event.text), nl=False)
             case "model_answered" if event.query in self._streamed:
                 click.echo()
             case "message" if event.node is not None and event.node.role == "assistant":
-                from everhold.core.graph import text
+                from everhold.core.graph import extract_text
 
-                words = text(event.node.content)
+                words = extract_text(event.node.content)
                 if words and f"q-{event.node.q}" not in self._streamed:
-                    click.echo(clean(words))
+                    click.echo(strip_controls(words))
             case "tool_started" if event.call not in self._called:
                 self._called.add(event.call)
-                click.secho(f"· {event.name} {line(value_text(event.value), 100)}", dim=True)
+                click.secho(
+                    f"· {event.name} {format_line(format_plain_value(event.value), 100)}", dim=True
+                )
             case "tool_finished" if event.error:
-                click.secho(f"· {event.name} failed: {line(event.error, 100)}", fg="red")
+                click.secho(f"· {event.name} failed: {format_line(event.error, 100)}", fg="red")
             case "progress":
-                click.secho(f"· {event.name}: {line(event.text, 100)}", dim=True)
+                click.secho(f"· {event.name}: {format_line(event.text, 100)}", dim=True)
             case "reset":
                 self._streamed.discard(event.query)
                 click.secho("\n(asked again)", dim=True)

@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from everhold.cli.output import stdout
+from everhold.cli.output import get_stdout
 from everhold.errors import BadSetting, EverholdError, NotAllowed, StoreUnavailable, UnknownProgram
 
 if TYPE_CHECKING:
     from everhold.blocking import BlockingRuntime
     from everhold.core.codec import JSON
-    from everhold.models import Spec
+    from everhold.models import AnswererSpec
     from everhold.packages.settings import Settings
-    from everhold.ports.program import Host, Program
-    from everhold.ports.store import Record, Summary
+    from everhold.ports.program import Program, ProgramHost
+    from everhold.ports.store import SessionRecord, SessionSummary
     from everhold.runtime import Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 #: Characters of an id that tables show: enough to be unique.
-SHORT: Final = 18
+SHORT_ID_LENGTH: Final = 18
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -45,7 +45,7 @@ json_option = click.option(
 )
 
 
-def common(command: F) -> F:
+def add_common_options(command: F) -> F:
     """`--database` and `--json`, which every command that reads a database has."""
     command = json_option(command)
     return click.option(
@@ -59,7 +59,7 @@ def common(command: F) -> F:
 session_argument = click.argument("session", metavar="SESSION")
 
 
-def gathered(
+def gather_options(
     command: Callable[..., Any], name: str, kind: Any, options: Sequence[Callable[..., Any]]
 ) -> Callable[..., Any]:
     """A command that has these options, and is given them as one argument: a named tuple of this
@@ -97,7 +97,7 @@ class Duration(click.ParamType[float]):
         return found
 
 
-def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
+def parse_pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
     """`k=v` words as a dict."""
     found = {}
     for word in given:
@@ -110,7 +110,7 @@ def pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
     return found
 
 
-def alone(usual: click.Command, **given: Any) -> None:
+def invoke_default_command(usual: click.Command, **given: Any) -> None:
     """A group without a subcommand does the `usual`, with the options it was `given`; else they
     belong after it.
     """
@@ -120,16 +120,16 @@ def alone(usual: click.Command, **given: Any) -> None:
     elif any(given.values()):
         group = context.info_name
         verb = context.invoked_subcommand
-        raise misused(f"say it after {verb}: everhold {group} {verb} …")
+        raise make_usage_error(f"say it after {verb}: everhold {group} {verb} …")
 
 
-def misused(words: str) -> click.UsageError:
+def make_usage_error(words: str) -> click.UsageError:
     """What is wrong with how this command was called."""
     return click.UsageError(words, click.get_current_context(silent=True))
 
 
 @contextmanager
-def hinting(kind: type[EverholdError], hint: str) -> Iterator[None]:
+def override_hint(kind: type[EverholdError], hint: str) -> Iterator[None]:
     """What to do about such an error here, in the words of a command line."""
     try:
         yield
@@ -143,7 +143,7 @@ def hinting(kind: type[EverholdError], hint: str) -> Iterator[None]:
 
 def at_terminal() -> bool:
     """Whether a person can be asked."""
-    return sys.stdin.isatty() and stdout().isatty()
+    return sys.stdin.isatty() and get_stdout().isatty()
 
 
 def confirm(words: str, yes: bool) -> None:
@@ -155,7 +155,7 @@ def confirm(words: str, yes: bool) -> None:
     click.confirm(words, abort=True)
 
 
-def me(name: str | None = None) -> dict[str, JSON]:
+def describe_user(name: str | None = None) -> dict[str, JSON]:
     """Who answers: kept with the answer."""
     try:
         user = name or getpass.getuser()
@@ -167,7 +167,7 @@ def me(name: str | None = None) -> dict[str, JSON]:
 # ---- the open runtime
 
 
-class House:
+class CommandRuntime:
     """An open runtime, for one command."""
 
     def __init__(self, runtime: BlockingRuntime, typed: str | None) -> None:
@@ -180,15 +180,15 @@ class House:
 
     @property
     def settings(self) -> Settings:
-        return settings_of(self._typed)
+        return load_settings(self._typed)
 
     @property
     def place(self) -> str:
         """What the next command needs, to be about the same database."""
-        return place_of(self._typed)
+        return format_database_option(self._typed)
 
     @property
-    def host(self) -> Host:
+    def host(self) -> ProgramHost:
         """Begins lives of programs, for replays."""
         return self.runtime._runtime.host
 
@@ -200,7 +200,7 @@ class House:
         """The id that `@last`, an id, a unique prefix of one, or a key means."""
         return self.runtime.find(meant)
 
-    def record(self, session_id: str, since: int = 0) -> Record:
+    def record(self, session_id: str, since: int = 0) -> SessionRecord:
         return self.ask(lambda runtime: runtime.store.load(session_id, since))
 
     def stats(self) -> dict[str, Any]:
@@ -211,13 +211,13 @@ class House:
 
         return self.ask(read)
 
-    def summaries(self, since: float | None = None) -> Iterator[Summary]:
+    def summaries(self, since: float | None = None) -> Iterator[SessionSummary]:
         """All sessions that moved since a moment, newest first, page by page."""
-        from everhold.ports.store import Filter
+        from everhold.ports.store import SessionFilter
 
         after = None
         while True:
-            wanted = Filter(newer_than=since, limit=500, after=after)
+            wanted = SessionFilter(newer_than=since, limit=500, after=after)
             page = self.ask(lambda runtime, wanted=wanted: runtime.store.list(wanted))  # type: ignore[misc]
             yield from page
             if len(page) < 500:
@@ -226,35 +226,35 @@ class House:
 
     def name(self, session_id: str) -> str:
         """What people call a session: its key, else the beginning of its id."""
-        return called(session_id, self.record(session_id, since=-1).birth.key)
+        return format_short_name(session_id, self.record(session_id, since=-1).birth.key)
 
 
-def place_of(database: str | None) -> str:
+def format_database_option(database: str | None) -> str:
     """What was typed to name a database, without its password."""
-    from everhold.stores.address import discreet
+    from everhold.stores.address import hide_password
 
-    return "" if database is None else f" -d {shlex.quote(discreet(database))}"
+    return "" if database is None else f" -d {shlex.quote(hide_password(database))}"
 
 
-def called(session_id: str, key: str | None) -> str:
+def format_short_name(session_id: str, key: str | None) -> str:
     """What tables call a session: what people do, and of an id its beginning."""
-    from everhold.engine.session_lookup import called
+    from everhold.engine.session_lookup import format_session_name
 
-    name = called(session_id, key)
-    return name[:SHORT] if name == session_id else name
+    name = format_session_name(session_id, key)
+    return name[:SHORT_ID_LENGTH] if name == session_id else name
 
 
 @contextmanager
-def opened(
-    database: str | None, *, llm: Spec = None, moves: bool = False, makes: bool = False
-) -> Iterator[House]:
+def open_command_runtime(
+    database: str | None, *, llm: AnswererSpec = None, moves: bool = False, makes: bool = False
+) -> Iterator[CommandRuntime]:
     """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the
     database.
     """
     from everhold.blocking import open_blocking
     from everhold.engine.arguments import UNSET
 
-    found = settings_of(database)
+    found = load_settings(database)
     if not makes:
         _refuse_absent(found)
     # Who only looks needs no model: an empty script stands in for the one in the settings. Without
@@ -262,27 +262,27 @@ def opened(
     # workers leave them alone.
     answers = [] if not moves else UNSET if llm is None else llm
     with open_blocking(database, llm=answers, recover=moves) as runtime:
-        yield House(runtime, database)
+        yield CommandRuntime(runtime, database)
 
 
-def program_of(database: str | None, name: str) -> Program[Any, Any]:
+def resolve_program(database: str | None, name: str) -> Program[Any, Any]:
     """The program that a name or a reference means here."""
-    from everhold.packages.catalog import named
+    from everhold.packages.catalog import find_named_program
 
     try:
-        return named(name, settings_of(database))
+        return find_named_program(name, load_settings(database))
     except UnknownProgram as error:
         if ":" not in name:
-            from everhold.cli.suggest import beside
+            from everhold.cli.suggest import suggest_reference
 
             own = (
                 " One of your own is named by its file: FILE.py:NAME" if name.isidentifier() else ""
             )
-            error.hint = beside(name, Path.cwd()) or error.hint + own
+            error.hint = suggest_reference(name, Path.cwd()) or error.hint + own
         raise
 
 
-def settings_of(database: str | None) -> Settings:
+def load_settings(database: str | None) -> Settings:
     from everhold.packages.settings import settings
 
     return settings(database)
@@ -290,12 +290,12 @@ def settings_of(database: str | None) -> Settings:
 
 def _refuse_absent(found: Settings) -> None:
     """A database that was named must be there: a slip of the finger makes no file."""
-    from everhold.packages.settings import DEFAULT
+    from everhold.packages.settings import DEFAULT_SOURCE
 
     if (
         found.path is not None
         and not found.path.exists()
-        and found.source.get("database") != DEFAULT
+        and found.source.get("database") != DEFAULT_SOURCE
     ):
         where = found.source.get("database")
         raise StoreUnavailable(
@@ -305,7 +305,7 @@ def _refuse_absent(found: Settings) -> None:
         )
 
 
-def written(path: str, what: str) -> str:
+def read_text_argument(path: str, what: str) -> str:
     """The text of a file the user named; `-` is standard input."""
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import common, opened, session_argument, settings_of
-from everhold.cli.output import clean, footer, json_out
+from everhold.cli.context import (
+    add_common_options,
+    load_settings,
+    open_command_runtime,
+    session_argument,
+)
+from everhold.cli.output import print_footer, print_json, strip_controls
 from everhold.errors import EverholdError
-from everhold.wire import aimed
+from everhold.wire import add_database_option
 
 if TYPE_CHECKING:
     from everhold.packages.settings import Settings
@@ -22,34 +27,34 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @session_argument
-@common
+@add_common_options
 def explain_(session: str, database: str | None, as_json: bool) -> None:
     """Say why a session is where it is, and what moves it."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         session_id = house.session(session)
         told = house.runtime.explain(session_id)
         if as_json:
             import msgspec
 
-            return json_out({"database": house.database, **msgspec.to_builtins(told)})
+            return print_json({"database": house.database, **msgspec.to_builtins(told)})
         click.secho(f"{house.name(session_id)} is {told.state}.", bold=True)
         for sentence in told.because:
-            click.echo(f"  {clean(sentence)}")
+            click.echo(f"  {strip_controls(sentence)}")
         if told.moves:
             click.echo("What moves it:")
         for sentence in told.moves:
-            click.echo(f"  {clean(aimed(sentence, house.place))}")
-        footer(house.database)
+            click.echo(f"  {strip_controls(add_database_option(sentence, house.place))}")
+        print_footer(house.database)
 
 
 @click.command("info")
-@common
+@add_common_options
 def info_(database: str | None, as_json: bool) -> None:
     """Say which database, settings and programs are used here, and why."""
-    from everhold.packages.find import known
+    from everhold.packages.find import list_known_programs
 
-    found = settings_of(database)
-    programs = known(found.programs, root=found.root, folders=found.folders)
+    found = load_settings(database)
+    programs = list_known_programs(found.programs, root=found.root, folders=found.folders)
     facts: dict[str, Any] = {
         "everhold": _version(),
         "python": platform.python_version(),
@@ -65,7 +70,7 @@ def info_(database: str | None, as_json: bool) -> None:
         "problems": [str(problem) for problem in programs.problems],
     }
     if as_json:
-        return json_out(facts)
+        return print_json(facts)
     for name in ("everhold", "python", "database", "settings", "llm", "answer_with"):
         click.echo(f"{name:<12} {facts[name] or 'none'}")
         if name == "database":
@@ -92,15 +97,15 @@ def _file(found: Settings) -> str | None:
 
 
 @click.command("doctor")
-@common
+@add_common_options
 def doctor_(database: str | None, as_json: bool) -> int:
     """Check settings, database, programs and the answering command."""
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
-    found = settings_of(database)
+    found = load_settings(database)
     results = [_checked(name, check) for name, check in _checks(found, database)]
     if as_json:
-        json_out(
+        print_json(
             {
                 "database": found.shown,
                 "checks": results,
@@ -115,8 +120,8 @@ def doctor_(database: str | None, as_json: bool) -> int:
             )
             if one["hint"]:
                 click.echo(f"  hint: {one['hint']}")
-        footer(found.shown)
-    return Exit.OK if all(one["well"] for one in results) else Exit.FAILED
+        print_footer(found.shown)
+    return ExitCode.OK if all(one["well"] for one in results) else ExitCode.FAILED
 
 
 def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
@@ -127,18 +132,18 @@ def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
 
 
 def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callable[[], str]]]:
-    from everhold.packages.find import known
-    from everhold.packages.lua.paths import unheeded
+    from everhold.packages.find import list_known_programs
+    from everhold.packages.lua.paths import list_unheeded_variables
 
     yield "database", lambda: _database(found, database)
     if found.path is not None:
         path = found.path
         yield "privacy", lambda: _private(path)
-    everything = known(found.programs, root=found.root, folders=found.folders)
+    everything = list_known_programs(found.programs, root=found.root, folders=found.folders)
     for problem in everything.problems:
         yield "programs", lambda problem=problem: _raise(problem)  # type: ignore[misc]
     yield "programs", lambda: f"{len(everything.programs)} found by name"
-    for said in unheeded():
+    for said in list_unheeded_variables():
         yield "variables", lambda said=said: said  # type: ignore[misc]
     if found.answer_with is not None:
         words = found.answer_with
@@ -151,7 +156,7 @@ def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callab
 def _database(found: Settings, database: str | None) -> str:
     if found.path is not None and not found.path.exists():
         return _unmade(found.path)
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         said = house.runtime.verify()
         facts = house.stats()
         problems = [one for one in said if not one.warning]
@@ -194,16 +199,16 @@ def _private(path: Path) -> str:
 
 
 def _command(words: str) -> str:
-    from everhold.models import Command
+    from everhold.models import CommandModel
 
-    Command(words).check()
+    CommandModel(words).check()
     return f"{words!r} can be run"
 
 
 def _model(name: str) -> str:
-    from everhold.models import Model, answerer
+    from everhold.models import Model, make_answerer
 
-    answerer(name)
+    make_answerer(name)
     Model(name).check()
     return f"{name!r} can be asked"
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import click
 
 from everhold.cli import prompt
-from everhold.cli.context import House, at_terminal, me
-from everhold.cli.output import headline, report
+from everhold.cli.context import CommandRuntime, at_terminal, describe_user
+from everhold.cli.output import format_headline, report_status
 from everhold.core.query import Kind
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
-from everhold.engine.live_session import rebuild
+from everhold.engine.live_session import rebuild_session
 from everhold.errors import AnswerConflict, AnswerRefused, BadValue, QueryClosed
-from everhold.wire import aimed
+from everhold.wire import add_database_option
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
 
-def carry(
-    house: House,
+def drive_until_blocked(
+    house: CommandRuntime,
     status: Status,
     *,
     wait: float | None,
@@ -40,20 +40,20 @@ def carry(
     """
     name = house.name(status.session_id)
     talks = talks and at_terminal() and not as_json
-    with kept(house, lambda: name):
+    with report_on_interrupt(house, lambda: name):
         try:
             known = _for_models(status) if tried else set()
             status = _carried(house, status, wait=wait, talks=talks, name=name, tried=known)
-        except prompt.Quit:
+        except prompt.PromptQuit:
             status = house.runtime.status(status.session_id)
-    code = report(status, name, as_json=as_json, terminal=at_terminal())
+    code = report_status(status, name, as_json=as_json, terminal=at_terminal())
     if not as_json:
         _what_next(house, status, name)
     return code
 
 
 @contextmanager
-def kept(house: House, name: Callable[[], str | None]) -> Iterator[None]:
+def report_on_interrupt(house: CommandRuntime, name: Callable[[], str | None]) -> Iterator[None]:
     """After Ctrl-C, say that the session is kept and how to go on; `name` knows it, or that there
     is none yet.
     """
@@ -68,7 +68,13 @@ def kept(house: House, name: Callable[[], str | None]) -> Iterator[None]:
 
 
 def _carried(
-    house: House, status: Status, *, wait: float | None, talks: bool, name: str, tried: set[str]
+    house: CommandRuntime,
+    status: Status,
+    *,
+    wait: float | None,
+    talks: bool,
+    name: str,
+    tried: set[str],
 ) -> Status:
     while not isinstance(status, Finished):
         if isinstance(status, Accepted):
@@ -80,7 +86,7 @@ def _carried(
             if wait is None and isinstance(status, Running):
                 house.ask(lambda runtime, which=status.session_id: _goes_on(runtime, which))  # type: ignore[misc]
             if wait is None and talks:
-                click.secho(headline(status, name), dim=True, err=True)
+                click.secho(format_headline(status, name), dim=True, err=True)
             status = house.runtime.wait(status.session_id, wait)
             if wait is not None and not (isinstance(status, Paused) and status.queries):
                 return status
@@ -113,16 +119,16 @@ async def _goes_on(runtime: Runtime, session_id: str) -> None:
     """
     record = await runtime.store.load(session_id)
     if not record.head.ended and not record.effects:
-        (await rebuild(record, runtime.host)).drop()
+        (await rebuild_session(record, runtime.host)).drop()
 
 
-def _by_person(house: House, query: OpenQuery, name: str) -> Status:
+def _by_person(house: CommandRuntime, query: OpenQuery, name: str) -> Status:
     while True:
-        spoken = prompt.ask(query, name)
+        spoken = prompt.prompt_for_answer(query, name)
         try:
             if spoken.error is not None:
-                return house.runtime.answer(query, error=spoken.error, by=me())
-            return house.runtime.answer(query, spoken.value, by=me())
+                return house.runtime.answer(query, error=spoken.error, by=describe_user())
+            return house.runtime.answer(query, spoken.value, by=describe_user())
         except (AnswerRefused, BadValue) as refused:
             click.secho(str(refused), fg="red", err=True)
         except (AnswerConflict, QueryClosed) as late:
@@ -130,16 +136,16 @@ def _by_person(house: House, query: OpenQuery, name: str) -> Status:
             return house.runtime.status(query.session_id)
 
 
-def _what_next(house: House, status: Status, name: str) -> None:
+def _what_next(house: CommandRuntime, status: Status, name: str) -> None:
     """How to go on, unless the session has come to its end."""
     if not isinstance(status, Finished):
         _how_to_go_on(house, name)
     elif isinstance(status.outcome, Raised) and not _forgets(house):
         moves = house.runtime.explain(status.session_id).moves
-        click.secho(aimed(moves[0], house.place), dim=True, err=True)
+        click.secho(add_database_option(moves[0], house.place), dim=True, err=True)
 
 
-def _how_to_go_on(house: House, name: str) -> None:
+def _how_to_go_on(house: CommandRuntime, name: str) -> None:
     again = f"the session is kept; go on with: everhold run -c {shlex.quote(name)}{house.place}"
     click.secho(
         "the session is not kept: its database was in memory" if _forgets(house) else again,
@@ -148,6 +154,6 @@ def _how_to_go_on(house: House, name: str) -> None:
     )
 
 
-def _forgets(house: House) -> bool:
+def _forgets(house: CommandRuntime) -> bool:
     """Whether the database ends with this command."""
     return house.database.startswith("memory:")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from everhold.errors import BadSetting
 
 if TYPE_CHECKING:
-    from everhold.ports.store import Record
+    from everhold.ports.store import SessionRecord
 
 _TEST: Final = '''\
 """Made by `everhold export {name} --as-test`: {program} asks and ends as it did then.
@@ -26,9 +26,9 @@ def test_{word}(everhold: Any) -> None:
 '''
 
 
-def write_test(record: Record, folder: str) -> list[str]:
+def write_test(record: SessionRecord, folder: str) -> list[str]:
     """Write both files; overwrites nothing."""
-    from everhold.archive.recording import Tape
+    from everhold.archive.recording import Recording
 
     birth = record.birth
     name = birth.key or birth.id
@@ -43,7 +43,7 @@ def write_test(record: Record, folder: str) -> list[str]:
             )
     try:
         test.parent.mkdir(parents=True, exist_ok=True)
-        Tape.of(record).write(data)
+        Recording.of(record).write(data)
         facts: dict[str, Any] = {
             "name": name,
             "program": birth.program.replace("\\", "/").rpartition("/")[2],

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from everhold.cli.context import json_option
-from everhold.cli.output import json_out
+from everhold.cli.output import print_json
 from everhold.errors import BadSetting
 
 _PROGRAM: Final = '''\
@@ -75,7 +75,7 @@ The sessions are in {name}.db; everhold.toml says so.
 """
 
 #: Modules that a file of the same name would hide.
-TAKEN: Final = sys.stdlib_module_names | {"everhold", "pytest", "test"}
+RESERVED_NAMES: Final = sys.stdlib_module_names | {"everhold", "pytest", "test"}
 
 _IGNORED: Final = "*.db\n*.db-*\n__pycache__/\n.pytest_cache/\n"
 
@@ -95,7 +95,7 @@ def init_(name: str, as_json: bool) -> None:
     """Make a folder with a program, its test and its settings."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise BadSetting("NAME", f"{name!r} should be a Python name in small letters")
-    if name in TAKEN:
+    if name in RESERVED_NAMES:
         raise BadSetting("NAME", f"{name!r} is the name of a module that is there already")
     folder = Path(name)
     if folder.exists():
@@ -108,6 +108,6 @@ def init_(name: str, as_json: bool) -> None:
         raise BadSetting("NAME", f"{folder} cannot be made: {error.strerror}") from None
     made = [file.format(name=name) for file in FILES]
     if as_json:
-        return json_out({"folder": str(folder.resolve()), "files": made})
+        return print_json({"folder": str(folder.resolve()), "files": made})
     click.echo(f"made {folder}/: {', '.join(made)}")
     click.echo(f"try: cd {name} && everhold run {name} topic=trains")

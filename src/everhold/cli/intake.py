@@ -8,30 +8,38 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.answer_options import Answering, answering, moving
+from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
 from everhold.cli.context import (
+    CommandRuntime,
     Duration,
-    House,
-    common,
-    misused,
-    opened,
+    add_common_options,
+    make_usage_error,
+    open_command_runtime,
+    read_text_argument,
     session_argument,
-    written,
 )
-from everhold.cli.output import ago, footer, json_out, line, table, value_text, when
-from everhold.cli.turn_output import asked_json, outcome, said, tell_waiting
+from everhold.cli.output import (
+    format_ago,
+    format_line,
+    format_moment,
+    format_plain_value,
+    print_footer,
+    print_json,
+    print_table,
+)
+from everhold.cli.turn_output import format_turn, get_outcome_tag, print_waiting, queries_to_json
 from everhold.errors import NotAnAgent
-from everhold.wire import Exit
+from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
     from everhold.agents.agent import Agent
-    from everhold.agents.inputs import Input
+    from everhold.agents.inputs import InputStatus
     from everhold.core.codec import JSON
-    from everhold.core.intake import Cancelled, Item
+    from everhold.core.intake import IntakeItem, ItemCancellation
 
-BUSY = ("queue", "reject", "steer", "fork")
-AT = ("next", "after_work", "before_completion")
+BUSY_POLICIES = ("queue", "reject", "steer", "fork")
+STEER_POSITIONS = ("next", "after_work", "before_completion")
 
 
 @click.command("send")
@@ -40,7 +48,7 @@ AT = ("next", "after_work", "before_completion")
 @click.option("--key", metavar="KEY", help="The same words under the same key are said once.")
 @click.option(
     "--busy",
-    type=click.Choice(BUSY),
+    type=click.Choice(BUSY_POLICIES),
     default="queue",
     show_default=True,
     help="What to do during a turn.",
@@ -50,14 +58,14 @@ AT = ("next", "after_work", "before_completion")
 )
 @click.option(
     "--at",
-    type=click.Choice(AT),
+    type=click.Choice(STEER_POSITIONS),
     default="next",
     show_default=True,
     help="Where it enters, with --no-wait.",
 )
 @click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for the turn at most.")
-@answering
-@common
+@add_answer_options
+@add_common_options
 def send_(
     session: str,
     words: str,
@@ -66,18 +74,18 @@ def send_(
     no_wait: bool,
     at: str,
     wait: float | None,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
     """Say something to a conversation, also while it works. WORDS may be - for standard input."""
     if words == "-":
-        words = written("-", "WORDS").rstrip("\n")
+        words = read_text_argument("-", "WORDS").rstrip("\n")
     if at != "next" and not no_wait:
-        raise misused("--at goes with --no-wait")
+        raise make_usage_error("--at goes with --no-wait")
     if no_wait:
         return _keep(session, words, key, at, database, as_json=as_json)
-    with moving(database, who) as house:
+    with open_moving_runtime(database, who) as house:
         session_id = house.session(session)
         handle = house.runtime.session(_agent(house, session_id), session_id)
         return _told(house, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
@@ -86,22 +94,22 @@ def send_(
 def _keep(
     session: str, words: str, key: str | None, at: str, database: str | None, *, as_json: bool
 ) -> int:
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         session_id = house.session(session)
         handle = house.runtime.session(_agent(house, session_id), session_id)
         receipt = handle.enqueue(words, key=key, at=at)
         if as_json:
-            json_out({"session_id": session_id, "new": receipt.new, "item": _item(receipt.item)})
+            print_json({"session_id": session_id, "new": receipt.new, "item": _item(receipt.item)})
         else:
             click.echo(
                 f"kept as {receipt.item.id}"
                 if receipt.new
                 else f"it was kept before, as {receipt.item.id}"
             )
-    return Exit.OK
+    return ExitCode.OK
 
 
-def _agent(house: House, session_id: str) -> Agent:
+def _agent(house: CommandRuntime, session_id: str) -> Agent:
     from everhold.agents.agent import Agent
 
     birth = house.record(session_id, since=-1).birth
@@ -114,24 +122,24 @@ def _agent(house: House, session_id: str) -> Agent:
     return found
 
 
-def _told(house: House, turn: Turn, *, as_json: bool) -> int:
+def _told(house: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
     """Say what became of what was said."""
     name = house.name(turn.session_id)
     if as_json:
         facts = {
             "session_id": turn.session_id,
             "input": turn.input_id,
-            "outcome": outcome(turn),
+            "outcome": get_outcome_tag(turn),
             "text": turn.text,
         }
-        json_out({**facts, "waiting": asked_json(turn.queries)})
+        print_json({**facts, "waiting": queries_to_json(turn.queries)})
     elif not turn.waiting:
-        click.echo(said(turn))
+        click.echo(format_turn(turn))
     else:
-        tell_waiting(house, name, turn.queries)
+        print_waiting(house, name, turn.queries)
         listing = f"everhold intake {shlex.quote(name)}{house.place}"
         click.echo(f"kept as {turn.input_id}; `{listing}` lists what waits", err=True)
-    return Exit.WAITING if turn.waiting else Exit.OK
+    return ExitCode.WAITING if turn.waiting else ExitCode.OK
 
 
 @click.command("intake")
@@ -153,7 +161,7 @@ def _told(house: House, turn: Turn, *, as_json: bool) -> int:
     help="Take this back, and all that came after it in its lane.",
 )
 @click.option("--reason", default="", help="Why it is taken back.")
-@common
+@add_common_options
 def intake_(
     session: str,
     whole: bool,
@@ -168,59 +176,63 @@ def intake_(
     A reset, a wake or an input waits until no turn is under way; `everhold explain` says what keeps
     it out.
     """
-    from everhold.agents.inputs import cancel, cancel_from, listed
+    from everhold.agents.inputs import cancel_intake_items, cancel_items_from, list_intake_items
 
     if names and anchor is not None:
-        raise misused("give --cancel or --cancel-from, not both")
-    with opened(database) as house:
+        raise make_usage_error("give --cancel or --cancel-from, not both")
+    with open_command_runtime(database) as house:
         session_id = house.session(session)
         if names:
             return _outcomes(
-                house.ask(lambda runtime: cancel(runtime, session_id, names, reason)),
+                house.ask(lambda runtime: cancel_intake_items(runtime, session_id, names, reason)),
                 as_json=as_json,
             )
         if anchor is not None:
-            found = house.ask(lambda runtime: cancel_from(runtime, session_id, anchor, reason))
+            found = house.ask(
+                lambda runtime: cancel_items_from(runtime, session_id, anchor, reason)
+            )
             return _outcomes(found, as_json=as_json)
-        items = house.ask(lambda runtime: listed(runtime, session_id, all=whole))
+        items = house.ask(lambda runtime: list_intake_items(runtime, session_id, all=whole))
         if as_json:
             rows = [_item(item) for item in items]
-            return json_out({"database": house.database, "session_id": session_id, "items": rows})
+            return print_json({"database": house.database, "session_id": session_id, "items": rows})
         if items:
             columns = ("id", "kind", "state", "for", "since", "what")
-            table(columns, [_row(item) for item in items], wide=("id", "what"))
+            print_table(columns, [_row(item) for item in items], wide=("id", "what"))
         else:
             click.echo("nothing waits" if not whole else "nothing waits, and nothing did")
-        footer(house.database)
+        print_footer(house.database)
 
 
-def _row(item: Item) -> tuple[str, ...]:
+def _row(item: IntakeItem) -> tuple[str, ...]:
     whither = "the next turn" if item.running is None else f"turn {item.running}"
     if item.waits and item.available_at > time.time():
-        whither = f"after {when(item.available_at)}"
+        whither = f"after {format_moment(item.available_at)}"
     state = "being let in" if item.hold is not None and item.waits else str(item.state)
-    return item.id, item.kind, state, whither, ago(item.at), line(_words(item), 80)
+    return item.id, item.kind, state, whither, format_ago(item.at), format_line(_words(item), 80)
 
 
-def _words(item: Item) -> str:
-    from everhold.core.graph import text
+def _words(item: IntakeItem) -> str:
+    from everhold.core.graph import extract_text
 
     body: Any = item.body if isinstance(item.body, dict) else {"content": item.body}
     if "do" in body:
         return f"{body['do']}{': ' + str(body['reason']) if body.get('reason') else ''}"
-    return text(body.get("content")) or value_text(body)
+    return extract_text(body.get("content")) or format_plain_value(body)
 
 
-def _item(item: Item) -> dict[str, JSON]:
+def _item(item: IntakeItem) -> dict[str, JSON]:
     import msgspec
 
     told: dict[str, JSON] = {"state": item.state, **msgspec.to_builtins(item)}
     return told | {"at": int(item.at * 1000), "available_at": int(item.available_at * 1000)}
 
 
-def _outcomes(found: list[Cancelled], *, as_json: bool) -> None:
+def _outcomes(found: list[ItemCancellation], *, as_json: bool) -> None:
     if as_json:
-        return json_out({"outcomes": [{"name": one.name, "outcome": one.outcome} for one in found]})
+        return print_json(
+            {"outcomes": [{"name": one.name, "outcome": one.outcome} for one in found]}
+        )
     for one in found:
         click.echo(f"{one.name}: {one.outcome.replace('_', ' ')}")
 
@@ -235,14 +247,14 @@ def _outcomes(found: list[Cancelled], *, as_json: bool) -> None:
     help="The same key is the same command, and is done once.",
 )
 @click.option("--reason", default="", help="Kept with it; no model is told.")
-@answering
-@common
+@add_answer_options
+@add_common_options
 def command_(
     session: str,
     do: str,
     key: str,
     reason: str,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -251,19 +263,19 @@ def command_(
     It is done when no turn is under way (cancel_turn at once), here if the agent is here, else
     where it is.
     """
-    from everhold.agents.inputs import command, standing
+    from everhold.agents.inputs import enqueue_command, read_input_status
 
-    with moving(database, who) as house:
+    with open_moving_runtime(database, who) as house:
         session_id = house.session(session)
         receipt = house.ask(
-            lambda runtime: command(runtime, session_id, do, key=key, reason=reason)
+            lambda runtime: enqueue_command(runtime, session_id, do, key=key, reason=reason)
         )
         house.ask(lambda runtime: runtime._mover.rest())
-        stands = house.ask(lambda runtime: standing(runtime, session_id, receipt.item.id))
+        stands = house.ask(lambda runtime: read_input_status(runtime, session_id, receipt.item.id))
         return _done(session_id, do, stands, new=receipt.new, as_json=as_json)
 
 
-def _done(session_id: str, do: str, stands: Input, *, new: bool, as_json: bool) -> int:
+def _done(session_id: str, do: str, stands: InputStatus, *, new: bool, as_json: bool) -> int:
     settled = stands.stage == "settled"
     if as_json:
         facts = {
@@ -273,7 +285,7 @@ def _done(session_id: str, do: str, stands: Input, *, new: bool, as_json: bool) 
             "stage": stands.stage,
             "turn": stands.turn,
         }
-        json_out({**facts, "reason": stands.reason})
+        print_json({**facts, "reason": stands.reason})
     elif settled:
         ended: Any = stands.item.end if stands.item is not None else None
         nothing = isinstance(ended, dict) and ended.get("applied") is False
@@ -281,9 +293,9 @@ def _done(session_id: str, do: str, stands: Input, *, new: bool, as_json: bool) 
     else:
         click.echo(f"{do}: {stands.stage}{': ' + stands.reason if stands.reason else ''}")
     return (
-        Exit.OK
+        ExitCode.OK
         if settled
-        else Exit.WAITING
+        else ExitCode.WAITING
         if stands.stage in ("waiting", "in_turn")
-        else Exit.FAILED
+        else ExitCode.FAILED
     )

@@ -9,13 +9,19 @@ from contextlib import contextmanager
 
 import click
 
-from everhold.cli.answer_options import Answering, answering
-from everhold.cli.app import Verbs
-from everhold.cli.mcp_hosts import HTTP, agent_, install_, profile_, uninstall_
+from everhold.cli.answer_options import AnswerOptions, add_answer_options
+from everhold.cli.app import SubcommandGroup
+from everhold.cli.mcp_hosts import (
+    DEFAULT_HTTP_ADDRESS,
+    install_host,
+    profile_option,
+    uninstall_host,
+    write_subagent,
+)
 from everhold.errors import BadSetting, MissingExtra
 
 
-@click.group("mcp", cls=Verbs, invoke_without_command=True)
+@click.group("mcp", cls=SubcommandGroup, invoke_without_command=True)
 @click.option(
     "-d",
     "--database",
@@ -26,9 +32,9 @@ from everhold.errors import BadSetting, MissingExtra
     "--http",
     "address",
     is_flag=False,
-    flag_value=HTTP,
+    flag_value=DEFAULT_HTTP_ADDRESS,
     metavar="[HOST:PORT]",
-    help=f"Serve over HTTP, at /mcp; {HTTP} if no address is given.",
+    help=f"Serve over HTTP, at /mcp; {DEFAULT_HTTP_ADDRESS} if no address is given.",
 )
 @click.option(
     "--token-file",
@@ -40,13 +46,13 @@ from everhold.errors import BadSetting, MissingExtra
     "--no-token", is_flag=True, help="Serve loopback to every user and program of this machine."
 )
 @click.option("--token", hidden=True)
-@profile_
+@profile_option
 @click.option(
     "--inline",
     is_flag=True,
     help="Let the settings' llm or answer_with answer, instead of the host.",
 )
-@answering
+@add_answer_options
 @click.pass_context
 def mcp_(
     context: click.Context,
@@ -57,7 +63,7 @@ def mcp_(
     token: str | None,
     profile: str,
     inline: bool,
-    who: Answering,
+    who: AnswerOptions,
 ) -> None:
     """Serve MCP: a host's own model runs strategies and answers them.
 
@@ -66,9 +72,9 @@ def mcp_(
     if context.invoked_subcommand is not None:
         return
     if address is None:
-        from everhold.mcp.stdout import guard
+        from everhold.mcp.stdout import guard_stdout
 
-        guard()
+        guard_stdout()
     _refuse_shown(token)
     if address is None and (token_file is not None or no_token):
         raise BadSetting(
@@ -78,19 +84,19 @@ def mcp_(
         raise BadSetting("--no-token", "--token-file names a token; give one of the two")
     _require()
     llm = who.llm(database) if inline or who.said else None
-    from everhold.mcp.sdk import load
+    from everhold.mcp.sdk import load_sdk
 
     if address is None:
         with _without_collecting():
-            load(web=False)
-            from everhold.mcp.serve import serve
+            load_sdk(web=False)
+            from everhold.mcp.serve import serve_stdio
 
-        asyncio.run(serve(database, llm=llm, profile=profile))
+        asyncio.run(serve_stdio(database, llm=llm, profile=profile))
     else:
         with _without_collecting():
-            load(web=True)
-            from everhold.mcp.http import serve as serve_http
-            from everhold.mcp.token import token as token_of
+            load_sdk(web=True)
+            from everhold.mcp.http import serve_http as serve_http
+            from everhold.mcp.token import load_token as token_of
 
         found = None if no_token else token_of(token_file)
         asyncio.run(serve_http(database, llm=llm, address=address, token=found, profile=profile))
@@ -131,5 +137,5 @@ def _require() -> None:
         raise MissingExtra("mcp", "the MCP server")
 
 
-for _command in (install_, uninstall_, agent_):
+for _command in (install_host, uninstall_host, write_subagent):
     mcp_.add_command(_command)

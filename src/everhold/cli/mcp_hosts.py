@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 import click
 
-from everhold.cli.context import settings_of
-from everhold.cli.output import json_out
+from everhold.cli.context import load_settings
+from everhold.cli.output import print_json
 from everhold.errors import BadSetting, MissingExtra
 
 if TYPE_CHECKING:
-    from everhold.mcp.hosts import Host, Place
+    from everhold.mcp.hosts import HostFile, McpHost
 
 _NAMES: Final = ("claude-code", "claude-desktop", "cursor", "vscode", "codex")
 
 #: Where `everhold mcp --http` serves.
-HTTP: Final = "127.0.0.1:8711"
+DEFAULT_HTTP_ADDRESS: Final = "127.0.0.1:8711"
 
 _host = click.argument("host", type=click.Choice(_NAMES))
 _scope = click.option(
@@ -36,7 +36,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for ot
 _print = click.option(
     "--print", "only_print", is_flag=True, help="Print what belongs in the file; change nothing."
 )
-profile_ = click.option(
+profile_option = click.option(
     "--profile",
     type=click.Choice(["default", "algocline"]),
     default="default",
@@ -54,20 +54,21 @@ profile_ = click.option(
     metavar="ADDRESS",
     help="The database; without it, the settings say where it runs.",
 )
-@profile_
+@profile_option
 @click.option(
     "--http",
     "address",
     is_flag=False,
-    flag_value=HTTP,
+    flag_value=DEFAULT_HTTP_ADDRESS,
     metavar="[URL]",
-    help=f"Connect to a server that runs (everhold mcp --http) instead; {HTTP} if no URL or"
+    help=f"Connect to a server that runs (everhold mcp --http) instead; {DEFAULT_HTTP_ADDRESS}"
+    " if no URL or"
     " address is given.",
 )
 @_file
 @_print
 @_json
-def install_(
+def install_host(
     host: str,
     scope: str,
     name: str,
@@ -86,25 +87,29 @@ def install_(
     _refuse_missing()
     meant, place = _place(host, scope, file, name)
     if address is not None:
-        from everhold.mcp.http_address import url_of
+        from everhold.mcp.http_address import resolve_server_url
 
         if database is not None or profile != "default":
             raise BadSetting(
                 "--http", "which database and tools it has is said where the server is started"
             )
-        entry = meant.remote(url_of(address))
+        entry = meant.remote(resolve_server_url(address))
     else:
-        words = hosts.command(None if database is None else settings_of(database).database)
+        words = hosts.build_server_command(
+            None if database is None else load_settings(database).database
+        )
         words += [] if profile == "default" else ["--profile", profile]
         entry = meant.entry(words)
     if only_print:
         click.echo(f"belongs in {place.file}:", err=True)
         click.echo(meant.snippet(place, name, entry), nl=False)
         return
-    changed = hosts.install(meant, place, name, entry)
+    changed = hosts.add_server_entry(meant, place, name, entry)
     if as_json:
         reach = {"url": entry["url"]} if address is not None else {"command": words}
-        json_out({"host": host, "file": str(place.file), "name": name, "changed": changed, **reach})
+        print_json(
+            {"host": host, "file": str(place.file), "name": name, "changed": changed, **reach}
+        )
         return
     click.echo(f"{'wrote' if changed else 'nothing to do:'} {name} in {place.file}")
     if address is not None:
@@ -121,14 +126,14 @@ def install_(
 @_name
 @_file
 @_json
-def uninstall_(host: str, scope: str, name: str, file: str | None, as_json: bool) -> None:
+def uninstall_host(host: str, scope: str, name: str, file: str | None, as_json: bool) -> None:
     """Take the server out of a host; its other settings stay as they are."""
     from everhold.mcp import hosts
 
     meant, place = _place(host, scope, file, name)
-    changed = hosts.uninstall(meant, place, name)
+    changed = hosts.remove_server_entry(meant, place, name)
     if as_json:
-        json_out({"host": host, "file": str(place.file), "name": name, "changed": changed})
+        print_json({"host": host, "file": str(place.file), "name": name, "changed": changed})
     else:
         click.echo(
             f"took {name} out of {place.file}"
@@ -149,33 +154,37 @@ def uninstall_(host: str, scope: str, name: str, file: str | None, as_json: bool
 @_name
 @_print
 @click.option("--remove", is_flag=True, help="Take it away again.")
-def agent_(host: str, scope: str, name: str, only_print: bool, remove: bool) -> None:
+def write_subagent(host: str, scope: str, name: str, only_print: bool, remove: bool) -> None:
     """Write a sub-agent that runs a strategy from start to result by itself."""
     from everhold.mcp import subagent_prompt
-    from everhold.mcp.hosts import World
+    from everhold.mcp.hosts import HostEnvironment
 
     _checked(name)
-    file = subagent_prompt.place(World(), cast("Literal['user', 'project']", scope))
+    file = subagent_prompt.get_subagent_file(
+        HostEnvironment(), cast("Literal['user', 'project']", scope)
+    )
     if only_print:
-        click.echo(subagent_prompt.definition(name), nl=False)
+        click.echo(subagent_prompt.render_subagent(name), nl=False)
     elif remove:
         click.echo(
-            f"took away {file}" if subagent_prompt.uninstall(file) else f"nothing to do: no {file}"
+            f"took away {file}"
+            if subagent_prompt.remove_subagent_file(file)
+            else f"nothing to do: no {file}"
         )
     else:
         click.echo(
-            f"{'wrote' if subagent_prompt.install(file, subagent_prompt.definition(name)) else 'nothing to do:'} {file}"  # noqa: E501
+            f"{'wrote' if subagent_prompt.write_subagent_file(file, subagent_prompt.render_subagent(name)) else 'nothing to do:'} {file}"  # noqa: E501
         )
         click.echo("Ask Claude Code: use the everhold agent to …")
 
 
-def _place(host: str, scope: str, file: str | None, name: str) -> tuple[Host, Place]:
-    from everhold.mcp.hosts import HOSTS, Place, Scope, World
+def _place(host: str, scope: str, file: str | None, name: str) -> tuple[McpHost, HostFile]:
+    from everhold.mcp.hosts import HOSTS, HostEnvironment, HostFile, Scope
 
     _checked(name)
     meant = HOSTS[host]
-    place = meant.place(World(), cast("Scope", scope))
-    return meant, place if file is None else Place(
+    place = meant.place(HostEnvironment(), cast("Scope", scope))
+    return meant, place if file is None else HostFile(
         Path(file).expanduser().absolute(), place.servers
     )
 

@@ -6,32 +6,48 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everhold.cli.app import Verbs
-from everhold.cli.context import House, alone, called, common, misused, opened
-from everhold.cli.output import ago, footer, json_out, milliseconds, table, when
+from everhold.cli.app import SubcommandGroup
+from everhold.cli.context import (
+    CommandRuntime,
+    add_common_options,
+    format_short_name,
+    invoke_default_command,
+    make_usage_error,
+    open_command_runtime,
+)
+from everhold.cli.output import (
+    format_ago,
+    format_moment,
+    print_footer,
+    print_json,
+    print_table,
+    record_to_wire,
+)
 
 if TYPE_CHECKING:
-    from everhold.notify import Entry
+    from everhold.notify import OutboxEntry
 
 _SESSION = click.argument("session", metavar="[SESSION]", required=False)
 _TELLER = click.option("--teller", metavar="NAME", help="Only those of this teller.")
 _ALL = click.option("--all", "everything", is_flag=True, help="Those of all sessions.")
 
 
-@click.group("outbox", cls=Verbs, invoke_without_command=True)
-@common
+@click.group("outbox", cls=SubcommandGroup, invoke_without_command=True)
+@add_common_options
 def outbox_(database: str | None, as_json: bool) -> None:
     """List what people were told, or could not be; tell them again."""
-    alone(list_, database=database, as_json=as_json)
+    invoke_default_command(list_notifications, database=database, as_json=as_json)
 
 
 @outbox_.command("list")
 @_SESSION
 @_TELLER
-@common
-def list_(session: str | None, teller: str | None, database: str | None, as_json: bool) -> None:
+@add_common_options
+def list_notifications(
+    session: str | None, teller: str | None, database: str | None, as_json: bool
+) -> None:
     """List what was told or is going to be, in the order asked."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         _show(
             house,
             house.runtime.outbox(_meant(house, session), teller=teller),
@@ -44,13 +60,13 @@ def list_(session: str | None, teller: str | None, database: str | None, as_json
 @_SESSION
 @_TELLER
 @_ALL
-@common
-def retry_(
+@add_common_options
+def retry_notifications(
     session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
 ) -> None:
     """Have people told again; whoever keeps the database open sends it."""
     _refuse_unnamed(session, everything)
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         moved = house.runtime.outbox_retry(_meant(house, session), teller=teller)
         _show(house, moved, as_json, "nothing to tell again")
 
@@ -59,45 +75,48 @@ def retry_(
 @_SESSION
 @_TELLER
 @_ALL
-@common
-def drop_(
+@add_common_options
+def drop_notifications(
     session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
 ) -> None:
     """Have people not told any more; the questions stay open."""
     _refuse_unnamed(session, everything)
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         moved = house.runtime.outbox_drop(_meant(house, session), teller=teller)
         _show(house, moved, as_json, "nothing to drop")
 
 
 def _refuse_unnamed(session: str | None, everything: bool) -> None:
     if (session is None) is not everything:
-        raise misused("say which SESSION, or --all")
+        raise make_usage_error("say which SESSION, or --all")
 
 
-def _meant(house: House, session: str | None) -> str:
+def _meant(house: CommandRuntime, session: str | None) -> str:
     return "" if session is None else house.session(session)
 
 
-def _show(house: House, found: list[Entry], as_json: bool, none: str) -> None:
+def _show(house: CommandRuntime, found: list[OutboxEntry], as_json: bool, none: str) -> None:
     if as_json:
         rows = [
-            milliseconds(entry, "asked_at", "since", "due_at") | {"id": entry.id} for entry in found
+            record_to_wire(entry, "asked_at", "since", "due_at") | {"id": entry.id}
+            for entry in found
         ]
-        return json_out({"database": house.database, "entries": rows})
+        return print_json({"database": house.database, "entries": rows})
     if found:
         columns = ("session", "question", "teller", "state", "tries", "asked", "next", "error")
-        table(columns, [_row(house, entry) for entry in found], wide=("error",))
+        print_table(columns, [_row(house, entry) for entry in found], wide=("error",))
     else:
         click.echo(none)
-    footer(house.database)
+    print_footer(house.database)
 
 
-def _row(house: House, entry: Entry) -> tuple[str, ...]:
-    from everhold.notify import EntryState
+def _row(house: CommandRuntime, entry: OutboxEntry) -> tuple[str, ...]:
+    from everhold.notify import OutboxState
 
-    open_ends = (EntryState.WAITING, EntryState.SENDING)
-    due = when(entry.due_at) if entry.state in open_ends and entry.due_at is not None else ""
+    open_ends = (OutboxState.WAITING, OutboxState.SENDING)
+    due = (
+        format_moment(entry.due_at) if entry.state in open_ends and entry.due_at is not None else ""
+    )
     name = _name(house, entry.session_id)
     state = entry.state.value.replace("_", " ")
     return (
@@ -106,16 +125,16 @@ def _row(house: House, entry: Entry) -> tuple[str, ...]:
         entry.teller,
         state,
         str(entry.tries),
-        ago(entry.asked_at),
+        format_ago(entry.asked_at),
         due,
         entry.error,
     )
 
 
-def _name(house: House, session_id: str) -> str:
+def _name(house: CommandRuntime, session_id: str) -> str:
     from everhold.errors import UnknownSession
 
     try:
         return house.name(session_id)
     except UnknownSession:  # deleted meanwhile
-        return called(session_id, None)
+        return format_short_name(session_id, None)

@@ -31,35 +31,35 @@ from everhold.core.status import (
 )
 
 if TYPE_CHECKING:
-    from everhold.ports.store import Progress
+    from everhold.ports.store import ProgressCallback
 
 #: Spaces between two columns.
-GAP: Final = 2
+COLUMN_GAP: Final = 2
 #: Columns that a cell has at least, if it needs them.
-LEAST: Final = 8
+MIN_COLUMN_WIDTH: Final = 8
 #: Columns of a terminal that has no room for more than what is needed.
-NARROW: Final = 60
+NARROW_TERMINAL: Final = 60
 #: Seconds of work for which no bar is shown.
 MOMENT: Final = 0.5
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def clean(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Text of a program or a model without what would steer the terminal."""
     return _CONTROL.sub("�", text.replace("\r\n", "\n"))
 
 
-def line(text: str, limit: int = 0) -> str:
+def format_line(text: str, limit: int = 0) -> str:
     """Text on one line, and not longer than `limit`."""
-    flat = " ".join(clean(text).split())
+    flat = " ".join(strip_controls(text).split())
     return flat if not limit or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def value_text(value: JSON) -> str:
+def format_plain_value(value: JSON) -> str:
     """A value as people read it: text as it is, the rest as JSON."""
-    from everhold.wire import dumps
+    from everhold.wire import dump_wire_json
 
-    return value if isinstance(value, str) else dumps(value)
+    return value if isinstance(value, str) else dump_wire_json(value)
 
 
 class _Out:
@@ -67,7 +67,7 @@ class _Out:
 
 
 @contextmanager
-def json_alone() -> Iterator[None]:
+def reserve_stdout_for_json() -> Iterator[None]:
     """Standard output for JSON alone: what programs, and what they start, print there goes to
     standard error.
     """
@@ -87,18 +87,20 @@ def json_alone() -> Iterator[None]:
                 stream.close()
 
 
-def stdout() -> TextIO:
+def get_stdout() -> TextIO:
     """Where what was asked for goes."""
     return sys.stdout if _Out.stream is None else _Out.stream
 
 
-def json_out(value: JSON) -> None:
-    from everhold.wire import dumps
+def print_json(value: JSON) -> None:
+    from everhold.wire import dump_wire_json
 
-    click.echo(dumps(value), file=stdout())
+    click.echo(dump_wire_json(value), file=get_stdout())
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]
+) -> None:
     """A table as wide as the terminal; the columns in `wide` share what the others leave.
 
     Where the terminal is too narrow for that, each row has lines of its own.
@@ -108,7 +110,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
     from rich.table import Table
 
     console = Console(markup=False, highlight=False, emoji=False)
-    cells = [[line(cell) for cell in row] for row in rows]
+    cells = [[format_line(cell) for cell in row] for row in rows]
     needed = [
         max(cell_len(text) for text in (name, *texts))
         for name, *texts in zip(columns, *cells, strict=True)
@@ -116,7 +118,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequen
     widths = _widths(dict(zip(columns, needed, strict=True)), wide, console.width)
     if widths is None:
         return _stacked(columns, cells, console.width)
-    grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+    grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, COLUMN_GAP, 0, 0))
     for name in columns:
         grid.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[name])
     for row in cells:
@@ -134,8 +136,8 @@ def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str,
     None if they cannot have the least that each needs.
     """
     widths = {name: width for name, width in needed.items() if name not in wide}
-    left = room - sum(widths.values()) - GAP * len(needed)
-    if left < sum(min(needed[name], LEAST) for name in wide):
+    left = room - sum(widths.values()) - COLUMN_GAP * len(needed)
+    if left < sum(min(needed[name], MIN_COLUMN_WIDTH) for name in wide):
         return None
     for count, name in enumerate(sorted(wide, key=needed.__getitem__)):
         widths[name] = min(needed[name], left // (len(wide) - count))
@@ -147,16 +149,17 @@ def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None
     """Rows for a narrow terminal: the first cell, and below it the others that are not empty, each
     with its name.
     """
-    label = max(map(len, columns)) + GAP
+    label = max(map(len, columns)) + COLUMN_GAP
     for first, *rest in cells:
-        click.echo(line(f"{columns[0]} {first}", width))
+        click.echo(format_line(f"{columns[0]} {first}", width))
         for name, cell in zip(columns[1:], rest, strict=True):
             if cell:
-                click.echo(f"  {name:<{label}}{line(cell, max(width - label - 2, LEAST))}")
+                room = max(width - label - 2, MIN_COLUMN_WIDTH)
+                click.echo(f"  {name:<{label}}{format_line(cell, room)}")
 
 
 @contextmanager
-def progress(words: str, *, quiet: bool = False) -> Iterator[Progress | None]:
+def show_progress(words: str, *, quiet: bool = False) -> Iterator[ProgressCallback | None]:
     """A bar on standard error while something takes long; nothing where nobody looks, or for a
     moment's work.
     """
@@ -169,7 +172,7 @@ def progress(words: str, *, quiet: bool = False) -> Iterator[Progress | None]:
 
     console = Console(stderr=True)
     percent = TextColumn("{task.percentage:>3.0f}%")
-    left = [TimeRemainingColumn(compact=True)] if console.width >= NARROW else []
+    left = [TimeRemainingColumn(compact=True)] if console.width >= NARROW_TERMINAL else []
     width = min(40, max(console.width - len(words) - 20, 5))
     bar = Bar(TextColumn(words), BarColumn(width), percent, *left, console=console, transient=True)
     task = bar.add_task(words, total=None)
@@ -183,11 +186,11 @@ def progress(words: str, *, quiet: bool = False) -> Iterator[Progress | None]:
         bar.stop()
 
 
-def footer(database: str) -> None:
+def print_footer(database: str) -> None:
     click.secho(f"database: {database}", dim=True)
 
 
-def ago(moment: float, now: float | None = None) -> str:
+def format_ago(moment: float, now: float | None = None) -> str:
     """How long ago, in the largest unit that fits."""
     seconds = max((time.time() if now is None else now) - moment, 0)
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
@@ -197,7 +200,7 @@ def ago(moment: float, now: float | None = None) -> str:
     return "just now"
 
 
-def when(moment: float) -> str:
+def format_moment(moment: float) -> str:
     """A moment on the clock of whoever reads it."""
     return (
         datetime.datetime.fromtimestamp(min(moment, LATEST))
@@ -207,11 +210,11 @@ def when(moment: float) -> str:
     )
 
 
-def plural(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def milliseconds(record: Any, *names: str) -> dict[str, JSON]:
+def record_to_wire(record: Any, *names: str) -> dict[str, JSON]:
     """A record as JSON, with the named moments in whole milliseconds as everywhere on the wire."""
     import msgspec
 
@@ -222,7 +225,7 @@ def milliseconds(record: Any, *names: str) -> dict[str, JSON]:
 # ---- statuses
 
 
-def report(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
+def report_status(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
     """Tell where a session stands; returns how to exit.
 
     What the program returned goes to standard output, and so do open questions (as JSON where
@@ -231,9 +234,9 @@ def report(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
     from everhold.wire import status_exit_code, status_json
 
     if as_json:
-        json_out(status_json(status))
+        print_json(status_json(status))
     else:
-        click.secho(headline(status, name), err=True, bold=terminal)
+        click.secho(format_headline(status, name), err=True, bold=terminal)
         _details(status, terminal)
     return int(status_exit_code(status))
 
@@ -244,35 +247,35 @@ def _details(status: Status, terminal: bool) -> None:
     match status:
         case Finished(outcome=Raised(traceback=lines)):
             if lines.strip():  # what could not be begun has no frames
-                click.echo(clean(lines.rstrip()), err=True)
+                click.echo(strip_controls(lines.rstrip()), err=True)
         case Finished(outcome=Stopped()):
             pass
         case Finished():
-            click.echo(clean(value_text(status.result)))
+            click.echo(strip_controls(format_plain_value(status.result)))
         case Paused(queries=queries) if queries and not terminal:
-            json_out(status_json(status))
+            print_json(status_json(status))
         case Paused(queries=queries):
             for query in queries:
-                click.echo(f"  {question(query)}")
+                click.echo(f"  {format_question(query)}")
 
 
-def headline(status: Status, name: str) -> str:
+def format_headline(status: Status, name: str) -> str:
     """One line about where a session stands."""
     match status:
         case Finished(outcome=Raised(error=error)):
-            return f"failed · {name} · {line(error)}"
+            return f"failed · {name} · {format_line(error)}"
         case Finished(outcome=Stopped(reason=reason)):
-            return f"cancelled · {name}" + (f" · {line(reason)}" if reason else "")
+            return f"cancelled · {name}" + (f" · {format_line(reason)}" if reason else "")
         case Finished(metrics=metrics):
-            return f"completed · {name}{cost(metrics)}"
+            return f"completed · {name}{format_cost(metrics)}"
         case Paused(queries=queries) if queries:
-            return f"waiting · {name} · {plural(len(queries), 'question')} open"
+            return f"waiting · {name} · {format_count(len(queries), 'question')} open"
         case Paused(until=until, waiting_for=words):
-            moment = f" · until {when(until)}" if until is not None else ""
+            moment = f" · until {format_moment(until)}" if until is not None else ""
             return f"waiting · {name} · for {', '.join(words) or 'time'}{moment}"
         case Accepted(remaining=remaining):
             more = (
-                f"{plural(remaining, 'question')} still open"
+                f"{format_count(remaining, 'question')} still open"
                 if remaining
                 else "ready to go on where its program is"
             )
@@ -282,22 +285,22 @@ def headline(status: Status, name: str) -> str:
     raise AssertionError(status)
 
 
-def cost(metrics: dict[str, Any]) -> str:
+def format_cost(metrics: dict[str, Any]) -> str:
     """What models were asked and what that cost; nothing if none was."""
     auto = metrics["auto"]
     calls = auto["llm_calls"]
     tokens = auto["total_tokens"]["tokens"]
-    return f" · {plural(calls, 'model answer')} · {tokens} tokens" if calls else ""
+    return f" · {format_count(calls, 'model answer')} · {tokens} tokens" if calls else ""
 
 
-def question(query: OpenQuery, limit: int = 0) -> str:
+def format_question(query: OpenQuery, limit: int = 0) -> str:
     """An open question on one line."""
     return (
         f"{query.id} {query.kind}{f' to {query.to}' if query.to else ''}:"
-        f" {line(asked_words(query), limit)}"
+        f" {format_line(format_asked_text(query), limit)}"
     )
 
 
-def asked_words(query: OpenQuery | Query) -> str:
+def format_asked_text(query: OpenQuery | Query) -> str:
     """What is asked; a model may be asked to go on with what was said."""
     return query.prompt or query.name or ("a conversation" if query.kind is Kind.LLM else "")

@@ -11,31 +11,38 @@ from typing import Any
 
 import click
 
-from everhold.cli.app import Verbs
-from everhold.cli.context import at_terminal, confirm, json_option, misused, pairs, settings_of
-from everhold.cli.output import clean, json_out, plural, table
-from everhold.cli.pkg_project import (
-    doctor_,
-    init_,
-    migrate_,
-    project_option,
-    repair_,
-    scaffold_,
-    update_,
+from everhold.cli.app import SubcommandGroup
+from everhold.cli.context import (
+    at_terminal,
+    confirm,
+    json_option,
+    load_settings,
+    make_usage_error,
+    parse_pairs,
 )
-from everhold.cli.trust import trust_, trusted_, untrust_
+from everhold.cli.output import format_count, print_json, print_table, strip_controls
+from everhold.cli.pkg_project import (
+    diagnose_pkg,
+    init_pkg_project,
+    migrate_pkg_project,
+    project_option,
+    repair_pkg,
+    scaffold_pkg,
+    update_pkg_project,
+)
+from everhold.cli.trust import list_trusted_pkgs, trust_pkg, untrust_pkg
 
 python_option = click.option(
     "--python", "is_python", is_flag=True, help="A Python package, by pip into this environment."
 )
 
 
-@click.group("pkg", cls=Verbs, invoke_without_command=True)
+@click.group("pkg", cls=SubcommandGroup, invoke_without_command=True)
 @click.pass_context
 def pkg_(ctx: click.Context) -> None:
     """Install, link, list, mend and trust packages of programs."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_)
+        ctx.invoke(list_pkg)
 
 
 @pkg_.command("list")
@@ -64,7 +71,7 @@ def pkg_(ctx: click.Context) -> None:
 @click.option("--full", is_flag=True, help="With --json: all that is known of each.")
 @project_option
 @json_option
-def list_(
+def list_pkg(
     limit: int = 0,
     sort: str = "-active,name",
     filters: tuple[str, ...] = (),
@@ -76,22 +83,22 @@ def list_(
     """List the packages that are here, and which of them a name means."""
     from everhold.packages import distributions
     from everhold.packages.lua.api import list_packages
-    from everhold.packages.settings import PACKAGES
+    from everhold.packages.settings import PACKAGES_FOLDER
 
-    found = settings_of(None)
-    near = [(path, "settings") for path in (*found.packages_path, found.root / PACKAGES)]
+    found = load_settings(None)
+    near = [(path, "settings") for path in (*found.packages_path, found.root / PACKAGES_FOLDER)]
     told = list_packages(
         project,
         limit=limit,
         sort=sort,
-        filter={key: _value(text) for key, text in pairs(filters, "--filter").items()},
+        filter={key: _value(text) for key, text in parse_pairs(filters, "--filter").items()},
         fields=list(fields) or None,
         verbose="full" if full or not as_json else "summary",
         more=near,
     )
-    told["python"] = distributions.listed()
+    told["python"] = distributions.list_distributions()
     if as_json:
-        return json_out(told)
+        return print_json(told)
     _rows(told)
 
 
@@ -115,7 +122,7 @@ def _rows(told: dict[str, Any]) -> None:
         for row in told["python"]
     ]
     if rows:
-        table(("name", "version", "for", "is", "what it does"), rows, wide=("what it does",))
+        print_table(("name", "version", "for", "is", "what it does"), rows, wide=("what it does",))
     else:
         click.echo("No packages are installed. `everhold pkg install` takes a folder or a git URL.")
     for warning in told.get("warnings", []):
@@ -146,7 +153,7 @@ def _origin(row: dict[str, Any]) -> str:
 @python_option
 @project_option
 @json_option
-def install_(
+def install_pkg(
     source: str,
     name: str | None,
     rev: str | None,
@@ -165,12 +172,14 @@ def install_(
     """
     if is_python:
         if name or force or max_size is not None or trust is not None:
-            raise misused("--name, --force, --max-size and --trust are not for Python packages")
+            raise make_usage_error(
+                "--name, --force, --max-size and --trust are not for Python packages"
+            )
         return _python(source, rev, linked=False, as_json=as_json)
     from everhold.packages.lua.api import install
-    from everhold.packages.lua.lua_settings import size
+    from everhold.packages.lua.lua_settings import parse_size
 
-    limit = None if max_size is None else size(max_size, "--max-size")
+    limit = None if max_size is None else parse_size(max_size, "--max-size")
     accept = None if as_json or not at_terminal() else _accepted
     told = install(
         _place(source), name, rev=rev, force=force, project=project, limit=limit, accept=accept
@@ -180,7 +189,7 @@ def install_(
         _say_installed(told)
     told["trusted"] = _trusted(here, trust, may_ask=not as_json)
     if as_json:
-        return json_out(told)
+        return print_json(told)
     if here and not told["trusted"]:
         click.echo(
             "What is not trusted runs in a process of its own; see: everhold pkg trust --help"
@@ -188,9 +197,11 @@ def install_(
 
 
 def _accepted(size: int, limit: int) -> bool:
-    from everhold.packages.lua.lua_settings import in_words
+    from everhold.packages.lua.lua_settings import format_size
 
-    return click.confirm(f"It takes {in_words(size)}, more than {in_words(limit)}. Install it?")
+    return click.confirm(
+        f"It takes {format_size(size)}, more than {format_size(limit)}. Install it?"
+    )
 
 
 def _place(source: str) -> str:
@@ -212,38 +223,38 @@ def _say_installed(told: dict[str, Any]) -> None:
     }
     for key, word in words.items():
         if told.get(key):
-            click.echo(clean(f"{word}: {', '.join(told[key])}"))
+            click.echo(strip_controls(f"{word}: {', '.join(told[key])}"))
     if told.get("rev"):
         click.echo(f"commit: {told['rev']}")
     for warning in told.get("project_files_warnings", []):
-        click.secho(clean(f"warning: {warning}"), fg="red", err=True)
+        click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
 
 
 def _trusted(names: list[str], wanted: bool | None, *, may_ask: bool) -> list[str]:
     """Trust them if the user says so: by an option, or when asked once."""
-    from everhold.packages.lua.paths import home
-    from everhold.packages.lua.trust import trust
+    from everhold.packages.lua.paths import get_alc_home
+    from everhold.packages.lua.trust import trust_package
 
     if wanted is None and names and may_ask and at_terminal():
         wanted = click.confirm(
             f"Do you trust {_few(names)}? What is trusted runs in everhold's own process."
         )
-    return [trust(home().packages / name).path for name in names] if wanted else []
+    return [trust_package(get_alc_home().packages / name).path for name in names] if wanted else []
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"these {plural(len(names), 'package')}"
+    return ", ".join(names) if len(names) < 4 else f"these {format_count(len(names), 'package')}"
 
 
 def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> None:
     from everhold.packages import distributions
 
-    told = distributions.install(source, rev=rev, linked=linked)
+    told = distributions.install_distribution(source, rev=rev, linked=linked)
     if as_json:
-        return json_out(told)
+        return print_json(told)
     for name, programs in told["programs"].items():
         click.echo(
-            clean(
+            strip_controls(
                 f"{'installed' if name in told['installed'] else 'updated'}: {name}"
                 f" ({', '.join(programs)})"
             )
@@ -263,7 +274,7 @@ def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> Non
 @python_option
 @project_option
 @json_option
-def link_(
+def link_pkg(
     folder: str,
     name: str | None,
     force: bool,
@@ -275,7 +286,7 @@ def link_(
     """Use a folder as a package where it is; changes in it count at once."""
     if is_python:
         if name or force or variant:
-            raise misused("--name, --force and --variant are not for Python packages")
+            raise make_usage_error("--name, --force and --variant are not for Python packages")
         return _python(folder, None, linked=True, as_json=as_json)
     from everhold.packages.lua.api import link
 
@@ -283,9 +294,9 @@ def link_(
         folder, name, force=force, scope="variant" if variant else "global", project=project
     )
     if as_json:
-        return json_out(told)
+        return print_json(told)
     for linked, target in told["targets"].items():
-        click.echo(f"linked: {linked} is {clean(target)}")
+        click.echo(f"linked: {linked} is {strip_controls(target)}")
     if not told["linked"]:
         click.echo(f"Nothing was changed: {told['alc_local_toml']} names it already.")
 
@@ -297,13 +308,13 @@ def link_(
 @click.argument("name")
 @project_option
 @json_option
-def unlink_(name: str, project: str | None, as_json: bool) -> None:
+def unlink_pkg(name: str, project: str | None, as_json: bool) -> None:
     """Take a link away; the folder that it leads to stays."""
     from everhold.packages.lua.api import unlink
 
     told = unlink(name, project=project)
     if as_json:
-        return json_out(told)
+        return print_json(told)
     click.echo(f"unlinked: {told['unlinked']}")
 
 
@@ -318,7 +329,7 @@ def unlink_(name: str, project: str | None, as_json: bool) -> None:
 @python_option
 @project_option
 @json_option
-def remove_(
+def remove_pkg(
     name: str,
     from_home: bool,
     from_all: bool,
@@ -333,22 +344,32 @@ def remove_(
     from everhold.packages.lua.api import remove
 
     if from_home and from_all:
-        raise misused("say --global or --all")
+        raise make_usage_error("say --global or --all")
     if is_python or from_home or from_all:
         confirm(f"Delete {name}?", yes)
     scope = "all" if from_all else "global" if from_home else "project"
     told = (
-        distributions.remove(name)
+        distributions.remove_distribution(name)
         if is_python
         else remove(name, project=project, version=version, scope=scope)
     )
     if as_json:
-        return json_out(told)
+        return print_json(told)
     click.echo(f"removed: {told['removed']}")
     for key in ("project_note", "global_note"):
         if told.get(key):
-            click.secho(clean(told[key]), dim=True)
+            click.secho(strip_controls(told[key]), dim=True)
 
 
-for _command in (repair_, doctor_, scaffold_, init_, update_, migrate_, trust_, untrust_, trusted_):
+for _command in (
+    repair_pkg,
+    diagnose_pkg,
+    scaffold_pkg,
+    init_pkg_project,
+    update_pkg_project,
+    migrate_pkg_project,
+    trust_pkg,
+    untrust_pkg,
+    list_trusted_pkgs,
+):
     pkg_.add_command(_command)

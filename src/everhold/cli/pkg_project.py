@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from everhold.cli.context import json_option
-from everhold.cli.output import clean, json_out
+from everhold.cli.output import print_json, strip_controls
 
 project_option = click.option(
     "--project", metavar="DIR", help="The project; without it, the nearest with an alc.toml."
@@ -32,18 +32,18 @@ _ADVICE: Final = {
 @click.argument("name", required=False)
 @project_option
 @json_option
-def doctor_(name: str | None, project: str | None, as_json: bool) -> int:
+def diagnose_pkg(name: str | None, project: str | None, as_json: bool) -> int:
     """Say what is wrong with packages, and what to do about it."""
     from everhold.packages import distributions
     from everhold.packages.lua.api import doctor
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
     told = doctor(name, project)
     if name is None:
-        told["python"] = distributions.checked()
+        told["python"] = distributions.check_distributions()
     wrong = [one for key, found in told.items() if key != "healthy" for one in found]
     if as_json:
-        json_out(told)
+        print_json(told)
     else:
         for one in told["healthy"]:
             click.echo(f"✓ {one['name']}")
@@ -51,12 +51,14 @@ def doctor_(name: str | None, project: str | None, as_json: bool) -> int:
             _tell(one)
         if not wrong:
             click.echo("Nothing is wrong.")
-    return Exit.FAILED if wrong else Exit.OK
+    return ExitCode.FAILED if wrong else ExitCode.OK
 
 
 def _tell(one: dict[str, Any]) -> None:
     missing = ", ".join(one.get("missing_subs") or one.get("missing") or [])
-    click.secho(clean(f"✗ {one['name']}: {one.get('reason') or f'missing: {missing}'}"), fg="red")
+    click.secho(
+        strip_controls(f"✗ {one['name']}: {one.get('reason') or f'missing: {missing}'}"), fg="red"
+    )
     click.echo(f"  hint: {_ADVICE[one['kind']].format(name=one['name'])}")
 
 
@@ -64,23 +66,23 @@ def _tell(one: dict[str, Any]) -> None:
 @click.argument("name", required=False)
 @project_option
 @json_option
-def repair_(name: str | None, project: str | None, as_json: bool) -> int:
+def repair_pkg(name: str | None, project: str | None, as_json: bool) -> int:
     """Get again what is gone or incomplete, from where it came."""
     from everhold.packages.lua.api import repair
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
     told = repair(name, project)
     left = [*told["unrepairable"], *told["failed"]]
     if as_json:
-        json_out(told)
+        print_json(told)
     else:
         for one in told["repaired"]:
-            click.echo(clean(f"✓ {one['name']}, from {one['source']}"))
+            click.echo(strip_controls(f"✓ {one['name']}, from {one['source']}"))
         for one in left:
             _tell(one)
         if not told["repaired"] and not left:
             click.echo("Nothing is wrong.")
-    return Exit.FAILED if left else Exit.OK
+    return ExitCode.FAILED if left else ExitCode.OK
 
 
 @click.command("scaffold")
@@ -89,7 +91,7 @@ def repair_(name: str | None, project: str | None, as_json: bool) -> int:
 @click.option("--category", help="What kind of program it is.")
 @click.option("--description", help="What it is for, in one sentence.")
 @json_option
-def scaffold_(
+def scaffold_pkg(
     name: str, folder: str, category: str | None, description: str | None, as_json: bool
 ) -> None:
     """Make a Lua package that runs, and a test for it that passes."""
@@ -97,20 +99,20 @@ def scaffold_(
 
     told = scaffold(name, folder, category=category, description=description)
     if as_json:
-        return json_out(told)
+        return print_json(told)
     click.echo(f"made {told['path']}\nmade {told['test_path']}")
 
 
 @click.command("init")
 @project_option
 @json_option
-def init_(project: str | None, as_json: bool) -> None:
+def init_pkg_project(project: str | None, as_json: bool) -> None:
     """Begin a list of the packages that a project needs: alc.toml."""
     from everhold.packages.lua.api import init
 
     told = init(project)
     if as_json:
-        return json_out(told)
+        return print_json(told)
     click.echo(f"made {told['created']}")
     click.secho(f"types for editors of Lua: {told['types_path']}", dim=True)
 
@@ -118,31 +120,31 @@ def init_(project: str | None, as_json: bool) -> None:
 @click.command("update")
 @project_option
 @json_option
-def update_(project: str | None, as_json: bool) -> int:
+def update_pkg_project(project: str | None, as_json: bool) -> int:
     """Resolve what alc.toml needs, and write alc.lock."""
     from everhold.packages.lua.api import update
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
     told = update(project)
     if as_json:
-        json_out(told)
+        print_json(told)
     else:
         click.echo(f"{told['resolved']} resolved in {told['alc_lock']}")
         for error in told["errors"]:
-            click.secho(clean(f"✗ {error}"), fg="red")
-    return Exit.FAILED if told["errors"] else Exit.OK
+            click.secho(strip_controls(f"✗ {error}"), fg="red")
+    return ExitCode.FAILED if told["errors"] else ExitCode.OK
 
 
 @click.command("migrate")
 @project_option
 @json_option
-def migrate_(project: str | None, as_json: bool) -> None:
+def migrate_pkg_project(project: str | None, as_json: bool) -> None:
     """Make an alc.toml of an old alc.lock."""
     from everhold.packages.lua.api import migrate
 
     told = migrate(project)
     if as_json:
-        return json_out(told)
+        return print_json(told)
     if "reason" in told:
         click.echo(f"Nothing to do: {told['reason']}.")
     else:

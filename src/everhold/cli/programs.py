@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from everhold.cli.action_options import saying_what_it_takes, worded
-from everhold.cli.context import common, misused, program_of, settings_of
-from everhold.cli.output import clean, json_out, table
+from everhold.cli.action_options import hint_parameters, parse_arguments
+from everhold.cli.context import (
+    add_common_options,
+    load_settings,
+    make_usage_error,
+    resolve_program,
+)
+from everhold.cli.output import print_json, print_table, strip_controls
 from everhold.core.codec import JSON
 
 if TYPE_CHECKING:
-    from everhold.packages.catalog import Catalog, Entry
-    from everhold.packages.strategies.metadata import Estimate, Parameter, Strategy
+    from everhold.packages.catalog import ProgramCatalog, ProgramEntry
+    from everhold.packages.strategies.metadata import Estimate, Strategy, StrategyParameter
     from everhold.ports.program import Program
 
 
 @click.command("programs")
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
-@common
+@add_common_options
 def programs_(
     name: str | None, arguments: tuple[str, ...], database: str | None, as_json: bool
 ) -> None:
@@ -29,20 +34,20 @@ def programs_(
 
     With arguments, the cost is that of a call with them: everhold programs rank n=8
     """
-    from everhold.packages.catalog import catalog
+    from everhold.packages.catalog import load_catalog
 
     if name is None:
-        return _list(catalog(settings_of(database)), as_json)
-    _describe(program_of(database, name), arguments, as_json)
+        return _list(load_catalog(load_settings(database)), as_json)
+    _describe(resolve_program(database, name), arguments, as_json)
 
 
-def _list(found: Catalog, as_json: bool) -> None:
+def _list(found: ProgramCatalog, as_json: bool) -> None:
     if as_json:
         rows: list[JSON] = [_plain(entry) for entry in found.entries]
-        return json_out(
+        return print_json(
             {"programs": rows, "problems": [str(problem) for problem in found.problems]}
         )
-    table(
+    print_table(
         ("name", "written in", "costs", "what it does"),
         map(_row, found.entries),
         wide=("what it does",),
@@ -54,43 +59,45 @@ def _list(found: Catalog, as_json: bool) -> None:
         click.secho(f"problem: {problem}", fg="red")
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: ProgramEntry) -> tuple[str, ...]:
     written = (
         "everhold" if entry.kind == "strategy" else {"python": "Python", "lua": "Lua"}[entry.kind]
     )
     return entry.name, written, str(entry.estimate or ""), entry.summary
 
 
-def _plain(entry: Entry) -> dict[str, JSON]:
+def _plain(entry: ProgramEntry) -> dict[str, JSON]:
     told: dict[str, JSON] = msgspec.to_builtins(entry)
     return told | {"estimate": None if entry.estimate is None else entry.estimate.plain}
 
 
 def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: bool) -> None:
-    from everhold.packages.catalog import entry, strategy_of
+    from everhold.packages.catalog import describe_program, strategy_of
 
     about = strategy_of(program)
-    told = entry(program)
+    told = describe_program(program)
     if about is None and arguments:
-        raise misused(f"nobody knows what {told.name} costs: describe it without arguments")
+        raise make_usage_error(
+            f"nobody knows what {told.name} costs: describe it without arguments"
+        )
     cost = None if about is None else _cost(about, arguments)
     if as_json:
         facts = _plain(told) | {"estimate": None if cost is None else cost.plain, **_more(about)}
-        return json_out(facts | {"parameters": _parameters(program, about)})
+        return print_json(facts | {"parameters": _parameters(program, about)})
     click.secho(told.name, bold=True)
-    click.echo(clean(told.summary or "It says nothing of itself."))
+    click.echo(strip_controls(told.summary or "It says nothing of itself."))
     if about is not None and cost is not None:
         _strategy(about, cost)
     else:
         click.echo(f"\nprogram     {told.ref}")
         takes = [str(parameter) for parameter in program.signature.parameters.values()]
-        click.echo(f"takes       {clean(', '.join(takes)) or 'nothing'}")
+        click.echo(f"takes       {strip_controls(', '.join(takes)) or 'nothing'}")
 
 
 def _cost(about: Strategy, arguments: tuple[str, ...]) -> Estimate:
     given: dict[str, Any] = {}
-    with saying_what_it_takes(about.program, given):
-        given |= worded(about.program, arguments)
+    with hint_parameters(about.program, given):
+        given |= parse_arguments(about.program, arguments)
         return about.estimate(given)
 
 
@@ -124,6 +131,6 @@ def _parameters(program: Program[Any, Any], about: Strategy | None) -> list[JSON
     return [_parameter(one) for one in about.parameters]
 
 
-def _parameter(one: Parameter) -> dict[str, JSON]:
+def _parameter(one: StrategyParameter) -> dict[str, JSON]:
     usual: dict[str, JSON] = {"required": True} if one.required else {"default": one.default}
     return {"name": one.name, "description": one.description, "schema": one.schema, **usual}

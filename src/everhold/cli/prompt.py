@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import click
 
-from everhold.cli.context import written
-from everhold.cli.output import clean, when
+from everhold.cli.context import read_text_argument
+from everhold.cli.output import format_moment, strip_controls
 from everhold.core.codec import JSON
 from everhold.core.query import Kind, Query
 from everhold.core.status import OpenQuery
@@ -23,20 +23,20 @@ _NO = frozenset({"no", "n", "false"})
 _HELP = ":e editor  :f FILE  :error TEXT  :quit"
 
 
-class Quit(Exception):
+class PromptQuit(Exception):
     """The person leaves; the session stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class TypedAnswer:
     """What the person said: a value, or an error instead of one."""
 
     value: JSON = None
     error: str | None = None
 
 
-def ask(query: OpenQuery, name: str) -> Spoken:
-    """Show a question and read its answer; raises `Quit`."""
+def prompt_for_answer(query: OpenQuery, name: str) -> TypedAnswer:
+    """Show a question and read its answer; raises `PromptQuit`."""
     _editable()
     _show(query, name)
     while True:
@@ -46,14 +46,14 @@ def ask(query: OpenQuery, name: str) -> Spoken:
             if spoken is not None:
                 return (
                     spoken
-                    if isinstance(spoken, Spoken)
-                    else Spoken(understood(query.query, spoken))
+                    if isinstance(spoken, TypedAnswer)
+                    else TypedAnswer(parse_typed_answer(query.query, spoken))
                 )
         except AnswerRefused as refused:
             click.secho(str(refused), fg="red", err=True)
 
 
-def understood(query: Query, text: str) -> JSON:
+def parse_typed_answer(query: Query, text: str) -> JSON:
     """Words as the value that the question wants: yes and no for a boolean, JSON where there is a
     schema.
     """
@@ -74,17 +74,17 @@ def _show(query: OpenQuery, name: str) -> None:
     if query.to:
         facts.append(f"to {query.to}")
     if query.expires_at is not None:
-        facts.append(f"until {when(query.expires_at)}")
+        facts.append(f"until {format_moment(query.expires_at)}")
     click.secho("\n" + " · ".join(facts), fg="cyan")
     if query.system:
-        click.secho(f"system: {clean(query.system)}", dim=True)
+        click.secho(f"system: {strip_controls(query.system)}", dim=True)
     for message in () if query.prompt else query.messages or ():
-        click.echo(clean(f"{message.get('role')}: {message.get('content')}"))
-    click.echo(clean(query.prompt or query.name))
+        click.echo(strip_controls(f"{message.get('role')}: {message.get('content')}"))
+    click.echo(strip_controls(query.prompt or query.name))
     if query.schema is not None and query.kind is not Kind.APPROVAL:
-        from everhold.wire import dumps
+        from everhold.wire import dump_wire_json
 
-        click.secho(f"it should fit {dumps(query.schema)}", dim=True)
+        click.secho(f"it should fit {dump_wire_json(query.schema)}", dim=True)
     click.secho(
         _HELP if query.kind is Kind.APPROVAL else f"an empty line ends the answer  {_HELP}",
         dim=True,
@@ -117,21 +117,21 @@ def _line(prompt: str) -> str:
             text = input(prompt)
         except EOFError:
             click.echo()
-            raise Quit from None
+            raise PromptQuit from None
         if text.strip():
             return text
 
 
-def _command(text: str) -> Spoken | str | None:
+def _command(text: str) -> TypedAnswer | str | None:
     """Do what a line that begins with a colon says: an error, or the words of the answer. None asks
     again.
     """
     word, _, rest = text.strip().partition(" ")
     match word:
         case ":quit" | ":q":
-            raise Quit
+            raise PromptQuit
         case ":error" if rest.strip():
-            return Spoken(error=rest.strip())
+            return TypedAnswer(error=rest.strip())
         case ":f" if rest:
             return _file(rest)
         case ":e":
@@ -154,7 +154,7 @@ def _file(path: str) -> str | None:
     from everhold.errors import BadSetting
 
     try:
-        return written(path.strip(), ":f").rstrip("\n")
+        return read_text_argument(path.strip(), ":f").rstrip("\n")
     except BadSetting as error:
         click.secho(str(error), fg="red", err=True)
         return None

@@ -11,23 +11,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everhold.cli.context import (
-    House,
+    CommandRuntime,
+    add_common_options,
     at_terminal,
-    called,
-    common,
-    misused,
-    opened,
+    format_short_name,
+    load_settings,
+    make_usage_error,
+    open_command_runtime,
     session_argument,
-    settings_of,
 )
-from everhold.cli.output import asked_words, clean, footer, json_out, line, plural, value_text
+from everhold.cli.output import (
+    format_asked_text,
+    format_count,
+    format_line,
+    format_plain_value,
+    print_footer,
+    print_json,
+    strip_controls,
+)
 from everhold.errors import BadStep
 
 if TYPE_CHECKING:
     from everhold.core.journal import Delivery
-    from everhold.core.query import Answer, Query
-    from everhold.engine.replay import Played
-    from everhold.ports.store import Record
+    from everhold.core.query import Query, QueryAnswer
+    from everhold.engine.replay import ReplayedDelivery
+    from everhold.ports.store import SessionRecord
 
 
 @click.command("replay")
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
     "--watch", is_flag=True, help="Replay again, in a fresh process, whenever its code is changed."
 )
 @click.option("--files-to", metavar="FILE", hidden=True)
-@common
+@add_common_options
 def replay_(
     session: str,
     at: int | None,
@@ -52,8 +60,10 @@ def replay_(
 ) -> None:
     """Run a program along its journal: nothing is asked or called."""
     if watch and (debug or as_json):
-        raise misused(f"--watch does not go together with {'--pdb' if debug else '--json'}")
-    with opened(database) as house:
+        raise make_usage_error(
+            f"--watch does not go together with {'--pdb' if debug else '--json'}"
+        )
+    with open_command_runtime(database) as house:
         record = house.record(house.session(session))
         last = record.head.n if at is None else at
         if not 0 <= last <= record.head.n:
@@ -67,7 +77,9 @@ def replay_(
         _watch(record, at, database)
 
 
-def _replay(house: House, record: Record, last: int, as_json: bool, files_to: str | None) -> None:
+def _replay(
+    house: CommandRuntime, record: SessionRecord, last: int, as_json: bool, files_to: str | None
+) -> None:
     steps = reworded = 0
     for one in _played(house, record, last):
         if steps == 0 and files_to is not None:
@@ -79,58 +91,65 @@ def _replay(house: House, record: Record, last: int, as_json: bool, files_to: st
     session_id = record.birth.id
     if as_json:
         counts = {"steps": steps, "calls_made": 0, "reworded": reworded}
-        return json_out({"database": house.database, "session_id": session_id, **counts})
-    name = called(session_id, record.birth.key)
+        return print_json({"database": house.database, "session_id": session_id, **counts})
+    name = format_short_name(session_id, record.birth.key)
     click.secho(
-        f"{name} asks what it asked, over {plural(steps, 'step')}; calls made: 0", bold=True
+        f"{name} asks what it asked, over {format_count(steps, 'step')}; calls made: 0", bold=True
     )
-    footer(house.database)
+    print_footer(house.database)
 
 
 def _write_files(path: str) -> None:
-    from everhold.cli.replay_watch import loaded
+    from everhold.cli.replay_watch import list_loaded_files
 
-    Path(path).write_text("\n".join(sorted(loaded())), encoding="utf-8")
+    Path(path).write_text("\n".join(sorted(list_loaded_files())), encoding="utf-8")
 
 
-def _watch(record: Record, at: int | None, database: str | None) -> None:
-    from everhold.cli.replay_watch import file_of, follow
+def _watch(record: SessionRecord, at: int | None, database: str | None) -> None:
+    from everhold.cli.replay_watch import find_program_file, watch_and_replay
 
     words = [record.birth.id, *(() if at is None else ("--at", str(at)))]
     words += () if database is None else ("--database", database)
-    follow(words, file_of(record.birth.program, settings_of(database).root))
+    watch_and_replay(words, find_program_file(record.birth.program, load_settings(database).root))
 
 
-def _played(house: House, record: Record, last: int) -> Generator[Played, None, None]:
-    from everhold.engine.replay import replay
+def _played(
+    house: CommandRuntime, record: SessionRecord, last: int
+) -> Generator[ReplayedDelivery, None, None]:
+    from everhold.engine.replay import replay_session
 
-    for one in replay(record, house.host, to=last):
+    for one in replay_session(record, house.host, to=last):
         yield one
         if one.recorded.n >= last:
             return
 
 
-def _tell(one: Played) -> None:
+def _tell(one: ReplayedDelivery) -> None:
     for answer in one.given.answers:
-        click.echo(f"{one.given.n:>4}  {answer.id} ← {line(_said(answer), 100)}")
+        click.echo(f"{one.given.n:>4}  {answer.id} ← {format_line(_said(answer), 100)}")
     for query in one.reply.asked:
-        click.echo(f"{one.given.n:>4}  {query.id} {query.kind}: {line(asked_words(query), 100)}")
+        click.echo(
+            f"{one.given.n:>4}  {query.id} {query.kind}:"
+            f" {format_line(format_asked_text(query), 100)}"
+        )
     for old, _ in one.reworded:
-        click.secho(f"      {old.id} was worded: {line(old.prompt or old.name, 100)}", fg="yellow")
+        click.secho(
+            f"      {old.id} was worded: {format_line(old.prompt or old.name, 100)}", fg="yellow"
+        )
     if one.reply.notes is not None and one.reply.notes.restart is not None:
         click.echo(
             f"{one.given.n:>4}  begins again with"
-            f" {line(value_text(one.reply.notes.restart.args), 100)}"
+            f" {format_line(format_plain_value(one.reply.notes.restart.args), 100)}"
         )
     if one.reply.outcome is not None:
-        from everhold.core.journal import ended
+        from everhold.core.journal import describe_outcome
 
-        click.echo(f"{one.given.n:>4}  {line(ended(one.reply.outcome), 100)}")
+        click.echo(f"{one.given.n:>4}  {format_line(describe_outcome(one.reply.outcome), 100)}")
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: QueryAnswer) -> str:
     return (
-        value_text(answer.value)
+        format_plain_value(answer.value)
         if answer.error is None
         else f"error: {answer.error.get('message')}"
     )
@@ -141,21 +160,22 @@ def _said(answer: Answer) -> str:
 
 def _refuse_blind() -> None:
     if not at_terminal():
-        raise misused("--pdb needs a terminal")
+        raise make_usage_error("--pdb needs a terminal")
 
 
-def _stop_at(house: House, record: Record, last: int) -> None:
+def _stop_at(house: CommandRuntime, record: SessionRecord, last: int) -> None:
     """Replay up to the step before, then hand over step `last` under the debugger."""
     from everhold.cli.debug import step_through
-    from everhold.core.journal import lately
+    from everhold.core.journal import split_at_last_restart
 
     file = _file(house, record)
     steps = _played(house, record, last)
-    begun = lately(record.deliveries[:last])[0]
+    begun = split_at_last_restart(record.deliveries[:last])[0]
     for _ in range(last if begun is None else last - begun.n - 1):
         next(steps, None)
     click.secho(
-        f"step {last} of {called(record.birth.id, record.birth.key)} · n next line, c end of"
+        f"step {last} of {format_short_name(record.birth.id, record.birth.key)} · n next line, c"
+        " end of"
         " step, q quit",
         fg="cyan",
     )
@@ -165,7 +185,7 @@ def _stop_at(house: House, record: Record, last: int) -> None:
         steps.close()
 
 
-def _file(house: House, record: Record) -> str:
+def _file(house: CommandRuntime, record: SessionRecord) -> str:
     """Where the program is written; raises if it is not here, or not in Python."""
     from everhold.core.metrics import Metrics
 
@@ -173,7 +193,7 @@ def _file(house: House, record: Record) -> str:
     execution.drop()
     body = getattr(execution.program, "body", None)
     if body is None:
-        raise misused("--pdb is for programs in Python")
+        raise make_usage_error("--pdb is for programs in Python")
     return str(body.__code__.co_filename)
 
 
@@ -183,27 +203,27 @@ def _file(house: House, record: Record) -> str:
 @click.command("diff")
 @click.argument("one", metavar="SESSION")
 @click.argument("other", metavar="SESSION")
-@common
+@add_common_options
 def diff_(one: str, other: str, database: str | None, as_json: bool) -> int:
     """Show where two sessions part, first difference first.
 
     Exits with 1 if they differ.
     """
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         records = [house.record(house.session(name)) for name in (one, other)]
-        names = [called(record.birth.id, record.birth.key) for record in records]
-        found = list(differences(*records))
+        names = [format_short_name(record.birth.id, record.birth.key) for record in records]
+        found = list(diff_records(*records))
         if as_json:
             rows = [
                 {"step": step, "what": what, "one": a, "other": b} for step, what, a, b in found
             ]
-            json_out({"database": house.database, "same": not found, "differences": rows})
+            print_json({"database": house.database, "same": not found, "differences": rows})
         else:
             _tell_differences(names, found)
-            footer(house.database)
-        return Exit.FAILED if found else Exit.OK
+            print_footer(house.database)
+        return ExitCode.FAILED if found else ExitCode.OK
 
 
 def _tell_differences(names: list[str], found: list[tuple[int, str, str, str]]) -> None:
@@ -213,11 +233,11 @@ def _tell_differences(names: list[str], found: list[tuple[int, str, str, str]]) 
     for step, what, *values in found:
         click.secho(f"step {step} · {what}", fg="cyan")
         for name, value in zip(names, values, strict=True):
-            click.echo(f"  {name:<{width}}  {clean(value)}")
+            click.echo(f"  {name:<{width}}  {strip_controls(value)}")
     return None
 
 
-def differences(one: Record, other: Record) -> Iterator[tuple[int, str, str, str]]:
+def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int, str, str, str]]:
     """What differs, step by step: the program, arguments, answers, questions, the end."""
     if one.birth.program != other.birth.program or one.birth.version != other.birth.version:
         yield (
@@ -227,7 +247,7 @@ def differences(one: Record, other: Record) -> Iterator[tuple[int, str, str, str
             f"{other.birth.program} v{other.birth.version}",
         )
     for name in sorted({*one.birth.args, *other.birth.args}):
-        a, b = (value_text(record.birth.args.get(name)) for record in (one, other))
+        a, b = (format_plain_value(record.birth.args.get(name)) for record in (one, other))
         if a != b:
             yield 0, f"argument {name}", a, b
     for index in range(max(len(one.deliveries), len(other.deliveries))):
@@ -256,7 +276,7 @@ def _lines(delivery: Delivery | None) -> dict[str, str]:
         outcome = notes.outcome
         match outcome:
             case Returned(value=value):
-                told["the end"] = value_text(value)
+                told["the end"] = format_plain_value(value)
             case Raised(error=error):
                 told["the end"] = f"failed: {error}"
             case _:
@@ -265,4 +285,4 @@ def _lines(delivery: Delivery | None) -> dict[str, str]:
 
 
 def _words(query: Query) -> str:
-    return f"{query.kind}: {query.prompt or query.name or value_text(query.messages)}"
+    return f"{query.kind}: {query.prompt or query.name or format_plain_value(query.messages)}"

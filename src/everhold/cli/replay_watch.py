@@ -20,27 +20,27 @@ from typing import Final
 
 import click
 
-from everhold.cli.output import line, plural
+from everhold.cli.output import format_count, format_line
 
 #: Seconds between two looks at the files.
-EVERY: Final = 0.2
+POLL_SECONDS: Final = 0.2
 #: What of the settings of Python the modules of others are in.
 _OTHERS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 
-Look = dict[str, tuple[int, int] | None]
+FileStats = dict[str, tuple[int, int] | None]
 
 
-def follow(words: list[str], program: Path) -> None:
+def watch_and_replay(words: list[str], program: Path) -> None:
     """Run `everhold replay` with these words, and again after every change, until Ctrl-C."""
     files = {str(program)}
     try:
         while True:
-            before = look(files)  # a change while it is replayed counts
+            before = stat_files(files)  # a change while it is replayed counts
             found = _replayed(words)
             files |= (
                 found if found is not None else {str(file) for file in program.parent.glob("*.py")}
             )
-            before = {**look(files), **before}
+            before = {**stat_files(files), **before}
             click.secho(f"watching {_told(files)}; Ctrl-C ends it", dim=True)
             changed = _changed(before)
             click.secho(f"\n{time.strftime('%H:%M:%S')} · {changed} has changed", fg="cyan")
@@ -48,7 +48,7 @@ def follow(words: list[str], program: Path) -> None:
         click.echo("")
 
 
-def file_of(ref: str, root: Path) -> Path:
+def find_program_file(ref: str, root: Path) -> Path:
     """The file that a program's reference means: that of a path, or of a module below `root`."""
     place = ref.rpartition(":")[0]
     if place.endswith((".py", ".lua")):
@@ -68,19 +68,19 @@ def _replayed(words: list[str]) -> set[str] | None:
         return set(told.read_text(encoding="utf-8").splitlines()) if told.exists() else None
 
 
-def _changed(before: Look) -> str:
+def _changed(before: FileStats) -> str:
     """Wait until one of these files is another, or is there or gone; returns its name."""
     while True:
-        time.sleep(EVERY)
-        now = look(before)
+        time.sleep(POLL_SECONDS)
+        now = stat_files(before)
         for file, state in now.items():
             if state != before[file]:
                 return Path(file).name
 
 
-def look(files: Iterable[str]) -> Look:
+def stat_files(files: Iterable[str]) -> FileStats:
     """How files are now: when each was written, and its size; None for one that is not there."""
-    found: Look = {}
+    found: FileStats = {}
     for file in files:
         try:
             state = os.stat(file)
@@ -90,7 +90,7 @@ def look(files: Iterable[str]) -> Look:
     return found
 
 
-def loaded() -> set[str]:
+def list_loaded_files() -> set[str]:
     """The files of the modules in this process that are the user's own: neither Python's, nor
     installed, nor ours.
     """
@@ -114,4 +114,8 @@ def _ours() -> str:
 
 def _told(files: set[str]) -> str:
     names = sorted(Path(file).name for file in files)
-    return line(", ".join(names), 60) if len(names) <= 3 else f"{plural(len(names), 'file')}"
+    return (
+        format_line(", ".join(names), 60)
+        if len(names) <= 3
+        else f"{format_count(len(names), 'file')}"
+    )

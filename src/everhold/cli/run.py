@@ -7,22 +7,22 @@ from typing import Any
 
 import click
 
-from everhold.cli.action_options import called_with
-from everhold.cli.answer_options import Answering, answering, moving
+from everhold.cli.action_options import build_call
+from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
 from everhold.cli.context import (
+    CommandRuntime,
     Duration,
-    House,
-    called,
-    common,
+    add_common_options,
+    format_short_name,
     json_option,
-    misused,
-    pairs,
-    program_of,
+    load_settings,
+    make_usage_error,
+    parse_pairs,
+    resolve_program,
     session_argument,
-    settings_of,
 )
-from everhold.cli.drive_session import carry, kept
-from everhold.cli.output import json_out
+from everhold.cli.drive_session import drive_until_blocked, report_on_interrupt
+from everhold.cli.output import print_json
 from everhold.errors import UnknownProgram, UnknownSession
 
 
@@ -54,8 +54,8 @@ from everhold.errors import UnknownProgram, UnknownSession
 @click.option(
     "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
 )
-@answering
-@common
+@add_answer_options
+@add_common_options
 def run_(
     program: str | None,
     arguments: tuple[str, ...],
@@ -66,7 +66,7 @@ def run_(
     title: str,
     labels: tuple[str, ...],
     wait: float | None,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -77,32 +77,32 @@ def run_(
     as JSON and the exit code is 10.
     """
     if not goes_on and program is None:
-        raise misused("it needs a PROGRAM, or -c to go on with the last session")
-    with moving(database, who, makes=True) as house:
+        raise make_usage_error("it needs a PROGRAM, or -c to go on with the last session")
+    with open_moving_runtime(database, who, makes=True) as house:
         if goes_on:
             status = house.runtime.status(_stopped(house, database, program or "@last"))
         else:
-            found = program_of(database, program or "")
-            call = called_with(found, arguments, json_args)
-            told = pairs(labels, "--label")
+            found = resolve_program(database, program or "")
+            call = build_call(found, arguments, json_args)
+            told = parse_pairs(labels, "--label")
             since = time.time()
-            with kept(house, lambda: _begun(house, found.ref, since)):
+            with report_on_interrupt(house, lambda: _begun(house, found.ref, since)):
                 status = house.runtime.start(
                     call, key=key, title=title, labels=told, wait=wait, again=again
                 )
-        return carry(house, status, wait=wait, as_json=as_json, tried=not goes_on)
+        return drive_until_blocked(house, status, wait=wait, as_json=as_json, tried=not goes_on)
 
 
-def _begun(house: House, program: str, since: float) -> str | None:
+def _begun(house: CommandRuntime, program: str, since: float) -> str | None:
     """What people call the session of this program that moved last, if it did since a moment."""
     for info in house.runtime.sessions(
         program=program, newer_than=time.time() - since + 1, limit=1
     ):
-        return called(info.session_id, info.key)
+        return format_short_name(info.session_id, info.key)
     return None
 
 
-def _stopped(house: House, database: str | None, name: str) -> str:
+def _stopped(house: CommandRuntime, database: str | None, name: str) -> str:
     """The session that is meant by its name, else the newest one of the program of this name."""
     try:
         return house.session(name)
@@ -110,7 +110,7 @@ def _stopped(house: House, database: str | None, name: str) -> str:
         if name == "@last":
             raise
     try:
-        wanted = program_of(database, name).ref
+        wanted = resolve_program(database, name).ref
     except UnknownProgram:
         if not name.isidentifier():
             raise
@@ -126,21 +126,21 @@ def _stopped(house: House, database: str | None, name: str) -> str:
 @click.option(
     "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
 )
-@answering
-@common
+@add_answer_options
+@add_common_options
 def retry_(
     session: str,
     wait: float | None,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
     """Go on from a failed session's last answer, with mended code."""
-    with moving(database, who) as house:
+    with open_moving_runtime(database, who) as house:
         session_id = house.session(session)
-        with kept(house, lambda: house.name(session_id)):
+        with report_on_interrupt(house, lambda: house.name(session_id)):
             status = house.runtime.retry(session_id, wait=wait)
-        return carry(house, status, wait=wait, as_json=as_json)
+        return drive_until_blocked(house, status, wait=wait, as_json=as_json)
 
 
 @click.command("fork")
@@ -158,8 +158,8 @@ def retry_(
 @click.option(
     "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
 )
-@answering
-@common
+@add_answer_options
+@add_common_options
 def fork_(
     session: str,
     at: int | None,
@@ -169,12 +169,12 @@ def fork_(
     again: bool,
     title: str,
     wait: float | None,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
     """Begin a session that shares the steps of another; change an answer."""
-    with moving(database, who) as house:
+    with open_moving_runtime(database, who) as house:
         session_id = house.session(session)
         if answer is None:
             status = house.runtime.fork(
@@ -192,16 +192,16 @@ def fork_(
                 wait=wait,
                 again=again,
             )
-        return carry(house, status, wait=wait, as_json=as_json)
+        return drive_until_blocked(house, status, wait=wait, as_json=as_json)
 
 
 def _replacement(
-    house: House, session_id: str, at: int | None, query_id: str | None, text: str
+    house: CommandRuntime, session_id: str, at: int | None, query_id: str | None, text: str
 ) -> tuple[int, Any]:
     """The step (the last that has an answer, by default) and the new answer as its question wants
     it.
     """
-    from everhold.cli.prompt import understood
+    from everhold.cli.prompt import parse_typed_answer
 
     deliveries = house.record(session_id).deliveries
     asked = {query.q: query for delivery in deliveries for query in delivery.asked}
@@ -211,20 +211,20 @@ def _replacement(
     if not answered:
         return at or 0, text
     replaced = [answer for answer in answered[-1].answers if query_id in (None, answer.id)]
-    return answered[-1].n, understood(asked[replaced[0].q], text) if replaced else text
+    return answered[-1].n, parse_typed_answer(asked[replaced[0].q], text) if replaced else text
 
 
 @click.command("demo")
 @json_option
 def demo_(as_json: bool) -> int:
     """Kill a program in the middle and see it go on: 20 seconds, no key."""
-    from everhold.cli.demo.show import demo
-    from everhold.wire import Exit
+    from everhold.cli.demo.show import run_demo
+    from everhold.wire import ExitCode
 
-    settings_of(None)  # what is wrong here is told before anything is shown
-    shown = demo()
+    load_settings(None)  # what is wrong here is told before anything is shown
+    shown = run_demo()
     if as_json:
         import msgspec
 
-        json_out({**msgspec.to_builtins(shown), "held": shown.held})
-    return Exit.OK if shown.held else Exit.FAILED
+        print_json({**msgspec.to_builtins(shown), "held": shown.held})
+    return ExitCode.OK if shown.held else ExitCode.FAILED

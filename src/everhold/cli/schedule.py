@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from everhold.cli.action_options import Deed, deeds, done
-from everhold.cli.app import Verbs
-from everhold.cli.context import SHORT, Duration, alone, common, misused, opened
-from everhold.cli.output import footer, json_out, milliseconds, table, when
+from everhold.cli.action_options import ActionOptions, add_action_options, describe_action
+from everhold.cli.app import SubcommandGroup
+from everhold.cli.context import (
+    SHORT_ID_LENGTH,
+    Duration,
+    add_common_options,
+    invoke_default_command,
+    make_usage_error,
+    open_command_runtime,
+)
+from everhold.cli.output import format_moment, print_footer, print_json, print_table, record_to_wire
 from everhold.core.codec import JSON
 
 if TYPE_CHECKING:
@@ -20,36 +27,38 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group("schedule", cls=Verbs, invoke_without_command=True)
-@common
+@click.group("schedule", cls=SubcommandGroup, invoke_without_command=True)
+@add_common_options
 def schedule_(database: str | None, as_json: bool) -> None:
     """Start programs at certain times: list, add, next, pause, and more."""
-    alone(list_, database=database, as_json=as_json)
+    invoke_default_command(list_schedules, database=database, as_json=as_json)
 
 
 @schedule_.command("list")
-@common
-def list_(database: str | None = None, as_json: bool = False) -> None:
+@add_common_options
+def list_schedules(database: str | None = None, as_json: bool = False) -> None:
     """List the schedules: when, what, and what went wrong."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         found = house.runtime.schedules()
         if as_json:
-            return json_out(
+            return print_json(
                 {"database": house.database, "schedules": [_json(one) for one in found]}
             )
-        rows = [(one.name, one.when, done(one.do), _stands(one), _last(one)) for one in found]
+        rows = [
+            (one.name, one.when, describe_action(one.do), _stands(one), _last(one)) for one in found
+        ]
         if rows:
-            table(("name", "when", "does", "next", "last"), rows, wide=("does", "last"))
+            print_table(("name", "when", "does", "next", "last"), rows, wide=("does", "last"))
         else:
             click.echo(
                 "no schedules; make one: everhold schedule add NAME PROGRAM --cron '0 3 * * *'"
             )
-        footer(house.database)
+        print_footer(house.database)
 
 
 @schedule_.command("add")
 @click.argument("name")
-@deeds
+@add_action_options
 @click.option(
     "--cron",
     metavar="EXPR",
@@ -80,10 +89,10 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
 @click.option(
     "--give", default="", metavar="ARGUMENT", help="The argument that is given the moment."
 )
-@common
-def add_(
+@add_common_options
+def add_schedule(
     name: str,
-    deed: Deed,
+    deed: ActionOptions,
     cron: str | None,
     every: float | None,
     moment: str | None,
@@ -97,7 +106,7 @@ def add_(
     """Make a schedule, or change the one of this name."""
     time = _when(cron, every, moment)
     do, args = deed.read(database, whole=not give)
-    with opened(database, makes=True) as house:
+    with open_command_runtime(database, makes=True) as house:
         made = house.runtime.schedule(
             name,
             time,
@@ -110,15 +119,15 @@ def add_(
             **deed.told(),
         )
         if as_json:
-            return json_out({"database": house.database, **_json(made)})
+            return print_json({"database": house.database, **_json(made)})
         click.echo(f"{name}: {made.when}, next {_stands(made)}")
-        footer(house.database)
+        print_footer(house.database)
 
 
 def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
     given = [one for one in (cron, every, moment) if one is not None]
     if len(given) != 1:
-        raise misused("say when, with one of --cron, --every and --at")
+        raise make_usage_error("say when, with one of --cron, --every and --at")
     if every is not None:
         return dates.timedelta(seconds=every)
     if moment is None:
@@ -126,7 +135,7 @@ def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
     try:
         return dates.datetime.fromisoformat(moment)
     except ValueError:
-        raise misused(f"{moment!r} is no time; say 2026-03-01T09:00") from None
+        raise make_usage_error(f"{moment!r} is no time; say 2026-03-01T09:00") from None
 
 
 @schedule_.command("next")
@@ -134,62 +143,62 @@ def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
 @click.option(
     "-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many."
 )
-@common
-def next_(name: str, count: int, database: str | None, as_json: bool) -> None:
+@add_common_options
+def list_next_times(name: str, count: int, database: str | None, as_json: bool) -> None:
     """Say when a schedule comes round next."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         moments = house.runtime.moments(name, count)
         if as_json:
-            return json_out({"name": name, "moments": [int(at * 1000) for at in moments]})
+            return print_json({"name": name, "moments": [int(at * 1000) for at in moments]})
         for at in moments:
-            click.echo(when(at))
+            click.echo(format_moment(at))
 
 
 @schedule_.command("pause")
 @click.argument("name")
-@common
-def pause_(name: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def pause_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Let a schedule rest until it is resumed."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         _tell(house.runtime.pause_schedule(name), as_json)
 
 
 @schedule_.command("resume")
 @click.argument("name")
-@common
-def resume_(name: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def resume_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Let a schedule go on with its next moment."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         _tell(house.runtime.resume_schedule(name), as_json)
 
 
 @schedule_.command("remove")
 @click.argument("name")
-@common
-def remove_(name: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def remove_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Forget a schedule; sessions that it has begun go on."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         house.runtime.unschedule(name)
         if as_json:
-            return json_out({"removed": name})
+            return print_json({"removed": name})
         click.echo(f"removed {name}")
 
 
 def _tell(schedule: Schedule, as_json: bool) -> None:
     if as_json:
-        return json_out(_json(schedule))
+        return print_json(_json(schedule))
     click.echo(f"{schedule.name}: {'next ' if schedule.next_at else ''}{_stands(schedule)}")
 
 
 def _json(schedule: Schedule) -> dict[str, JSON]:
-    return milliseconds(schedule, "next_at", "last_at")
+    return record_to_wire(schedule, "next_at", "last_at")
 
 
 def _stands(schedule: Schedule) -> str:
-    return when(schedule.next_at) if schedule.next_at is not None else schedule.state
+    return format_moment(schedule.next_at) if schedule.next_at is not None else schedule.state
 
 
 def _last(schedule: Schedule) -> str:
     if schedule.problem:
         return schedule.problem
-    return "" if schedule.last_session is None else schedule.last_session[:SHORT]
+    return "" if schedule.last_session is None else schedule.last_session[:SHORT_ID_LENGTH]

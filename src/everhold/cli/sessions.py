@@ -7,28 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import Duration, House, called, common, opened, pairs, session_argument
-from everhold.cli.output import (
-    ago,
-    asked_words,
-    clean,
-    footer,
-    headline,
-    json_out,
-    line,
-    milliseconds,
-    plural,
-    question,
-    table,
-    value_text,
-    when,
+from everhold.cli.context import (
+    CommandRuntime,
+    Duration,
+    add_common_options,
+    format_short_name,
+    open_command_runtime,
+    parse_pairs,
+    session_argument,
 )
-from everhold.core.query import Answer, Query
+from everhold.cli.output import (
+    format_ago,
+    format_asked_text,
+    format_count,
+    format_headline,
+    format_line,
+    format_moment,
+    format_plain_value,
+    format_question,
+    print_footer,
+    print_json,
+    print_table,
+    record_to_wire,
+    strip_controls,
+)
+from everhold.core.query import Query, QueryAnswer
 
 if TYPE_CHECKING:
     from everhold.core.codec import JSON
     from everhold.core.journal import Delivery
-    from everhold.ports.store import Record
+    from everhold.ports.store import SessionRecord
 
 
 @click.command("sessions")
@@ -52,7 +60,7 @@ if TYPE_CHECKING:
 @click.option(
     "--after", metavar="SESSION", help="The next page: the last session of the one before."
 )
-@common
+@add_common_options
 def sessions_(
     state: tuple[str, ...],
     program: str | None,
@@ -65,31 +73,31 @@ def sessions_(
     as_json: bool,
 ) -> None:
     """List sessions, newest first."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         listed = house.runtime.sessions(
             state=list(state) or None,
             program=program,
-            labels=pairs(labels, "--label"),
+            labels=parse_pairs(labels, "--label"),
             older_than=older_than,
             newer_than=newer_than,
             limit=limit,
             after=house.session(after) if after else None,
         )
         if as_json:
-            rows = [milliseconds(info, "created_at", "updated_at", "due_at") for info in listed]
-            return json_out({"database": house.database, "sessions": rows})
+            rows = [record_to_wire(info, "created_at", "updated_at", "due_at") for info in listed]
+            return print_json({"database": house.database, "sessions": rows})
         columns = ("session", "state", "program", "steps", "moved", "title")
         if listed:
-            table(columns, [_row(info) for info in listed], wide=("program", "title"))
+            print_table(columns, [_row(info) for info in listed], wide=("program", "title"))
         else:
             click.echo("no sessions")
-        footer(house.database)
+        print_footer(house.database)
 
 
 def _row(info: Any) -> tuple[str, ...]:
-    name = called(info.session_id, info.key)
+    name = format_short_name(info.session_id, info.key)
     program = _brief(info.program)
-    return name, info.state, program, str(info.steps), ago(info.updated_at), info.title
+    return name, info.state, program, str(info.steps), format_ago(info.updated_at), info.title
 
 
 def _brief(program: str) -> str:
@@ -100,10 +108,10 @@ def _brief(program: str) -> str:
 @click.command("show")
 @session_argument
 @click.option("--full", is_flag=True, help="Questions and answers in full.")
-@common
+@add_common_options
 def show_(session: str, full: bool, database: str | None, as_json: bool) -> None:
     """Show one session: what was asked, what was answered, how it ended."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         session_id = house.session(session)
         record = house.record(session_id)
         status = house.runtime.status(session_id)
@@ -112,15 +120,18 @@ def show_(session: str, full: bool, database: str | None, as_json: bool) -> None
 
             steps = [_step_json(delivery) for delivery in record.deliveries]
             told = {"database": house.database, "session": _facts(record), "steps": steps}
-            return json_out({**told, "status": status_json(status)})
+            return print_json({**told, "status": status_json(status)})
         _show_facts(record)
         _show_steps(record, full)
-        click.secho(f"\n{headline(status, called(session_id, record.birth.key))}", bold=True)
+        click.secho(
+            f"\n{format_headline(status, format_short_name(session_id, record.birth.key))}",
+            bold=True,
+        )
         _show_rest(house, session_id, record)
-        footer(house.database)
+        print_footer(house.database)
 
 
-def _facts(record: Record) -> dict[str, JSON]:
+def _facts(record: SessionRecord) -> dict[str, JSON]:
     birth = record.birth
     head = record.head
     facts: dict[str, JSON] = {
@@ -148,26 +159,28 @@ def _step_json(delivery: Delivery) -> dict[str, JSON]:
     return {**told, "at": int(delivery.at * 1000)}
 
 
-def _show_facts(record: Record) -> None:
+def _show_facts(record: SessionRecord) -> None:
     birth = record.birth
     shown = {
         "session": birth.id,
         "key": birth.key,
         "title": birth.title,
         "program": f"{birth.program} version {birth.version}",
-        "arguments": ", ".join(f"{name}={value_text(value)}" for name, value in birth.args.items()),
+        "arguments": ", ".join(
+            f"{name}={format_plain_value(value)}" for name, value in birth.args.items()
+        ),
         "labels": ", ".join(f"{name}={value}" for name, value in birth.labels.items()),
         "parent": birth.parent,
         "forked from": f"{birth.origin} after step {birth.origin_n}" if birth.origin else "",
-        "started": f"{when(birth.created_at)} ({ago(birth.created_at)})",
-        "moved": ago(record.head.updated_at),
+        "started": f"{format_moment(birth.created_at)} ({format_ago(birth.created_at)})",
+        "moved": format_ago(record.head.updated_at),
     }
     for name, value in shown.items():
         if value:
-            click.echo(f"{name:<12} {line(value, 200)}")
+            click.echo(f"{name:<12} {format_line(value, 200)}")
 
 
-def _show_steps(record: Record, full: bool) -> None:
+def _show_steps(record: SessionRecord, full: bool) -> None:
     asked: dict[int, Query] = {}
     rows = []
     for delivery in record.deliveries:
@@ -179,26 +192,26 @@ def _show_steps(record: Record, full: bool) -> None:
         return
     click.echo()
     if not full:
-        return table(
+        return print_table(
             ("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer")
         )
     for step, query_id, kind, prompt, said in rows:
         click.secho(
             " · ".join(part for part in (f"step {step}", query_id, kind) if part), fg="cyan"
         )
-        click.echo(clean(prompt) + (f"\n  → {clean(said)}" if said else ""))
+        click.echo(strip_controls(prompt) + (f"\n  → {strip_controls(said)}" if said else ""))
 
 
-def _exchange(query: Query | None, answer: Answer) -> tuple[str, str, str, str]:
+def _exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str, str, str]:
     said = (
-        value_text(answer.value)
+        format_plain_value(answer.value)
         if answer.error is None
         else f"error: {answer.error.get('message')}"
     )
     if answer.expired:
         said = f"{said} (nobody answered in time)"
     who = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
-    words = "" if query is None else asked_words(query)
+    words = "" if query is None else format_asked_text(query)
     return answer.id, str(query.kind) if query else "", words, said + who
 
 
@@ -208,30 +221,34 @@ def _noted(delivery: Delivery) -> list[str]:
         return []
     words = [f"{entry.level}: {entry.message}" for entry in notes.log]
     words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
-    words += [] if notes.restart is None else [f"began again with {value_text(notes.restart.args)}"]
+    words += (
+        []
+        if notes.restart is None
+        else [f"began again with {format_plain_value(notes.restart.args)}"]
+    )
     return words + (
         [f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else []
     )
 
 
-def _show_rest(house: House, session_id: str, record: Record) -> None:
+def _show_rest(house: CommandRuntime, session_id: str, record: SessionRecord) -> None:
     """Open questions, or why it failed."""
     from everhold.core.status import Finished, Paused, Raised
 
     status = house.runtime.status(session_id)
     if isinstance(status, Paused):
         for query in status.queries:
-            click.echo(f"  {question(query)} ({ago(query.asked_at)})")
+            click.echo(f"  {format_question(query)} ({format_ago(query.asked_at)})")
     elif isinstance(status, Finished) and isinstance(status.outcome, Raised):
         last = [query for delivery in record.deliveries for query in delivery.asked][-1:]
         if last:
             click.echo(
                 f"  at step {status.outcome.step}, after {last[0].id}:"
-                f" {line(last[0].prompt or last[0].name, 100)}"
+                f" {format_line(last[0].prompt or last[0].name, 100)}"
             )
-        click.echo(clean(status.outcome.traceback.rstrip()))
+        click.echo(strip_controls(status.outcome.traceback.rstrip()))
     elif isinstance(status, Finished) and status.state == "completed":
-        click.echo(f"  {clean(value_text(status.result))}")
+        click.echo(f"  {strip_controls(format_plain_value(status.result))}")
 
 
 @click.command("inbox")
@@ -245,7 +262,7 @@ def _show_rest(house: House, session_id: str, record: Record) -> None:
     show_default=True,
     help="At most so many.",
 )
-@common
+@add_common_options
 def inbox_(
     kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool
 ) -> None:
@@ -253,7 +270,7 @@ def inbox_(
 
     A conversation that waits to be told something asks nobody: --kind signal lists those.
     """
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         queries = house.runtime.inbox(kind=kind, to=to, limit=limit)
         if as_json:
             from everhold.wire import query_json
@@ -262,7 +279,7 @@ def inbox_(
                 {"session_id": one.session_id, "query_id": one.id, **query_json(one)}
                 for one in queries
             ]
-            return json_out({"database": house.database, "queries": rows})
+            return print_json({"database": house.database, "queries": rows})
         if queries:
             names = {one.session_id: house.name(one.session_id) for one in queries}
             columns = ("session", "question", "kind", "asked", "words")
@@ -271,15 +288,15 @@ def inbox_(
                     names[one.session_id],
                     one.id,
                     str(one.kind),
-                    ago(one.asked_at),
+                    format_ago(one.asked_at),
                     one.prompt or one.name,
                 )
                 for one in queries
             ]
-            table(columns, rows_, wide=("words",))
+            print_table(columns, rows_, wide=("words",))
         else:
             click.echo("no open questions")
-        footer(house.database)
+        print_footer(house.database)
 
 
 @click.command("usage")
@@ -287,14 +304,18 @@ def inbox_(
     "--by", type=click.Choice(["program", "session"]), default="program", show_default=True
 )
 @click.option("--newer-than", type=Duration(), help="Only sessions that moved since: 12h, 30d.")
-@common
+@add_common_options
 def usage_(by: str, newer_than: float | None, database: str | None, as_json: bool) -> None:
     """Add up what sessions cost in model calls and tokens."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         since = None if newer_than is None else time.time() - newer_than
         rows: dict[str, dict[str, int]] = {}
         for one in house.summaries(since):
-            name = one.birth.program if by == "program" else called(one.birth.id, one.birth.key)
+            name = (
+                one.birth.program
+                if by == "program"
+                else format_short_name(one.birth.id, one.birth.key)
+            )
             row = rows.setdefault(
                 name,
                 dict.fromkeys(("sessions", "llm_calls", "prompt_tokens", "response_tokens"), 0),
@@ -307,7 +328,7 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
             ):
                 row[column] += more
         if as_json:
-            return json_out(
+            return print_json(
                 {
                     "database": house.database,
                     "usage": [{by: name, **row} for name, row in rows.items()],
@@ -315,17 +336,16 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
             )
         if rows:
             columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
-            table(
+            print_table(
                 columns,
                 [(_brief(name), *map(str, row.values())) for name, row in rows.items()],
                 wide=(by,),
             )
-            click.echo(
-                f"together {plural(sum(row['llm_calls'] for row in rows.values()), 'model call')}"
-            )
+            calls = sum(row["llm_calls"] for row in rows.values())
+            click.echo(f"together {format_count(calls, 'model call')}")
         else:
             click.echo("no sessions")
-        footer(house.database)
+        print_footer(house.database)
 
 
 @click.command("watch")
@@ -338,13 +358,13 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
     metavar="S",
     help="Seconds between two looks.",
 )
-@common
+@add_common_options
 def watch_(session: str, every: float, database: str | None, as_json: bool) -> int:
     """Follow a session until it ends: each step as it lands."""
     from everhold.core.status import Finished
     from everhold.wire import status_exit_code, status_json
 
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         session_id = house.session(session)
         name = house.name(session_id)
         seen = 0
@@ -355,10 +375,10 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
                 _tell_step(delivery, as_json)
             seen = record.head.n + 1
             status = house.runtime.status(session_id)
-            now = status_json(status) if as_json else headline(status, name)
+            now = status_json(status) if as_json else format_headline(status, name)
             if now != told:
                 told = now
-                json_out(now) if as_json else click.secho(now, bold=True)
+                print_json(now) if as_json else click.secho(now, bold=True)
             if isinstance(status, Finished):
                 return int(status_exit_code(status))
             time.sleep(every)
@@ -366,9 +386,12 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
 
 def _tell_step(delivery: Delivery, as_json: bool) -> None:
     if as_json:
-        return json_out(_step_json(delivery))
+        return print_json(_step_json(delivery))
     for answer in delivery.answers:
         said = _exchange(None, answer)[3]
-        click.echo(f"{delivery.n:>4}  {answer.id} ← {line(said, 100)}")
+        click.echo(f"{delivery.n:>4}  {answer.id} ← {format_line(said, 100)}")
     for query in delivery.asked:
-        click.echo(f"{delivery.n:>4}  {query.id} {query.kind}: {line(asked_words(query), 100)}")
+        click.echo(
+            f"{delivery.n:>4}  {query.id} {query.kind}:"
+            f" {format_line(format_asked_text(query), 100)}"
+        )

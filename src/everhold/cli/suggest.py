@@ -14,7 +14,7 @@ MANY: Final = 200
 LARGE: Final = 200_000
 
 
-def beside(name: str, folder: Path) -> str:
+def suggest_reference(name: str, folder: Path) -> str:
     """How what is meant is named, if `name` is a file of this folder, or something that one of them
     holds.
     """

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import SHORT, House, common, hinting, misused, opened, pairs, settings_of
-from everhold.cli.output import footer, json_out, line, plural, progress
+from everhold.cli.context import (
+    SHORT_ID_LENGTH,
+    CommandRuntime,
+    add_common_options,
+    load_settings,
+    make_usage_error,
+    open_command_runtime,
+    override_hint,
+    parse_pairs,
+)
+from everhold.cli.output import format_count, format_line, print_footer, print_json, show_progress
 from everhold.errors import SessionExists
 
 if TYPE_CHECKING:
-    from everhold.archive.check import Checked, Report
+    from everhold.archive.check import CheckReport, SessionCheck
 
 _PARTS = ("prompts", "answers", "notes", "arguments")
 _HIDDEN = "The file is redacted: a program that decides by texts may only seem to diverge."
@@ -47,7 +56,7 @@ _ARGUMENTS = "To write it with the arguments of programs: everhold export --reda
     type=click.Choice(_PARTS),
     help="Only these; may be repeated.",
 )
-@common
+@add_common_options
 def export_(
     sessions: tuple[str, ...],
     file: str | None,
@@ -68,24 +77,24 @@ def export_(
     database.
     """
     if (file is None) == (folder is None):
-        raise misused("say where to: --out FILE, or --as-test FOLDER")
+        raise make_usage_error("say where to: --out FILE, or --as-test FOLDER")
     _refuse_both(sessions, state, program, labels)
     if keep_arguments and (parts or not redact):
-        raise misused(
+        raise make_usage_error(
             "--keep-arguments goes with --redact; --redact-part redacts what you name, and no more"
         )
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         ids = [house.session(name) for name in sessions]
         if folder is not None:
             return _as_test(house, ids, folder, as_json)
         target: Any = sys.stdout.buffer if file in (None, "-") else file
-        with progress("exporting", quiet=as_json) as bar:
+        with show_progress("exporting", quiet=as_json) as bar:
             done = house.runtime.export(
                 target,
                 ids or None,
                 state=list(state) or None,
                 program=program,
-                labels=pairs(labels, "--label"),
+                labels=parse_pairs(labels, "--label"),
                 values=values,
                 redact=list(parts)
                 or ([one for one in _PARTS if one != "arguments"] if keep_arguments else redact),
@@ -95,28 +104,28 @@ def export_(
             return
         if as_json:
             told = {"file": file, "sessions": done.sessions, "redacted": done.redacted}
-            return json_out({"database": house.database, **told})
-        click.echo(f"wrote {plural(len(done.sessions), 'session')} to {file}")
+            return print_json({"database": house.database, **told})
+        click.echo(f"wrote {format_count(len(done.sessions), 'session')} to {file}")
         if redact and "arguments" in done.redacted:
             click.echo("arguments of programs are redacted, too; to keep them: --keep-arguments")
-        footer(house.database)
+        print_footer(house.database)
 
 
 def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
     if sessions and any(which):
-        raise misused("name sessions, or say which fit; not both")
+        raise make_usage_error("name sessions, or say which fit; not both")
 
 
-def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
+def _as_test(house: CommandRuntime, ids: list[str], folder: str, as_json: bool) -> None:
     from everhold.cli.export_test import write_test
 
     if len(ids) != 1:
-        raise misused("a test is made of one session; name it")
+        raise make_usage_error("a test is made of one session; name it")
     made = write_test(house.record(ids[0]), folder)
     if as_json:
-        return json_out({"database": house.database, "written": made})
+        return print_json({"database": house.database, "written": made})
     click.echo(f"wrote {' and '.join(made)}")
-    footer(house.database)
+    print_footer(house.database)
 
 
 @click.command("import")
@@ -135,7 +144,7 @@ def _as_test(house: House, ids: list[str], folder: str, as_json: bool) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="With --algocline: only say what would be taken over."
 )
-@common
+@add_common_options
 def import_(
     file: str | None,
     skip: bool,
@@ -146,31 +155,38 @@ def import_(
 ) -> None:
     """Take in the sessions of an exported file; they go on here. - is standard input."""
     if (file is None) == (home is None):
-        raise misused("say what to take in: FILE, or --algocline HOME")
+        raise make_usage_error("say what to take in: FILE, or --algocline HOME")
     if home is not None:
         if skip:
-            raise misused("--skip is for files; what is here already always stays")
-        from everhold.cli.algocline import take_over
+            raise make_usage_error("--skip is for files; what is here already always stays")
+        from everhold.cli.algocline import import_algocline_home
 
-        found = settings_of(database)
+        found = load_settings(database)
         is_new = found.path is not None and not found.path.exists()
-        with opened("memory://" if dry_run and is_new else database, makes=True) as house:
-            return take_over(house, home, dry_run=dry_run, as_json=as_json, where=found.shown)
+        with open_command_runtime(
+            "memory://" if dry_run and is_new else database, makes=True
+        ) as house:
+            return import_algocline_home(
+                house, home, dry_run=dry_run, as_json=as_json, where=found.shown
+            )
     if dry_run:
-        raise misused("--dry-run goes with --algocline")
+        raise make_usage_error("--dry-run goes with --algocline")
     source: Any = sys.stdin.buffer if file == "-" else file
-    with opened(database, makes=True) as house:
+    with open_command_runtime(database, makes=True) as house:
         skip_them = "It is left as it is. To skip those that are here already: --skip."
-        with hinting(SessionExists, skip_them), progress("importing", quiet=as_json) as bar:
+        with (
+            override_hint(SessionExists, skip_them),
+            show_progress("importing", quiet=as_json) as bar,
+        ):
             done = house.runtime.import_(
                 source, existing="skip" if skip else "refuse", progress=bar
             )
         if as_json:
             told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
-            return json_out({"database": house.database, **told})
+            return print_json({"database": house.database, **told})
         more = f"; here already: {len(done.skipped)}" if done.skipped else ""
-        click.echo(f"took in {plural(len(done.sessions), 'session')}{more}")
-        footer(house.database)
+        click.echo(f"took in {format_count(len(done.sessions), 'session')}{more}")
+        print_footer(house.database)
 
 
 @click.command("check")
@@ -183,7 +199,7 @@ def import_(
     "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
 )
 @click.option("--all", "all_", is_flag=True, help="Also those that have ended.")
-@common
+@add_common_options
 def check_(
     sessions: tuple[str, ...],
     file: str | None,
@@ -198,31 +214,33 @@ def check_(
     Run it before a deploy. Every session that runs or waits is replayed without effects, and
     nothing is changed. Exits with 5 if one would not go on.
     """
-    from everhold.wire import Exit
+    from everhold.wire import ExitCode
 
     _refuse_both(sessions, all_, program, labels)
-    with opened("memory://" if file is not None and database is None else database) as house:
+    with open_command_runtime(
+        "memory://" if file is not None and database is None else database
+    ) as house:
         ids = [house.session(name) for name in sessions] if file is None else list(sessions)
-        with progress("checking", quiet=as_json) as bar:
+        with show_progress("checking", quiet=as_json) as bar:
             report = house.runtime.check(
                 ids or None,
                 file=file,
                 state=None if all_ else ("running", "paused"),
                 program=program,
-                labels=pairs(labels, "--label"),
+                labels=parse_pairs(labels, "--label"),
                 progress=bar,
             )
         if as_json:
             _as_json(report)
         else:
             _in_words(report)
-        return Exit.OK if report.ok else Exit.PROGRAM
+        return ExitCode.OK if report.ok else ExitCode.PROGRAM
 
 
-def _as_json(report: Report) -> None:
+def _as_json(report: CheckReport) -> None:
     import msgspec
 
-    json_out(
+    print_json(
         {
             "database": report.source,
             "ok": report.ok,
@@ -236,29 +254,29 @@ def _rows(told: dict[str, Any]) -> dict[str, Any]:
     return {name: told[name] for name in ("checked", "redacted", "python", "hash_seed")}
 
 
-def _in_words(report: Report) -> None:
+def _in_words(report: CheckReport) -> None:
     for one in report.checked:
         if one.verdict != "ok":
             _tell(one)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
     click.secho(
-        f"{plural(len(report.checked), 'session')} checked: {counts or 'nothing to check'}",
+        f"{format_count(len(report.checked), 'session')} checked: {counts or 'nothing to check'}",
         bold=True,
     )
     if report.redacted and not report.ok:
         click.echo(
             f"hint: {_HIDDEN}" + (f" {_ARGUMENTS}" if "arguments" in report.redacted else "")
         )
-    footer(report.source)
+    print_footer(report.source)
 
 
-def _tell(one: Checked) -> None:
+def _tell(one: SessionCheck) -> None:
     color = None if one.goes_on else "red"
-    click.secho(f"{one.verdict} · {one.session_id[:SHORT]} · {one.program}", fg=color)
+    click.secho(f"{one.verdict} · {one.session_id[:SHORT_ID_LENGTH]} · {one.program}", fg=color)
     for word in one.reworded[:5]:
         click.echo(
-            f"  step {word.step}, {word.query_id}: {line(word.recorded, 60)!r} is now"
-            f" {line(word.asked, 60)!r}"
+            f"  step {word.step}, {word.query_id}: {format_line(word.recorded, 60)!r} is now"
+            f" {format_line(word.asked, 60)!r}"
         )
     if one.reason:
         click.echo(f"  {one.reason}")

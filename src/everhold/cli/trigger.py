@@ -6,11 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.action_options import Deed, deeds, done, json_or_text
-from everhold.cli.answer_options import moving
-from everhold.cli.app import Verbs
-from everhold.cli.context import SHORT, Duration, alone, common, opened, pairs, written
-from everhold.cli.output import footer, json_out, milliseconds, table, when
+from everhold.cli.action_options import (
+    ActionOptions,
+    add_action_options,
+    describe_action,
+    parse_json_or_text,
+)
+from everhold.cli.answer_options import open_moving_runtime
+from everhold.cli.app import SubcommandGroup
+from everhold.cli.context import (
+    SHORT_ID_LENGTH,
+    Duration,
+    add_common_options,
+    invoke_default_command,
+    open_command_runtime,
+    parse_pairs,
+    read_text_argument,
+)
+from everhold.cli.output import format_moment, print_footer, print_json, print_table, record_to_wire
 from everhold.core.codec import JSON, loads
 from everhold.errors import BadSetting, BadValue
 
@@ -18,35 +31,43 @@ if TYPE_CHECKING:
     from everhold.schedules import Handover, Trigger
 
 
-@click.group("trigger", cls=Verbs, invoke_without_command=True)
-@common
+@click.group("trigger", cls=SubcommandGroup, invoke_without_command=True)
+@add_common_options
 def trigger_(database: str | None, as_json: bool) -> None:
     """Start programs when something happens: list, add, log, and more."""
-    alone(list_, database=database, as_json=as_json)
+    invoke_default_command(list_triggers, database=database, as_json=as_json)
 
 
 @trigger_.command("list")
-@common
-def list_(database: str | None = None, as_json: bool = False) -> None:
+@add_common_options
+def list_triggers(database: str | None = None, as_json: bool = False) -> None:
     """List what is triggered, and by which event."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         found = house.runtime.triggers()
         if as_json:
-            return json_out({"database": house.database, "triggers": [_json(one) for one in found]})
+            return print_json(
+                {"database": house.database, "triggers": [_json(one) for one in found]}
+            )
         rows = [
-            (one.event, one.name, done(one.do), _where(one), "" if one.enabled else "disabled")
+            (
+                one.event,
+                one.name,
+                describe_action(one.do),
+                _where(one),
+                "" if one.enabled else "disabled",
+            )
             for one in found
         ]
         if rows:
-            table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
+            print_table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
         else:
             click.echo("no triggers; make one: everhold trigger add EVENT PROGRAM")
-        footer(house.database)
+        print_footer(house.database)
 
 
 @trigger_.command("add")
 @click.argument("event")
-@deeds
+@add_action_options
 @click.option("--name", help="What the trigger is called; after its program, by itself.")
 @click.option(
     "--where",
@@ -60,10 +81,10 @@ def list_(database: str | None = None, as_json: bool = False) -> None:
     metavar="ARGUMENT",
     help="The argument that is given the payload; by itself, its fields are.",
 )
-@common
-def add_(
+@add_common_options
+def add_trigger(
     event: str,
-    deed: Deed,
+    deed: ActionOptions,
     name: str | None,
     where: tuple[str, ...],
     give: str,
@@ -72,22 +93,24 @@ def add_(
 ) -> None:
     """Let an event start a program or feed a session."""
     do, args = deed.read(database, whole=False)
-    wanted = {field: json_or_text(text) for field, text in pairs(where, "--where").items()}
-    with opened(database, makes=True) as house:
+    wanted = {
+        field: parse_json_or_text(text) for field, text in parse_pairs(where, "--where").items()
+    }
+    with open_command_runtime(database, makes=True) as house:
         made = house.runtime.on(
             event, do, name=name, where=wanted, args=args, give=give, **deed.told()
         )
         if as_json:
-            return json_out({"database": house.database, **_json(made)})
-        click.echo(f"{event} → {done(made.do)} ({made.name})")
-        footer(house.database)
+            return print_json({"database": house.database, **_json(made)})
+        click.echo(f"{event} → {describe_action(made.do)} ({made.name})")
+        print_footer(house.database)
 
 
 @trigger_.command("enable")
 @click.argument("event")
 @click.argument("name")
-@common
-def enable_(event: str, name: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def enable_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
     """Let an event trigger this again."""
     _enable(event, name, True, database, as_json)
 
@@ -95,30 +118,30 @@ def enable_(event: str, name: str, database: str | None, as_json: bool) -> None:
 @trigger_.command("disable")
 @click.argument("event")
 @click.argument("name")
-@common
-def disable_(event: str, name: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def disable_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
     """Let an event not trigger this any more."""
     _enable(event, name, False, database, as_json)
 
 
 def _enable(event: str, name: str, enabled: bool, database: str | None, as_json: bool) -> None:
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         found = house.runtime.enable_trigger(event, name, enabled=enabled)
         if as_json:
-            return json_out(_json(found))
+            return print_json(_json(found))
         click.echo(f"{event} → {name}: {'enabled' if enabled else 'disabled'}")
 
 
 @trigger_.command("remove")
 @click.argument("event")
 @click.argument("name")
-@common
-def remove_(event: str, name: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def remove_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
     """Forget a trigger; what it has started goes on."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         house.runtime.off(event, name)
         if as_json:
-            return json_out({"removed": name, "event": event})
+            return print_json({"removed": name, "event": event})
         click.echo(f"removed {name} of {event}")
 
 
@@ -129,43 +152,45 @@ def remove_(event: str, name: str, database: str | None, as_json: bool) -> None:
     type=click.Choice(["started", "already", "waiting", "failed"]),
     help="Only those that came to this.",
 )
-@common
-def log_(event: str | None, state: str | None, database: str | None, as_json: bool) -> None:
+@add_common_options
+def list_handovers(
+    event: str | None, state: str | None, database: str | None, as_json: bool
+) -> None:
     """List what events have lately started, or could not."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         found = house.runtime.handovers(event, state=state)
         if as_json:
-            told = [milliseconds(one, "due_at") for one in found]
-            return json_out({"database": house.database, "handovers": told})
+            told = [record_to_wire(one, "due_at") for one in found]
+            return print_json({"database": house.database, "handovers": told})
         if found:
-            table(
+            print_table(
                 ("handover", "state", "session", "error"),
                 [_row(one) for one in found],
                 wide=("handover", "error"),
             )
         else:
             click.echo("nothing was handed over")
-        footer(house.database)
+        print_footer(house.database)
 
 
 @trigger_.command("retry")
 @click.argument("handover")
-@common
-def retry_(handover: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def retry_handover(handover: str, database: str | None, as_json: bool) -> None:
     """Try a handover again, now."""
-    with moving(database) as house:
+    with open_moving_runtime(database) as house:
         _tell([house.runtime.hand_over(handover)], as_json)
 
 
 @trigger_.command("drop")
 @click.argument("handover")
-@common
-def drop_(handover: str, database: str | None, as_json: bool) -> None:
+@add_common_options
+def drop_handover(handover: str, database: str | None, as_json: bool) -> None:
     """Forget a handover: what it should have started is not started."""
-    with opened(database) as house:
+    with open_command_runtime(database) as house:
         house.runtime.drop_handover(handover)
         if as_json:
-            return json_out({"dropped": handover})
+            return print_json({"dropped": handover})
         click.echo(f"dropped {handover}")
 
 
@@ -179,7 +204,7 @@ def drop_(handover: str, database: str | None, as_json: bool) -> None:
     metavar="S",
     help="Seconds to let what was started go on; as far as it can here.",
 )
-@common
+@add_common_options
 def emit_(
     event: str,
     payload: str | None,
@@ -193,26 +218,26 @@ def emit_(
     JSON is the payload; - reads it from standard input.
     """
     given = _payload(payload)
-    with moving(database) as house:
+    with open_moving_runtime(database) as house:
         found = house.runtime.emit(event, given, key=key)
         for one in found.handovers if found.new else ():
             if one.session_id is not None:
                 house.ask(lambda runtime, one=one: runtime._settled(one.session_id, wait))  # type: ignore[misc]
         if as_json:
-            handovers = [milliseconds(one, "due_at") for one in found.handovers]
-            return json_out(
-                {**milliseconds(found, "at"), "handovers": handovers, "database": house.database}
+            handovers = [record_to_wire(one, "due_at") for one in found.handovers]
+            return print_json(
+                {**record_to_wire(found, "at"), "handovers": handovers, "database": house.database}
             )
-        again = "" if found.new else f" (it happened before, {when(found.at)})"
+        again = "" if found.new else f" (it happened before, {format_moment(found.at)})"
         click.echo(f"{event} {found.key}{again}")
         _tell(list(found.handovers), as_json)
-        footer(house.database)
+        print_footer(house.database)
 
 
 def _payload(text: str | None) -> JSON:
     if text is None:
         return None
-    source = written("-", "payload") if text == "-" else text
+    source = read_text_argument("-", "payload") if text == "-" else text
     try:
         return loads(source)
     except BadValue as error:
@@ -221,16 +246,16 @@ def _payload(text: str | None) -> JSON:
 
 def _tell(handovers: list[Handover], as_json: bool) -> None:
     if as_json:
-        return json_out({"handovers": [milliseconds(one, "due_at") for one in handovers]})
+        return print_json({"handovers": [record_to_wire(one, "due_at") for one in handovers]})
     for one in handovers:
-        more = one.error or (one.session_id or "")[:SHORT]
+        more = one.error or (one.session_id or "")[:SHORT_ID_LENGTH]
         click.echo(f"  {one.trigger}: {one.state}" + (f" · {more}" if more else ""))
     if not handovers:
         click.echo("  nothing is triggered by it")
 
 
 def _row(one: Handover) -> tuple[str, ...]:
-    return one.id, one.state, (one.session_id or "")[:SHORT], one.error
+    return one.id, one.state, (one.session_id or "")[:SHORT_ID_LENGTH], one.error
 
 
 def _json(trigger: Trigger) -> dict[str, JSON]:
@@ -241,9 +266,9 @@ def _json(trigger: Trigger) -> dict[str, JSON]:
 
 
 def _where(trigger: Trigger) -> str:
-    from everhold.wire import dumps
+    from everhold.wire import dump_wire_json
 
     def shown(value: Any) -> str:
-        return value if isinstance(value, str) else dumps(value)
+        return value if isinstance(value, str) else dump_wire_json(value)
 
     return ", ".join(f"{field}={shown(value)}" for field, value in trigger.where.items())

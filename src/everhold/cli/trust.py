@@ -6,56 +6,56 @@ from pathlib import Path
 
 import click
 
-from everhold.cli.context import json_option, settings_of
-from everhold.cli.output import json_out, table
+from everhold.cli.context import json_option, load_settings
+from everhold.cli.output import print_json, print_table
 from everhold.errors import NotAllowed, UnknownProgram
 
 
 @click.command("trust")
 @click.argument("package")
 @json_option
-def trust_(package: str, as_json: bool) -> None:
+def trust_pkg(package: str, as_json: bool) -> None:
     """Let a Lua package run in everhold's own process, as it is now.
 
     PACKAGE is the name of a package, its folder, or a .lua file. When one of its files changes it
     is not trusted any more, and runs in a process of its own again, like every other.
     """
-    from everhold.packages.lua.trust import trust
+    from everhold.packages.lua.trust import trust_package
 
-    mark = trust(_place(package))
+    mark = trust_package(_place(package))
     if as_json:
-        return json_out({"trusted": mark.path, "digest": mark.digest})
+        return print_json({"trusted": mark.path, "digest": mark.digest})
     click.echo(f"trusted as it is now: {mark.path}")
 
 
 @click.command("untrust")
 @click.argument("package")
 @json_option
-def untrust_(package: str, as_json: bool) -> None:
+def untrust_pkg(package: str, as_json: bool) -> None:
     """Trust a Lua package no longer; PACKAGE as for `pkg trust`."""
-    from everhold.packages.lua.trust import untrust
+    from everhold.packages.lua.trust import untrust_package
 
     place = _place(package)
-    was = untrust(place)
+    was = untrust_package(place)
     if as_json:
-        return json_out({"untrusted": str(place.resolve()), "was_trusted": was})
+        return print_json({"untrusted": str(place.resolve()), "was_trusted": was})
     click.echo(f"{'no longer trusted' if was else 'it was not trusted'}: {place.resolve()}")
 
 
 @click.command("trusted")
 @json_option
-def trusted_(as_json: bool) -> None:
+def list_trusted_pkgs(as_json: bool) -> None:
     """List the packages you trust, and which of them changed since."""
-    from everhold.packages.lua.trust import marks
+    from everhold.packages.lua.trust import list_trust_marks
 
-    found = marks()
+    found = list_trust_marks()
     if as_json:
         rows = [{"path": mark.path, "digest": mark.digest, "trusted": fits} for mark, fits in found]
-        return json_out({"packages": rows})
+        return print_json({"packages": rows})
     if not found:
         click.echo("No package is trusted; all run in processes of their own.")
         return
-    table(
+    print_table(
         ["package", "now"],
         [[mark.path, "trusted" if fits else "changed: not trusted"] for mark, fits in found],
         wide=["package"],
@@ -66,14 +66,14 @@ def _place(package: str) -> Path:
     """The folder or file that is meant; a name means what it does for `run`, and a folder of that
     name if nothing.
     """
-    from everhold.packages.catalog import named
-    from everhold.packages.find import is_path
+    from everhold.packages.catalog import find_named_program
+    from everhold.packages.find import is_path_ref
     from everhold.programs.lua.program import LuaProgram
 
-    if is_path(package):
+    if is_path_ref(package):
         return Path(package).expanduser()
     try:
-        program = named(package, settings_of(None))
+        program = find_named_program(package, load_settings(None))
     except UnknownProgram:
         if Path(package, "init.lua").is_file():
             return Path(package)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from everhold.cli.output import clean, line
+from everhold.cli.output import format_line, strip_controls
 from everhold.core.query import Kind
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
-    from everhold.cli.context import House
+    from everhold.cli.context import CommandRuntime
     from everhold.core.codec import JSON
     from everhold.core.status import OpenQuery
 
@@ -21,25 +21,29 @@ if TYPE_CHECKING:
 NO_MODEL: Final = "no model answers here; give --model provider:name, or --answer-with a command"
 
 
-def outcome(turn: Turn) -> str:
+def get_outcome_tag(turn: Turn) -> str:
     return "waiting" if turn.outcome is None else str(type(turn.outcome).__struct_config__.tag)
 
 
-def said(turn: Turn) -> str:
+def format_turn(turn: Turn) -> str:
     """What a turn that has ended says: its words, or how else it ended."""
-    return clean(turn.text) if outcome(turn) == "answered" else f"({outcome(turn)})"
+    return (
+        strip_controls(turn.text)
+        if get_outcome_tag(turn) == "answered"
+        else f"({get_outcome_tag(turn)})"
+    )
 
 
-def asked_json(queries: Iterable[OpenQuery]) -> list[JSON]:
+def queries_to_json(queries: Iterable[OpenQuery]) -> list[JSON]:
     from everhold.wire import query_json
 
     return [{"id": query.id, **query_json(query)} for query in queries]
 
 
-def tell_waiting(house: House, name: str, queries: Iterable[OpenQuery]) -> None:
+def print_waiting(house: CommandRuntime, name: str, queries: Iterable[OpenQuery]) -> None:
     """Say what is asked, and which command answers it."""
     for query in queries:
-        asked = f"{query.kind} {query.id}: {line(query.prompt or query.name, 200)}"
+        asked = f"{query.kind} {query.id}: {format_line(query.prompt or query.name, 200)}"
         words = NO_MODEL if query.kind is Kind.LLM else asked
         click.echo(f"waiting: {words}", err=True)
         click.echo(

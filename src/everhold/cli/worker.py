@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from everhold.cli.answer_options import Answering, answering
+from everhold.cli.answer_options import AnswerOptions, add_answer_options
 from everhold.cli.context import (
-    SHORT,
+    SHORT_ID_LENGTH,
     Duration,
-    common,
-    misused,
-    pairs,
-    program_of,
+    add_common_options,
+    make_usage_error,
+    parse_pairs,
+    resolve_program,
 )
-from everhold.cli.output import clean, json_out, line, plural
+from everhold.cli.output import format_count, format_line, print_json, strip_controls
 from everhold.core.observer import Observer
 from everhold.errors import BadSetting
-from everhold.ports.interrupts import signals_are_told
-from everhold.wire import Exit
+from everhold.ports.interrupts import set_signals_handled
+from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
     from everhold.runtime import Runtime
-    from everhold.workers import Limits, Told, Worker
+    from everhold.workers import Limits, Worker, WorkerEvent
 
 
 #: Characters of a session's name that are shown.
-NAME: Final = 40
+MAX_NAME_LENGTH: Final = 40
 #: Seconds that people may take to be told, with --once and without --for.
 GRACE: Final = 5.0
 
@@ -93,8 +93,8 @@ GRACE: Final = 5.0
     help="Also answer open model questions of sessions made before everhold recorded who answers"
     " them.",
 )
-@answering
-@common
+@add_answer_options
+@add_common_options
 def worker_(
     programs: tuple[str, ...],
     concurrency: int | None,
@@ -105,7 +105,7 @@ def worker_(
     grace: float | None,
     poll: float | None,
     adopt_parked: bool,
-    who: Answering,
+    who: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
@@ -119,7 +119,7 @@ def worker_(
     person could be told of a question. With --json each event is a line.
     """
     if within is not None and not once:
-        raise misused("--for says how long --once may take; it needs --once")
+        raise make_usage_error("--for says how long --once may take; it needs --once")
     wanted = {
         "concurrency": concurrency,
         "limits": _limits(limits),
@@ -130,7 +130,7 @@ def worker_(
         "programs": _references(database, programs),
     }
     llm = who.llm(database)
-    voice = Voice(as_json)
+    voice = WorkerOutput(as_json)
     with voice.hearing_warnings():
         return asyncio.run(_work(database, llm, wanted, voice, once=once, within=within))
 
@@ -139,7 +139,7 @@ async def _work(
     database: str | None,
     llm: Any,
     wanted: dict[str, Any],
-    voice: Voice,
+    voice: WorkerOutput,
     *,
     once: bool,
     within: float | None,
@@ -166,10 +166,12 @@ async def _work(
 
 async def _until_stopped(worker: Worker) -> int:
     await worker.run()
-    return Exit.OK
+    return ExitCode.OK
 
 
-async def _until_left(runtime: Runtime, worker: Worker, voice: Voice, within: float | None) -> int:
+async def _until_left(
+    runtime: Runtime, worker: Worker, voice: WorkerOutput, within: float | None
+) -> int:
     began = time.monotonic()
     left = await worker.once(within)
     rest = GRACE if within is None else max(0.0, within - (time.monotonic() - began))
@@ -178,12 +180,12 @@ async def _until_left(runtime: Runtime, worker: Worker, voice: Voice, within: fl
     voice.say(
         "done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due
     )
-    return Exit.LEFT if left or untold else Exit.OK
+    return ExitCode.LEFT if left or untold else ExitCode.OK
 
 
 def _left(sessions: int, untold: int) -> str:
-    words = [f"{plural(sessions, 'session')} can go on"] if sessions else []
-    words += [f"{plural(untold, 'question')} to tell people of"] if untold else []
+    words = [f"{format_count(sessions, 'session')} can go on"] if sessions else []
+    words += [f"{format_count(untold, 'question')} to tell people of"] if untold else []
     return ", ".join(words) or "nothing is left to do now"
 
 
@@ -204,20 +206,20 @@ def _hearing_signals(worker: Worker) -> Iterator[None]:
     def stop(number: signal.Signals) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
-        signals_are_told(False)
+        set_signals_handled(False)
         worker.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    signals_are_told()
+    set_signals_handled()
     try:
         yield
     finally:
-        signals_are_told(False)
+        set_signals_handled(False)
 
 
 def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
-    return [program_of(database, name).ref for name in names]
+    return [resolve_program(database, name).ref for name in names]
 
 
 def _limits(words: tuple[str, ...]) -> Limits | None:
@@ -226,7 +228,7 @@ def _limits(words: tuple[str, ...]) -> Limits | None:
 
     tables: dict[str, dict[str, int]] = {"program": {}, "tool": {}}
     session = None
-    for name, text in pairs(words, "--limit").items():
+    for name, text in parse_pairs(words, "--limit").items():
         kind, _, what = name.partition(".")
         if not (text.isascii() and text.isdigit()):
             raise BadSetting("--limit", f"{text!r} is not a number of jobs; it is 1 or more")
@@ -240,7 +242,7 @@ def _limits(words: tuple[str, ...]) -> Limits | None:
     return Limits(session=session, **tables) if words else None
 
 
-class Voice(Observer):
+class WorkerOutput(Observer):
     """Prints one line for each event worth knowing, or one JSON document."""
 
     def __init__(self, as_json: bool) -> None:
@@ -268,11 +270,14 @@ class Voice(Observer):
                 if session_id is None
                 else {"session_id": session_id, **({"name": name} if name else {})}
             )
-            return json_out(
+            return print_json(
                 {"at": round(time.time(), 3), "event": event, "text": text, **named, **facts}
             )
-        who = "" if session_id is None else f"{line(clean(name), NAME) or session_id[:SHORT]} "
-        click.echo(f"{event:<9} {who}{line(clean(text))}".rstrip())
+        who = ""
+        if session_id is not None:
+            shown = format_line(strip_controls(name), MAX_NAME_LENGTH)
+            who = f"{shown or session_id[:SHORT_ID_LENGTH]} "
+        click.echo(f"{event:<9} {who}{format_line(strip_controls(text))}".rstrip())
         return None
 
     def _name(self, session_id: str | None) -> str:
@@ -282,7 +287,7 @@ class Voice(Observer):
         live = self.runtime._sessions.cached(session_id)
         return "" if live is None else live.birth.key or live.birth.title
 
-    def told(self, one: Told) -> None:
+    def told(self, one: WorkerEvent) -> None:
         self.gave_up = self.gave_up or one.event == "gave_up"
         self.say(one.event, one.text, one.session_id, one.name)
 
@@ -310,7 +315,7 @@ class Voice(Observer):
 
 
 class _Handler(logging.Handler):
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, voice: WorkerOutput) -> None:
         super().__init__(logging.WARNING)
         self._voice = voice
 

@@ -13,11 +13,13 @@ from everhold.errors import NotAllowed
 
 Kinds = frozenset[Kind]
 
-MODEL: Final[Kinds] = frozenset({Kind.LLM})
-PREPARED: Final[Kinds] = MODEL | FOR_PEOPLE  # a person wrote the answers down beforehand
+MODEL_KINDS: Final[Kinds] = frozenset({Kind.LLM})
+SCRIPTED_KINDS: Final[Kinds] = (
+    MODEL_KINDS | FOR_PEOPLE
+)  # a person wrote the answers down beforehand
 
 
-def refuse_others(kinds: Kinds, query: Query) -> None:
+def refuse_other_kinds(kinds: Kinds, query: Query) -> None:
     """Raise `NotAllowed` for a query that is not of these kinds."""
     if query.kind not in kinds:
         raise NotAllowed(

@@ -42,7 +42,7 @@ def loads(text: str | bytes) -> JSON:
         raise BadValue("the text", f"not JSON ({error})") from None
 
 
-def plain(value: object, path: str = "the value") -> JSON:
+def to_plain(value: object, path: str = "the value") -> JSON:
     """Return `value` as replay will see it, or raise `BadValue` with the path of what JSON would
     change.
     """
@@ -54,7 +54,7 @@ def plain(value: object, path: str = "the value") -> JSON:
     return _decode(_encode(value)) if kind is dict or kind is list else value
 
 
-def same(one: JSON, other: JSON) -> bool:
+def is_same_json(one: JSON, other: JSON) -> bool:
     """Whether two plain values have the same content (True is not 1, and 1.0 is not 1)."""
     return bool(_encode(one) == _encode(other)) or _sorted(one) == _sorted(other)
 
@@ -104,6 +104,6 @@ def _name(value: object) -> str:
     return f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
 
 
-def seal(*parts: object) -> int:
+def checksum_row(*parts: object) -> int:
     """A checksum of a stored row, so that a damaged one is never taken for an answer."""
     return crc32("\x1f".join(map(str, parts)).encode())

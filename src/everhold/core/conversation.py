@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.graph import Graph, blocks, brief
-from everhold.core.journal import Delivery, tape
+from everhold.core.graph import Graph, compact_blocks, to_blocks
+from everhold.core.journal import Delivery, pair_replies
 from everhold.core.ledger import TURN, Ledger
 from everhold.core.query import Kind, Query
-from everhold.core.turn import Settled
+from everhold.core.turn import SettledTurn
 
 
 class Conversation:
@@ -25,17 +25,17 @@ class Conversation:
 
     def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
         self.graph = Graph()
-        self.turns: list[Settled] = []
+        self.turns: list[SettledTurn] = []
         self.options: dict[str, JSON] = {}  # that it was given when it began
         self.ledger = Ledger()
         self.spent = Ledger()
         self.inputs: dict[str, JSON] = {}  # what was said under which id
-        self._receipts: dict[str, Settled] = {}
+        self._receipts: dict[str, SettledTurn] = {}
         self._heard: dict[str, int] = {}  # which question heard an input
         self._ahead: set[int] = set()  # inputs that no node names yet: a turn may be under way
         self._asked: dict[int, Query] = {}
         self._answers: dict[int, JSON] = {}
-        for expected in tape(list(deliveries)):
+        for expected in pair_replies(list(deliveries)):
             self.fold(expected.given, expected.reply)
 
     def fold(self, given: Delivery, reply: Delivery) -> None:
@@ -46,7 +46,7 @@ class Conversation:
                 answer.value if answer.error is None else answer.error.get("message", "")
             )
             if query is not None:
-                self.spent.add(source(query), answer.usage)
+                self.spent.add(get_ledger_source(query), answer.usage)
             if query is not None and query.kind is Kind.SIGNAL:
                 self._hear(answer.q, answer.value)
         for query in reply.asked:
@@ -68,7 +68,7 @@ class Conversation:
             self.ledger = self.spent.copy()
             self._answers = {q: self._answers[q] for q in self._ahead}
 
-    def settled(self, input_id: str) -> Settled | None:
+    def settled(self, input_id: str) -> SettledTurn | None:
         """The receipt of the turn that this input led to."""
         return self._receipts.get(input_id)
 
@@ -80,7 +80,7 @@ class Conversation:
 
     def _hear(self, q: int, said: JSON) -> None:
         """Take note of an input. One whose id was used before is the same input again."""
-        given = inputs_of(said)
+        given = extract_inputs(said)
         fresh = [(input_id, content) for input_id, content in given if input_id not in self.inputs]
         for input_id, content in fresh:
             self.inputs[input_id] = content
@@ -90,16 +90,16 @@ class Conversation:
             self._ahead.add(q)
 
 
-def inputs_of(said: JSON) -> list[tuple[str, JSON]]:
+def extract_inputs(said: JSON) -> list[tuple[str, JSON]]:
     """The inputs in what was said to a conversation, each with its id: one, or several that came
     together.
     """
     match said:
         case {"id": str(), "content": content, "parts": [*parts]} if all(map(_is_part, parts)):
-            left = blocks(content)
+            left = to_blocks(content)
             found = []
             for input_id, count in parts:
-                found.append((input_id, brief(left[:count])))
+                found.append((input_id, compact_blocks(left[:count])))
                 left = left[count:]
             return found
         case {"id": str(input_id), "content": content}:
@@ -115,7 +115,7 @@ def _is_part(part: JSON) -> bool:
     return False
 
 
-def source(query: Query) -> str:
+def get_ledger_source(query: Query) -> str:
     """Who spent the tokens of an answer: what they are entered under."""
     named = (query.options or {}).get("source")
     if named is not None:

@@ -26,9 +26,9 @@ from everhold.core.codec import JSON
 from everhold.core.message import Role
 from everhold.errors import DamagedGraph, UnknownNode
 
-NOTHING: Final[Mapping[int, JSON]] = MappingProxyType({})
+NO_ANSWERS: Final[Mapping[int, JSON]] = MappingProxyType({})
 #: The frame before any node opened one.
-INITIAL: Final = "initial"
+INITIAL_FRAME: Final = "initial"
 
 
 class NodeKind(StrEnum):
@@ -53,7 +53,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     content: JSON = None
 
 
-class View(msgspec.Struct, frozen=True, omit_defaults=True):
+class ModelView(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a model is shown, by reference: how a question to a model is stored."""
 
     leaf: str
@@ -88,7 +88,7 @@ class Graph:
 
     # ---- growing
 
-    def add(self, node: Node, answers: Mapping[int, JSON] = NOTHING) -> Node:
+    def add(self, node: Node, answers: Mapping[int, JSON] = NO_ANSWERS) -> Node:
         """Add a node below its parent and make it the tip; `answers` has those that it names."""
         if node.parent != self.tip:
             if node.parent is not None and node.parent not in self.nodes:
@@ -96,7 +96,7 @@ class Graph:
             self._go(node.parent)
         if node.id in self.nodes:
             raise DamagedGraph(node.id, "there are two of it")
-        node = whole(node, answers)
+        node = resolve_node(node, answers)
         self.nodes[node.id] = node
         self.tip = node.id
         self._extend(node)
@@ -134,10 +134,10 @@ class Graph:
         self._path.append(node)
         self._last[node.kind] = node
         if node.kind is NodeKind.MESSAGE:
-            self._messages.append({"role": node.role, "content": blocks(node.content)})
+            self._messages.append({"role": node.role, "content": to_blocks(node.content)})
         elif node.kind is NodeKind.FRAME:
             content: Any = node.content
-            previous = self._frames[-1].id if self._frames else INITIAL
+            previous = self._frames[-1].id if self._frames else INITIAL_FRAME
             self._frames.append(Frame(node.id, content["reason"], previous))
             self._begins = len(self._messages)
 
@@ -160,15 +160,15 @@ class Graph:
         if frame is None:
             return self._messages[self._begins :]
         kept: list[JSON] = []
-        inside = frame == INITIAL
+        inside = frame == INITIAL_FRAME
         for node in self._path:
             if node.kind is NodeKind.FRAME:
                 inside = node.id == frame
             elif inside and node.kind is NodeKind.MESSAGE:
-                kept.append({"role": node.role, "content": blocks(node.content)})
+                kept.append({"role": node.role, "content": to_blocks(node.content)})
         return kept
 
-    def shown(self, view: View) -> tuple[str | None, list[JSON], list[JSON]]:
+    def shown(self, view: ModelView) -> tuple[str | None, list[JSON], list[JSON]]:
         """What a view shows: the system text, the messages, and the tools."""
         graph = self
         if view.leaf != self.tip:
@@ -183,12 +183,12 @@ class Graph:
     @property
     def frame(self) -> Frame:
         """The frame in which the conversation is now."""
-        return self._frames[-1] if self._frames else Frame(INITIAL, INITIAL, None)
+        return self._frames[-1] if self._frames else Frame(INITIAL_FRAME, INITIAL_FRAME, None)
 
     @property
     def frames(self) -> list[Frame]:
         """All frames on the way to the tip, oldest first."""
-        return [Frame(INITIAL, INITIAL, None), *self._frames]
+        return [Frame(INITIAL_FRAME, INITIAL_FRAME, None), *self._frames]
 
     def hidden(self) -> list[Node]:
         """The nodes that are not on the way to the leaf."""
@@ -200,7 +200,7 @@ class Graph:
         return self._last.get(kind)
 
 
-def common(one: Sequence[Node], other: Sequence[Node]) -> int:
+def count_shared_nodes(one: Sequence[Node], other: Sequence[Node]) -> int:
     """How many nodes two paths share from the root on."""
     shared = 0
     for left, right in zip(one, other, strict=False):
@@ -210,7 +210,7 @@ def common(one: Sequence[Node], other: Sequence[Node]) -> int:
     return shared
 
 
-def applicable(given: JSON) -> list[Node]:
+def parse_nodes(given: JSON) -> list[Node]:
     """Nodes that somebody handed in, to be added to another conversation; raises `DamagedGraph` if
     they are none.
     """
@@ -221,7 +221,7 @@ def applicable(given: JSON) -> list[Node]:
     for node in nodes:
         content = node.content
         if node.kind is NodeKind.MESSAGE:
-            found = blocks(content)
+            found = to_blocks(content)
             sound = (
                 node.role is not None
                 and bool(found)
@@ -244,19 +244,19 @@ def _tells_of_tools(content: dict[str, JSON]) -> bool:
     )
 
 
-def blocks(content: JSON) -> list[JSON]:
+def to_blocks(content: JSON) -> list[JSON]:
     """What was said, as a list of blocks."""
     match content:
         case str():
             return [{"type": "text", "text": content}]
         case {"content": inner}:
-            return blocks(inner)
+            return to_blocks(inner)
         case list():
             return content
     return []
 
 
-def brief(said: list[JSON]) -> JSON:
+def compact_blocks(said: list[JSON]) -> JSON:
     """Blocks as short as they can be kept: mere words are kept as text."""
     match said:
         case [{"type": "text", "text": str(words), **more}] if not more:
@@ -264,17 +264,17 @@ def brief(said: list[JSON]) -> JSON:
     return said
 
 
-def text(content: JSON) -> str:
+def extract_text(content: JSON) -> str:
     """The words among what was said."""
     found = [
         block
-        for block in blocks(content)
+        for block in to_blocks(content)
         if isinstance(block, dict) and block.get("type") == "text"
     ]
     return "".join(str(block.get("text", "")) for block in found)
 
 
-def whole(node: Node, answers: Mapping[int, JSON]) -> Node:
+def resolve_node(node: Node, answers: Mapping[int, JSON]) -> Node:
     """The node with the answers that it names; raises `DamagedGraph` if one is not there.
 
     Only results of tools name answers: what others say may have a `q` in it that means nothing.

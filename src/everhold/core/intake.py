@@ -25,13 +25,13 @@ from typing import Final
 import msgspec
 
 from everhold.core import lease as leases
-from everhold.core.codec import JSON, plain, same
-from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
-from everhold.core.session import ENDED, State
+from everhold.core.codec import JSON, is_same_json, to_plain
+from everhold.core.lease import Fence, Lease, LeaseGranted, LeaseOwner, LeaseRefused
+from everhold.core.session import ENDED, SessionState
 from everhold.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
 
 #: How many items one claim takes at most.
-MOST: Final = 64
+MAX_CLAIMED: Final = 64
 
 #: The name of the signal by which an agent receives its input.
 INPUT = "input"
@@ -67,19 +67,19 @@ class Boundary(StrEnum):
     BEFORE_COMPLETION = "before_completion"
 
 
-class When(StrEnum):
+class DeliveryPolicy(StrEnum):
     """The delivery policy of work."""
 
     EARLY = "early"  # at the next boundary of a running turn
     IDLE = "idle"  # when no turn is under way
 
 
-class Slot(StrEnum):
+class MergePolicy(StrEnum):
     ALONE = "alone"
     JOIN = "join"
 
 
-class Hold(msgspec.Struct, frozen=True):
+class ItemHold(msgspec.Struct, frozen=True):
     """Who has claimed an item."""
 
     claim: str
@@ -87,7 +87,7 @@ class Hold(msgspec.Struct, frozen=True):
     generation: int
 
 
-class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+class IntakeItem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that waits, or waited."""
 
     id: str
@@ -96,15 +96,15 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     turn: int | None = None  # the running turn it was meant for; None: the next one
     boundary: Boundary = Boundary.AFTER_WORK
-    when: When = When.EARLY
-    slot: Slot = Slot.ALONE
+    when: DeliveryPolicy = DeliveryPolicy.EARLY
+    slot: MergePolicy = MergePolicy.ALONE
     merge: str | None = None  # with `JOIN`, neighbours of the same name are claimed together
     available_at: float = 0.0
     seq: int = 0  # given by the intake
     at: float = 0.0  # when it came, by the store's clock
     state: ItemState = ItemState.WAITING
     deferred: bool = False  # its turn is over: it is for the next one
-    hold: Hold | None = None
+    hold: ItemHold | None = None
     fence: int = 0  # how often it was claimed
     end: JSON = None  # what is told of its end
 
@@ -124,17 +124,17 @@ class Claim(msgspec.Struct, frozen=True):
     id: str
     token: str
     generation: int
-    items: tuple[Item, ...]
+    items: tuple[IntakeItem, ...]
 
 
 class Receipt(msgspec.Struct, frozen=True):
     """What became of an enqueue: the item, and whether it is new."""
 
-    item: Item
+    item: IntakeItem
     new: bool
 
 
-class Cancel(StrEnum):
+class CancelOutcome(StrEnum):
     CANCELLED = "cancelled"
     CLAIMED = "claimed"
     COMPLETED = "completed"
@@ -142,12 +142,12 @@ class Cancel(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class ItemCancellation(msgspec.Struct, frozen=True):
     """The outcome of cancelling one item."""
 
     name: str  # the id or the key that was asked for
-    outcome: Cancel
-    item: Item | None = None
+    outcome: CancelOutcome
+    item: IntakeItem | None = None
 
 
 class Intake:
@@ -159,8 +159,8 @@ class Intake:
         now: float,
         lease: Lease | None = None,
         seq: int = 0,
-        items: Iterable[Item] = (),
-        state: State = State.PAUSED,
+        items: Iterable[IntakeItem] = (),
+        state: SessionState = SessionState.PAUSED,
         named: Iterable[str] | None = None,
         *,
         only: bool = False,
@@ -174,7 +174,7 @@ class Intake:
         self.lease = lease
         self.seq = seq
         self.items = {item.id: item for item in sorted(items, key=lambda item: item.seq)}
-        self.written: dict[str, Item | None] = {}  # items to write; None: to forget
+        self.written: dict[str, IntakeItem | None] = {}  # items to write; None: to forget
         self._before = (lease, seq)
 
     @property
@@ -196,26 +196,26 @@ class Intake:
         """The lease that nobody has released, also one whose time has run out."""
         return None if self.lease is None or self.lease.released else self.lease
 
-    def take(self, owner: Owner, token: str, ttl: float) -> Taken | Busy:
-        found = leases.take(self.lease, owner, token, ttl, self.now)
-        if isinstance(found, Taken):
+    def take(self, owner: LeaseOwner, token: str, ttl: float) -> LeaseGranted | LeaseRefused:
+        found = leases.take_lease(self.lease, owner, token, ttl, self.now)
+        if isinstance(found, LeaseGranted):
             self.lease = found.lease
         return found
 
     def renew(self, fence: Fence, ttl: float) -> Lease:
-        self.lease = leases.renew(self.session_id, self.lease, fence, ttl, self.now)
+        self.lease = leases.renew_lease(self.session_id, self.lease, fence, ttl, self.now)
         return self.lease
 
     def release(self, fence: Fence) -> None:
-        self.lease = leases.release(self.lease, fence)
+        self.lease = leases.release_lease(self.lease, fence)
 
     def guard(self, fence: Fence) -> None:
         """Raises `LeaseLost` unless this fence holds the lease now."""
-        leases.guard(self.session_id, self.lease, fence, self.now)
+        leases.require_lease(self.session_id, self.lease, fence, self.now)
 
     # ---- coming in
 
-    def enqueue(self, item: Item) -> Receipt:
+    def enqueue(self, item: IntakeItem) -> Receipt:
         """Let something in; the same key, or id, with the same content is what came first."""
         first = self._first(item)
         if first is not None:
@@ -224,7 +224,7 @@ class Intake:
             raise SessionEnded(self.session_id, self.state, "sent anything")
         return Receipt(self._add(item), True)
 
-    def mark(self, item: Item, end: JSON = None) -> None:
+    def mark(self, item: IntakeItem, end: JSON = None) -> None:
         """Let something in that is handed over in this very moment: what stays of it is its
         tombstone.
 
@@ -235,7 +235,7 @@ class Intake:
             raise ClaimLost(self.session_id, first.id)
         self._end(self._add(item), ItemState.COMPLETED, end)
 
-    def restore(self, items: Sequence[Item]) -> None:
+    def restore(self, items: Sequence[IntakeItem]) -> None:
         """Let in what came and ended elsewhere, in order: under new numbers, as it stands, claimed
         by nobody.
         """
@@ -243,7 +243,7 @@ class Intake:
             self.seq += 1
             self._put(msgspec.structs.replace(item, seq=self.seq, hold=None))
 
-    def _first(self, item: Item) -> Item | None:
+    def _first(self, item: IntakeItem) -> IntakeItem | None:
         """What came before under the same name."""
         self._check(item)
         first = (
@@ -251,11 +251,11 @@ class Intake:
             if item.key is None
             else self._keyed(item.key) or self.items.get(item.id)
         )
-        if first is not None and not same(_content(first), _content(item)):
+        if first is not None and not is_same_json(_content(first), _content(item)):
             raise InputConflict(item.key or item.id, self.session_id, first.id)
         return first
 
-    def _add(self, item: Item) -> Item:
+    def _add(self, item: IntakeItem) -> IntakeItem:
         self.seq += 1
         came = msgspec.structs.replace(
             item,
@@ -270,7 +270,7 @@ class Intake:
         self._put(came)
         return came
 
-    def _check(self, item: Item) -> None:
+    def _check(self, item: IntakeItem) -> None:
         """Refuse what could not be kept, and a key that may be another's."""
         if not item.id.strip() or (item.key is not None and not item.key.strip()):
             raise BadArguments("enqueue", "an id or a key is text, and not blank")
@@ -280,23 +280,23 @@ class Intake:
                     "enqueue",
                     f"whether {name!r} has come before is not known: name it with the act",
                 )
-        plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
-        plain(item.body, "the body")
+        to_plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
+        to_plain(item.body, "the body")
 
     # ---- looking
 
-    def waiting(self, lane: Lane | None = None) -> list[Item]:
+    def waiting(self, lane: Lane | None = None) -> list[IntakeItem]:
         """What waits and nobody has claimed, in order."""
         return [item for item in self._open(lane) if not self._is_held(item)]
 
-    def _open(self, lane: Lane | None = None) -> list[Item]:
+    def _open(self, lane: Lane | None = None) -> list[IntakeItem]:
         if self._only:
             raise BadArguments("intake", "what waits was not read: only what is named with the act")
         return [
             item for item in self.items.values() if item.waits and lane in (None, item.kind.lane)
         ]
 
-    def _is_held(self, item: Item) -> bool:
+    def _is_held(self, item: IntakeItem) -> bool:
         """Whether a claim on it is alive: its lease is, and is of the generation that it pins."""
         hold = item.hold
         lease = self.lease
@@ -307,19 +307,19 @@ class Intake:
             and lease.generation == hold.generation
         )
 
-    def _named(self, name: str) -> Item | None:
+    def _named(self, name: str) -> IntakeItem | None:
         return self.items.get(name) or self._keyed(name)
 
-    def _keyed(self, key: str) -> Item | None:
+    def _keyed(self, key: str) -> IntakeItem | None:
         return next((item for item in self.items.values() if item.key == key), None)
 
     # ---- cancelling
 
-    def cancel(self, names: Sequence[str], reason: str = "") -> list[Cancelled]:
+    def cancel(self, names: Sequence[str], reason: str = "") -> list[ItemCancellation]:
         """Cancel items by id or key; the outcomes are in the order asked for."""
         return [self._cancel(name, self._named(name), reason) for name in names]
 
-    def cancel_from(self, anchor: str, reason: str = "") -> list[Cancelled] | None:
+    def cancel_from(self, anchor: str, reason: str = "") -> list[ItemCancellation] | None:
         """Cancel an item and every later one of its lane; None if there is no such item."""
         first = self._named(anchor)
         if first is None:
@@ -331,39 +331,45 @@ class Intake:
         ]
         return [self._cancel(item.id, item, reason) for item in lane]
 
-    def _cancel(self, name: str, item: Item | None, reason: str) -> Cancelled:
+    def _cancel(self, name: str, item: IntakeItem | None, reason: str) -> ItemCancellation:
         if item is None:
-            return Cancelled(name, Cancel.UNKNOWN)
+            return ItemCancellation(name, CancelOutcome.UNKNOWN)
         if not item.waits:
-            ended = Cancel.ALREADY if item.state is ItemState.CANCELLED else Cancel.COMPLETED
-            return Cancelled(name, ended, item)
+            ended = (
+                CancelOutcome.ALREADY
+                if item.state is ItemState.CANCELLED
+                else CancelOutcome.COMPLETED
+            )
+            return ItemCancellation(name, ended, item)
         if self._is_held(item):
-            return Cancelled(name, Cancel.CLAIMED, item)
-        return Cancelled(
-            name, Cancel.CANCELLED, self._end(item, ItemState.CANCELLED, {"reason": reason})
+            return ItemCancellation(name, CancelOutcome.CLAIMED, item)
+        return ItemCancellation(
+            name, CancelOutcome.CANCELLED, self._end(item, ItemState.CANCELLED, {"reason": reason})
         )
 
     # ---- claiming
 
-    def claim_next(self, fence: Fence, token: str, most: int = MOST) -> Claim | None:
+    def claim_next(self, fence: Fence, token: str, most: int = MAX_CLAIMED) -> Claim | None:
         """Inputs for the next turn."""
-        return self._claim(fence, token, inputs_for_next(self._free(fence, Lane.INPUT), most))
+        return self._claim(fence, token, select_next_inputs(self._free(fence, Lane.INPUT), most))
 
     def claim_command(self, fence: Fence, token: str) -> Claim | None:
         """The command that is first among the work."""
-        return self._claim(fence, token, leading_command(self._free(fence, Lane.WORK)))
+        return self._claim(fence, token, select_first_command(self._free(fence, Lane.WORK)))
 
     def claim_work(
-        self, fence: Fence, token: str, boundary: Boundary | None = None, most: int = MOST
+        self, fence: Fence, token: str, boundary: Boundary | None = None, most: int = MAX_CLAIMED
     ) -> Claim | None:
         """Work for a turn: at a boundary of the running one, or (None) for the next."""
-        return self._claim(fence, token, leading_work(self._free(fence, Lane.WORK), boundary, most))
+        return self._claim(
+            fence, token, select_first_work(self._free(fence, Lane.WORK), boundary, most)
+        )
 
     def claim_boundary(
-        self, fence: Fence, token: str, turn: int, boundary: Boundary, most: int = MOST
+        self, fence: Fence, token: str, turn: int, boundary: Boundary, most: int = MAX_CLAIMED
     ) -> tuple[Claim | None, Claim | None]:
         """What may enter the running turn now: its inputs, and work."""
-        inputs = inputs_for_turn(self._free(fence, Lane.INPUT), turn, boundary, most)
+        inputs = select_turn_inputs(self._free(fence, Lane.INPUT), turn, boundary, most)
         return self._claim(fence, f"{token}i", inputs), self.claim_work(
             fence, f"{token}w", boundary, most
         )
@@ -382,11 +388,13 @@ class Intake:
                 raise BadArguments(
                     "claim", f"{item.id} was begun together with others: claim all of {together}"
                 )
-        return self._claim(fence, token, leading_work(wanted, boundary, MOST, commands=True)), gone
+        return self._claim(
+            fence, token, select_first_work(wanted, boundary, MAX_CLAIMED, commands=True)
+        ), gone
 
-    def choose(self, fence: Fence, token: str, most: int = MOST) -> Claim | None:
-        """What comes first where no turn is under way: see `idle_order`."""
-        lane = idle_order(self._free(fence, Lane.INPUT), self._free(fence, Lane.WORK))
+    def choose(self, fence: Fence, token: str, most: int = MAX_CLAIMED) -> Claim | None:
+        """What comes first where no turn is under way: see `order_idle_lanes`."""
+        lane = order_idle_lanes(self._free(fence, Lane.INPUT), self._free(fence, Lane.WORK))
         if lane is Lane.INPUT:
             return self.claim_next(fence, token, most)
         return self.claim_command(fence, token) or self.claim_work(fence, token, None, most)
@@ -445,7 +453,7 @@ class Intake:
 
     # ---- within
 
-    def _free(self, fence: Fence, lane: Lane) -> list[Item]:
+    def _free(self, fence: Fence, lane: Lane) -> list[IntakeItem]:
         """What this holder may claim, in order."""
         self.guard(fence)
         return [
@@ -455,7 +463,7 @@ class Intake:
             and (item.hold is None or item.hold.generation != fence.generation)
         ]
 
-    def _with(self, item: Item) -> list[Item]:
+    def _with(self, item: IntakeItem) -> list[IntakeItem]:
         """An item and those that were claimed together with it and not finished."""
         hold = item.hold
         if hold is None:
@@ -466,9 +474,9 @@ class Intake:
             if other.hold is not None and other.hold.claim == hold.claim
         ]
 
-    def _claim(self, fence: Fence, token: str, chosen: Sequence[Item]) -> Claim | None:
+    def _claim(self, fence: Fence, token: str, chosen: Sequence[IntakeItem]) -> Claim | None:
         for first in self._open():
-            if first.hold is not None and first.hold == Hold(
+            if first.hold is not None and first.hold == ItemHold(
                 first.hold.claim, token, fence.generation
             ):
                 # the same try again
@@ -478,7 +486,7 @@ class Intake:
         head = chosen[0]
         begun = head.hold is not None
         together = self._with(head) if begun else takewhile(lambda item: item.hold is None, chosen)
-        hold = Hold(f"{head.kind.lane[0]}-{head.seq}-{head.fence + 1}", token, fence.generation)
+        hold = ItemHold(f"{head.kind.lane[0]}-{head.seq}-{head.fence + 1}", token, fence.generation)
         taken = tuple(
             msgspec.structs.replace(item, hold=hold, fence=item.fence + 1) for item in together
         )
@@ -486,32 +494,34 @@ class Intake:
             self._put(item)
         return Claim(hold.claim, token, fence.generation, taken)
 
-    def _owned(self, claim: Claim) -> list[Item]:
-        hold = Hold(claim.id, claim.token, claim.generation)
+    def _owned(self, claim: Claim) -> list[IntakeItem]:
+        hold = ItemHold(claim.id, claim.token, claim.generation)
         found = [self.items.get(item.id) for item in claim.items]
         owned = [item for item in found if item is not None and item.waits and item.hold == hold]
         if len(owned) != len(claim.items):
             raise ClaimLost(self.session_id, claim.id)
         return owned
 
-    def _end(self, item: Item, state: ItemState, end: JSON) -> Item:
-        ended = msgspec.structs.replace(item, state=state, hold=None, end=plain(end, "the end"))
+    def _end(self, item: IntakeItem, state: ItemState, end: JSON) -> IntakeItem:
+        ended = msgspec.structs.replace(item, state=state, hold=None, end=to_plain(end, "the end"))
         self._put(ended)
         return ended
 
-    def _put(self, item: Item) -> None:
+    def _put(self, item: IntakeItem) -> None:
         self.items[item.id] = self.written[item.id] = item
 
 
 # ---- which: plain functions of what may be claimed, in order
 
 
-def inputs_for_next(free: Sequence[Item], most: int) -> list[Item]:
+def select_next_inputs(free: Sequence[IntakeItem], most: int) -> list[IntakeItem]:
     """Inputs for the next turn."""
     return [item for item in free if item.running is None][:most]
 
 
-def inputs_for_turn(free: Sequence[Item], turn: int, boundary: Boundary, most: int) -> list[Item]:
+def select_turn_inputs(
+    free: Sequence[IntakeItem], turn: int, boundary: Boundary, most: int
+) -> list[IntakeItem]:
     """Inputs that the running turn lets in at a boundary."""
     last = boundary is Boundary.BEFORE_COMPLETION
     return [item for item in free if item.running == turn and (last or item.boundary is boundary)][
@@ -519,29 +529,29 @@ def inputs_for_turn(free: Sequence[Item], turn: int, boundary: Boundary, most: i
     ]
 
 
-def leading_command(free: Sequence[Item]) -> list[Item]:
+def select_first_command(free: Sequence[IntakeItem]) -> list[IntakeItem]:
     """The first of the work, if it is a command."""
     return list(free[:1]) if free and free[0].kind is ItemKind.COMMAND else []
 
 
-def leading_work(
-    free: Sequence[Item], boundary: Boundary | None, most: int, *, commands: bool = False
-) -> list[Item]:
+def select_first_work(
+    free: Sequence[IntakeItem], boundary: Boundary | None, most: int, *, commands: bool = False
+) -> list[IntakeItem]:
     """The first of the work, with the neighbours that join it; nothing if a command is first, or it
     may not enter.
     """
     if not free or (free[0].kind is ItemKind.COMMAND and not commands):
         return []
     head = free[0]
-    if boundary is not None and head.when is not When.EARLY:
+    if boundary is not None and head.when is not DeliveryPolicy.EARLY:
         return []
-    if head.kind is ItemKind.COMMAND or head.slot is Slot.ALONE or head.merge is None:
+    if head.kind is ItemKind.COMMAND or head.slot is MergePolicy.ALONE or head.merge is None:
         return [head]
     joined = [head]
     for item in free[1:most]:
         if (item.kind, item.slot, item.when, item.merge) != (
             head.kind,
-            Slot.JOIN,
+            MergePolicy.JOIN,
             head.when,
             head.merge,
         ):
@@ -550,16 +560,16 @@ def leading_work(
     return joined
 
 
-def idle_order(inputs: Sequence[Item], work: Sequence[Item]) -> Lane:
+def order_idle_lanes(inputs: Sequence[IntakeItem], work: Sequence[IntakeItem]) -> Lane:
     """Which lane goes first: a command that is older than the oldest input, then inputs, then the
     rest of the work.
     """
-    waiting = inputs_for_next(inputs, 1)
-    older = [item for item in leading_command(work) if waiting and item.at < waiting[0].at]
+    waiting = select_next_inputs(inputs, 1)
+    older = [item for item in select_first_command(work) if waiting and item.at < waiting[0].at]
     return Lane.WORK if older or not waiting else Lane.INPUT
 
 
-def _content(item: Item) -> JSON:
+def _content(item: IntakeItem) -> JSON:
     """What has to agree under one name. For which turn it came is no part of it: the same again may
     come later.
     """

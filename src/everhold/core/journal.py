@@ -21,13 +21,13 @@ from zlib import crc32
 
 import msgspec
 
-from everhold.core.codec import JSON, same
+from everhold.core.codec import JSON, is_same_json
 from everhold.core.graph import Node
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Answer, Query, Usage, reworded
+from everhold.core.query import Query, QueryAnswer, Usage, has_new_wording
 from everhold.core.status import Outcome, Raised
-from everhold.core.turn import Settled
+from everhold.core.turn import SettledTurn
 from everhold.errors import Diverged, Spinning
 
 
@@ -43,7 +43,7 @@ class Restart(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
     spent: Usage | None = None
 
 
-class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
+class DeliveryNotes(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What a delivery holds beside answers and queries; most have none."""
 
     fired: bool = False  # the timers due by its time were fired
@@ -57,7 +57,7 @@ class Notes(msgspec.Struct, omit_defaults=True, kw_only=True):
     outcome: Outcome | None = None
     nodes: list[Node] = []  # what was said in a conversation
     leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # where its leaf was moved to
-    settled: Settled | None = None  # the turn that ended here
+    settled: SettledTurn | None = None  # the turn that ended here
     facts: dict[str, JSON] = {}  # what the program took for given from here on: see `ports.agent`
     restart: Restart | None = None  # the program begins again with the next delivery
 
@@ -70,22 +70,22 @@ _VALUES: Final = frozenset({"const", "enum", "default"})  # not schemas themselv
 class Delivery(msgspec.Struct, omit_defaults=True, gc=False):
     n: int
     at: float
-    answers: list[Answer] = []
+    answers: list[QueryAnswer] = []
     asked: list[Query] = []
-    notes: Notes | None = None
+    notes: DeliveryNotes | None = None
 
 
-class Reply(msgspec.Struct):
+class ProgramReply(msgspec.Struct):
     """What the program said when a delivery was handed over."""
 
     asked: list[Query]
     withdrawn: list[int]
     due: float | None
     outcome: Outcome | None
-    notes: Notes | None  # log, progress, record, versions
+    notes: DeliveryNotes | None  # log, progress, record, versions
 
 
-class Opened(msgspec.Struct, frozen=True):
+class AskedQuery(msgspec.Struct, frozen=True):
     """A query that is open, with the delivery that asked it."""
 
     query: Query
@@ -95,20 +95,20 @@ class Opened(msgspec.Struct, frozen=True):
 
 _text = msgspec.json.Encoder().encode
 _numbers = Struct("<qd").pack
-_answers = msgspec.json.Decoder(list[Answer])
+_answers = msgspec.json.Decoder(list[QueryAnswer])
 _asked = msgspec.json.Decoder(list[Query])
-_notes = msgspec.json.Decoder(Notes)
-_all_answers = msgspec.json.Decoder(list[list[Answer]]).decode
+_notes = msgspec.json.Decoder(DeliveryNotes)
+_all_answers = msgspec.json.Decoder(list[list[QueryAnswer]]).decode
 _all_asked = msgspec.json.Decoder(list[list[Query]]).decode
 
 
-def encode(delivery: Delivery) -> tuple[bytes, bytes, bytes | None]:
+def encode_delivery(delivery: Delivery) -> tuple[bytes, bytes, bytes | None]:
     """The three texts of a delivery, in UTF-8: answers, asked, notes."""
     notes = delivery.notes
     return _text(delivery.answers), _text(delivery.asked), None if notes is None else _text(notes)
 
 
-def seal(n: int, at: float, answers: bytes, asked: bytes, notes: bytes | None) -> int:
+def checksum_delivery(n: int, at: float, answers: bytes, asked: bytes, notes: bytes | None) -> int:
     """A checksum of a delivery as it is stored, so that a damaged one is never taken for an
     answer.
     """
@@ -116,7 +116,7 @@ def seal(n: int, at: float, answers: bytes, asked: bytes, notes: bytes | None) -
     return found if notes is None else crc32(notes, found)
 
 
-def decode(
+def decode_delivery(
     n: int, at: float, answers: str | bytes, asked: str | bytes, notes: str | bytes | None
 ) -> Delivery:
     return Delivery(
@@ -128,7 +128,7 @@ def decode(
     )
 
 
-def decode_all(rows: list[tuple[Any, ...]]) -> list[Delivery]:
+def decode_deliveries(rows: list[tuple[Any, ...]]) -> list[Delivery]:
     """`decode` for the rows of a journal, which is cheaper at once; what follows the notes in a row
     is left alone.
     """
@@ -140,7 +140,7 @@ def decode_all(rows: list[tuple[Any, ...]]) -> list[Delivery]:
     ]
 
 
-def fold(opened: dict[int, Opened], delivery: Delivery) -> None:
+def fold_delivery(opened: dict[int, AskedQuery], delivery: Delivery) -> None:
     """Bring the open queries up to date with one more delivery."""
     for answer in delivery.answers:
         opened.pop(answer.q, None)
@@ -151,30 +151,30 @@ def fold(opened: dict[int, Opened], delivery: Delivery) -> None:
         if notes.outcome is not None:
             opened.clear()
     for query in delivery.asked:
-        opened[query.q] = Opened(query, delivery.n, delivery.at)
+        opened[query.q] = AskedQuery(query, delivery.n, delivery.at)
 
 
-def open_queries(deliveries: Iterable[Delivery]) -> dict[int, Opened]:
+def find_open_queries(deliveries: Iterable[Delivery]) -> dict[int, AskedQuery]:
     """The queries that are open after these deliveries, oldest first."""
-    opened: dict[int, Opened] = {}
+    opened: dict[int, AskedQuery] = {}
     for delivery in deliveries:
-        fold(opened, delivery)
+        fold_delivery(opened, delivery)
     return opened
 
 
-def open_from(opened: dict[int, Opened], n: int) -> int:
+def find_first_open_delivery(opened: dict[int, AskedQuery], n: int) -> int:
     """The earliest delivery one has to read to know what is open."""
     for first in opened.values():
         return first.n
     return n + 1
 
 
-def restart_of(delivery: Delivery) -> Restart | None:
+def get_restart(delivery: Delivery) -> Restart | None:
     """How the program begins again after this delivery, if it does."""
     return None if delivery.notes is None else delivery.notes.restart
 
 
-def lately(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]:
+def split_at_last_restart(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]:
     """The delivery at which the program began again last, if it ever did, and those that came after
     it.
     """
@@ -185,34 +185,34 @@ def lately(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]
     return None, deliveries
 
 
-class Expected(msgspec.Struct):
+class ExpectedReply(msgspec.Struct):
     """One delivery to hand over on replay, and the delivery whose reply it must produce."""
 
     given: Delivery
     reply: Delivery
 
 
-def tape(deliveries: list[Delivery]) -> Iterator[Expected]:
+def pair_replies(deliveries: list[Delivery]) -> Iterator[ExpectedReply]:
     """Pair each delivery with the reply that stands: its own, or that of the retry which followed
     it.
     """
     place = 0
     while place < len(deliveries):
-        expected, place = paired(deliveries, place)
+        expected, place = pair_reply_at(deliveries, place)
         yield expected
 
 
-def paired(deliveries: list[Delivery], place: int) -> tuple[Expected, int]:
+def pair_reply_at(deliveries: list[Delivery], place: int) -> tuple[ExpectedReply, int]:
     """The delivery at a place with the reply that stands, and the place of the next one."""
     given = reply = deliveries[place]
     place += 1
     while place < len(deliveries) and _is_retry(deliveries[place]):
         reply = deliveries[place]
         place += 1
-    return Expected(given, reply), place
+    return ExpectedReply(given, reply), place
 
 
-def bare(deliveries: list[Delivery], place: int) -> int:
+def find_next_noted(deliveries: list[Delivery], place: int) -> int:
     """The place of the first delivery, from this one on, that is more than answers and queries or
     has a retry.
     """
@@ -226,7 +226,9 @@ def _is_retry(delivery: Delivery) -> bool:
     return delivery.notes is not None and delivery.notes.retry
 
 
-def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[int]:
+def compare_reply(
+    expected: ExpectedReply, reply: ProgramReply, known: int, strict: bool
+) -> list[int]:
     """Return the queries whose wording changed; raise `Diverged` if the program asks something
     else.
 
@@ -236,7 +238,7 @@ def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[
     step = expected.given.n
     outcome = recorded.notes.outcome if recorded.notes is not None else None
     again = reply.notes is not None and reply.notes.restart is not None
-    if again or restart_of(recorded) is not None:
+    if again or get_restart(recorded) is not None:
         _compare_restarts(step, recorded, outcome, reply, again)
         return []
     if outcome is not None or reply.outcome is not None:
@@ -251,35 +253,39 @@ def compare(expected: Expected, reply: Reply, known: int, strict: bool) -> list[
     for old, new in zip(asked, reply.asked, strict=True):
         if old != new:
             if _other_shape(old, new):
-                raise Diverged(step, describe(old), describe(new))
-            if reworded(old, new):
+                raise Diverged(step, describe_query(old), describe_query(new))
+            if has_new_wording(old, new):
                 if strict:
-                    raise Diverged(step, describe(old), describe(new) + " in other words (strict)")
+                    raise Diverged(
+                        step, describe_query(old), describe_query(new) + " in other words (strict)"
+                    )
                 changed.append(old.q)
     return changed
 
 
-def _compare_ends(step: int, recorded: Delivery, outcome: Outcome | None, reply: Reply) -> None:
+def _compare_ends(
+    step: int, recorded: Delivery, outcome: Outcome | None, reply: ProgramReply
+) -> None:
     if outcome is None:
-        raise Diverged(step, _all(recorded.asked), ended(reply.outcome))
+        raise Diverged(step, _all(recorded.asked), describe_outcome(reply.outcome))
     if reply.outcome is None:
-        raise Diverged(step, ended(outcome), _all(reply.asked))
+        raise Diverged(step, describe_outcome(outcome), _all(reply.asked))
     if type(outcome) is not type(reply.outcome):
-        raise Diverged(step, ended(outcome), ended(reply.outcome))
+        raise Diverged(step, describe_outcome(outcome), describe_outcome(reply.outcome))
 
 
 def _compare_restarts(
-    step: int, recorded: Delivery, outcome: Outcome | None, reply: Reply, again: bool
+    step: int, recorded: Delivery, outcome: Outcome | None, reply: ProgramReply, again: bool
 ) -> None:
     """Raise unless the program begins again both times, whatever with; or did so without an end,
     which was its end.
     """
     if again and (
-        restart_of(recorded) is not None or getattr(outcome, "kind", "") == Spinning.code
+        get_restart(recorded) is not None or getattr(outcome, "kind", "") == Spinning.code
     ):
         return
-    asked = _all(reply.asked) if reply.outcome is None else ended(reply.outcome)
-    was = _all(recorded.asked) if outcome is None else ended(outcome)
+    asked = _all(reply.asked) if reply.outcome is None else describe_outcome(reply.outcome)
+    was = _all(recorded.asked) if outcome is None else describe_outcome(outcome)
     raise Diverged(step, was if again else _RESTARTS, _RESTARTS if again else asked)
 
 
@@ -287,7 +293,7 @@ def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:
     """Raise for two lists of different length, naming the first place where they part."""
     for old, new in zip(recorded, asked, strict=False):
         if _other_shape(old, new):
-            raise Diverged(step, describe(old), describe(new))
+            raise Diverged(step, describe_query(old), describe_query(new))
     shorter = min(len(recorded), len(asked))
     raise Diverged(step, _all(recorded[shorter:]), _all(asked[shorter:]))
 
@@ -295,7 +301,7 @@ def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:
 def _other_shape(old: Query, new: Query) -> bool:
     if old.key != new.key or old.kind != new.kind:
         return True
-    return old.schema != new.schema and not same(_bare(old.schema), _bare(new.schema))
+    return old.schema != new.schema and not is_same_json(_bare(old.schema), _bare(new.schema))
 
 
 def _bare(schema: JSON) -> JSON:
@@ -314,10 +320,12 @@ def _bare(schema: JSON) -> JSON:
 def _all(queries: list[Query]) -> str:
     if not queries:
         return "no question here"
-    return describe(queries[0]) + (f" and {len(queries) - 1} more" if len(queries) > 1 else "")
+    return describe_query(queries[0]) + (
+        f" and {len(queries) - 1} more" if len(queries) > 1 else ""
+    )
 
 
-def describe(query: Query) -> str:
+def describe_query(query: Query) -> str:
     """A query in one line, for errors and listings."""
     words = query.prompt or query.name
     if not words and query.messages:
@@ -331,7 +339,7 @@ def describe(query: Query) -> str:
     return f"{query.kind} {shown!r} at {query.key}{shape}"
 
 
-def ended(outcome: Any) -> str:
+def describe_outcome(outcome: Any) -> str:
     """An end in a few words."""
     if isinstance(outcome, Raised):
         return f"the end, with an error: {outcome.error:.200}"

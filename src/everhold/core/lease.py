@@ -19,7 +19,7 @@ from everhold.errors import BadSetting, LeaseLost
 TTL: Final = 10.0
 
 
-class Owner(msgspec.Struct, frozen=True):
+class LeaseOwner(msgspec.Struct, frozen=True):
     """A worker: its name, and which of its lives this is."""
 
     name: str
@@ -29,7 +29,7 @@ class Owner(msgspec.Struct, frozen=True):
 class Fence(msgspec.Struct, frozen=True):
     """What a holder shows: who, under which token, of which generation."""
 
-    owner: Owner
+    owner: LeaseOwner
     token: str
     generation: int
 
@@ -37,7 +37,7 @@ class Fence(msgspec.Struct, frozen=True):
 class Lease(msgspec.Struct, frozen=True):
     """The right to work on a session until a moment."""
 
-    owner: Owner
+    owner: LeaseOwner
     token: str
     generation: int
     claimed_at: float
@@ -52,20 +52,20 @@ class Lease(msgspec.Struct, frozen=True):
         return not self.released and now < self.expires_at
 
 
-class Taken(msgspec.Struct, frozen=True):
+class LeaseGranted(msgspec.Struct, frozen=True):
     """A lease that was acquired or extended, and the holder whose time had run out."""
 
     lease: Lease
     displaced: Lease | None = None
 
 
-class Busy(msgspec.Struct, frozen=True):
+class LeaseRefused(msgspec.Struct, frozen=True):
     """Somebody else has it."""
 
     holder: Lease
 
 
-class Timings(msgspec.Struct, frozen=True):
+class LeaseTimings(msgspec.Struct, frozen=True):
     """How long a lease lives, and how often it is renewed: at least three times in its life."""
 
     ttl: float = TTL
@@ -87,35 +87,39 @@ class Timings(msgspec.Struct, frozen=True):
         return self.renew or self.ttl / 3
 
 
-def take(held: Lease | None, owner: Owner, token: str, ttl: float, now: float) -> Taken | Busy:
+def take_lease(
+    held: Lease | None, owner: LeaseOwner, token: str, ttl: float, now: float
+) -> LeaseGranted | LeaseRefused:
     """Acquire a lease that is free, or extend one's own; `token` is new for every try, so that one
     can be repeated.
     """
     if held is not None and held.live(now):
         if held.owner != owner:
-            return Busy(held)
+            return LeaseRefused(held)
         same = msgspec.structs.replace(
             held, token=token, expires_at=max(held.expires_at, now + ttl)
         )
-        return Taken(held if held.token == token else same)
+        return LeaseGranted(held if held.token == token else same)
     generation = 1 if held is None else held.generation + 1
     fresh = Lease(owner, token, generation, now, now + ttl)
-    return Taken(fresh, None if held is None or held.released else held)
+    return LeaseGranted(fresh, None if held is None or held.released else held)
 
 
-def renew(session_id: str, held: Lease | None, fence: Fence, ttl: float, now: float) -> Lease:
+def renew_lease(session_id: str, held: Lease | None, fence: Fence, ttl: float, now: float) -> Lease:
     """A lease that lives on; raises `LeaseLost` unless the fence is the one that holds now."""
-    return msgspec.structs.replace(guard(session_id, held, fence, now), expires_at=now + ttl)
+    return msgspec.structs.replace(
+        require_lease(session_id, held, fence, now), expires_at=now + ttl
+    )
 
 
-def release(held: Lease | None, fence: Fence) -> Lease | None:
+def release_lease(held: Lease | None, fence: Fence) -> Lease | None:
     """A lease after its holder let it go; one that somebody else has stays as it is."""
     if held is None or held.fence != fence:
         return held
     return msgspec.structs.replace(held, released=True)
 
 
-def guard(session_id: str, held: Lease | None, fence: Fence, now: float) -> Lease:
+def require_lease(session_id: str, held: Lease | None, fence: Fence, now: float) -> Lease:
     """The lease, if this fence holds it now; else raises `LeaseLost`."""
     if held is None or not held.live(now):
         raise LeaseLost(session_id, fence.generation)

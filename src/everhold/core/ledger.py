@@ -20,7 +20,7 @@ from everhold.errors import BadValue
 TURN: Final = "turn"
 
 
-class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens by sort. `input` is what was read anew; `reasoning` is a part of `output`."""
 
     input: int = 0
@@ -38,17 +38,17 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """What the model had before its eyes."""
         return self.input + self.cache_read + self.cache_write
 
-    def plus(self, other: Tokens) -> Tokens:
-        return Tokens(
+    def plus(self, other: TokenCounts) -> TokenCounts:
+        return TokenCounts(
             *(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__)
         )
 
-    def minus(self, other: Tokens) -> Tokens:
+    def minus(self, other: TokenCounts) -> TokenCounts:
         """What was added since `other`; raises `BadValue` if anything has become less."""
         left = [getattr(self, name) - getattr(other, name) for name in self.__struct_fields__]
         if min(left) < 0:
             raise BadValue("usage", "a ledger never becomes smaller")
-        return Tokens(*left)
+        return TokenCounts(*left)
 
     def json(self) -> dict[str, JSON]:
         return {
@@ -57,11 +57,11 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         }
 
 
-def tokens(usage: Usage) -> Tokens:
+def count_usage_tokens(usage: Usage) -> TokenCounts:
     """What an answerer counted, sort by sort."""
     read = max(usage.cache_read_tokens, 0)
     written = max(usage.cache_write_tokens, 0)
-    return Tokens(
+    return TokenCounts(
         input=max((usage.prompt_tokens or 0) - read - written, 0),
         output=max(usage.completion_tokens or 0, 0),
         cache_read=read,
@@ -74,7 +74,7 @@ class Ledger:
     """Tokens by source and model."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], Tokens] = {}
+        self._entries: dict[tuple[str, str], TokenCounts] = {}
 
     def add(self, source: str, usage: Usage | None) -> None:
         """Enter what an answer cost; one that cost nothing, or was not counted, leaves no entry."""
@@ -82,14 +82,14 @@ class Ledger:
             return
         for part in usage.parts:
             self.add(source, part)
-        cost = tokens(usage)
+        cost = count_usage_tokens(usage)
         if cost.total or cost.reasoning:
             key = source, usage.model
-            self._entries[key] = self._entries.get(key, Tokens()).plus(cost)
+            self._entries[key] = self._entries.get(key, TokenCounts()).plus(cost)
 
     def merge(self, other: Ledger) -> None:
         for key, cost in other._entries.items():
-            self._entries[key] = self._entries.get(key, Tokens()).plus(cost)
+            self._entries[key] = self._entries.get(key, TokenCounts()).plus(cost)
 
     def copy(self) -> Ledger:
         found = Ledger()
@@ -104,20 +104,20 @@ class Ledger:
         for key in before._entries.keys() - self._entries.keys():
             raise BadValue("usage", f"the entry of {key[0]} for {key[1] or 'no model'} is gone")
         for key, cost in self._entries.items():
-            added = cost.minus(before._entries.get(key, Tokens()))
+            added = cost.minus(before._entries.get(key, TokenCounts()))
             if added.total or added.reasoning:
                 found._entries[key] = added
         return found
 
-    def __iter__(self) -> Iterator[tuple[str, str, Tokens]]:
+    def __iter__(self) -> Iterator[tuple[str, str, TokenCounts]]:
         return ((source, model, cost) for (source, model), cost in sorted(self._entries.items()))
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
-    def total(self) -> Tokens:
-        found = Tokens()
+    def total(self) -> TokenCounts:
+        found = TokenCounts()
         for cost in self._entries.values():
             found = found.plus(cost)
         return found
@@ -125,9 +125,9 @@ class Ledger:
     @property
     def usage(self) -> Usage | None:
         """All of it as what one answer cost, model by model; None if it cost nothing."""
-        models: dict[str, Tokens] = {}
+        models: dict[str, TokenCounts] = {}
         for _, model, cost in self:
-            models[model] = models.get(model, Tokens()).plus(cost)
+            models[model] = models.get(model, TokenCounts()).plus(cost)
         parts = [_usage(model, cost) for model, cost in models.items()]
         return None if not parts else parts[0] if len(parts) == 1 else Usage(parts=parts)
 
@@ -144,13 +144,13 @@ class Ledger:
         }
 
     def _by(self, part: int) -> dict[str, JSON]:
-        found: dict[str, Tokens] = {}
+        found: dict[str, TokenCounts] = {}
         for key, cost in sorted(self._entries.items()):
-            found[key[part]] = found.get(key[part], Tokens()).plus(cost)
+            found[key[part]] = found.get(key[part], TokenCounts()).plus(cost)
         return {name: cost.json() for name, cost in found.items()}
 
 
-def _usage(model: str, cost: Tokens) -> Usage:
+def _usage(model: str, cost: TokenCounts) -> Usage:
     return Usage(
         prompt_tokens=cost.context,
         completion_tokens=cost.output,

@@ -17,7 +17,7 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.schema import fit
+from everhold.core.schema import decode_value_as
 from everhold.errors import AnswerRefused, BadValue
 
 
@@ -37,13 +37,13 @@ class Text(_Block, frozen=True, tag="text"):
     text: str
 
 
-class Picture(msgspec.Struct, frozen=True):
+class ImageData(msgspec.Struct, frozen=True):
     media_type: str
     data: bytes
 
 
 class Image(_Block, frozen=True, tag="image"):
-    image: Picture
+    image: ImageData
 
 
 class ToolUse(_Block, frozen=True, tag="tool_use"):
@@ -81,7 +81,7 @@ def assistant(*content: str | Block) -> Message:
     return _said(Role.ASSISTANT, content)
 
 
-def encode(message: Message, path: str = "message") -> dict[str, JSON]:
+def encode_message(message: Message, path: str = "message") -> dict[str, JSON]:
     """The message as a plain value, or `BadValue` with the path of what JSON would change."""
     plain: dict[str, JSON] = {"role": str(message.role)}
     if message.content:
@@ -92,12 +92,12 @@ def encode(message: Message, path: str = "message") -> dict[str, JSON]:
     return plain
 
 
-def decode(value: JSON, path: str = "message") -> Message:
+def decode_message(value: JSON, path: str = "message") -> Message:
     """The message in a plain value, or `BadValue` with the path of what is wrong. Other keys are
     ignored.
     """
     try:
-        message: Message = fit(value, Message, path)
+        message: Message = decode_value_as(value, Message, path)
     except AnswerRefused as error:
         raise BadValue(error.path, f"it should be {error.expected}, not {error.got}") from None
     return message
@@ -110,8 +110,8 @@ def _said(role: Role, content: tuple[str | Block, ...]) -> Message:
 def _encoded(block: Block, path: str) -> dict[str, Any]:
     match block:  # what is free to be anything is looked at before msgspec could change it
         case ToolUse(input=free):
-            codec.plain(free, f"{path}.input")
+            codec.to_plain(free, f"{path}.input")
         case ToolResult(content=free):
-            codec.plain(free, f"{path}.content")
-    plain: dict[str, Any] = codec.plain(msgspec.to_builtins(block), path)
+            codec.to_plain(free, f"{path}.content")
+    plain: dict[str, Any] = codec.to_plain(msgspec.to_builtins(block), path)
     return plain

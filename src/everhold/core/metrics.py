@@ -24,16 +24,16 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.usage import (
     DEFINITE,
     ESTIMATED,
-    Count,
-    Source,
-    Spent,
-    asked,
-    price,
-    wrote,
+    TokenCost,
+    TokenCount,
+    TokenSource,
+    measure_answer,
+    measure_query,
+    price_exchange,
 )
 
 _LLM = Kind.LLM
@@ -48,9 +48,9 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     prompt_chars: int = 0  # bytes of UTF-8, as are response_chars; the names are those of the wire
     response_chars: int = 0
     prompt_tokens: int = 0  # of answered prompts
-    prompt_source: Source = DEFINITE
+    prompt_source: TokenSource = DEFINITE
     response_tokens: int = 0
-    response_source: Source = DEFINITE
+    response_source: TokenSource = DEFINITE
     open_tokens: int = 0  # estimate of prompts without an answer: open, expired or withdrawn
     # the delivery at which the program began again last, from where its journal is read
     begun: int = 0
@@ -60,7 +60,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         calls = 0
         for query in queries:
             if query.kind is _LLM:
-                length, tokens = asked(query)
+                length, tokens = measure_query(query)
                 calls += 1
                 self.prompt_chars += length
                 self.open_tokens += tokens
@@ -68,13 +68,13 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
             self.pauses += 1
             self.llm_calls += calls
 
-    def answered(self, query: Query, answer: Answer) -> Spent | None:
+    def answered(self, query: Query, answer: QueryAnswer) -> TokenCost | None:
         """A query was answered: return what that cost, or None if it cost no tokens."""
         if query.kind is not _LLM or answer.expired:
             return None
-        estimated = asked(query)[1]
-        length, tokens = wrote(answer)
-        cost = price(answer.usage, estimated, tokens)
+        estimated = measure_query(query)[1]
+        length, tokens = measure_answer(answer)
+        cost = price_exchange(answer.usage, estimated, tokens)
         self.response_chars += length
         self.open_tokens -= estimated
         self.prompt_tokens += cost.prompt
@@ -85,7 +85,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
             self.response_source = self.response_source.merge(cost.response_source)
         return cost
 
-    def partly_answered(self, query: Query, answer: Answer) -> None:
+    def partly_answered(self, query: Query, answer: QueryAnswer) -> None:
         """Others are still open: nothing to count, `answered` has done it."""
 
     def resumed(self) -> None:
@@ -93,14 +93,14 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         self.rounds += 1
 
     @property
-    def prompt(self) -> Count:
+    def prompt(self) -> TokenCount:
         """Prompt tokens, the open prompts included."""
         source = ESTIMATED if self.open_tokens else self.prompt_source
-        return Count(self.prompt_tokens + self.open_tokens, source)
+        return TokenCount(self.prompt_tokens + self.open_tokens, source)
 
     @property
-    def response(self) -> Count:
-        return Count(self.response_tokens, self.response_source)
+    def response(self) -> TokenCount:
+        return TokenCount(self.response_tokens, self.response_source)
 
     @property
     def tokens(self) -> int:

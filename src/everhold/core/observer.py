@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
-from everhold.core.usage import Spent
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.usage import TokenCost
 
 log = logging.getLogger("everhold")
 
@@ -33,11 +33,13 @@ class Observer:
     def paused(self, session_id: str, queries: Sequence[Query]) -> None:
         """The program asked these queries and waits."""
 
-    def answered(self, session_id: str, query: Query, answer: Answer, usage: Spent | None) -> None:
+    def answered(
+        self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
+    ) -> None:
         """One query has its answer. `usage` is what it cost, or None for what costs no tokens."""
 
     def partly_answered(
-        self, session_id: str, query: Query, answer: Answer, remaining: int
+        self, session_id: str, query: Query, answer: QueryAnswer, remaining: int
     ) -> None:
         """One query has its answer and `remaining` others are still open."""
 
@@ -68,11 +70,13 @@ class Observers(Observer):
     def paused(self, session_id: str, queries: Sequence[Query]) -> None:
         self._tell(lambda observer: observer.paused(session_id, queries))
 
-    def answered(self, session_id: str, query: Query, answer: Answer, usage: Spent | None) -> None:
+    def answered(
+        self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
+    ) -> None:
         self._tell(lambda observer: observer.answered(session_id, query, answer, usage))
 
     def partly_answered(
-        self, session_id: str, query: Query, answer: Answer, remaining: int
+        self, session_id: str, query: Query, answer: QueryAnswer, remaining: int
     ) -> None:
         self._tell(lambda observer: observer.partly_answered(session_id, query, answer, remaining))
 

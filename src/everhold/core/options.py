@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from everhold.core.codec import JSON
-from everhold.core.graph import INITIAL, Frame
-from everhold.core.turn import Configured, Settled
+from everhold.core.graph import INITIAL_FRAME, Frame
+from everhold.core.turn import OptionsConfigured, SettledTurn
 
 
-def over(lower: dict[str, JSON], upper: dict[str, JSON] | None) -> dict[str, JSON]:
+def merge_options(lower: dict[str, JSON], upper: dict[str, JSON] | None) -> dict[str, JSON]:
     """One set of options laid over another, name by name."""
     if not upper:
         return lower
     return {name: value for name, value in {**lower, **upper}.items() if value is not None}
 
 
-class Options:
+class FrameOptions:
     """The options of one session, frame by frame."""
 
     def __init__(self) -> None:
-        self._frames: dict[str, dict[str, JSON]] = {INITIAL: {}}
+        self._frames: dict[str, dict[str, JSON]] = {INITIAL_FRAME: {}}
 
     def of(self, frame: str) -> dict[str, JSON]:
         """What holds in a frame."""
@@ -44,20 +44,20 @@ class Options:
         self._frames[frame] = self.of(previous)
 
 
-def told(
-    first: dict[str, JSON], turns: Sequence[Settled], frames: Iterable[Frame], frame: str
+def compute_frame_options(
+    first: dict[str, JSON], turns: Sequence[SettledTurn], frames: Iterable[Frame], frame: str
 ) -> dict[str, JSON]:
     """What holds in a frame, by what a conversation was given when it began, and by its
     receipts.
     """
-    options = Options()
-    options.set(INITIAL, first)
+    options = FrameOptions()
+    options.set(INITIAL_FRAME, first)
     opened = [(_turn(one.id), one) for one in frames if one.previous is not None]
     for settled in turns:
         while opened and opened[0][0] <= settled.turn:
             _, one = opened.pop(0)
-            options.opened(one.id, one.previous or INITIAL)
-        if isinstance(settled.outcome, Configured):
+            options.opened(one.id, one.previous or INITIAL_FRAME)
+        if isinstance(settled.outcome, OptionsConfigured):
             options.set(
                 settled.outcome.frame,
                 settled.outcome.options,

@@ -2,7 +2,7 @@
 journal.
 
 Rules
-  1. A session keeps its newest `KEPT` log entries; older ones are gone.
+  1. A session keeps its newest `MAX_ENTRIES` log entries; older ones are gone.
   2. Of its progress only the latest is kept.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 
-KEPT: Final = 20
+MAX_ENTRIES: Final = 20
 #: Entries one delivery keeps in the journal, the newest: a program that logs without end does not
 #: fill the disk.
 LOGGED: Final = 1000
@@ -51,7 +51,7 @@ class LogRing:
     __slots__ = ("_entries",)
 
     def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
-        self._entries: deque[LogEntry] = deque(entries, maxlen=KEPT)
+        self._entries: deque[LogEntry] = deque(entries, maxlen=MAX_ENTRIES)
 
     def add(self, entry: LogEntry) -> None:
         """Keep `entry`; the oldest one leaves a full ring."""

@@ -112,7 +112,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     parts: list[Usage] = []
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the world said to one query: a value, or an error instead of one."""
 
     q: int
@@ -127,33 +127,33 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return QueryId(f"q-{self.q}")
 
 
-def number(query_id: str) -> int | None:
+def parse_query_number(query_id: str) -> int | None:
     """The ordinal in `q-7`, or None for what is not a query id."""
     found = _ID.fullmatch(query_id)
     return None if found is None else int(found[1])
 
 
-def lua_space(name: str, shares: Collection[str] = ()) -> str:
+def make_lua_namespace(name: str, shares: Collection[str] = ()) -> str:
     """The namespace of durable values that Lua programs see under this name: their own, or a shared
     one.
     """
     return name if name in shares else _LUA_SPACE + name
 
 
-def own_space(session_id: str, path: str) -> str:
+def make_own_namespace(session_id: str, path: str) -> str:
     """The namespace of durable values that one part of one session sees, and nobody else."""
     return f"fork-{session_id}-{path}"
 
 
-def inherited_space(namespace: str, session_id: str) -> str | None:
+def inherit_namespace(namespace: str, session_id: str) -> str | None:
     """What such a namespace of another session is called in this one; None if it is not such a
     one.
     """
     found = _OWN_SPACE.fullmatch(namespace)
-    return None if found is None else own_space(session_id, found[1])
+    return None if found is None else make_own_namespace(session_id, found[1])
 
 
-def reworded(recorded: Query, asked: Query) -> bool:
+def has_new_wording(recorded: Query, asked: Query) -> bool:
     """Whether the wording of a query with the same shape has changed."""
     return asked != recorded and _wording(asked) != _wording(recorded)
 
@@ -180,4 +180,4 @@ def _asked_for(query: Query) -> JSON:
     if query.kind is not Kind.STATE or not isinstance(query.args, dict):
         return query.args
     namespace = str(query.args.get("in")).removeprefix(_LUA_SPACE)
-    return {**query.args, "in": inherited_space(namespace, "") or namespace}
+    return {**query.args, "in": inherit_namespace(namespace, "") or namespace}

@@ -24,10 +24,26 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.jsonschema import Schema, check, describe, joined, show, takes_text, usable
+from everhold.core.jsonschema import (
+    Schema,
+    accepts_text,
+    check_schema,
+    describe_schema,
+    format_value,
+    join_path,
+    validate_value,
+)
 from everhold.errors import AnswerRefused, BadSchema, BadValue
 
-__all__ = ["Schema", "check", "fit", "read", "schema_of", "unfit", "usable"]
+__all__ = [
+    "Schema",
+    "check_schema",
+    "decode_value_as",
+    "encode_value_as",
+    "parse_answer",
+    "schema_of",
+    "validate_value",
+]
 
 _TYPED: Final = (
     "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum,"
@@ -44,8 +60,8 @@ def schema_of(type_: Any) -> dict[str, JSON]:
     none.
     """
     if isinstance(type_, dict):
-        usable(type_)
-        return codec.plain(type_, "the schema")  # type: ignore[no-any-return]
+        check_schema(type_)
+        return codec.to_plain(type_, "the schema")  # type: ignore[no-any-return]
     try:
         # `int | str` equals `str | int` but has another schema: only the text tells them apart
         return _remembered(type_, repr(type_))
@@ -53,27 +69,27 @@ def schema_of(type_: Any) -> dict[str, JSON]:
         return _generated(type_)
 
 
-def read(answer: object, schema: dict[str, JSON] | None) -> JSON:
+def parse_answer(answer: object, schema: dict[str, JSON] | None) -> JSON:
     """The value to store for an answer, or `AnswerRefused`. Text is read as JSON where only JSON
     can fit.
     """
-    value = codec.plain(answer, "answer")
+    value = codec.to_plain(answer, "answer")
     if schema is None:
         if not isinstance(value, str):
-            raise AnswerRefused("answer", "a string", show(value))
+            raise AnswerRefused("answer", "a string", format_value(value))
         return value
-    if isinstance(value, str) and not takes_text(schema, schema):
+    if isinstance(value, str) and not accepts_text(schema, schema):
         value = _parsed(value, schema)
-    check(value, schema)
+    validate_value(value, schema)
     return value
 
 
-def fit(value: JSON, type_: Any, path: str = "answer") -> Any:
+def decode_value_as(value: JSON, type_: Any, path: str = "answer") -> Any:
     """A plain value as the type says, or `AnswerRefused`."""
     if _is_open(type_):
         return value
     if isinstance(type_, dict):
-        check(value, type_, path)
+        validate_value(value, type_, path)
         return value
     if _is_model(type_) or _is_adapter(type_):
         return _validated(type_, value, path)
@@ -86,13 +102,15 @@ def fit(value: JSON, type_: Any, path: str = "answer") -> Any:
         raise _unsupported(type_, error) from None
 
 
-def unfit(value: object, type_: Any, path: str) -> JSON:
+def encode_value_as(value: object, type_: Any, path: str) -> JSON:
     """A value of a type as plain JSON, or `BadValue` with the path of what does not fit."""
     if _is_open(type_) or _is_plain(type_):
-        return codec.plain(value, path)
+        return codec.to_plain(value, path)
     try:
-        plain = codec.plain(value if isinstance(type_, dict) else _built(value, type_, path), path)
-        fit(plain, type_, path)
+        plain = codec.to_plain(
+            value if isinstance(type_, dict) else _built(value, type_, path), path
+        )
+        decode_value_as(plain, type_, path)
     except AnswerRefused as error:
         raise BadValue(error.path, f"it should be {error.expected}, not {error.got}") from None
     except (TypeError, ValueError, RecursionError) as error:
@@ -105,9 +123,11 @@ def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
         value = codec.loads(_unfenced(text.strip()))
     except BadValue:
         raise AnswerRefused(
-            "answer", describe(schema, schema), f"text that is not JSON: {show(text)}"
+            "answer",
+            describe_schema(schema, schema),
+            f"text that is not JSON: {format_value(text)}",
         ) from None
-    return codec.plain(value, "answer")
+    return codec.to_plain(value, "answer")
 
 
 def _unfenced(text: str) -> str:
@@ -128,10 +148,10 @@ def _remembered(type_: Any, text: str) -> dict[str, JSON]:
 
 def _generated(type_: Any) -> dict[str, JSON]:
     try:
-        schema = codec.plain(_raw(type_), f"the schema of {_name(type_)}")
+        schema = codec.to_plain(_raw(type_), f"the schema of {_name(type_)}")
     except (TypeError, ValueError, NameError, AttributeError, RuntimeError) as error:
         raise _unsupported(type_, error) from None
-    usable(schema)
+    check_schema(schema)
     return schema  # type: ignore[no-any-return]
 
 
@@ -217,8 +237,8 @@ def _validated(type_: Any, value: JSON, path: str) -> Any:
     except ValueError as error:
         first = error.errors()[0]  # type: ignore[attr-defined]
         for step in first["loc"]:
-            path = joined(path, step)
-        raise _misfit(path, first["msg"], show(first["input"]), type_) from None
+            path = join_path(path, step)
+        raise _misfit(path, first["msg"], format_value(first["input"]), type_) from None
 
 
 def _decoded(type_: Any, value: JSON) -> Any:

@@ -35,7 +35,7 @@ WORKERS: Final = "workers"
 OUTSIDE: Final = "outside"
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     COMPLETED = "completed"
@@ -43,7 +43,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Event(StrEnum):
+class SessionEvent(StrEnum):
     """What can happen to a session."""
 
     ASKED = "paused"  # nothing moves until an answer, a timer or a signal comes
@@ -54,30 +54,30 @@ class Event(StrEnum):
     RETRIED = "retried"
 
 
-MOVES: Final[Mapping[State, Mapping[Event, State]]] = {
-    State.RUNNING: {
-        Event.ASKED: State.PAUSED,
-        Event.ANSWERED: State.RUNNING,
-        Event.COMPLETED: State.COMPLETED,
-        Event.FAILED: State.FAILED,
-        Event.CANCELLED: State.CANCELLED,
+MOVES: Final[Mapping[SessionState, Mapping[SessionEvent, SessionState]]] = {
+    SessionState.RUNNING: {
+        SessionEvent.ASKED: SessionState.PAUSED,
+        SessionEvent.ANSWERED: SessionState.RUNNING,
+        SessionEvent.COMPLETED: SessionState.COMPLETED,
+        SessionEvent.FAILED: SessionState.FAILED,
+        SessionEvent.CANCELLED: SessionState.CANCELLED,
     },
-    State.PAUSED: {
-        Event.ASKED: State.PAUSED,
-        Event.ANSWERED: State.RUNNING,
-        Event.COMPLETED: State.COMPLETED,
-        Event.FAILED: State.FAILED,
-        Event.CANCELLED: State.CANCELLED,
+    SessionState.PAUSED: {
+        SessionEvent.ASKED: SessionState.PAUSED,
+        SessionEvent.ANSWERED: SessionState.RUNNING,
+        SessionEvent.COMPLETED: SessionState.COMPLETED,
+        SessionEvent.FAILED: SessionState.FAILED,
+        SessionEvent.CANCELLED: SessionState.CANCELLED,
     },
-    State.COMPLETED: {},
-    State.FAILED: {Event.RETRIED: State.RUNNING},
-    State.CANCELLED: {},
+    SessionState.COMPLETED: {},
+    SessionState.FAILED: {SessionEvent.RETRIED: SessionState.RUNNING},
+    SessionState.CANCELLED: {},
 }
 
-ENDED: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+ENDED: Final = frozenset({SessionState.COMPLETED, SessionState.FAILED, SessionState.CANCELLED})
 
 
-def moved(state: State, event: Event) -> State:
+def apply_event(state: SessionState, event: SessionEvent) -> SessionState:
     """The state after `event`; raises `IllegalMove` if the table has no such move."""
     target = MOVES[state].get(event)
     if target is None:
@@ -130,7 +130,7 @@ class Head(msgspec.Struct):
 
     ref: int  # the store's own number for the session; 0 before its first commit
     revision: int
-    state: State
+    state: SessionState
     n: int  # number of the last delivery
     open_from: int  # the earliest delivery that asked a query still open; n + 1 if none
     due_at: float | None  # the earliest timer or expiry

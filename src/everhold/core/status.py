@@ -20,7 +20,7 @@ from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import ANSWERABLE, Kind, Query, QueryId
-from everhold.core.usage import asked
+from everhold.core.usage import measure_query
 from everhold.errors import (
     AnswerFailed,
     BadSetting,
@@ -214,7 +214,7 @@ Status = Accepted | Running | Paused | Finished
 Q = TypeVar("Q", OpenQuery, Query)
 
 
-def sole(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
+def require_sole_query(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
     """The one open query that somebody outside can answer; raises `NoOpenQuery` or
     `ManyOpenQueries`.
 
@@ -233,14 +233,14 @@ def sole(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
     raise NoOpenQuery(session_id, state)
 
 
-def idle_expired(last_activity: float, now: float, ttl: float) -> bool:
+def is_idle_expired(last_activity: float, now: float, ttl: float) -> bool:
     """Whether a session was idle for `ttl` seconds or more. A clock that went backwards expires
     nothing.
     """
     return now >= last_activity and now - last_activity >= ttl
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a snapshot of one session is made from. `open` and `history` are in the order asked."""
 
     session_id: str
@@ -257,15 +257,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     history: Sequence[dict[str, JSON]] | None = None  # None: not asked for
 
 
-class Off(msgspec.Struct, frozen=True, tag_field="mode", tag="off"):
+class PromptOff(msgspec.Struct, frozen=True, tag_field="mode", tag="off"):
     """Leave the prompt out."""
 
 
-class Full(msgspec.Struct, frozen=True, tag_field="mode", tag="full"):
+class PromptFull(msgspec.Struct, frozen=True, tag_field="mode", tag="full"):
     """Show the whole prompt."""
 
 
-class Preview(msgspec.Struct, frozen=True, tag_field="mode", tag="preview"):
+class PromptPreview(msgspec.Struct, frozen=True, tag_field="mode", tag="preview"):
     """Show the prompt's first characters."""
 
     chars: Annotated[int, msgspec.Meta(ge=0)]
@@ -279,7 +279,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
     system: bool = False
     grounded: bool = False
     underspecified: bool = False
-    prompt: Off | Full | Preview = Off()
+    prompt: PromptOff | PromptFull | PromptPreview = PromptOff()
 
     @classmethod
     def read(
@@ -308,9 +308,9 @@ class PendingFilter(msgspec.Struct, frozen=True):
             case "meta":
                 return cls(query_id=True, max_tokens=True)
             case "preview":
-                return cls(query_id=True, max_tokens=True, prompt=Preview(preview_chars))
+                return cls(query_id=True, max_tokens=True, prompt=PromptPreview(preview_chars))
             case "full":
-                return cls(True, True, True, True, True, prompt=Full())
+                return cls(True, True, True, True, True, prompt=PromptFull())
         valid = '"meta" | "preview" | "full"'
         raise _refused(f"unknown pending_filter preset '{name}' (valid: {valid})")
 
@@ -323,14 +323,14 @@ class PendingFilter(msgspec.Struct, frozen=True):
             if getattr(self, name):
                 shown[name] = getattr(query, name)
         match self.prompt:
-            case Full():
+            case PromptFull():
                 shown["prompt"] = query.prompt
-            case Preview(chars=chars):
+            case PromptPreview(chars=chars):
                 shown["prompt_preview"] = query.prompt[:chars]
         return shown
 
 
-def snapshot(facts: Facts, pending: PendingFilter | None = None) -> dict[str, JSON]:
+def snapshot_session(facts: SessionFacts, pending: PendingFilter | None = None) -> dict[str, JSON]:
     """One session, as a status call shows it."""
     waiting = [query for query in facts.open if query.kind in ANSWERABLE]
     shown: dict[str, JSON] = {
@@ -349,15 +349,17 @@ def snapshot(facts: Facts, pending: PendingFilter | None = None) -> dict[str, JS
     return shown
 
 
-def snapshots(sessions: Iterable[Facts], pending: PendingFilter | None = None) -> dict[str, JSON]:
+def snapshot_sessions(
+    sessions: Iterable[SessionFacts], pending: PendingFilter | None = None
+) -> dict[str, JSON]:
     """Several sessions, as a status call lists them. The ended ones are shown and not counted as
     active.
     """
-    listed = [snapshot(facts, pending) for facts in sessions]
+    listed = [snapshot_session(facts, pending) for facts in sessions]
     return {"active_sessions": sum(one["state"] in LIVE for one in listed), "sessions": listed}
 
 
-def _metrics(facts: Facts) -> dict[str, JSON]:
+def _metrics(facts: SessionFacts) -> dict[str, JSON]:
     metrics = facts.metrics
     shown: dict[str, JSON] = {
         "elapsed_ms": facts.elapsed_ms,
@@ -388,7 +390,7 @@ def _current(open_queries: Sequence[OpenQuery]) -> dict[str, JSON] | None:
         if query.kind is Kind.LLM:
             return {
                 "query_id": query.id,
-                "prompt_tokens": asked(query.query)[1],
+                "prompt_tokens": measure_query(query.query)[1],
                 "started_waiting_at": _ms(query.asked_at),
             }
     return None

@@ -24,17 +24,17 @@ from everhold.errors import BadArguments
 #: What the journal has in the place of a result, where the call came to something else: codes of
 #: answers.
 DENIED: Final = "tool_denied"
-UNSURE: Final = "tool_confirm"
+NEEDS_CONFIRM: Final = "tool_confirm"
 LATER: Final = "tool_later"
-HANDED: Final = "tool_handed"
-MISFIT: Final = "tool_input"
+HANDED_OVER: Final = "tool_handed"
+BAD_INPUT: Final = "tool_input"
 #: Those that say what happens next, so that all of it is kept: see `recorded`.
-WHOLE: Final = frozenset({UNSURE, LATER, HANDED})
+KEPT_WHOLE: Final = frozenset({NEEDS_CONFIRM, LATER, HANDED_OVER})
 
 
 #: The names under which a journaled result has what its tool said and wrote beside it.
-SAID: Final = "$said"
-WRITES: Final = "$writes"
+SAID_KEY: Final = "$said"
+WRITES_KEY: Final = "$writes"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,12 +74,12 @@ class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
 Verdict = Allow | Deny | Confirm
 
 
-def digest(tool: str, given: JSON) -> str:
+def digest_tool_call(tool: str, given: JSON) -> str:
     """What an approval is bound to: this tool with this input, whatever the order of its names."""
     return sha256(msgspec.json.encode([tool, given], order="deterministic")).hexdigest()
 
 
-def key_of(session_id: str, ordinal: int, call_id: str) -> str:
+def make_call_key(session_id: str, ordinal: int, call_id: str) -> str:
     """The idempotency key of a call: where it stands in its session, and never dice."""
     return sha256(f"{session_id}\0{ordinal}\0{call_id}".encode()).hexdigest()[:32]
 
@@ -87,35 +87,35 @@ def key_of(session_id: str, ordinal: int, call_id: str) -> str:
 # ---- what is said and written beside a result
 
 
-class Beside(msgspec.Struct, frozen=True):
+class SideOutput(msgspec.Struct, frozen=True):
     """What a tool said to the model beside its result, and what it wrote into durable values."""
 
     said: list[str] = []
     writes: list[list[JSON]] = []
 
 
-def beside(result: JSON, also: Beside) -> JSON:
+def wrap_side_output(result: JSON, also: SideOutput) -> JSON:
     """A result with what came beside it; a result alone is as it is, unless it could be taken for
     one with more.
     """
     if also.writes:
-        return {SAID: also.said, WRITES: also.writes, "result": result}
-    if also.said or (isinstance(result, dict) and SAID in result):
-        return {SAID: also.said, "result": result}
+        return {SAID_KEY: also.said, WRITES_KEY: also.writes, "result": result}
+    if also.said or (isinstance(result, dict) and SAID_KEY in result):
+        return {SAID_KEY: also.said, "result": result}
     return result
 
 
-def apart(kept: JSON) -> tuple[JSON, Beside | None]:
+def unwrap_side_output(kept: JSON) -> tuple[JSON, SideOutput | None]:
     """A result, and what came beside it; None if it was kept alone."""
-    if isinstance(kept, dict) and SAID in kept:
-        return kept["result"], Beside(kept[SAID], kept.get(WRITES, []))
+    if isinstance(kept, dict) and SAID_KEY in kept:
+        return kept["result"], SideOutput(kept[SAID_KEY], kept.get(WRITES_KEY, []))
     return kept, None
 
 
 # ---- what is handed on
 
 
-class Handed(msgspec.Struct, frozen=True):
+class ToolHandoff(msgspec.Struct, frozen=True):
     """A program that a tool hands its call on to, which is what a tool does that returns one with
     its arguments.
     """
@@ -125,9 +125,9 @@ class Handed(msgspec.Struct, frozen=True):
     args: dict[str, JSON]
 
 
-def handed_of(text: str) -> Handed:
+def decode_handoff(text: str) -> ToolHandoff:
     """What was recorded of a call that was handed on."""
-    return msgspec.json.decode(text, type=Handed)
+    return msgspec.json.decode(text, type=ToolHandoff)
 
 
 # ---- what finishes later
@@ -161,9 +161,9 @@ class Later(Exception):
         self.to = to
 
 
-def recorded(what: Confirm | list[Confirm] | Later | Handed) -> str:
+def encode_pending_call(what: Confirm | list[Confirm] | Later | ToolHandoff) -> str:
     """What the journal says of it, where a result would be."""
-    if isinstance(what, Confirm | list | Handed):
+    if isinstance(what, Confirm | list | ToolHandoff):
         return msgspec.json.encode(what).decode()
     facts = {
         "prompt": what.prompt,
@@ -174,13 +174,13 @@ def recorded(what: Confirm | list[Confirm] | Later | Handed) -> str:
     return msgspec.json.encode(facts).decode()
 
 
-def confirms_of(text: str) -> list[Confirm]:
+def decode_confirms(text: str) -> list[Confirm]:
     """The confirmations that were recorded: one alone, or several."""
     found: Confirm | list[Confirm] = msgspec.json.decode(text, type=Confirm | list[Confirm])
     return found if isinstance(found, list) else [found]
 
 
-def later_of(text: str) -> Later:
+def decode_later(text: str) -> Later:
     """What was recorded of a call that finishes later."""
     return Later(**msgspec.json.decode(text))
 

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.tool_registry import Manifest, Registry
+from everhold.core.tool_registry import ToolManifest, ToolRegistry
 
 #: Catalogs that are remembered.
 REMEMBERED: Final = 8
@@ -32,15 +32,15 @@ OVERLAY: Final = "context"
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
-class Provider(Protocol):
+class ToolProvider(Protocol):
     """Brings tools."""
 
-    def manifests(self) -> Sequence[Manifest]:
+    def manifests(self) -> Sequence[ToolManifest]:
         """Those that it has now."""
         ...
 
 
-class CatalogKey(msgspec.Struct, frozen=True):
+class ToolCatalogKey(msgspec.Struct, frozen=True):
     """What a catalog was built for."""
 
     include_base: bool
@@ -49,10 +49,10 @@ class CatalogKey(msgspec.Struct, frozen=True):
     plugins: str = ""
 
 
-class Catalog:
+class ToolCatalog:
     """The tools that are offered, and what is told of them."""
 
-    def __init__(self, tools: Sequence[Manifest], contributions: Sequence[str] = ()) -> None:
+    def __init__(self, tools: Sequence[ToolManifest], contributions: Sequence[str] = ()) -> None:
         self.tools = tuple(tools)
         self.contributions = tuple(contributions)
 
@@ -62,7 +62,7 @@ class Catalog:
         return [tool.spec() for tool in self.tools]
 
     @cached_property
-    def names(self) -> dict[str, Manifest]:
+    def names(self) -> dict[str, ToolManifest]:
         return {tool.name: tool for tool in self.tools}
 
     @cached_property
@@ -75,7 +75,7 @@ class Catalog:
         """The catalog for people and other programs."""
         return [{"id": tool.id, **tool.spec()} for tool in self.tools]
 
-    def found(self, words: str, limit: int = 10) -> list[Manifest]:
+    def found(self, words: str, limit: int = 10) -> list[ToolManifest]:
         """The tools that words speak of, the best first; the same words always find the same."""
         wanted = _WORD.findall(words.lower())
         scored = [(-_score(tool, wanted), place, tool) for place, tool in enumerate(self.tools)]
@@ -84,17 +84,17 @@ class Catalog:
         ]
 
 
-class Catalogs:
+class ToolCatalogCache:
     """The last catalogs, by their keys."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
-        self._kept: OrderedDict[CatalogKey, Catalog] = OrderedDict()
+        self._kept: OrderedDict[ToolCatalogKey, ToolCatalog] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, key: CatalogKey, build: Callable[[], Catalog]) -> Catalog:
+    def of(self, key: ToolCatalogKey, build: Callable[[], ToolCatalog]) -> ToolCatalog:
         """The catalog for a key, built if it is not remembered."""
         found = self._kept.get(key)
         if found is None:
@@ -108,20 +108,20 @@ class Catalogs:
         self._kept.clear()
 
 
-class Surface:
+class LayeredToolRegistry:
     """A registry with what is laid over it."""
 
-    def __init__(self, sources: Mapping[str, Provider]) -> None:
-        self.base = Registry()
+    def __init__(self, sources: Mapping[str, ToolProvider]) -> None:
+        self.base = ToolRegistry()
         self.revision = 0  # of the overlay
         self.generation = 0  # of the tools, with what is laid over them
-        self._members: list[Manifest] = []
+        self._members: list[ToolManifest] = []
         self._sources = dict(sources)
-        self._over: tuple[Provider, ...] = ()
+        self._over: tuple[ToolProvider, ...] = ()
         self._contributions: tuple[str, ...] = ()
         self._include_base = True
         self._hidden: frozenset[str] = frozenset()
-        self._catalogs = Catalogs()
+        self._catalogs = ToolCatalogCache()
         self.refresh()
 
     @property
@@ -135,12 +135,12 @@ class Surface:
         """
         return self.base.refresh(self._heard())
 
-    def _heard(self) -> dict[str, Sequence[Manifest]]:
+    def _heard(self) -> dict[str, Sequence[ToolManifest]]:
         return {name: source.manifests() for name, source in self._sources.items()}
 
     def lay_over(
         self,
-        providers: Sequence[Provider] = (),
+        providers: Sequence[ToolProvider] = (),
         contributions: Sequence[str] = (),
         *,
         include_base: bool = True,
@@ -168,7 +168,7 @@ class Surface:
         self._catalogs.clear()
         return True
 
-    def catalog(self, plugins: str = "") -> Catalog:
+    def catalog(self, plugins: str = "") -> ToolCatalog:
         """What is offered now."""
         if self._over:
             members = _composed(self.base, self._over, self._include_base).members
@@ -177,26 +177,26 @@ class Surface:
         if members != self._members:
             self._members = members
             self.generation = self.generation + 1
-        key = CatalogKey(self._include_base, self.revision, self.generation, plugins)
+        key = ToolCatalogKey(self._include_base, self.revision, self.generation, plugins)
         return self._catalogs.of(key, self._built)
 
-    def _built(self) -> Catalog:
+    def _built(self) -> ToolCatalog:
         shown = [tool for tool in self._members if tool.name not in self._hidden]
-        return Catalog(shown, self._contributions)
+        return ToolCatalog(shown, self._contributions)
 
 
-def _composed(base: Registry, over: Sequence[Provider], include_base: bool) -> Registry:
+def _composed(base: ToolRegistry, over: Sequence[ToolProvider], include_base: bool) -> ToolRegistry:
     laid = [manifest for provider in over for manifest in provider.manifests()]
-    return (base if include_base else Registry()).over(laid, OVERLAY)
+    return (base if include_base else ToolRegistry()).over(laid, OVERLAY)
 
 
-def _same(one: Sequence[Provider], other: Sequence[Provider]) -> bool:
+def _same(one: Sequence[ToolProvider], other: Sequence[ToolProvider]) -> bool:
     return len(one) == len(other) and all(
         left is right for left, right in zip(one, other, strict=True)
     )
 
 
-def _score(tool: Manifest, wanted: Sequence[str]) -> int:
+def _score(tool: ToolManifest, wanted: Sequence[str]) -> int:
     name = set(_WORD.findall(tool.name.lower()))
     told = set(_WORD.findall(tool.description.lower()))
     return sum(3 * (word in name) + (word in told) for word in wanted)

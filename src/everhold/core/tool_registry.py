@@ -22,10 +22,10 @@ from everhold.core.codec import JSON
 from everhold.errors import BadArguments, StaleTools, ToolClash
 
 #: The last generation there can be: numbers of a journal have 64 bits.
-LAST: Final = 2**63 - 1
+MAX_GENERATION: Final = 2**63 - 1
 
 
-class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+class ToolManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool as its source tells of it."""
 
     id: str
@@ -42,33 +42,33 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
         }
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class RegisteredTool(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool in the registry. Without a source it is an orphan."""
 
-    manifest: Manifest
+    manifest: ToolManifest
     source: str | None = None
     member: bool = True
 
 
-class ToolState(msgspec.Struct, frozen=True):
+class ToolRegistryState(msgspec.Struct, frozen=True):
     """A registry as it is kept."""
 
     generation: int
-    entries: tuple[Entry, ...]
+    entries: tuple[RegisteredTool, ...]
 
 
-class Registry:
+class ToolRegistry:
     """Tools by id, in the order in which they came."""
 
     def __init__(self) -> None:
         self.generation = 0
-        self._entries: dict[str, Entry] = {}
-        self._sources: dict[str, tuple[Manifest, ...]] = {}
+        self._entries: dict[str, RegisteredTool] = {}
+        self._sources: dict[str, tuple[ToolManifest, ...]] = {}
 
     # ---- reading
 
     @property
-    def members(self) -> list[Manifest]:
+    def members(self) -> list[ToolManifest]:
         """What is offered."""
         return [
             entry.manifest
@@ -85,20 +85,20 @@ class Registry:
         entry = self._entries.get(id)
         return None if entry is None else entry.source
 
-    def state(self) -> ToolState:
+    def state(self) -> ToolRegistryState:
         """The registry as it is kept."""
-        return ToolState(self.generation, tuple(self._entries.values()))
+        return ToolRegistryState(self.generation, tuple(self._entries.values()))
 
-    def fork(self) -> Registry:
+    def fork(self) -> ToolRegistry:
         """Another registry that begins as this one stands."""
-        other = Registry()
+        other = ToolRegistry()
         other.generation = self.generation
         other._entries, other._sources = dict(self._entries), dict(self._sources)
         return other
 
     # ---- sources
 
-    def refresh(self, sources: Mapping[str, Sequence[Manifest]]) -> bool:
+    def refresh(self, sources: Mapping[str, Sequence[ToolManifest]]) -> bool:
         """Hear what some sources have now; returns whether anything changed. Refused as a whole, or
         taken.
         """
@@ -112,13 +112,15 @@ class Registry:
             return False
         return self._bind({name: found for name, found in self._sources.items() if name != source})
 
-    def _bind(self, sources: dict[str, tuple[Manifest, ...]]) -> bool:
+    def _bind(self, sources: dict[str, tuple[ToolManifest, ...]]) -> bool:
         found = _brought(sources)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, RegisteredTool] = {}
         for id, known in self._entries.items():
             source, manifest = found.pop(id, (None, known.manifest))
-            entries[id] = Entry(manifest, source, known.member)
-        entries |= {id: Entry(manifest, source) for id, (source, manifest) in found.items()}
+            entries[id] = RegisteredTool(manifest, source, known.member)
+        entries |= {
+            id: RegisteredTool(manifest, source) for id, (source, manifest) in found.items()
+        }
         self._sources = sources
         if entries == self._entries:
             return False
@@ -140,7 +142,7 @@ class Registry:
             entries[id] = msgspec.structs.replace(entries[id], member=member)
         self._take(entries)
 
-    def restore(self, state: ToolState) -> None:
+    def restore(self, state: ToolRegistryState) -> None:
         """Be as a kept registry was, as far as the sources are the same; the generation is its, or
         the one after.
         """
@@ -151,22 +153,24 @@ class Registry:
         if len(kept) != len(state.entries):
             raise BadArguments("tools", "the same tool is kept twice")
         found = _brought(self._sources)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, RegisteredTool] = {}
         for id, known in kept.items():
             source, manifest = found.pop(id, (None, known.manifest))
-            entries[id] = Entry(manifest, source, known.member)
-        entries |= {id: Entry(manifest, source) for id, (source, manifest) in found.items()}
+            entries[id] = RegisteredTool(manifest, source, known.member)
+        entries |= {
+            id: RegisteredTool(manifest, source) for id, (source, manifest) in found.items()
+        }
         changed = tuple(entries.values()) != state.entries
         self.generation = _next(state.generation) if changed else state.generation
         self._entries = entries
 
-    def _take(self, entries: dict[str, Entry]) -> None:
+    def _take(self, entries: dict[str, RegisteredTool]) -> None:
         self.generation = _next(self.generation)
         self._entries = entries
 
     # ---- over another
 
-    def over(self, overlay: Iterable[Manifest], source: str) -> Registry:
+    def over(self, overlay: Iterable[ToolManifest], source: str) -> ToolRegistry:
         """This registry with tools laid over it: they take the place of what has their id or
         name.
         """
@@ -187,9 +191,9 @@ class Registry:
         return other
 
 
-def _brought(sources: Mapping[str, Sequence[Manifest]]) -> dict[str, tuple[str, Manifest]]:
+def _brought(sources: Mapping[str, Sequence[ToolManifest]]) -> dict[str, tuple[str, ToolManifest]]:
     """What all sources have, by id; raises `ToolClash` if two have the same."""
-    ids: dict[str, tuple[str, Manifest]] = {}
+    ids: dict[str, tuple[str, ToolManifest]] = {}
     names: dict[str, str] = {}
     for source, found in sources.items():
         for manifest in found:
@@ -205,6 +209,6 @@ def _brought(sources: Mapping[str, Sequence[Manifest]]) -> dict[str, tuple[str, 
 
 
 def _next(generation: int) -> int:
-    if generation >= LAST:
+    if generation >= MAX_GENERATION:
         raise BadArguments("tools", "there is no later generation")
     return generation + 1

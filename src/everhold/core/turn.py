@@ -14,7 +14,7 @@ import msgspec
 from everhold.core.codec import JSON
 
 
-class Answered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
+class TurnAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
     """The model is done. Its words are those of the leaf; the value is there if the agent returns
     one.
     """
@@ -22,7 +22,7 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
     value: JSON = None
 
 
-class MaxTurns(msgspec.Struct, frozen=True, omit_defaults=True, tag="max_turns"):
+class MaxTurnsReached(msgspec.Struct, frozen=True, omit_defaults=True, tag="max_turns"):
     """The model kept calling tools until the limit."""
 
     limit: int
@@ -48,14 +48,14 @@ class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"
     reason: str = ""
 
 
-class Framed(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed"):
+class FrameOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed"):
     """No words: a new frame was opened; or none, because nothing was to be done."""
 
     reason: str
     frame: str | None = None
 
 
-class Configured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configured"):
+class OptionsConfigured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configured"):
     """No words: the options of a frame, or of all of them, are these now."""
 
     options: dict[str, JSON]
@@ -63,7 +63,7 @@ class Configured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configure
     everywhere: bool = False
 
 
-class Refreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"):
+class ToolsRefreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"):
     """No words: those who offer tools were asked again, and these are offered now."""
 
     tools: list[str]
@@ -72,11 +72,18 @@ class Refreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"
 
 
 TurnOutcome = (
-    Answered | MaxTurns | TurnCancelled | TurnFailed | TurnAborted | Framed | Configured | Refreshed
+    TurnAnswered
+    | MaxTurnsReached
+    | TurnCancelled
+    | TurnFailed
+    | TurnAborted
+    | FrameOpened
+    | OptionsConfigured
+    | ToolsRefreshed
 )
 
 
-class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
+class SettledTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """The receipt of a turn."""
 
     turn: int

@@ -16,51 +16,51 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.query import Answer, Query, Usage
+from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.errors import BadArguments
 
 
-class Source(StrEnum):
+class TokenSource(StrEnum):
     """Where a number of tokens comes from."""
 
     ESTIMATED = "estimated"
     PROVIDED = "provided"
     DEFINITE = "definite"
 
-    def merge(self, other: Source) -> Source:
+    def merge(self, other: TokenSource) -> TokenSource:
         """The weaker of the two."""
         return other if self is DEFINITE or other is ESTIMATED else self
 
 
 # Looking a member up on its class costs more than adding two numbers.
-ESTIMATED: Final = Source.ESTIMATED
-PROVIDED: Final = Source.PROVIDED
-DEFINITE: Final = Source.DEFINITE
+ESTIMATED: Final = TokenSource.ESTIMATED
+PROVIDED: Final = TokenSource.PROVIDED
+DEFINITE: Final = TokenSource.DEFINITE
 
 
-class Count(msgspec.Struct, frozen=True, gc=False):
+class TokenCount(msgspec.Struct, frozen=True, gc=False):
     """Some tokens, and how sure we are of them."""
 
     tokens: int = 0
-    source: Source = DEFINITE
+    source: TokenSource = DEFINITE
 
-    def plus(self, other: Count) -> Count:
-        return Count(self.tokens + other.tokens, self.source.merge(other.source))
+    def plus(self, other: TokenCount) -> TokenCount:
+        return TokenCount(self.tokens + other.tokens, self.source.merge(other.source))
 
     def json(self) -> dict[str, JSON]:
         return {"tokens": self.tokens, "source": self.source.value}
 
 
-class Spent(msgspec.Struct, frozen=True, gc=False):
+class TokenCost(msgspec.Struct, frozen=True, gc=False):
     """What one exchange with a model cost."""
 
     prompt: int
-    prompt_source: Source
+    prompt_source: TokenSource
     response: int
-    response_source: Source
+    response_source: TokenSource
 
 
-def measure(text: str) -> tuple[int, int]:
+def measure_text(text: str) -> tuple[int, int]:
     """Bytes of `text` in UTF-8, and its tokens: ASCII by four, two thirds of the rest, each rounded
     up.
     """
@@ -72,12 +72,12 @@ def measure(text: str) -> tuple[int, int]:
     return len(text.encode("utf-8", "surrogatepass")), tokens
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """The tokens that `text` is likely to be."""
-    return measure(text)[1]
+    return measure_text(text)[1]
 
 
-def asked(query: Query) -> tuple[int, int]:
+def measure_query(query: Query) -> tuple[int, int]:
     """Bytes and estimated tokens of everything a model reads for this query, its system text
     included.
     """
@@ -86,28 +86,28 @@ def asked(query: Query) -> tuple[int, int]:
         length = len(prompt)
         tokens = (length + 3) // 4
     else:
-        length, tokens = measure(prompt)
+        length, tokens = measure_text(prompt)
     if query.system or query.messages:
         for text in _texts([query.system, *(query.messages or ())]):
-            more_length, more_tokens = measure(text)
+            more_length, more_tokens = measure_text(text)
             length += more_length
             tokens += more_tokens
     return length, tokens
 
 
-def wrote(answer: Answer) -> tuple[int, int]:
+def measure_answer(answer: QueryAnswer) -> tuple[int, int]:
     """Bytes and estimated tokens of an answer: its text, or its JSON; none for an error."""
     value = answer.value
     if type(value) is str:
         length = len(value)
-        return (length, (length + 3) // 4) if value.isascii() else measure(value)
-    return (0, 0) if answer.error is not None else measure(codec.dumps(value))
+        return (length, (length + 3) // 4) if value.isascii() else measure_text(value)
+    return (0, 0) if answer.error is not None else measure_text(codec.dumps(value))
 
 
-def price(usage: Usage | None, prompt: int, response: int) -> Spent:
+def price_exchange(usage: Usage | None, prompt: int, response: int) -> TokenCost:
     """What an exchange cost: as provided, else these estimates of the prompt and the response."""
     if usage is None:
-        return Spent(prompt, ESTIMATED, response, ESTIMATED)
+        return TokenCost(prompt, ESTIMATED, response, ESTIMATED)
     told = usage.prompt_tokens
     said = usage.completion_tokens
     told_source = said_source = PROVIDED
@@ -117,7 +117,7 @@ def price(usage: Usage | None, prompt: int, response: int) -> Spent:
     if said is None or said < 0:
         said = response
         said_source = ESTIMATED
-    return Spent(told, told_source, said, said_source)
+    return TokenCost(told, told_source, said, said_source)
 
 
 def _texts(messages: list[JSON]) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _texts(messages: list[JSON]) -> Iterator[str]:
                     yield text
 
 
-def usage_of(given: Usage | Mapping[str, int]) -> Usage:
+def parse_usage(given: Usage | Mapping[str, int]) -> Usage:
     """What an answer cost, as somebody outside says it; `BadArguments` if those are no numbers of
     tokens.
     """

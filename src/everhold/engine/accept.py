@@ -19,19 +19,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from everhold.core.codec import JSON, dumps, plain, same
-from everhold.core.intake import Intake, Item, ItemKind, Receipt
-from everhold.core.journal import Delivery, Opened, open_queries
+from everhold.core.codec import JSON, dumps, is_same_json, to_plain
+from everhold.core.intake import Intake, IntakeItem, ItemKind, Receipt
+from everhold.core.journal import AskedQuery, Delivery, find_open_queries
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
-from everhold.core.session import Birth, Head, SessionId, State
+from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.core.status import Accepted, Status
-from everhold.engine.answer_check import Door, Given, answerable, same_answer, settle
-from everhold.engine.effects import fitted
-from everhold.engine.session_cache import Sessions
+from everhold.engine.answer_check import (
+    AnswerCheck,
+    GivenAnswer,
+    is_same_answer,
+    list_answerable,
+    settle_late_answer,
+)
+from everhold.engine.effects import fit_answer_value
+from everhold.engine.session_cache import SessionCache
 from everhold.errors import InputConflict, Overtaken, SessionEnded
 from everhold.ports.program import Clock
-from everhold.ports.store import OPEN, Change, Letter, Record
+from everhold.ports.store import FROM_OPEN, Change, Letter, SessionRecord
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -42,13 +48,13 @@ class Signal(msgspec.Struct, frozen=True):
     key: str | None = None
 
     @property
-    def tombstone(self) -> Item | None:
+    def tombstone(self) -> IntakeItem | None:
         """What the intake keeps of a signal that was sent under a key."""
         if self.key is None:
             return None
-        return Item(self.key, ItemKind.TASK, {"signal": self.name, "value": self.value})
+        return IntakeItem(self.key, ItemKind.TASK, {"signal": self.name, "value": self.value})
 
-    def receiver(self, opened: Mapping[int, Opened]) -> Query | None:
+    def receiver(self, opened: Mapping[int, AskedQuery]) -> Query | None:
         """The open query that waits for it."""
         for entry in opened.values():
             if entry.query.kind is Kind.SIGNAL and entry.query.name == self.name:
@@ -59,7 +65,7 @@ class Signal(msgspec.Struct, frozen=True):
 class Acceptance:
     """Records what was accepted for sessions of one store."""
 
-    def __init__(self, sessions: Sessions, clock: Clock) -> None:
+    def __init__(self, sessions: SessionCache, clock: Clock) -> None:
         self._sessions = sessions
         self._clock = clock
         self._store = sessions.store
@@ -69,7 +75,7 @@ class Acceptance:
         `KeyConflict`.
         """
         at = birth.created_at
-        head = Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics(), mail=1)
+        head = Head(0, 1, SessionState.RUNNING, -1, 0, None, at, Metrics(), mail=1)
         change = Change(
             birth.id, head, birth=birth, letters=[Letter("start", None, at)], durable=True
         )
@@ -77,13 +83,13 @@ class Acceptance:
         self._moves(birth.id)
 
     async def answers(
-        self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None
+        self, session_id: str, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> Status:
         """Record answers, all of them or none."""
         while True:
             record = await self._store.load(session_id)
             head = record.head
-            opened = open_queries(record.deliveries)
+            opened = find_open_queries(record.deliveries)
             if head.ended:
                 raise SessionEnded(session_id, head.state, "answered")
             kept = {
@@ -93,24 +99,24 @@ class Acceptance:
             }
             waiting = {q: entry for q, entry in opened.items() if q not in kept}
             working = {effect.q: effect.worker for effect in record.effects}
-            answers, late = Door(session_id, head, waiting, working).check(given, by)
+            answers, late = AnswerCheck(session_id, head, waiting, working).check(given, by)
             for answer in late:
                 if answer.q in kept:
-                    old = msgspec.convert(kept[answer.q], Answer)
-                    if not same_answer(old, answer):
-                        settle(
+                    old = msgspec.convert(kept[answer.q], QueryAnswer)
+                    if not is_same_answer(old, answer):
+                        settle_late_answer(
                             session_id,
                             head,
                             answer,
                             [Delivery(0, 0, [old], [opened[answer.q].query])],
                         )
                 else:
-                    settle(session_id, head, answer, record.deliveries)
-            remaining = len(answerable(waiting, working)) - len(answers)
+                    settle_late_answer(session_id, head, answer, record.deliveries)
+            remaining = len(list_answerable(waiting, working)) - len(answers)
             if not answers or await self._keep_answers(record, answers):
                 return Accepted(SessionId(session_id), remaining)
 
-    async def outcome(self, session_id: str, answer: Answer) -> bool:
+    async def outcome(self, session_id: str, answer: QueryAnswer) -> bool:
         """Record what came of an effect that its program cannot take now, and drop its mark.
 
         Returns whether it was recorded: not if the session has ended, or the query is not open any
@@ -119,35 +125,39 @@ class Acceptance:
         while True:
             record = await self._store.load(session_id)
             marked = any(effect.q == answer.q for effect in record.effects)
-            if record.head.ended or not marked or answer.q not in open_queries(record.deliveries):
+            if (
+                record.head.ended
+                or not marked
+                or answer.q not in find_open_queries(record.deliveries)
+            ):
                 return False
             if await self._keep_answers(record, [answer]):
                 return True
 
-    async def _keep_answers(self, record: Record, answers: list[Answer]) -> bool:
+    async def _keep_answers(self, record: SessionRecord, answers: list[QueryAnswer]) -> bool:
         at = max(self._clock.now(), record.head.updated_at)
         letters = [Letter("answer", msgspec.to_builtins(answer), at) for answer in answers]
         return await self._keep(
-            record, letters, State.RUNNING, closed=[answer.q for answer in answers]
+            record, letters, SessionState.RUNNING, closed=[answer.q for answer in answers]
         )
 
     async def signal(self, session_id: str, signal: Signal) -> bool:
         """Record a signal until the program receives it; returns False if it was sent before, under
         its key.
         """
-        plain(signal.value, "the signal")
+        to_plain(signal.value, "the signal")
         while True:
-            record = await self._store.load(session_id, since=OPEN)
+            record = await self._store.load(session_id, since=FROM_OPEN)
             if await self.was_sent(session_id, signal):
                 return False
             if record.head.ended:
                 raise SessionEnded(session_id, record.head.state, "sent a signal")
-            receiver = signal.receiver(open_queries(record.deliveries))
-            value = signal.value if receiver is None else fitted(receiver, signal.value)
+            receiver = signal.receiver(find_open_queries(record.deliveries))
+            value = signal.value if receiver is None else fit_answer_value(receiver, signal.value)
             at = max(self._clock.now(), record.head.updated_at)
             letter = Letter("signal", {"name": signal.name, "value": value}, at)
-            state = record.head.state if receiver is None else State.RUNNING
-            if await self._keep(record, [letter], state, intake=marking(signal)):
+            state = record.head.state if receiver is None else SessionState.RUNNING
+            if await self._keep(record, [letter], state, intake=make_tombstone_marker(signal)):
                 return True
 
     async def was_sent(self, session_id: str, signal: Signal) -> bool:
@@ -160,11 +170,11 @@ class Acceptance:
         found = await self._store.intake(
             session_id, lambda intake: intake.items.get(item.id), named=[item.id], only=True
         )
-        if found is not None and not same(found.body, item.body):
+        if found is not None and not is_same_json(found.body, item.body):
             raise InputConflict(item.id, session_id, found.id)
         return found is not None
 
-    async def item(self, session_id: str, item: Item) -> Receipt:
+    async def item(self, session_id: str, item: IntakeItem) -> Receipt:
         """Record an input or a command for a conversation, once for each key; raises
         `InputConflict`.
         """
@@ -182,15 +192,15 @@ class Acceptance:
 
     async def words(self, session_id: str, words: JSON, key: str) -> bool:
         """Record words for a conversation; returns whether they are new."""
-        plain(words, "what is said")
+        to_plain(words, "what is said")
         body = {"content": words if isinstance(words, str) else dumps(words)}
-        return (await self.item(session_id, Item(key, ItemKind.INPUT, body, key))).new
+        return (await self.item(session_id, IntakeItem(key, ItemKind.INPUT, body, key))).new
 
     async def _keep(
         self,
-        record: Record,
+        record: SessionRecord,
         letters: list[Letter],
-        state: State,
+        state: SessionState,
         *,
         closed: Sequence[int] = (),
         intake: Callable[[Intake], object] | None = None,
@@ -218,7 +228,7 @@ class Acceptance:
         self._sessions.send(session_id)
 
 
-def marking(signal: Signal) -> Callable[[Intake], object] | None:
+def make_tombstone_marker(signal: Signal) -> Callable[[Intake], object] | None:
     """What a commit that hands a signal over does to the intake: a signal with a key leaves its
     tombstone there.
     """

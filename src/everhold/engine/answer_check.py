@@ -15,13 +15,21 @@ from typing import Any
 
 import msgspec
 
-from everhold.core.codec import JSON, same
-from everhold.core.journal import Delivery, Opened
-from everhold.core.query import ANSWERABLE, Answer, Kind, Query, QueryState, Usage, number
+from everhold.core.codec import JSON, is_same_json
+from everhold.core.journal import AskedQuery, Delivery
+from everhold.core.query import (
+    ANSWERABLE,
+    Kind,
+    Query,
+    QueryAnswer,
+    QueryState,
+    Usage,
+    parse_query_number,
+)
 from everhold.core.session import Head
-from everhold.core.status import Raised, Stopped, sole
+from everhold.core.status import Raised, Stopped, require_sole_query
 from everhold.engine import unknown_effects
-from everhold.engine.effects import fitted
+from everhold.engine.effects import fit_answer_value
 from everhold.errors import (
     AnswerConflict,
     AnswerRefused,
@@ -33,7 +41,7 @@ from everhold.errors import (
 )
 
 
-class Given(msgspec.Struct, frozen=True):
+class GivenAnswer(msgspec.Struct, frozen=True):
     """An answer as somebody gave it."""
 
     query_id: str | None
@@ -42,7 +50,9 @@ class Given(msgspec.Struct, frozen=True):
     usage: Usage | None = None
 
 
-def answerable(opened: Mapping[int, Opened], working: Mapping[int, Any]) -> list[Opened]:
+def list_answerable(
+    opened: Mapping[int, AskedQuery], working: Mapping[int, Any]
+) -> list[AskedQuery]:
     """The open queries that somebody outside can answer, as they are put to them."""
     found = []
     for q, entry in opened.items():
@@ -52,15 +62,21 @@ def answerable(opened: Mapping[int, Opened], working: Mapping[int, Any]) -> list
         if kind in ANSWERABLE:
             found.append(entry)
         elif kind is Kind.CALL:
-            found.append(Opened(unknown_effects.put(entry.query), entry.n, entry.at))
+            found.append(
+                AskedQuery(unknown_effects.make_rerun_question(entry.query), entry.n, entry.at)
+            )
     return found
 
 
-class Door:
+class AnswerCheck:
     """Checks answers against what is open in one session."""
 
     def __init__(
-        self, session_id: str, head: Head, opened: Mapping[int, Opened], working: Mapping[int, Any]
+        self,
+        session_id: str,
+        head: Head,
+        opened: Mapping[int, AskedQuery],
+        working: Mapping[int, Any],
     ) -> None:
         self._id = session_id
         self._head = head
@@ -68,54 +84,56 @@ class Door:
         self._working = working
 
     def check(
-        self, given: Sequence[Given], by: dict[str, JSON] | None
-    ) -> tuple[list[Answer], list[Answer]]:
+        self, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
+    ) -> tuple[list[QueryAnswer], list[QueryAnswer]]:
         """The answers to take, and those to queries that are not open: `settle` decides about the
         latter.
         """
         if not given:
             raise BadArguments("answer", "Empty responses array")
-        taken: dict[int, Answer] = {}
-        late: list[Answer] = []
+        taken: dict[int, QueryAnswer] = {}
+        late: list[QueryAnswer] = []
         for one in given:
             answer, is_open = self._one(one, by)
             if not is_open:
                 late.append(answer)
             elif answer.q not in taken:
                 taken[answer.q] = answer
-            elif not same_answer(taken[answer.q], answer):
+            elif not is_same_answer(taken[answer.q], answer):
                 raise AnswerConflict(self._id, answer.id, at_once=True)
         return list(taken.values()), late
 
-    def _one(self, given: Given, by: dict[str, JSON] | None) -> tuple[Answer, bool]:
+    def _one(self, given: GivenAnswer, by: dict[str, JSON] | None) -> tuple[QueryAnswer, bool]:
         if given.query_id is None:
-            listed = [entry.query for entry in answerable(self._opened, self._working)]
-            q = sole(self._id, self._head.state, listed).q
+            listed = [entry.query for entry in list_answerable(self._opened, self._working)]
+            q = require_sole_query(self._id, self._head.state, listed).q
         else:
-            found = number(str(given.query_id))
+            found = parse_query_number(str(given.query_id))
             if found is None:
                 raise UnknownQuery(self._id, str(given.query_id))
             q = found
         entry = self._opened.get(q)
         if entry is None:
             value = None if given.error is not None else given.value
-            return Answer(q, value, _error(given), given.usage, by), False
+            return QueryAnswer(q, value, _error(given), given.usage, by), False
         return self._fitting(entry.query, given, by), True
 
-    def _fitting(self, query: Query, given: Given, by: dict[str, JSON] | None) -> Answer:
+    def _fitting(self, query: Query, given: GivenAnswer, by: dict[str, JSON] | None) -> QueryAnswer:
         if query.kind is Kind.CALL and query.q not in self._working:
-            query = unknown_effects.put(query)
+            query = unknown_effects.make_rerun_question(query)
         elif query.kind not in ANSWERABLE:
             raise NotAllowed(
                 f"{query.id} of session {self._id!r} is a {query.kind}: nobody outside answers it",
                 "It moves by itself; `everhold explain` says when.",
             )
         if given.error is not None:
-            return Answer(query.q, None, _error(given), given.usage, by)
-        return Answer(query.q, _fitted(query, given.value), None, given.usage, by)
+            return QueryAnswer(query.q, None, _error(given), given.usage, by)
+        return QueryAnswer(query.q, _fitted(query, given.value), None, given.usage, by)
 
 
-def settle(session_id: str, head: Head, answer: Answer, deliveries: Sequence[Delivery]) -> None:
+def settle_late_answer(
+    session_id: str, head: Head, answer: QueryAnswer, deliveries: Sequence[Delivery]
+) -> None:
     """Decide about an answer to a query that is not open: a no-op, a conflict, or a refusal."""
     asked: Query | None = None
     for delivery in deliveries:
@@ -137,31 +155,31 @@ def settle(session_id: str, head: Head, answer: Answer, deliveries: Sequence[Del
     raise QueryClosed(session_id, answer.id, QueryState.WITHDRAWN)
 
 
-def _same_again(session_id: str, asked: Query | None, old: Answer, new: Answer) -> None:
+def _same_again(session_id: str, asked: Query | None, old: QueryAnswer, new: QueryAnswer) -> None:
     if old.expired:
         raise QueryClosed(session_id, old.id, QueryState.EXPIRED)
     if asked is not None and new.error is None:
         new = (
-            unknown_effects.decided(new)
+            unknown_effects.apply_rerun_decision(new)
             if asked.kind is Kind.CALL
             else msgspec.structs.replace(new, value=_fitted(asked, new.value))
         )
-    if not same_answer(old, new):
+    if not is_same_answer(old, new):
         raise AnswerConflict(session_id, old.id)
 
 
 def _fitted(query: Query, value: Any) -> Any:
     """The value as it will be stored; a refusal says which of the answers it is about."""
     try:
-        return fitted(query, value)
+        return fit_answer_value(query, value)
     except AnswerRefused as error:
         raise AnswerRefused(error.path, error.expected, error.got, query.id) from None
 
 
-def same_answer(one: Answer, other: Answer) -> bool:
+def is_same_answer(one: QueryAnswer, other: QueryAnswer) -> bool:
     """Whether two answers say the same; usage and who said it do not matter."""
-    return one.error == other.error and same(one.value, other.value)
+    return one.error == other.error and is_same_json(one.value, other.value)
 
 
-def _error(given: Given) -> dict[str, str] | None:
+def _error(given: GivenAnswer) -> dict[str, str] | None:
     return None if given.error is None else {"code": "error", "message": str(given.error)}

@@ -9,40 +9,40 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.budget import Budget
-from everhold.core.codec import plain
+from everhold.core.codec import to_plain
 from everhold.core.intake import INPUT
 from everhold.core.query import Kind, Usage
-from everhold.core.session import State
+from everhold.core.session import SessionState
 from everhold.core.status import OpenQuery
-from everhold.core.usage import usage_of
-from everhold.engine.answer_check import Given
-from everhold.engine.effects import told
+from everhold.core.usage import parse_usage
+from everhold.engine.answer_check import GivenAnswer
+from everhold.engine.effects import encode_stored_error
 from everhold.errors import BadArguments, BadSetting
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 
 #: What stands where nothing was given.
 UNSET: Final[Any] = msgspec.UNSET
 #: Bytes of a key: stores look it up in an index, and that of PostgreSQL takes no more than 2,700.
-MOST_KEY: Final = 2_500
+MAX_SESSION_KEY_BYTES: Final = 2_500
 #: Characters of a title, and of all labels and all metadata with their names: they are read with
 #: every session.
-MOST_TITLE: Final = 1_000
-MOST_LABELS: Final = 10_000
-MOST_METADATA: Final = 100_000
+MAX_TITLE_CHARS: Final = 1_000
+MAX_LABELS_CHARS: Final = 10_000
+MAX_METADATA_CHARS: Final = 100_000
 
 
-def addressed(
+def parse_answer_args(
     question: OpenQuery | str,
     query_id: str | None,
     value: Any,
     error: str | None,
     usage: Usage | None,
-) -> tuple[str, Given]:
+) -> tuple[str, GivenAnswer]:
     """Whom an answer is for, and what it says."""
     if (value is UNSET) == (error is None):
         raise BadArguments("answer", "give a value or an error, one of the two")
     if error is not None:
-        text_of("error", error)
+        check_text_arg("error", error)
     if isinstance(question, OpenQuery):
         session_id: str = question.session_id
         query_id = question.id
@@ -50,21 +50,21 @@ def addressed(
         session_id = question
     else:
         raise BadArguments("answer", f"{question!r} is neither an open query nor a session id")
-    return session_id, Given(query_id, None if value is UNSET else value, error, usage)
+    return session_id, GivenAnswer(query_id, None if value is UNSET else value, error, usage)
 
 
-def given_to(query_id: str, value: Any) -> Given:
+def make_given_answer(query_id: str, value: Any) -> GivenAnswer:
     """An answer as `answer_many` takes it."""
-    if isinstance(value, Said):
-        return Given(
-            query_id, value.value, None, None if value.usage is None else usage_of(value.usage)
+    if isinstance(value, Answer):
+        return GivenAnswer(
+            query_id, value.value, None, None if value.usage is None else parse_usage(value.usage)
         )
     if isinstance(value, BaseException):
-        return Given(query_id, None, told(value)["message"])
-    return Given(query_id, value)
+        return GivenAnswer(query_id, None, encode_stored_error(value)["message"])
+    return GivenAnswer(query_id, value)
 
 
-def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:
+def parse_budget_arg(given: Budget | Mapping[str, int] | None) -> Budget | None:
     if given is None or isinstance(given, Budget):
         return given
     try:
@@ -73,41 +73,43 @@ def budget_of(given: Budget | Mapping[str, int] | None) -> Budget | None:
         raise BadSetting("budget", str(error)) from None
 
 
-def key_of(given: str | None) -> str | None:
+def check_session_key(given: str | None) -> str | None:
     if given is None:
         return None
-    if not text_of("key", given):
+    if not check_text_arg("key", given):
         raise BadArguments("start", "a key is text, and not empty")
-    return short_key(given)
+    return check_key_length(given)
 
 
-def short_key(given: str, most: int = MOST_KEY) -> str:
+def check_key_length(given: str, most: int = MAX_SESSION_KEY_BYTES) -> str:
     """A key that stores can look up; others are refused."""
     if len(given) * 4 > most and (size := len(given.encode("utf-8", "surrogatepass"))) > most:
         raise BadSetting("key", f"it has {size} bytes; at most {most} are taken")
     return given
 
 
-def title_of(given: str) -> str:
+def check_title_arg(given: str) -> str:
     if given == "":
         return given
-    if len(text_of("title", given)) > MOST_TITLE:
-        raise BadSetting("title", f"it has {len(given)} characters; at most {MOST_TITLE} are taken")
+    if len(check_text_arg("title", given)) > MAX_TITLE_CHARS:
+        raise BadSetting(
+            "title", f"it has {len(given)} characters; at most {MAX_TITLE_CHARS} are taken"
+        )
     return given
 
 
-def labels_of(given: Mapping[str, str] | None) -> dict[str, str]:
-    return texts_of("labels", given, MOST_LABELS)
+def check_labels_arg(given: Mapping[str, str] | None) -> dict[str, str]:
+    return check_text_map_arg("labels", given, MAX_LABELS_CHARS)
 
 
-def text_of(name: str, given: str) -> str:
+def check_text_arg(name: str, given: str) -> str:
     if not isinstance(given, str):
         raise BadArguments(name, f"{given!r} is not text")
-    plain(given, name)
+    to_plain(given, name)
     return given
 
 
-def texts_of(name: str, given: Mapping[str, str] | None, most: int) -> dict[str, str]:
+def check_text_map_arg(name: str, given: Mapping[str, str] | None, most: int) -> dict[str, str]:
     if not given:
         return {}
     if not isinstance(given, Mapping):
@@ -116,13 +118,13 @@ def texts_of(name: str, given: Mapping[str, str] | None, most: int) -> dict[str,
     for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
-    plain(texts, name)
+    to_plain(texts, name)
     if (size := sum(len(key) + len(value) for key, value in texts.items())) > most:
         raise BadSetting(name, f"they have {size} characters; at most {most} are taken")
     return texts
 
 
-def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
+def parse_kind_arg(name: str | None) -> tuple[Kind | None, str | None]:
     """The kind of questions that is wanted, and the signal that is none unless signals are asked
     for by name.
     """
@@ -134,7 +136,7 @@ def kind_of(name: str | None) -> tuple[Kind | None, str | None]:
         raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
 
 
-def seconds_of(name: str, given: float | None) -> float | None:
+def check_seconds_arg(name: str, given: float | None) -> float | None:
     """A time in seconds, from 0. It is checked before anything is done, because the wait comes
     last.
     """
@@ -145,29 +147,29 @@ def seconds_of(name: str, given: float | None) -> float | None:
     return given
 
 
-def mapping_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def check_mapping_arg(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise BadArguments(name, f"a value of type {type(given).__name__} is not a mapping")
     return dict(given)
 
 
-def limit_of(given: int) -> int:
+def check_limit_arg(given: int) -> int:
     """How many are wanted at most; stores would each make something else of a number below 0."""
     if not isinstance(given, int) or given < 0:
         raise BadSetting("limit", f"it is a whole number from 0, not {given!r}")
     return given
 
 
-def states_of(given: str | Iterable[str] | None) -> tuple[State, ...]:
+def parse_states_arg(given: str | Iterable[str] | None) -> tuple[SessionState, ...]:
     if given is None or isinstance(given, str):
-        return () if given is None else (state_of(given),)
+        return () if given is None else (parse_state_arg(given),)
     if not isinstance(given, Iterable):
-        raise BadSetting("state", f"{given!r} is none of {', '.join(State)}")
-    return tuple(map(state_of, given))
+        raise BadSetting("state", f"{given!r} is none of {', '.join(SessionState)}")
+    return tuple(map(parse_state_arg, given))
 
 
-def state_of(name: str) -> State:
+def parse_state_arg(name: str) -> SessionState:
     try:
-        return State(name)
+        return SessionState(name)
     except ValueError:
-        raise BadSetting("state", f"{name!r} is none of {', '.join(State)}") from None
+        raise BadSetting("state", f"{name!r} is none of {', '.join(SessionState)}") from None

@@ -7,7 +7,7 @@ from everhold.ports.program import Clock
 from everhold.ports.store import Store
 
 
-class SessionShelf:
+class StoreAttachments:
     def __init__(self, store: Store, clock: Clock, session_id: str) -> None:
         self._store = store
         self._clock = clock

@@ -7,8 +7,8 @@ Rules
      journal.
   2. A process tells its parent of its end, and of whatever else it wants to, in letters of the
      commits in which that happens. A letter answers the question that waits for it; else it wakes
-     an agent through its intake, and any other program by the signal `HEARD`. Nothing is told
-     twice, whoever dies.
+     an agent through its intake, and any other program by the signal `PROCESS_SIGNAL`. Nothing is
+     told twice, whoever dies.
   3. A process lives on when its parent's turn is over, and when its parent has returned or failed.
      It is cancelled with its parent, or by it.
 """
@@ -19,50 +19,52 @@ from hashlib import sha256
 from typing import Any, Final
 
 from everhold.core.codec import JSON, dumps
-from everhold.core.intake import Item, ItemKind, Slot
-from everhold.core.query import Answer, Kind, Query
-from everhold.core.session import ENDED, Birth, Head, SessionId, State
+from everhold.core.intake import IntakeItem, ItemKind, MergePolicy
+from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.session import ENDED, Birth, Head, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned
-from everhold.engine.children import born, child_end
-from everhold.engine.live_session import Live
-from everhold.ports.store import Change, Filter, Letter, Store
+from everhold.engine.children import make_child_answer, make_child_birth
+from everhold.engine.live_session import LiveSession
+from everhold.ports.store import Change, Letter, SessionFilter, Store
 
 #: The signal by which a program hears of its processes.
-HEARD: Final = "process"
+PROCESS_SIGNAL: Final = "process"
 #: Who is woken through the intake, and who by the signal.
-INTAKE: Final = "intake"
-SIGNAL: Final = "signal"
+WAKE_BY_INTAKE: Final = "intake"
+WAKE_BY_SIGNAL: Final = "signal"
 #: Characters of what a process came to that an agent is told at once.
-SHOWN: Final = 8000
+MAX_NEWS_CHARS: Final = 8000
 
 
-class Deeds:
+class ProcessActions:
     """What a step does about processes."""
 
-    def __init__(self, store: Store, live: Live, at: float) -> None:
+    def __init__(self, store: Store, live: LiveSession, at: float) -> None:
         self._store = store
         self._live = live
         self._at = at
         self.births: list[tuple[Birth, Head]] = []
         self.letters: list[Letter] = []
 
-    async def answer(self, query: Query) -> Answer:
+    async def answer(self, query: Query) -> QueryAnswer:
         """Do what a query wants, as far as a step can; the rest is in `births` and `letters`."""
         options: dict[str, Any] = query.options or {}
         match options["do"]:
             case "begin":
-                return Answer(query.q, self._begin(query, options))
+                return QueryAnswer(query.q, self._begin(query, options))
             case "tell":
-                return Answer(query.q, self._tell(query))
+                return QueryAnswer(query.q, self._tell(query))
             case "list":
-                return Answer(query.q, [_shown(birth, state) for birth, state in await self._all()])
+                return QueryAnswer(
+                    query.q, [_shown(birth, state) for birth, state in await self._all()]
+                )
         return await self._about(query, options)
 
     def _begin(self, query: Query, options: dict[str, Any]) -> JSON:
         parent = self._live.birth
         drawn = sha256(f"{parent.id}/{query.key}/{query.q}".encode()).hexdigest()[:24]
         session_id = SessionId(f"s-{int(self._at * 1e9):016x}-{drawn}")
-        self.births.append(born(parent, query, session_id, self._at, options["wakes"]))
+        self.births.append(make_child_birth(parent, query, session_id, self._at, options["wakes"]))
         self.letters.append(Letter("start", None, self._at, to=session_id))
         return session_id
 
@@ -73,18 +75,20 @@ class Deeds:
         self.letters.append(_letter(birth, query.q, {"said": query.args}, self._at))
         return True
 
-    async def _about(self, query: Query, options: dict[str, Any]) -> Answer:
+    async def _about(self, query: Query, options: dict[str, Any]) -> QueryAnswer:
         """What concerns one process: it is looked at, told something, or stopped."""
         known = {str(birth.id): (birth, state) for birth, state in await self._all()}
         found = known.get(options["process"])
         if found is None:
             words = f"{options['process']!r} is no process of this session"
-            return Answer(query.q, error={"code": "unknown_process", "message": words})
+            return QueryAnswer(query.q, error={"code": "unknown_process", "message": words})
         birth, state = found
         if options["do"] == "look":
-            return Answer(query.q, {**_shown(birth, state), **await self._came_to(birth, state)})
+            return QueryAnswer(
+                query.q, {**_shown(birth, state), **await self._came_to(birth, state)}
+            )
         if state in ENDED:
-            return Answer(query.q, False)
+            return QueryAnswer(query.q, False)
         if options["do"] == "signal":
             letter = Letter(
                 "signal", {"name": query.name, "value": query.args}, self._at, to=birth.id
@@ -94,14 +98,14 @@ class Deeds:
                 "cancel", str(query.args or f"{self._live.id} stopped it"), self._at, to=birth.id
             )
         self.letters.append(letter)
-        return Answer(query.q, True)
+        return QueryAnswer(query.q, True)
 
-    async def _all(self) -> list[tuple[Birth, State]]:
+    async def _all(self) -> list[tuple[Birth, SessionState]]:
         """The processes of a session, oldest first, also those that this step begins."""
-        found = await processes(self._store, self._live.id)
+        found = await list_child_processes(self._store, self._live.id)
         return [*found, *((birth, head.state) for birth, head in self.births)]
 
-    async def _came_to(self, birth: Birth, state: State) -> dict[str, JSON]:
+    async def _came_to(self, birth: Birth, state: SessionState) -> dict[str, JSON]:
         if state not in ENDED:
             return {}
         record = await self._store.load(birth.id)
@@ -109,36 +113,38 @@ class Deeds:
         return {} if notes is None or notes.outcome is None else _end(notes.outcome)
 
 
-async def processes(
-    store: Store, session_id: SessionId, states: tuple[State, ...] = ()
-) -> list[tuple[Birth, State]]:
+async def list_child_processes(
+    store: Store, session_id: SessionId, states: tuple[SessionState, ...] = ()
+) -> list[tuple[Birth, SessionState]]:
     """The processes that a session has begun, oldest first."""
     return [found for found in await _children(store, session_id, states) if found[0].wakes]
 
 
 async def _children(
-    store: Store, session_id: SessionId, states: tuple[State, ...]
-) -> list[tuple[Birth, State]]:
-    found: list[tuple[Birth, State]] = []
+    store: Store, session_id: SessionId, states: tuple[SessionState, ...]
+) -> list[tuple[Birth, SessionState]]:
+    found: list[tuple[Birth, SessionState]] = []
     last: SessionId | None = None
-    while page := await store.list(Filter(parent=session_id, state=states, limit=500, after=last)):
+    while page := await store.list(
+        SessionFilter(parent=session_id, state=states, limit=500, after=last)
+    ):
         found += [(row.birth, row.head.state) for row in page]
         last = page[-1].birth.id
     return sorted(found, key=lambda each: (each[0].created_at, each[0].parent_query))
 
 
-async def stopped(store: Store, session_id: SessionId, at: float) -> list[Letter]:
+async def make_cancel_letters(store: Store, session_id: SessionId, at: float) -> list[Letter]:
     """What is told to the children of a session that is cancelled, also to those it waits for no
     more.
     """
-    alive = await _children(store, session_id, (State.RUNNING, State.PAUSED))
+    alive = await _children(store, session_id, (SessionState.RUNNING, SessionState.PAUSED))
     return [
         Letter("cancel", f"its parent {session_id} was cancelled", at, to=birth.id)
         for birth, _ in alive
     ]
 
 
-def is_deed(query: Query) -> bool:
+def is_process_query(query: Query) -> bool:
     """Whether a query is about processes, and answered within its step."""
     return query.kind is Kind.SESSION and query.options is not None and "do" in query.options
 
@@ -146,20 +152,20 @@ def is_deed(query: Query) -> bool:
 # ---- telling the parent
 
 
-def end(live: Live, outcome: Outcome, at: float) -> Letter:
+def make_end_letter(live: LiveSession, outcome: Outcome, at: float) -> Letter:
     """How a child's parent is told of its end."""
     if not live.birth.wakes:
         cost = getattr(live.execution, "spent", None)
-        told = child_end(live.birth, outcome, None if cost is None else cost.usage)
+        told = make_child_answer(live.birth, outcome, None if cost is None else cost.usage)
         return Letter("answer", told, at, to=live.birth.parent)
     return _letter(live.birth, "end", _end(outcome), at)
 
 
 def _letter(birth: Birth, event: str | int, news: dict[str, JSON], at: float) -> Letter:
     told: JSON = {"process": birth.id, "title": birth.title or _name(birth), "event": event, **news}
-    if birth.wakes == INTAKE:
+    if birth.wakes == WAKE_BY_INTAKE:
         return Letter("wake", told, at, to=birth.parent)
-    return Letter("signal", {"name": HEARD, "value": told}, at, to=birth.parent)
+    return Letter("signal", {"name": PROCESS_SIGNAL, "value": told}, at, to=birth.parent)
 
 
 def _end(outcome: Outcome) -> dict[str, JSON]:
@@ -170,7 +176,7 @@ def _end(outcome: Outcome) -> dict[str, JSON]:
     return {"state": "cancelled", "error": outcome.reason}
 
 
-def _shown(birth: Birth, state: State) -> dict[str, JSON]:
+def _shown(birth: Birth, state: SessionState) -> dict[str, JSON]:
     return {
         "process": birth.id,
         "title": birth.title or _name(birth),
@@ -186,12 +192,12 @@ def _name(birth: Birth) -> str:
 # ---- hearing of it
 
 
-def awaiting(process: str) -> str:
+def make_end_signal_name(process: str) -> str:
     """The signal by which somebody waits for the end of one process."""
-    return f"{HEARD}:{process}"
+    return f"{PROCESS_SIGNAL}:{process}"
 
 
-def heard(letter: Letter, name: str) -> list[JSON]:
+def read_signal_values(letter: Letter, name: str) -> list[JSON]:
     """What a letter says to whoever waits for a signal of this name: one value, or none."""
     body: Any = letter.body
     if letter.kind == "signal" and body["name"] == name:
@@ -200,37 +206,39 @@ def heard(letter: Letter, name: str) -> list[JSON]:
         body
         if letter.kind == "wake"
         else body["value"]
-        if letter.kind == "signal" and body["name"] == HEARD
+        if letter.kind == "signal" and body["name"] == PROCESS_SIGNAL
         else None
     )
     if (
         isinstance(news, dict)
         and news.get("event") == "end"
-        and name == awaiting(str(news.get("process")))
+        and name == make_end_signal_name(str(news.get("process")))
     ):
         return [news]
     return []
 
 
-def has_news(live: Live) -> bool:
+def has_relevant_letters(live: LiveSession) -> bool:
     """Whether a session has mail that concerns it now: anything but signals that it does not wait
     for yet.
     """
-    if live.head.state is State.RUNNING and not live.working:
+    if live.head.state is SessionState.RUNNING and not live.working:
         return True
     return any(
         letter.kind != "signal" or _waiting(live, letter) is not None for letter in live.letters
     )
 
 
-def _waiting(live: Live, letter: Letter) -> Answer | None:
+def _waiting(live: LiveSession, letter: Letter) -> QueryAnswer | None:
     for q, entry in live.opened.items():
-        if entry.query.kind is Kind.SIGNAL and (found := heard(letter, entry.query.name)):
-            return Answer(q, found[0])
+        if entry.query.kind is Kind.SIGNAL and (
+            found := read_signal_values(letter, entry.query.name)
+        ):
+            return QueryAnswer(q, found[0])
     return None
 
 
-async def hear(sessions: Any, live: Live, letter: Letter) -> None:
+async def deliver_signal_letter(sessions: Any, live: LiveSession, letter: Letter) -> None:
     """Hand a signal, or what a process says, to whoever waits for it; an agent is woken by it when
     its time comes.
     """
@@ -242,26 +250,26 @@ async def hear(sessions: Any, live: Live, letter: Letter) -> None:
         live.letters.remove(letter)  # before the program may ask for the next one
         await sessions.step(live, answers, read=[letter.id])
     elif letter.kind == "wake":
-        item = woken(letter.body)
+        item = make_wake_item(letter.body)
         await _land(sessions.store, live, [letter.id], lambda intake: intake.enqueue(item))
 
 
-async def rest(sessions: Any, live: Live) -> None:
+async def pause_if_idle(sessions: Any, live: LiveSession) -> None:
     """Let a session that was sent signals it does not wait for yet be paused as before."""
     head = live.head
-    idle = head.state is State.RUNNING and not (live.stale or live.working)
+    idle = head.state is SessionState.RUNNING and not (live.stale or live.working)
     if idle and all(letter.kind == "signal" for letter in live.letters):
         await _land(sessions.store, live, [], None)
 
 
-async def _land(store: Store, live: Live, read: list[int], intake: Any) -> None:
+async def _land(store: Store, live: LiveSession, read: list[int], intake: Any) -> None:
     """Commit what no program has to see."""
     head = live.head
     fence = live.head.revision
     live.letters = [letter for letter in live.letters if letter.id not in read]
     head.revision, head.mail = fence + 1, head.mail - len(read)
     busy = live.working or any(letter.kind != "signal" for letter in live.letters)
-    head.state = State.RUNNING if busy else State.PAUSED
+    head.state = SessionState.RUNNING if busy else SessionState.PAUSED
     try:
         await store.commit(Change(live.id, head, read=read, intake=intake), fence)
     except BaseException:
@@ -269,16 +277,20 @@ async def _land(store: Store, live: Live, read: list[int], intake: Any) -> None:
         raise
 
 
-def woken(news: Any) -> Item:
+def make_wake_item(news: Any) -> IntakeItem:
     """What a process says, as something that waits to enter its parent."""
     said = news.get("said") if "said" in news else news.get("value", news.get("error"))
     text = said if isinstance(said, str) else dumps(said)
-    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]} … (cut: it has {len(text)} characters)"
+    shown = (
+        text
+        if len(text) <= MAX_NEWS_CHARS
+        else f"{text[:MAX_NEWS_CHARS]} … (cut: it has {len(text)} characters)"
+    )
     verb = "says" if "said" in news else news["state"]
     body: JSON = {
         "origin": f"process {news['process']}",
         "content": f"{news['title']} {verb}: {shown}",
         "news": news,
     }
-    id = f"{HEARD}:{news['process']}:event:{news['event']}"
-    return Item(id, ItemKind.WAKE, body, slot=Slot.JOIN, merge=HEARD)
+    id = f"{PROCESS_SIGNAL}:{news['process']}:event:{news['event']}"
+    return IntakeItem(id, ItemKind.WAKE, body, slot=MergePolicy.JOIN, merge=PROCESS_SIGNAL)

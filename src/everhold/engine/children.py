@@ -10,17 +10,17 @@ from hashlib import sha256
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Opened
+from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query, Usage
-from everhold.core.session import Birth, Head, Seed, SessionId, State
+from everhold.core.query import Query, QueryAnswer, Usage
+from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import ChildFailed, UnknownSession
 from everhold.ports.store import Store
 
 
-def child_id(parent: Birth, entry: Opened) -> SessionId:
+def child_id(parent: Birth, entry: AskedQuery) -> SessionId:
     """The child a `session` query is about. A fork that shares the query has a child of its own."""
     query = entry.query
     named: str = (query.options or {})["id"]
@@ -30,12 +30,12 @@ def child_id(parent: Birth, entry: Opened) -> SessionId:
     return SessionId(f"{named.rpartition('-')[0]}-{drawn[:24]}")
 
 
-def child_birth(parent: Birth, entry: Opened, at: float) -> tuple[Birth, Head]:
+def make_awaited_child_birth(parent: Birth, entry: AskedQuery, at: float) -> tuple[Birth, Head]:
     """The birth of the child that a `session` query asks for."""
-    return born(parent, entry.query, child_id(parent, entry), at)
+    return make_child_birth(parent, entry.query, child_id(parent, entry), at)
 
 
-def born(
+def make_child_birth(
     parent: Birth, query: Query, session_id: SessionId, at: float, wakes: str = ""
 ) -> tuple[Birth, Head]:
     """The birth of the child that a query asks for; the end of its id is its seed."""
@@ -56,10 +56,10 @@ def born(
         wakes=wakes,
         llm=parent.llm,
     )
-    return birth, Head(0, 1, State.RUNNING, -1, 0, None, at, Metrics())
+    return birth, Head(0, 1, SessionState.RUNNING, -1, 0, None, at, Metrics())
 
 
-def spent(deliveries: Iterable[Delivery]) -> Usage | None:
+def sum_answer_usage(deliveries: Iterable[Delivery]) -> Usage | None:
     """What the answers of a session cost."""
     found = Ledger()
     for delivery in deliveries:
@@ -68,11 +68,11 @@ def spent(deliveries: Iterable[Delivery]) -> Usage | None:
     return found.usage
 
 
-def child_end(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict[str, JSON]:
+def make_child_answer(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict[str, JSON]:
     """A child's end, as its parent's answer, with what it has cost."""
     q = birth.parent_query
     if cost is not None:
-        return {**child_end(birth, outcome), "usage": msgspec.to_builtins(cost)}
+        return {**make_child_answer(birth, outcome), "usage": msgspec.to_builtins(cost)}
     if isinstance(outcome, Returned):
         return {"q": q, "value": outcome.value}
     state = "failed" if isinstance(outcome, Raised) else "was cancelled"
@@ -83,7 +83,7 @@ def child_end(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict
     }
 
 
-async def end_of(store: Store, parent: Birth, entry: Opened) -> Answer | None:
+async def load_child_answer(store: Store, parent: Birth, entry: AskedQuery) -> QueryAnswer | None:
     """The answer to a `session` query, if its child has ended; one that was deleted since then has
     no value.
     """
@@ -92,11 +92,12 @@ async def end_of(store: Store, parent: Birth, entry: Opened) -> Answer | None:
         child = await store.load(session_id)
     except UnknownSession:
         gone = {"message": "nobody knows its end", "session_id": session_id, "state": "was deleted"}
-        return Answer(entry.query.q, error={"code": ChildFailed.code, **gone})
+        return QueryAnswer(entry.query.q, error={"code": ChildFailed.code, **gone})
     if not child.head.ended:
         return None
     notes = child.deliveries[-1].notes
     outcome = None if notes is None else notes.outcome
     return msgspec.convert(
-        child_end(child.birth, outcome or Stopped(""), spent(child.deliveries)), Answer
+        make_child_answer(child.birth, outcome or Stopped(""), sum_answer_usage(child.deliveries)),
+        QueryAnswer,
     )

@@ -7,21 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from everhold.core.codec import JSON
-from everhold.core.graph import text
+from everhold.core.graph import extract_text
 from everhold.core.ledger import Ledger
-from everhold.core.query import Answer, Query
+from everhold.core.query import Query, QueryAnswer
 from everhold.errors import AnswerFailed, EverholdError, ProviderUnconfigured
 from everhold.ports.program import Answerer
 
 
-class Completions:
+class DirectCompletions:
     """Completions of one effect, and what they have cost."""
 
     def __init__(
         self,
         session_id: str,
         answerer: Answerer | None,
-        answered: Callable[[Query, object], Answer],
+        answered: Callable[[Query, object], QueryAnswer],
     ) -> None:
         self._session_id = session_id
         self._answerer = answerer
@@ -46,5 +46,5 @@ class Completions:
         return (
             answer.value
             if query.schema is not None or isinstance(answer.value, str)
-            else text(answer.value)
+            else extract_text(answer.value)
         )

@@ -12,16 +12,16 @@ from typing import Final
 
 import msgspec
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.journal import Delivery
-from everhold.core.query import Kind, Query, inherited_space
+from everhold.core.query import Kind, Query, inherit_namespace
 from everhold.errors import BadValue
-from everhold.ports.store import Store, Write
+from everhold.ports.store import Store, ValueWrite
 
 _READING: Final = frozenset({"get", "keys", "scan"})
 
 
-class Values:
+class DurableValues:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
@@ -60,7 +60,7 @@ class Values:
         for query in (
             query for delivery in shared for query in delivery.asked if query.kind is Kind.STATE
         ):
-            namespace = inherited_space(query.args["in"], session_id)
+            namespace = inherit_namespace(query.args["in"], session_id)
             if namespace is not None and query.args["do"] not in _READING:
                 with suppress(BadValue):  # it was refused then, too
                     await self.answer(
@@ -86,7 +86,7 @@ class Values:
             raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
         if isinstance(delta, bool) or not isinstance(delta, int | float):
             raise BadValue(f"incr: what is added at '{place[1]}'", "is not a number")
-        total: float = plain(number + delta, f"incr: value at '{place[1]}'")
+        total: float = to_plain(number + delta, f"incr: value at '{place[1]}'")
         self._written[place] = [total]
         return total
 
@@ -97,8 +97,8 @@ class Values:
                 (keys.discard if value is None else keys.add)(key)
         return sorted(keys)
 
-    def writes(self) -> list[Write]:
+    def writes(self) -> list[ValueWrite]:
         return [
-            Write(namespace, key, value, self._seen[(namespace, key)][1])
+            ValueWrite(namespace, key, value, self._seen[(namespace, key)][1])
             for (namespace, key), value in self._written.items()
         ]

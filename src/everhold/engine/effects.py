@@ -20,23 +20,30 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from everhold.core.codec import plain
-from everhold.core.lease import Timings
-from everhold.core.query import Answer, Kind, Query, Rerun, Usage
-from everhold.core.schema import read, unfit
-from everhold.core.session import OUTSIDE, WORKERS, Birth, State
+from everhold.core.codec import to_plain
+from everhold.core.lease import LeaseTimings
+from everhold.core.query import Kind, Query, QueryAnswer, Rerun, Usage
+from everhold.core.schema import encode_value_as, parse_answer
+from everhold.core.session import OUTSIDE, WORKERS, Birth, SessionState
 from everhold.core.status import Raised
-from everhold.core.tool import WHOLE
-from everhold.core.usage import usage_of
+from everhold.core.tool import KEPT_WHOLE
+from everhold.core.usage import parse_usage
 from everhold.engine import unknown_effects
-from everhold.engine.attachments import SessionShelf
-from everhold.engine.direct_completion import Completions
+from everhold.engine.attachments import StoreAttachments
+from everhold.engine.direct_completion import DirectCompletions
 from everhold.engine.leases import Leases
-from everhold.engine.limits import Closed, Gate, Job
-from everhold.engine.live_session import Live, is_noticed, is_parked
-from everhold.engine.liveness import Census, Pulse, census, here, lives, owner
-from everhold.engine.session_cache import Sessions
-from everhold.engine.step import Said
+from everhold.engine.limits import Job, JobLimiter, LimiterClosed
+from everhold.engine.live_session import LiveSession, is_noticed, is_parked
+from everhold.engine.liveness import (
+    SuspendDetector,
+    WorkerLiveness,
+    classify_workers,
+    get_machine_id,
+    is_worker_alive,
+    make_lease_owner,
+)
+from everhold.engine.session_cache import SessionCache
+from everhold.engine.step import StepResult
 from everhold.errors import (
     AnswerFailed,
     BadSchema,
@@ -55,13 +62,13 @@ from everhold.errors import (
     UnknownSession,
     words_of,
 )
-from everhold.ports.attachment import SHELF
+from everhold.ports.attachment import CURRENT_ATTACHMENTS
 from everhold.ports.completion import COMPLETER
-from everhold.ports.interrupts import INTERRUPTS, as_failure, is_own
+from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
 from everhold.ports.program import Answerer, Clock
-from everhold.ports.signature import returned
-from everhold.ports.store import NOBODY, Change, Effect, Notice, Record, Worker
-from everhold.ports.tool_services import WORK, Work
+from everhold.ports.signature import get_return_type
+from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord, WorkerRecord
+from everhold.ports.tool_services import CURRENT_SERVICES, SessionServices
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")
@@ -71,36 +78,42 @@ DEATHS: Final = 3
 #: Seconds that a process which leaves tries to say so to a store that is away.
 FAREWELL: Final = 5.0
 #: Seconds until an outcome that could not be written is tried again.
-PATIENCE: Final = 1.0
+WRITE_RETRY_DELAY: Final = 1.0
 
 
 #: Queries that are remembered because they could not be answered here; then they are tried again.
-MOST_REFUSED: Final = 10_000
+MAX_REFUSED_QUERIES: Final = 10_000
 
 
 #: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That
 #: of a call is.)
-CANNOT: Final = (NotAllowed, BadSetting, MissingExtra, ProviderMismatch, ProviderUnconfigured)
+CANNOT_ANSWER_ERRORS: Final = (
+    NotAllowed,
+    BadSetting,
+    MissingExtra,
+    ProviderMismatch,
+    ProviderUnconfigured,
+)
 #: How a store says that it cannot be written now; it may be able to again in a while.
-AWAY: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStore)
+STORE_AWAY_ERRORS: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStore)
 
 
 #: Characters of an error that are kept.
-LONGEST: Final = 20_000
+MAX_STORED_ERROR_CHARS: Final = 20_000
 
 
 #: Session, query and the function it asks to be called; gives what is called.
-Instead = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
+CallSubstitute = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
 
 
-class Dispatch:
+class EffectDispatcher:
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: SessionCache,
         answerers: Mapping[Kind, Answerer],
         clock: Clock,
         worker: str,
-        timings: Timings,
+        timings: LeaseTimings,
         *,
         llm: str = WORKERS,
     ) -> None:
@@ -109,7 +122,7 @@ class Dispatch:
         self.worker = worker
         self.leases = Leases(
             sessions.store,
-            owner(Worker(worker, here(), os.getpid())),
+            make_lease_owner(WorkerRecord(worker, get_machine_id(), os.getpid())),
             clock,
             timings,
             self.introduce,
@@ -118,16 +131,18 @@ class Dispatch:
         self._beaten = 0.0  # when this process last said that it lives
         self._introducing = asyncio.Lock()
         # such a clock jumps on purpose
-        self.pulse = Pulse() if sessions.store.time is None else Pulse(lambda: 0.0)
+        self.pulse = (
+            SuspendDetector() if sessions.store.time is None else SuspendDetector(lambda: 0.0)
+        )
         self.tasks: set[asyncio.Task[Any]] = set()
         # those of them that have not come to an outcome yet
         self.doing: set[asyncio.Task[Any] | None] = set()
         # what work may reach beside its own answer
-        self.reach: Callable[[str, Query], Work] | None = None
-        self.instead: Instead | None = None  # what is called in the place of a function
-        self.gate: Gate | None = None  # whether what was asked may begin now; None: at once
+        self.reach: Callable[[str, Query], SessionServices] | None = None
+        self.instead: CallSubstitute | None = None  # what is called in the place of a function
+        self.gate: JobLimiter | None = None  # whether what was asked may begin now; None: at once
         # records an outcome that its program cannot take
-        self.keep: Callable[[str, Answer], Awaitable[bool]] = _unkept
+        self.keep: Callable[[str, QueryAnswer], Awaitable[bool]] = _unkept
         # work that has begun and whose outcome is not recorded
         self._begun: set[tuple[str, int]] = set()
         # queries that turned out not to be answerable here
@@ -197,13 +212,13 @@ class Dispatch:
 
     # ---- work
 
-    def start(self, live: Live, said: Said) -> None:
+    def start(self, live: LiveSession, said: StepResult) -> None:
         """Begin the work that a commit has marked as started."""
         for query in said.dispatch:
             effect = live.execution.effect(query.q)
             self._begin(live, query, effect)
 
-    def _begin(self, live: Live, query: Query, effect: Callable[[], Any] | None) -> None:
+    def _begin(self, live: LiveSession, query: Query, effect: Callable[[], Any] | None) -> None:
         job = Job(live.id, live.birth.program, query.name or query.kind)
         task = asyncio.get_running_loop().create_task(self._work(job, query, effect))
         self._sessions.jobs.setdefault(live.id, {})[query.q] = task
@@ -250,33 +265,36 @@ class Dispatch:
             await asyncio.wait([before])
         for effect in effects:
             try:
-                await run(effect)
+                await run_effect(effect)
             except Exception:
                 log.exception("what was to be done after a commit failed")
 
     async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
         session_id = job.session
         task = asyncio.current_task()
-        SHELF.set(SessionShelf(self._sessions.store, self._clock, session_id))
+        CURRENT_ATTACHMENTS.set(StoreAttachments(self._sessions.store, self._clock, session_id))
         if self.reach is not None:
-            WORK.set(self.reach(session_id, query))
+            CURRENT_SERVICES.set(self.reach(session_id, query))
         try:
             answer = await self._done(task, job, query, effect)
         # of a future it is raised here, whoever would catch it below
         except GeneratorExit as error:
             if is_dropped(task):
                 raise
-            await self.deliver(session_id, failed(Answer(query.q, error=told(error)), effect))
-        except Closed:
+            await self.deliver(
+                session_id,
+                apply_keep_to_error(QueryAnswer(query.q, error=encode_stored_error(error)), effect),
+            )
+        except LimiterClosed:
             await self._unmark(session_id, query, self._hand_back)
-        except CANNOT as error:
+        except CANNOT_ANSWER_ERRORS as error:
             log.warning(
                 "q-%d of session %s cannot be answered here and stays open: %s",
                 query.q,
                 session_id,
                 error,
             )
-            if len(self._cannot) >= MOST_REFUSED:
+            if len(self._cannot) >= MAX_REFUSED_QUERIES:
                 self._cannot.clear()
             self._cannot.add((session_id, query.q))
             await self._unmark(session_id, query, self._park)
@@ -291,7 +309,7 @@ class Dispatch:
         job: Job,
         query: Query,
         effect: Callable[[], Any] | None,
-    ) -> Answer:
+    ) -> QueryAnswer:
         """Do it when its turn comes; until there is an outcome, it may be cancelled."""
         self.doing.add(task)
         try:
@@ -302,7 +320,7 @@ class Dispatch:
         finally:
             self.doing.discard(task)
 
-    def _park(self, live: Live, query: Query, change: Change) -> None:
+    def _park(self, live: LiveSession, query: Query, change: Change) -> None:
         """Leave a query that this process cannot answer after all to whoever can."""
         del live.working[query.q]
         change.closed = [query.q]
@@ -310,18 +328,18 @@ class Dispatch:
             live.noticed.add(query.q)
             change.notices = [Notice(query.q, query.kind, query.to, live.opened[query.q].at, query)]
 
-    def _hand_back(self, live: Live, query: Query, change: Change) -> None:
+    def _hand_back(self, live: LiveSession, query: Query, change: Change) -> None:
         """Leave what this process has not begun to whoever begins it."""
-        live.working[query.q] = NOBODY
-        change.effects = [Effect(query.q, NOBODY, self._clock.now())]
+        live.working[query.q] = NO_WORKER
+        change.effects = [Effect(query.q, NO_WORKER, self._clock.now())]
         change.durable = True
 
     async def _unmark(
-        self, session_id: str, query: Query, how: Callable[[Live, Query, Change], None]
+        self, session_id: str, query: Query, how: Callable[[LiveSession, Query, Change], None]
     ) -> None:
         """Work no longer on a query, which stays open."""
 
-        async def act(live: Live) -> None:
+        async def act(live: LiveSession) -> None:
             if live.working.get(query.q) != self.worker:
                 return
             head = live.head
@@ -329,7 +347,7 @@ class Dispatch:
             how(live, query, change)
             fence = head.revision
             head.revision = head.revision + 1
-            head.state = State.RUNNING if live.working else State.PAUSED
+            head.state = SessionState.RUNNING if live.working else SessionState.PAUSED
             await self._commit(live, change, fence)
 
         self._begun.discard((session_id, query.q))  # nothing was done
@@ -339,14 +357,14 @@ class Dispatch:
         finally:
             self._job_ended(session_id, query.q)
 
-    async def deliver(self, session_id: str, answer: Answer) -> None:
+    async def deliver(self, session_id: str, answer: QueryAnswer) -> None:
         """Hand over what came of a query this process worked on; nobody else's answer is
         overwritten.
 
         Nobody else knows it: where the store is away or full for now, it is tried again.
         """
 
-        async def act(live: Live) -> None:
+        async def act(live: LiveSession) -> None:
             if answer.q not in live.opened or live.head.ended:
                 return
             if live.working.get(answer.q, self.worker) == self.worker:
@@ -369,7 +387,7 @@ class Dispatch:
         finally:
             self._job_ended(session_id, answer.q)
 
-    async def _keep_outcome(self, session_id: str, answer: Answer, why: Exception) -> None:
+    async def _keep_outcome(self, session_id: str, answer: QueryAnswer, why: Exception) -> None:
         """Record an outcome that the program, as it is here, cannot take: it waits for one that
         can.
 
@@ -394,7 +412,7 @@ class Dispatch:
             )
 
     async def _insisting(
-        self, session_id: str, q: int, act: Callable[[Live], Awaitable[None]]
+        self, session_id: str, q: int, act: Callable[[LiveSession], Awaitable[None]]
     ) -> None:
         """Write down something about a query that only this process knows, however long that
         takes.
@@ -405,43 +423,49 @@ class Dispatch:
         while True:
             try:
                 return await write()
-            except AWAY as error:
+            except STORE_AWAY_ERRORS as error:
                 log.warning(
                     "what is known of q-%d of session %s waits to be written: %s",
                     q,
                     session_id,
                     error,
                 )
-            await self._clock.sleep(PATIENCE)
+            await self._clock.sleep(WRITE_RETRY_DELAY)
 
     async def _outcome(
         self, session_id: str, query: Query, effect: Callable[[], Any] | None
-    ) -> Answer:
+    ) -> QueryAnswer:
         self._begun.add((session_id, query.q))
-        asking = Completions(session_id, self._answerers.get(Kind.LLM), answered)
+        asking = DirectCompletions(session_id, self._answerers.get(Kind.LLM), make_checked_answer)
         COMPLETER.set(asking)
         try:
             if query.kind is Kind.CALL:
                 if effect is None:
                     raise AnswerFailed(f"{query.name} is not known to this process")
                 act = effect if self.instead is None else self.instead(session_id, query, effect)
-                return kept(
-                    Answer(query.q, await self._call(query, act), usage=asking.spent.usage), effect
+                return apply_keep(
+                    QueryAnswer(query.q, await self._call(query, act), usage=asking.spent.usage),
+                    effect,
                 )
-            asked = query if effect is None else in_full(query, effect())
+            asked = query if effect is None else restore_full_query(query, effect())
             said = await self._answerers[query.kind].answer(asked, session_id)
-            return kept(answered(query, said), effect)
+            return apply_keep(make_checked_answer(query, said), effect)
         except GeneratorExit:  # whoever works is closed
             raise
         except BaseException as error:  # whatever it is: the program waits for an answer
             if isinstance(error, INTERRUPTS):
-                if not is_own(error):
+                if not is_raised_by_code(error):
                     raise
-                error = as_failure(error)
+                error = convert_interrupt(error)
             given_up = isinstance(error, asyncio.CancelledError) and is_cancelled()
-            if given_up or (isinstance(error, CANNOT) and query.kind is not Kind.CALL):
+            if given_up or (
+                isinstance(error, CANNOT_ANSWER_ERRORS) and query.kind is not Kind.CALL
+            ):
                 raise
-            return failed(Answer(query.q, error=told(error), usage=asking.spent.usage), effect)
+            return apply_keep_to_error(
+                QueryAnswer(query.q, error=encode_stored_error(error), usage=asking.spent.usage),
+                effect,
+            )
 
     async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
         options = query.options or {}
@@ -450,9 +474,11 @@ class Dispatch:
         for left in range(tries - 1, -1, -1):
             try:
                 async with asyncio.timeout(timeout) as limit:
-                    value = await run(effect)
-                return unfit(
-                    value, returned(getattr(effect, "func", effect)), f"the result of {query.name}"
+                    value = await run_effect(effect)
+                return encode_value_as(
+                    value,
+                    get_return_type(getattr(effect, "func", effect)),
+                    f"the result of {query.name}",
                 )
             except TimeoutError:
                 if not left and limit.expired():
@@ -469,11 +495,11 @@ class Dispatch:
 
     # ---- after a death
 
-    async def census(self) -> Census:
+    async def census(self) -> WorkerLiveness:
         """Who lives, as far as this machine and the store's clock can tell."""
-        return census(await self._workers(), self.worker)
+        return classify_workers(await self._workers(), self.worker)
 
-    def idle(self, record: Record) -> list[str]:
+    def idle(self, record: SessionRecord) -> list[str]:
         """This process, if the session has a mark of it on which no task works here."""
         jobs = self._sessions.jobs.get(record.birth.id, {})
         return (
@@ -482,7 +508,7 @@ class Dispatch:
             else []
         )
 
-    async def _workers(self) -> list[Worker]:
+    async def _workers(self) -> list[WorkerRecord]:
         return self.pulse.heard(await self._sessions.store.workers(), self.leases.timings)
 
     async def introduce(self) -> None:
@@ -495,7 +521,9 @@ class Dispatch:
             if not self._is_known():
                 now = self._clock.now()
                 await self._sessions.store.beat(
-                    Worker(self.worker, here(), os.getpid(), self.leases.timings.ttl)
+                    WorkerRecord(
+                        self.worker, get_machine_id(), os.getpid(), self.leases.timings.ttl
+                    )
                 )
                 self._known = True
                 self._beaten = now
@@ -532,7 +560,7 @@ class Dispatch:
                 words,
             )
 
-    async def resolve(self, live: Live) -> None:
+    async def resolve(self, live: LiveSession) -> None:
         """Decide about marks on which no task works: their process died, or it is this one. The
         lock is held.
 
@@ -546,7 +574,11 @@ class Dispatch:
         others = {worker for worker in live.working.values() if worker != self.worker}
         if not mine and not others:
             return
-        known = {worker.id: lives(worker) for worker in await self._workers()} if others else {}
+        known = (
+            {worker.id: is_worker_alive(worker) for worker in await self._workers()}
+            if others
+            else {}
+        )
         orphaned = [
             q for q, worker in live.working.items() if worker in others and not known.get(worker)
         ]
@@ -560,12 +592,12 @@ class Dispatch:
             return
         for q in mine:
             if (live.id, q) not in self._begun:
-                live.working[q] = NOBODY
-        if any(live.working[q] not in (NOBODY, self.worker) for q in orphaned):
+                live.working[q] = NO_WORKER
+        if any(live.working[q] not in (NO_WORKER, self.worker) for q in orphaned):
             self.took_over(live.birth)
         await self._take_up(live, orphaned, deaths)
 
-    async def adopt(self, live: Live, *, asked: bool) -> None:
+    async def adopt(self, live: LiveSession, *, asked: bool) -> None:
         """Begin to answer what is open and nobody works on, if this process can. The lock is held.
 
         A process that is no worker does so only where it was `asked` to move the session.
@@ -584,17 +616,17 @@ class Dispatch:
             await self.introduce()
             await self._take_up(live, parked, live.head.attempts)
 
-    async def _take_up(self, live: Live, orphaned: list[int], deaths: int) -> None:
+    async def _take_up(self, live: LiveSession, orphaned: list[int], deaths: int) -> None:
         head = live.head
         now = self._clock.now()
         change = Change(live.id, head, durable=True)
         again: list[Query] = []
-        unknown: list[Answer] = []
+        unknown: list[QueryAnswer] = []
         for q in orphaned:
             query = live.opened[q].query
-            if unknown_effects.doubtful(query) and live.working.get(q) != NOBODY:
+            if unknown_effects.is_unsafe_to_rerun(query) and live.working.get(q) != NO_WORKER:
                 if query.rerun is Rerun.NEVER:
-                    unknown.append(unknown_effects.unknown(query))
+                    unknown.append(unknown_effects.make_unknown_answer(query))
                 else:
                     self._ask(live, change, query, now)
             elif query.kind is Kind.CALL or self.inline(query):
@@ -607,7 +639,7 @@ class Dispatch:
         fence = head.revision
         head.revision = fence + 1
         head.attempts = deaths
-        head.state = State.RUNNING if live.working else State.PAUSED
+        head.state = SessionState.RUNNING if live.working else SessionState.PAUSED
         await self._commit(live, change, fence)
         self._begun.difference_update((live.id, q) for q in orphaned)
         for query in again:
@@ -616,17 +648,17 @@ class Dispatch:
             await self._sessions.step(live, unknown)
         self._sessions.changed(live.id)
 
-    def _ask(self, live: Live, change: Change, query: Query, now: float) -> None:
+    def _ask(self, live: LiveSession, change: Change, query: Query, now: float) -> None:
         """The question becomes a query: somebody has to say whether it happened."""
         change.closed = [*change.closed, query.q]
         change.notices = [
             *change.notices,
-            Notice(query.q, query.kind, query.to, now, unknown_effects.put(query)),
+            Notice(query.q, query.kind, query.to, now, unknown_effects.make_rerun_question(query)),
         ]
         live.working.pop(query.q)
         live.noticed.add(query.q)
 
-    async def again(self, live: Live, q: int) -> None:
+    async def again(self, live: LiveSession, q: int) -> None:
         """Run an effect once more, because a person said so. The lock is held."""
         await self.introduce()
         head = live.head
@@ -637,11 +669,11 @@ class Dispatch:
         live.working[q] = self.worker
         fence = head.revision
         head.revision = head.revision + 1
-        head.state = State.RUNNING
+        head.state = SessionState.RUNNING
         await self._commit(live, change, fence)
         self._begin(live, query, live.execution.effect(q))
 
-    async def _commit(self, live: Live, change: Change, fence: int) -> None:
+    async def _commit(self, live: LiveSession, change: Change, fence: int) -> None:
         change.head.parked = is_parked(live.birth, live.opened, live.working)
         try:
             with self._sessions.stepper.marking(live.id):
@@ -650,12 +682,12 @@ class Dispatch:
             live.drop()
             raise
 
-    async def _poisoned(self, live: Live) -> None:
+    async def _poisoned(self, live: LiveSession) -> None:
         error = Poison(DEATHS)
         await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
 
 
-async def _unkept(session_id: str, answer: Answer) -> bool:
+async def _unkept(session_id: str, answer: QueryAnswer) -> bool:
     return False
 
 
@@ -675,7 +707,7 @@ def is_dropped(task: asyncio.Task[Any] | None) -> bool:
     return loop is None or asyncio.current_task(loop) is not task
 
 
-async def run(effect: Callable[[], Any]) -> Any:
+async def run_effect(effect: Callable[[], Any]) -> Any:
     """Do it: async functions here, sync ones in a thread."""
     function = getattr(effect, "func", effect)
     if inspect.iscoroutinefunction(function):
@@ -697,31 +729,31 @@ def _contained(box: list[Any]) -> None:
     try:
         box.append((box.pop()(), None))
     except INTERRUPTS as error:  # a function in a thread does not end the process
-        box.append((None, as_failure(error)))
+        box.append((None, convert_interrupt(error)))
     except StopIteration as error:  # a coroutine cannot raise it
         box.append((None, RuntimeError(f"StopIteration: {error.value}")))
     except BaseException as error:
         box.append((None, error))
 
 
-def in_full(query: Query, whole: Query) -> Query:
+def restore_full_query(query: Query, whole: Query) -> Query:
     """A query that is stored by reference, with everything it stands for."""
     return msgspec.structs.replace(whole, q=query.q, key=query.key, args=query.args)
 
 
-def answered(query: Query, said: Any) -> Answer:
+def make_checked_answer(query: Query, said: Any) -> QueryAnswer:
     """What an answerer returned, checked and ready to be kept."""
     usage: Usage | None = None
-    if isinstance(said, Answer):
+    if isinstance(said, QueryAnswer):
         if said.error is not None:
-            return Answer(query.q, None, said.error, said.usage)
-        return Answer(query.q, fitted(query, said.value), usage=said.usage)
+            return QueryAnswer(query.q, None, said.error, said.usage)
+        return QueryAnswer(query.q, fit_answer_value(query, said.value), usage=said.usage)
     if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
-        said, usage = said.value, None if said.usage is None else usage_of(said.usage)
-    return Answer(query.q, fitted(query, said), usage=usage)
+        said, usage = said.value, None if said.usage is None else parse_usage(said.usage)
+    return QueryAnswer(query.q, fit_answer_value(query, said), usage=usage)
 
 
-def kept(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
+def apply_keep(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
     """An answer as whoever asked wants it written down: `keep` of the effect says how."""
     keep = getattr(effect, "keep", None)
     if keep is None:
@@ -730,34 +762,37 @@ def kept(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
         return msgspec.structs.replace(
             answer, error={**answer.error, "message": str(keep(answer.error["message"]))}
         )
-    return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
+    return msgspec.structs.replace(answer, value=to_plain(keep(answer.value), "the answer"))
 
 
-def failed(answer: Answer, effect: Callable[[], Any] | None) -> Answer:
+def apply_keep_to_error(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
     """An error as whoever asked wants it written down; if that fails, this is the error."""
     try:
-        return kept(answer, effect)
+        return apply_keep(answer, effect)
     except EverholdError as error:
-        return msgspec.structs.replace(answer, error=told(error))
+        return msgspec.structs.replace(answer, error=encode_stored_error(error))
 
 
-def fitted(query: Query, value: Any) -> Any:
+def fit_answer_value(query: Query, value: Any) -> Any:
     """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the
     query.
     """
     if query.schema is None and (
         query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None
     ):
-        return plain(value, "the answer")
+        return to_plain(value, "the answer")
     if type(value) is str and query.schema is None:
-        return value if value.isascii() else plain(value, "the answer")
-    return read(plain(value, "the answer"), query.schema)
+        return value if value.isascii() else to_plain(value, "the answer")
+    return parse_answer(to_plain(value, "the answer"), query.schema)
 
 
-def told(error: BaseException) -> dict[str, str]:
+def encode_stored_error(error: BaseException) -> dict[str, str]:
     """An error as it is stored instead of a value."""
     code = error.code if isinstance(error, EverholdError) else type(error).__name__
     if isinstance(error, AnswerFailed) and error.kind:
         code = error.kind
     words = words_of(error)
-    return {"code": code, "message": (words if code in WHOLE else words[:LONGEST]) or code}
+    return {
+        "code": code,
+        "message": (words if code in KEPT_WHOLE else words[:MAX_STORED_ERROR_CHARS]) or code,
+    }

@@ -16,25 +16,38 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from everhold.core.codec import JSON, plain, same
-from everhold.core.intake import Item, Receipt
-from everhold.core.journal import Delivery, Opened, open_queries
+from everhold.core.codec import JSON, is_same_json, to_plain
+from everhold.core.intake import IntakeItem, Receipt
+from everhold.core.journal import AskedQuery, Delivery, find_open_queries
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query, Usage, number
-from everhold.core.session import Birth, Event, Head, Seed, SessionId, State, moved
+from everhold.core.query import Kind, Query, QueryAnswer, Usage, parse_query_number
+from everhold.core.session import (
+    Birth,
+    Head,
+    Seed,
+    SessionEvent,
+    SessionId,
+    SessionState,
+    apply_event,
+)
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Running, Status, Stopped
 from everhold.engine import child_processes, request_ref
-from everhold.engine.accept import Acceptance, Signal, marking
-from everhold.engine.answer_check import Door, Given, answerable, settle
-from everhold.engine.children import child_id, end_of
-from everhold.engine.effects import Dispatch, fitted
-from everhold.engine.live_session import Live, NoExecution, rebuild
-from everhold.engine.move import ABSENT, Moves
-from everhold.engine.session_cache import Sessions
-from everhold.engine.session_view import finished, stats
-from everhold.engine.shielded import Shielded
-from everhold.engine.step import Said
-from everhold.engine.unknown_effects import decided
+from everhold.engine.accept import Acceptance, Signal, make_tombstone_marker
+from everhold.engine.answer_check import (
+    AnswerCheck,
+    GivenAnswer,
+    list_answerable,
+    settle_late_answer,
+)
+from everhold.engine.children import child_id, load_child_answer
+from everhold.engine.effects import EffectDispatcher, fit_answer_value
+from everhold.engine.live_session import LiveSession, NoExecution, rebuild_session
+from everhold.engine.move import PROGRAM_ABSENT_ERRORS, SessionMoves
+from everhold.engine.session_cache import SessionCache
+from everhold.engine.session_view import compute_session_stats, make_finished_status
+from everhold.engine.shielded import ShieldedCalls
+from everhold.engine.step import StepResult
+from everhold.engine.unknown_effects import apply_rerun_decision
 from everhold.errors import (
     BadStep,
     EverholdError,
@@ -49,7 +62,7 @@ from everhold.errors import (
 )
 from everhold.ports.mover import Next
 from everhold.ports.program import Clock
-from everhold.ports.store import BEGUN, DELETED_KEYS, OPEN, Record
+from everhold.ports.store import DELETED_KEYS, FROM_OPEN, FROM_RESTART, SessionRecord
 
 T = TypeVar("T")
 
@@ -62,10 +75,10 @@ TURNS_FSYNCED: Final = 2
 class Engine:
     def __init__(
         self,
-        sessions: Sessions,
-        dispatch: Dispatch,
+        sessions: SessionCache,
+        dispatch: EffectDispatcher,
         acceptance: Acceptance,
-        moves: Moves,
+        moves: SessionMoves,
         clock: Clock,
         *,
         refuse: Callable[[], None],
@@ -80,7 +93,7 @@ class Engine:
         self._turns = (
             TURNS_FSYNCED if getattr(sessions.store, "durability", "") == "power" else TURNS
         )
-        self.shielded = Shielded(refuse, self._store.where)
+        self.shielded = ShieldedCalls(refuse, self._store.where)
 
     # ---- start
 
@@ -96,8 +109,8 @@ class Engine:
 
     async def _start(self, birth: Birth) -> Status:
         async def attempt() -> Status:
-            head = Head(0, 0, State.RUNNING, -1, 0, None, birth.created_at, Metrics())
-            live = Live(birth, head, self._sessions.host.begin(birth, head.metrics))
+            head = Head(0, 0, SessionState.RUNNING, -1, 0, None, birth.created_at, Metrics())
+            live = LiveSession(birth, head, self._sessions.host.begin(birth, head.metrics))
             live.lock.take()  # nobody else knows of it yet
             self._sessions.keep(live)
             try:
@@ -123,7 +136,7 @@ class Engine:
         old = (await self._store.load(found, since=-1)).birth
         if old.program != birth.program:
             raise KeyConflict(key, found, "program")
-        if not same(old.args, birth.args):
+        if not is_same_json(old.args, birth.args):
             raise KeyConflict(key, found, "arguments")
         return found
 
@@ -143,7 +156,9 @@ class Engine:
         if live is not None:
             entry = live.opened.get(asked.query.q)
             if entry is not None and self._is_free(live, entry.query):
-                answer = Answer(entry.query.q, fitted(entry.query, value), None, usage)
+                answer = QueryAnswer(
+                    entry.query.q, fit_answer_value(entry.query, value), None, usage
+                )
                 if live.lock.take():
                     done = self._plain(live, entry.query, answer)
                     if type(done) is Query:
@@ -155,16 +170,16 @@ class Engine:
                     status = await self.shielded.run(self._finished(live, done))  # type: ignore[arg-type]
                     if status is not None:
                         return status
-        return await self.answer(asked.session_id, [Given(asked.id, value, None, usage)])
+        return await self.answer(asked.session_id, [GivenAnswer(asked.id, value, None, usage)])
 
     def _plain(
-        self, live: Live, query: Query, answer: Answer
-    ) -> Query | Coroutine[Any, Any, Query | Said]:
+        self, live: LiveSession, query: Query, answer: QueryAnswer
+    ) -> Query | Coroutine[Any, Any, Query | StepResult]:
         """The plain step of a session whose lock is taken: the next question, if it landed; else
         what finishes it.
         """
         sessions = self._sessions
-        done: Query | Coroutine[Any, Any, Query | Said] | None = None
+        done: Query | Coroutine[Any, Any, Query | StepResult] | None = None
         try:
             if sessions.observed:
                 done = sessions.step(live, [answer])
@@ -180,7 +195,9 @@ class Engine:
                 live.lock.release()
         return done
 
-    async def _finished(self, live: Live, step: Coroutine[Any, Any, Query | Said]) -> Status | None:
+    async def _finished(
+        self, live: LiveSession, step: Coroutine[Any, Any, Query | StepResult]
+    ) -> Status | None:
         """Finish a step of a session whose lock is taken, and give it back; None if another process
         was quicker.
         """
@@ -198,14 +215,14 @@ class Engine:
         finally:
             live.lock.release()
 
-    def _is_free(self, live: Live, query: Query) -> bool:
+    def _is_free(self, live: LiveSession, query: Query) -> bool:
         """Whether nothing but the answer to this query concerns the session now."""
         head = live.head
         return (
             query.kind is Kind.LLM
             and len(live.opened) == 1
             and head.due_at is None
-            and head.state is State.PAUSED
+            and head.state is SessionState.PAUSED
             and not live.letters
             and not live.noticed  # its row in the inbox goes with the answer
             and not live.stale
@@ -214,24 +231,25 @@ class Engine:
         )
 
     async def answer(
-        self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None = None
+        self, session_id: str, given: Sequence[GivenAnswer], by: dict[str, JSON] | None = None
     ) -> Status:
         """Take answers, hand them to the program, and say where the session stands."""
         return await self.shielded.run(self._answer(session_id, given, by))
 
     async def _answer(
-        self, session_id: str, given: Sequence[Given], by: dict[str, JSON] | None
+        self, session_id: str, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> Status:
-        async def act(live: Live) -> Status:
+        async def act(live: LiveSession) -> Status:
             answers, late = map(
-                live.kept, Door(live.id, live.head, live.opened, live.working).check(given, by)
+                live.kept,
+                AnswerCheck(live.id, live.head, live.opened, live.working).check(given, by),
             )
             if late:
                 record = await self._store.load(session_id)
                 if record.head.revision != live.head.revision:
                     raise Overtaken(session_id, live.head.revision)
                 for answer in late:
-                    settle(session_id, record.head, answer, record.deliveries)
+                    settle_late_answer(session_id, record.head, answer, record.deliveries)
                 if not answers:
                     return self._standing(live)
             rerun = [a for a in answers if live.opened[a.q].query.kind is Kind.CALL]
@@ -241,7 +259,7 @@ class Engine:
 
         try:
             return await self._moving(session_id, act)
-        except ABSENT:
+        except PROGRAM_ABSENT_ERRORS:
             pass
         except _Ended as ended:
             return self._settled(ended.record, given, by)
@@ -251,23 +269,23 @@ class Engine:
             return self._settled(await self._store.load(session_id), given, by)
 
     def _settled(
-        self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None
+        self, record: SessionRecord, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> Status:
         """What answers to an ended session come to: the same as it has are taken, others are a
         conflict.
         """
         for answer in self._all_late(record, given, by):
-            settle(record.birth.id, record.head, answer, record.deliveries)
-        return finished(record)
+            settle_late_answer(record.birth.id, record.head, answer, record.deliveries)
+        return make_finished_status(record)
 
-    async def _moving(self, session_id: str, act: Callable[[Live], Awaitable[T]]) -> T:
+    async def _moving(self, session_id: str, act: Callable[[LiveSession], Awaitable[T]]) -> T:
         """Act on a session to which all that was accepted has been delivered; raises `_Ended` if it
         has ended.
 
         A refusal counts only if the session still stands as it does in memory.
         """
 
-        async def guarded(live: Live) -> T:
+        async def guarded(live: LiveSession) -> T:
             if not live.head.ended:
                 await self._moves.deliver(live)
             if live.head.ended:
@@ -286,49 +304,51 @@ class Engine:
 
         return await self._sessions.on(session_id, guarded)
 
-    async def _has_moved(self, live: Live) -> bool:
+    async def _has_moved(self, live: LiveSession) -> bool:
         """Whether another process has moved a session since it came into memory here."""
-        return (await self._store.load(live.id, since=OPEN)).head.revision != live.head.revision
+        return (
+            await self._store.load(live.id, since=FROM_OPEN)
+        ).head.revision != live.head.revision
 
-    async def _decided(self, live: Live, answers: list[Answer]) -> Status:
+    async def _decided(self, live: LiveSession, answers: list[QueryAnswer]) -> Status:
         """A person said what to do about effects whose outcome is unknown."""
-        plain_ones: list[Answer] = []
+        plain_ones: list[QueryAnswer] = []
         for answer in answers:
             if live.opened[answer.q].query.kind is not Kind.CALL or answer.error is not None:
                 plain_ones.append(answer)
             elif "rerun" in answer.value:
                 await self._dispatch.again(live, answer.q)
             else:
-                plain_ones.append(decided(answer))
+                plain_ones.append(apply_rerun_decision(answer))
         if plain_ones:
             return self._after(live, await self._sessions.step(live, plain_ones))
         return self._standing(live)
 
     def _all_late(
-        self, record: Record, given: Sequence[Given], by: dict[str, JSON] | None
-    ) -> list[Answer]:
+        self, record: SessionRecord, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
+    ) -> list[QueryAnswer]:
         late = []
         for one in given:
             if one.query_id is None:
                 raise NoOpenQuery(record.birth.id, record.head.state)
-            q = number(one.query_id)
+            q = parse_query_number(one.query_id)
             if q is None:
                 raise UnknownQuery(record.birth.id, one.query_id)
             error = None if one.error is None else {"code": "error", "message": one.error}
-            late.append(Answer(q, one.value, error, one.usage, by))
+            late.append(QueryAnswer(q, one.value, error, one.usage, by))
         return late
 
     # ---- signal, cancel
 
     async def signal(self, session_id: str, name: str, value: JSON) -> Status:
         """Send a message; kept until the program receives it."""
-        signal = Signal(name, plain(value, "the signal"))
+        signal = Signal(name, to_plain(value, "the signal"))
         status, _ = await self.shielded.run(self._signal(session_id, signal))
         return await self.status(session_id) if status is None else status
 
     async def send(self, session_id: str, signal: Signal) -> bool:
         """Send a signal with a key; returns whether this was the first time."""
-        plain(signal.value, "the signal")
+        to_plain(signal.value, "the signal")
         return (await self.shielded.run(self._signal(session_id, signal)))[1]
 
     async def _signal(self, session_id: str, signal: Signal) -> tuple[Status | None, bool]:
@@ -336,21 +356,21 @@ class Engine:
         new.
         """
 
-        async def act(live: Live) -> tuple[Status | None, bool]:
+        async def act(live: LiveSession) -> tuple[Status | None, bool]:
             if signal.key is not None and await self._acceptance.was_sent(session_id, signal):
                 return None, False
             receiver = signal.receiver(live.opened)
             if receiver is None:
                 raise _Keep
-            answers = live.kept([Answer(receiver.q, fitted(receiver, signal.value))])
-            said = await self._sessions.step(live, answers, intake=marking(signal))
+            answers = live.kept([QueryAnswer(receiver.q, fit_answer_value(receiver, signal.value))])
+            said = await self._sessions.step(live, answers, intake=make_tombstone_marker(signal))
             return self._after(live, said), True
 
         try:
             return await self._moving(session_id, act)
         except _Ended as ended:
             raise SessionEnded(session_id, ended.record.head.state, "sent a signal") from None
-        except (_Keep, *ABSENT):
+        except (_Keep, *PROGRAM_ABSENT_ERRORS):
             return None, await self._acceptance.signal(session_id, signal)
 
     async def hand(self, session_id: str, said: dict[str, JSON]) -> bool:
@@ -364,10 +384,10 @@ class Engine:
             return await self._moving(session_id, lambda live: self._moves.hand(live, said))
         except _Ended as ended:
             raise SessionEnded(session_id, ended.record.head.state, "sent anything") from None
-        except ABSENT:
+        except PROGRAM_ABSENT_ERRORS:
             return False
 
-    async def let_in(self, session_id: str, item: Item) -> Receipt:
+    async def let_in(self, session_id: str, item: IntakeItem) -> Receipt:
         """Accept an input or a command for a conversation."""
         return await self.shielded.run(self._acceptance.item(session_id, item))
 
@@ -375,7 +395,7 @@ class Engine:
         """Move a session because the caller wants it moved: models of this process may answer
         it.
         """
-        birth = (await self._store.load(session_id, since=OPEN)).birth
+        birth = (await self._store.load(session_id, since=FROM_OPEN)).birth
         self._dispatch.ask(birth)
         self._sessions.suspect(session_id)
         return await self.shielded.run(self._moves.move(session_id, asked=True))
@@ -385,16 +405,16 @@ class Engine:
         return await self.shielded.run(self._cancel(session_id, reason))
 
     async def _cancel(self, session_id: str, reason: str) -> Status:
-        async def act(live: Live) -> Status:
+        async def act(live: LiveSession) -> Status:
             return self._after(live, await self._sessions.step(live, [], cancel=reason))
 
         try:
             return await self._moving(session_id, act)
         except _Ended as ended:
-            if ended.record.head.state is State.CANCELLED:
-                return finished(ended.record)
+            if ended.record.head.state is SessionState.CANCELLED:
+                return make_finished_status(ended.record)
             raise SessionEnded(session_id, ended.record.head.state, "cancelled") from None
-        except ABSENT:
+        except PROGRAM_ABSENT_ERRORS:
             return await self._cancel_unseen(session_id, reason)
 
     async def _cancel_unseen(self, session_id: str, reason: str) -> Status:
@@ -402,15 +422,15 @@ class Engine:
         while True:
             record = await self._store.load(session_id)
             if record.head.ended:
-                return finished(record)
-            live = Live(record.birth, record.head, NoExecution(record.deliveries))
-            live.opened = open_queries(record.deliveries)
+                return make_finished_status(record)
+            live = LiveSession(record.birth, record.head, NoExecution(record.deliveries))
+            live.opened = find_open_queries(record.deliveries)
             live.letters = record.letters
             try:
                 await self._sessions.end(live, Stopped(reason), cancel=reason)
             except Overtaken:
                 continue
-            return finished(await self._store.load(session_id))
+            return make_finished_status(await self._store.load(session_id))
 
     # ---- the journal as a tape
 
@@ -420,13 +440,15 @@ class Engine:
 
     async def _retry(self, session_id: str) -> Status:
         async def attempt() -> Status:
-            record = await self._store.load(session_id, since=BEGUN)
-            moved(record.head.state, Event.RETRIED)
+            record = await self._store.load(session_id, since=FROM_RESTART)
+            apply_event(record.head.state, SessionEvent.RETRIED)
             last = len(record.deliveries) - 1
             while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
                 last -= 1
-            before = Record(record.birth, record.head, record.deliveries[:last], record.letters, [])
-            live = await rebuild(before, self._sessions.host, recount=True)
+            before = SessionRecord(
+                record.birth, record.head, record.deliveries[:last], record.letters, []
+            )
+            live = await rebuild_session(before, self._sessions.host, recount=True)
             async with live.lock:
                 said = await self._sessions.retry(
                     live, record.deliveries[last], await self._ended_children(live)
@@ -440,18 +462,19 @@ class Engine:
 
         return await self._sessions.insisting(attempt)
 
-    async def _ended_children(self, live: Live) -> list[Answer]:
+    async def _ended_children(self, live: LiveSession) -> list[QueryAnswer]:
         """The ends of children that came while their parent was failed."""
         children = [
             entry
             for entry in live.opened.values()
-            if entry.query.kind is Kind.SESSION and not child_processes.is_deed(entry.query)
+            if entry.query.kind is Kind.SESSION
+            and not child_processes.is_process_query(entry.query)
         ]
-        ends = [await end_of(self._store, live.birth, entry) for entry in children]
+        ends = [await load_child_answer(self._store, live.birth, entry) for entry in children]
         return [end for end in ends if end is not None]
 
     async def fork(
-        self, session_id: str, birth: Birth, at: int | None, given: Given | None
+        self, session_id: str, birth: Birth, at: int | None, given: GivenAnswer | None
     ) -> Status:
         """A new session that shares this one's journal up to step `at`; with an answer, that step's
         is replaced.
@@ -496,18 +519,22 @@ class Engine:
             self._sessions.insisting(lambda: self._branch(birth, shared, given))
         )
 
-    async def _branch(self, birth: Birth, shared: list[Delivery], given: Given | None) -> Status:
+    async def _branch(
+        self, birth: Birth, shared: list[Delivery], given: GivenAnswer | None
+    ) -> Status:
         head = Head(
             0,
             0,
-            State.RUNNING,
+            SessionState.RUNNING,
             birth.origin_n,
             0,
             None,
             max(self._clock.now(), shared[-1].at),
             Metrics(),
         )
-        live = await rebuild(Record(birth, head, shared, [], []), self._sessions.host, recount=True)
+        live = await rebuild_session(
+            SessionRecord(birth, head, shared, [], []), self._sessions.host, recount=True
+        )
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
             said = await self._sessions.branch(live, shared, answers)
@@ -540,18 +567,20 @@ class Engine:
     async def status(self, session_id: str) -> Status:
         record = await self._store.load(session_id, since=-1)
         if record.head.ended:
-            return finished(await self._store.load(session_id, since=record.head.n))
-        opened = open_queries(record.deliveries)
+            return make_finished_status(await self._store.load(session_id, since=record.head.n))
+        opened = find_open_queries(record.deliveries)
         kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
         working = {effect.q: effect.worker for effect in record.effects}
         waiting = {q: entry for q, entry in opened.items() if q not in kept}
         referring = [
-            entry.query for entry in waiting.values() if request_ref.by_reference(entry.query)
+            entry.query
+            for entry in waiting.values()
+            if request_ref.is_stored_by_reference(entry.query)
         ]
         if referring and not all(query.q in working for query in referring):
             for query in await self._in_full(session_id, record.head.revision, referring):
                 waiting[query.q] = msgspec.structs.replace(waiting[query.q], query=query)
-        return standing(record.birth, record.head, waiting, working)
+        return make_open_status(record.birth, record.head, waiting, working)
 
     async def _in_full(self, session_id: str, revision: int, queries: list[Query]) -> list[Query]:
         """Questions that the journal has by reference; the program knows them best, if it is
@@ -559,28 +588,35 @@ class Engine:
         """
         live = self._sessions.cached(session_id)
         if live is not None and not live.stale and live.head.revision == revision:
-            return [request_ref.live(query, live.execution.effect(query.q)) for query in queries]
+            return [
+                request_ref.expand_query_from_effect(query, live.execution.effect(query.q))
+                for query in queries
+            ]
         return list(
-            request_ref.read(queries, (await self._store.load(session_id)).deliveries).values()
+            request_ref.expand_queries_from_journal(
+                queries, (await self._store.load(session_id)).deliveries
+            ).values()
         )
 
-    def _standing(self, live: Live) -> Status:
+    def _standing(self, live: LiveSession) -> Status:
         effect = live.execution.effect
         opened = live.opened
         for q, entry in live.opened.items():
-            if request_ref.by_reference(entry.query) and q not in live.working:
+            if request_ref.is_stored_by_reference(entry.query) and q not in live.working:
                 opened = {
                     **opened,
                     q: msgspec.structs.replace(
-                        entry, query=request_ref.live(entry.query, effect(q))
+                        entry, query=request_ref.expand_query_from_effect(entry.query, effect(q))
                     ),
                 }
-        return standing(live.birth, live.head, opened, live.working)
+        return make_open_status(live.birth, live.head, opened, live.working)
 
-    def _after(self, live: Live, said: Said) -> Status:
+    def _after(self, live: LiveSession, said: StepResult) -> Status:
         """Where a session stands after a step."""
         if said.outcome is not None:
-            return Finished(live.id, said.outcome, stats(live.birth, live.head, live.record))
+            return Finished(
+                live.id, said.outcome, compute_session_stats(live.birth, live.head, live.record)
+            )
         if not said.asked and said.answered and live.opened:
             remaining = live.remaining()
             if remaining:
@@ -594,14 +630,16 @@ class Engine:
         The sessions that it waits for itself are waited for, too.
         """
         try:
-            record = await self._store.load(session_id, since=OPEN)
+            record = await self._store.load(session_id, since=FROM_OPEN)
         except UnknownSession:
             return
         if record.head.parked:
             self._sessions.suspect(session_id)
             await self.shielded.run(self._moves.move(session_id, asked=True))
-        for entry in open_queries(record.deliveries).values():
-            if entry.query.kind is Kind.SESSION and not child_processes.is_deed(entry.query):
+        for entry in find_open_queries(record.deliveries).values():
+            if entry.query.kind is Kind.SESSION and not child_processes.is_process_query(
+                entry.query
+            ):
                 await self._adopt_parked(child_id(record.birth, entry))
 
     async def wait(
@@ -632,14 +670,14 @@ class Engine:
                 await asyncio.wait([changed], timeout=left)
 
 
-def standing(
-    birth: Birth, head: Head, opened: dict[int, Opened], working: dict[int, str]
+def make_open_status(
+    birth: Birth, head: Head, opened: dict[int, AskedQuery], working: dict[int, str]
 ) -> Status:
     """The status of a session that has not ended."""
     queries = tuple(
-        OpenQuery(birth.id, entry.query, entry.at) for entry in answerable(opened, working)
+        OpenQuery(birth.id, entry.query, entry.at) for entry in list_answerable(opened, working)
     )
-    if head.state is State.RUNNING:
+    if head.state is SessionState.RUNNING:
         if queries and not head.mail:
             return Paused(birth.id, queries, head.due_at, _busy(birth, opened, working))
         return Running(
@@ -653,7 +691,7 @@ def standing(
     )
 
 
-def _busy(birth: Birth, opened: dict[int, Opened], working: dict[int, str]) -> tuple[str, ...]:
+def _busy(birth: Birth, opened: dict[int, AskedQuery], working: dict[int, str]) -> tuple[str, ...]:
     words = [
         f"{opened[q].query.kind} {opened[q].query.name}".strip() for q in working if q in opened
     ]
@@ -665,13 +703,13 @@ def _busy(birth: Birth, opened: dict[int, Opened], working: dict[int, str]) -> t
     return tuple(words)
 
 
-def _instead(live: Live, given: Given) -> Answer:
+def _instead(live: LiveSession, given: GivenAnswer) -> QueryAnswer:
     """An answer to put in the place of the recorded one; also a call's or a child's result can be
     replaced.
     """
-    q = number(given.query_id or "")
+    q = parse_query_number(given.query_id or "")
     assert q is not None
-    return Answer(q, fitted(live.opened[q].query, given.value))
+    return QueryAnswer(q, fit_answer_value(live.opened[q].query, given.value))
 
 
 def _ends(delivery: Delivery) -> bool:
@@ -692,14 +730,14 @@ def _answered_there(session_id: str, delivery: Delivery, query_id: str | None) -
     raise BadStep(session_id, delivery.n, "nothing was answered there")
 
 
-async def _overtaken(live: Live) -> Query | Said:
+async def _overtaken(live: LiveSession) -> Query | StepResult:
     raise Overtaken(live.id, live.head.revision)
 
 
 class _Ended(Exception):
     """The session has ended; carries what is known of it."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: SessionRecord) -> None:
         self.record = record
 
 

@@ -13,19 +13,19 @@ from typing import Final
 
 import msgspec
 
-from everhold.core.intake import INPUT, Intake, Item
-from everhold.core.journal import Opened, lately, open_queries
+from everhold.core.intake import INPUT, Intake, IntakeItem
+from everhold.core.journal import AskedQuery, find_open_queries, split_at_last_restart
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
-from everhold.core.session import OUTSIDE, WORKERS, State
+from everhold.core.session import OUTSIDE, WORKERS, SessionState
 from everhold.core.status import LATEST, Raised, Returned, Stopped
 from everhold.engine.children import child_id
-from everhold.engine.intake_messages import enters_early
-from everhold.engine.live_session import rebuild
-from everhold.engine.liveness import named
-from everhold.engine.session_lookup import called
+from everhold.engine.intake_messages import is_for_running_turn
+from everhold.engine.live_session import rebuild_session
+from everhold.engine.liveness import get_machine_name
+from everhold.engine.session_lookup import format_session_name
 from everhold.errors import EverholdError
-from everhold.ports.program import Host
-from everhold.ports.store import NOBODY, Record, Worker
+from everhold.ports.program import ProgramHost
+from everhold.ports.store import NO_WORKER, SessionRecord, WorkerRecord
 
 _RERUN = {
     Rerun.SAFE: "it is done again",
@@ -35,24 +35,24 @@ _RERUN = {
 
 
 #: Questions that somebody answers with words.
-ANSWERED: Final = FOR_PEOPLE | {Kind.LLM}
+ANSWERED_IN_WORDS: Final = FOR_PEOPLE | {Kind.LLM}
 #: Things that wait which are told one by one.
-TOLD: Final = 5
+MAX_LISTED_ITEMS: Final = 5
 
 
 class Explanation(msgspec.Struct, frozen=True):
     """Sentences: why a session is where it is, and what can move it."""
 
     session_id: str
-    state: State
+    state: SessionState
     because: list[str]
     moves: list[str]
 
 
-async def explain(
-    record: Record,
-    host: Host,
-    workers: Mapping[str, Worker],
+async def explain_session(
+    record: SessionRecord,
+    host: ProgramHost,
+    workers: Mapping[str, WorkerRecord],
     living: set[str],
     now: float,
     intake: Intake | None = None,
@@ -85,8 +85,8 @@ _ANYBODY: Final = (
 class _Told:
     def __init__(
         self,
-        record: Record,
-        workers: Mapping[str, Worker],
+        record: SessionRecord,
+        workers: Mapping[str, WorkerRecord],
         living: set[str],
         now: float,
         talks: bool,
@@ -98,7 +98,7 @@ class _Told:
         self._now = now
         self._talks = talks
         self._idle = idle
-        self._name = shlex.quote(called(record.birth.id, record.birth.key))
+        self._name = shlex.quote(format_session_name(record.birth.id, record.birth.key))
         self.because: list[str] = []
         self.moves: list[str] = []
 
@@ -128,7 +128,7 @@ class _Told:
             for one in reversed(self._record.deliveries)
             if one.notes is None or not one.notes.retry
         )
-        before = open_queries(one for one in self._record.deliveries if one.n < failed.n)
+        before = find_open_queries(one for one in self._record.deliveries if one.n < failed.n)
         wrong = [
             before[one.q].query
             for one in failed.answers
@@ -144,14 +144,14 @@ class _Told:
         working = {effect.q: effect for effect in record.effects}
         kept = [letter for letter in record.letters if letter.kind == "answer"]
         answered = {letter.body["q"] for letter in kept}
-        opened = open_queries(record.deliveries)
+        opened = find_open_queries(record.deliveries)
         if record.head.n < 0:
             self.because.append(
                 f"It has not begun: no process that has its program {record.birth.program} moved"
                 " it."
             )
             self.moves.append(_ANYBODY)
-        restarted, _ = lately(record.deliveries)
+        restarted, _ = split_at_last_restart(record.deliveries)
         if restarted is not None:
             self.because.append(
                 f"Its program began again at step {restarted.n}; what was before that is not"
@@ -178,7 +178,7 @@ class _Told:
                 )
             self._due(record.head.due_at)
 
-    def _open(self, entry: Opened) -> None:
+    def _open(self, entry: AskedQuery) -> None:
         query = entry.query
         span = _span(self._now - entry.at)
         words = _words(query)
@@ -242,17 +242,19 @@ class _Told:
                 "Let a worker take them: everhold worker --adopt-parked --answer-with CMD"
             )
 
-    def _worked_on(self, entry: Opened, worker: str, since: float) -> None:
+    def _worked_on(self, entry: AskedQuery, worker: str, since: float) -> None:
         query = entry.query
         row = self._workers.get(worker)
-        if worker == NOBODY or worker in self._idle:
+        if worker == NO_WORKER or worker in self._idle:
             self.because.append(
                 f"{query.name or query.kind} ({query.id}) has not begun, for"
                 f" {_span(self._now - since)} so far."
             )
             self.moves.append("The next process that has its program begins it.")
             return
-        where = f"process {row.pid} on {named(row.host)}" if row is not None else "a process"
+        where = (
+            f"process {row.pid} on {get_machine_name(row.host)}" if row is not None else "a process"
+        )
         what = query.name or query.kind
         if worker in self._living:
             self.because.append(
@@ -281,36 +283,36 @@ class _Told:
         waiting = [item for item in intake.items.values() if item.waits]
         if not waiting:
             return
-        for item in waiting[:TOLD]:
+        for item in waiting[:MAX_LISTED_ITEMS]:
             span = _span(intake.now - item.at)
             self.because.append(
                 f"The {item.kind} {item.id!r} waits to enter, for {span} so far:"
                 f" {self._kept_out(intake, item)}"
             )
-        if len(waiting) > TOLD:
-            self.because.append(f"{len(waiting) - TOLD} more wait behind it.")
+        if len(waiting) > MAX_LISTED_ITEMS:
+            self.because.append(f"{len(waiting) - MAX_LISTED_ITEMS} more wait behind it.")
         self.moves.append(f"See what waits, or take it back: everhold intake {self._name}")
 
-    def _kept_out(self, intake: Intake, item: Item) -> str:
+    def _kept_out(self, intake: Intake, item: IntakeItem) -> str:
         lease = intake.lease
-        opened = open_queries(self._record.deliveries)
+        opened = find_open_queries(self._record.deliveries)
         if self._record.head.ended:
             return "the session has ended, and whoever looks next tells it so."
         if item.available_at > intake.now:
             return f"its time comes at {_moment(item.available_at)}."
         if lease is not None and lease.live(intake.now):
             return f"{lease.owner.name} works on the session, and lets it in."
-        if len(opened) > 1 and not enters_early(item):
+        if len(opened) > 1 and not is_for_running_turn(item):
             return "a turn is under way, and has to settle first."
         return "the next process that has its program lets it in."
 
-    async def program(self, host: Host) -> None:
+    async def program(self, host: ProgramHost) -> None:
         """Whether the program here could go on."""
         record = msgspec.structs.replace(
             self._record, head=msgspec.structs.replace(self._record.head)
         )
         try:
-            live = await rebuild(record, host)
+            live = await rebuild_session(record, host)
         except EverholdError as error:
             self.because.append(f"It cannot go on here: {error}")
             if error.hint:
@@ -326,7 +328,9 @@ class _Told:
 
 def _repeatable(query: Query) -> bool:
     """Whether to ask it again does nothing to the world that must not be done twice."""
-    return query.kind in ANSWERED or (query.kind is Kind.CALL and query.rerun is Rerun.SAFE)
+    return query.kind in ANSWERED_IN_WORDS or (
+        query.kind is Kind.CALL and query.rerun is Rerun.SAFE
+    )
 
 
 def _words(query: Query) -> str:

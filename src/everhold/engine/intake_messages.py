@@ -17,9 +17,18 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, dumps, plain
-from everhold.core.graph import blocks, brief
-from everhold.core.intake import MOST, Boundary, Intake, Item, ItemKind, Lane, Slot, When
+from everhold.core.codec import JSON, dumps, to_plain
+from everhold.core.graph import compact_blocks, to_blocks
+from everhold.core.intake import (
+    MAX_CLAIMED,
+    Boundary,
+    DeliveryPolicy,
+    Intake,
+    IntakeItem,
+    ItemKind,
+    Lane,
+    MergePolicy,
+)
 from everhold.errors import EverholdError
 
 #: What can be done to a conversation by a command.
@@ -27,33 +36,33 @@ CANCEL_TURN: Final = "cancel_turn"
 COMMANDS: Final = ("refresh_tools", "reset", "compact", CANCEL_TURN)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class IntakeMessage(msgspec.Struct, frozen=True):
     """One thing to say, and the items that it is made of; None: there is nothing to say, they are
     done with.
     """
 
     said: dict[str, JSON] | None
-    items: tuple[Item, ...]
+    items: tuple[IntakeItem, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class IntakePlan(msgspec.Struct, frozen=True):
     """What becomes of the items of a claim, in order."""
 
-    entries: list[Entry]
-    failed: list[tuple[Item, JSON]]
+    entries: list[IntakeMessage]
+    failed: list[tuple[IntakeItem, JSON]]
 
 
-class Malformed(Exception):
+class MalformedItem(Exception):
     """An item is nothing that can be said to an agent."""
 
 
-def enters(intake: Intake, idle: bool) -> bool:
+def has_item_to_enter(intake: Intake, idle: bool) -> bool:
     """Whether something that waits may enter, as far as can be told without asking the program."""
     free = [item for item in intake.waiting() if item.available_at <= intake.now]
-    return any(idle or enters_early(item) for item in free)
+    return any(idle or is_for_running_turn(item) for item in free)
 
 
-def joined(intake: Intake) -> int:
+def count_joined_inputs(intake: Intake) -> int:
     """How many of the inputs that wait for the next turn are one turn: the first, and those that
     join it.
     """
@@ -63,18 +72,25 @@ def joined(intake: Intake) -> int:
         if item.available_at <= intake.now and item.running is None
     ]
     if not waiting:
-        return MOST
-    return min(max(1, len(list(takewhile(lambda item: item.slot is Slot.JOIN, waiting)))), MOST)
+        return MAX_CLAIMED
+    return min(
+        max(1, len(list(takewhile(lambda item: item.slot is MergePolicy.JOIN, waiting)))),
+        MAX_CLAIMED,
+    )
 
 
-def enters_early(item: Item) -> bool:
+def is_for_running_turn(item: IntakeItem) -> bool:
     """Whether an item is for the turn under way."""
     if item.kind is ItemKind.INPUT:
         return item.running is not None
-    return cancels(item) if item.kind is ItemKind.COMMAND else item.when is When.EARLY
+    return (
+        is_cancel_command(item)
+        if item.kind is ItemKind.COMMAND
+        else item.when is DeliveryPolicy.EARLY
+    )
 
 
-def cancels(item: Item) -> bool:
+def is_cancel_command(item: IntakeItem) -> bool:
     """Whether an item is the command that cancels a turn."""
     return (
         item.kind is ItemKind.COMMAND
@@ -83,28 +99,30 @@ def cancels(item: Item) -> bool:
     )
 
 
-def plan(
-    items: Sequence[Item], turn: int | None, keep: Callable[[JSON], JSON] | None = None
-) -> Plan:
+def plan_intake_messages(
+    items: Sequence[IntakeItem], turn: int | None, keep: Callable[[JSON], JSON] | None = None
+) -> IntakePlan:
     """What to say: `turn` is the one under way, or None; `keep` says how the agent wants it written
     down.
     """
-    entries: list[Entry] = []
-    failed: list[tuple[Item, JSON]] = []
+    entries: list[IntakeMessage] = []
+    failed: list[tuple[IntakeItem, JSON]] = []
     for item in items:
         try:
             said = _said(item, turn)
-            entries.append(Entry(said if keep is None else spoken(said, keep), (item,)))
-        except Malformed as error:
+            entries.append(
+                IntakeMessage(said if keep is None else apply_keep_to_input(said, keep), (item,))
+            )
+        except MalformedItem as error:
             failed.append((item, {"code": "bad_input", "message": str(error)}))
         except EverholdError as error:
             failed.append((item, {"code": error.code, "message": str(error)}))
     if turn is None and len(entries) > 1:
         entries = [_together(entries)]
-    return Plan(entries, failed)
+    return IntakePlan(entries, failed)
 
 
-def _said(item: Item, turn: int | None) -> dict[str, JSON] | None:
+def _said(item: IntakeItem, turn: int | None) -> dict[str, JSON] | None:
     if item.kind is ItemKind.COMMAND:
         return _command(item, turn)
     said = _input(item) if item.kind is ItemKind.INPUT else _told(item)
@@ -115,20 +133,23 @@ def _said(item: Item, turn: int | None) -> dict[str, JSON] | None:
     return said
 
 
-def spoken(said: Any, keep: Callable[[JSON], JSON]) -> Any:
+def apply_keep_to_input(said: Any, keep: Callable[[JSON], JSON]) -> Any:
     """What is said to an agent, as it is written down: whoever said it may not have had the agent
     at hand.
     """
     if not isinstance(said, dict) or "content" not in said:
         return said
-    return {**said, "content": brief(plain(keep(blocks(said["content"])), "the input"))}
+    return {
+        **said,
+        "content": compact_blocks(to_plain(keep(to_blocks(said["content"])), "the input")),
+    }
 
 
-def _command(item: Item, turn: int | None) -> dict[str, JSON] | None:
+def _command(item: IntakeItem, turn: int | None) -> dict[str, JSON] | None:
     body: Any = item.body
     do = body.get("do") if isinstance(body, dict) else None
     if do not in COMMANDS:
-        raise Malformed(f"{do!r} is no command; there are {', '.join(COMMANDS)}")
+        raise MalformedItem(f"{do!r} is no command; there are {', '.join(COMMANDS)}")
     if do != CANCEL_TURN:
         return {**body, "id": item.id}
     if turn is None or body.get("turn") != turn:
@@ -136,28 +157,28 @@ def _command(item: Item, turn: int | None) -> dict[str, JSON] | None:
     return {"do": "cancel", "turn": turn, "reason": str(body.get("reason") or "")}
 
 
-def _input(item: Item) -> dict[str, JSON]:
+def _input(item: IntakeItem) -> dict[str, JSON]:
     match item.body:
         case {"content": str() | list() as content, **more} if _is_said(content):
             options = more.get("options")
             if options is not None and not isinstance(options, dict):
-                raise Malformed("its options are no object")
+                raise MalformedItem("its options are no object")
             return {
                 "id": item.id,
                 "content": content,
                 **({} if not options else {"options": options}),
             }
-    raise Malformed("it has no content that an agent could hear")
+    raise MalformedItem("it has no content that an agent could hear")
 
 
 def _is_said(content: JSON) -> bool:
-    found = blocks(content)
+    found = to_blocks(content)
     return bool(found) and all(
         isinstance(one, dict) and isinstance(one.get("type"), str) for one in found
     )
 
 
-def _told(item: Item) -> dict[str, JSON]:
+def _told(item: IntakeItem) -> dict[str, JSON]:
     """What a process below says, or work for a turn of its own: marked with where it comes from."""
     body: Any = item.body if isinstance(item.body, dict) else {"content": item.body}
     content = body.get("content", body)
@@ -172,20 +193,20 @@ def _told(item: Item) -> dict[str, JSON]:
             else [{"type": "text", "text": mark}, *content]
         )
     if not content:
-        raise Malformed("it says nothing")
+        raise MalformedItem("it says nothing")
     return {"id": item.id, "content": content, **({"origin": origin} if origin else {})}
 
 
-def _together(entries: Sequence[Entry]) -> Entry:
+def _together(entries: Sequence[IntakeMessage]) -> IntakeMessage:
     """Several inputs as one: their contents in order, and the options of the first that has any."""
     said = [entry.said for entry in entries if entry.said is not None]
-    parts = [blocks(one["content"]) for one in said]
+    parts = [to_blocks(one["content"]) for one in said]
     one: dict[str, JSON] = {
         "id": said[0]["id"],
-        "content": brief([block for part in parts for block in part]),
+        "content": compact_blocks([block for part in parts for block in part]),
     }
     one["parts"] = [[given["id"], len(part)] for given, part in zip(said, parts, strict=True)]
     options = next((given["options"] for given in said if "options" in given), None)
     if options is not None:
         one["options"] = options
-    return Entry(one, tuple(item for entry in entries for item in entry.items))
+    return IntakeMessage(one, tuple(item for entry in entries for item in entry.items))

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from everhold.core.intake import Intake
-from everhold.core.lease import Busy, Fence, Lease, Owner, Timings
+from everhold.core.lease import Fence, Lease, LeaseOwner, LeaseRefused, LeaseTimings
 from everhold.errors import EverholdError
 from everhold.ports.program import Clock
 from everhold.ports.store import Store
@@ -42,9 +42,9 @@ class Leases:
     def __init__(
         self,
         store: Store,
-        owner: Owner,
+        owner: LeaseOwner,
         clock: Clock,
-        timings: Timings,
+        timings: LeaseTimings,
         introduce: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -91,7 +91,7 @@ class Leases:
             lambda intake: (intake.take(self.owner, token, self.timings.ttl), intake.seq),
             only=True,
         )
-        if isinstance(found, Busy):
+        if isinstance(found, LeaseRefused):
             return None
         if not self._held:
             self._renewed = self._clock.now()

@@ -56,11 +56,11 @@ class Job(msgspec.Struct, frozen=True):
     tool: str
 
 
-class Closed(Exception):
+class LimiterClosed(Exception):
     """The gate is closed: the job was not begun."""
 
 
-class Gate:
+class JobLimiter:
     """Lets jobs in, in turn."""
 
     def __init__(self, concurrency: int, limits: Limits) -> None:
@@ -87,7 +87,9 @@ class Gate:
 
     @asynccontextmanager
     async def entered(self, job: Job) -> AsyncIterator[None]:
-        """Wait for one's turn, and be within; raises `Closed` if it does not come any more."""
+        """Wait for one's turn, and be within; raises `LimiterClosed` if it does not come any
+        more.
+        """
         await self._enter(job)
         try:
             yield
@@ -101,11 +103,11 @@ class Gate:
         self._waiting = OrderedDict()
         for _, turn in (one for queue in waiting.values() for one in queue):
             if not turn.done():
-                turn.set_exception(Closed())
+                turn.set_exception(LimiterClosed())
 
     async def _enter(self, job: Job) -> None:
         if self.closed:
-            raise Closed
+            raise LimiterClosed
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job.session, []).append((job, turn))
         self._admit()

@@ -1,6 +1,6 @@
 """A session in memory: its execution, and what is known of it since the last commit.
 
-A `Live` is a cache. Everything in it can be made again from the store: `rebuild` replays the
+A `LiveSession` is a cache. Everything in it can be made again from the store: `rebuild` replays the
 journal, hands over the same deliveries in the same order, and compares what the program asks with
 what is recorded.
 """
@@ -14,40 +14,40 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.journal import (
+    AskedQuery,
     Delivery,
-    Expected,
-    Opened,
-    Reply,
+    ExpectedReply,
+    ProgramReply,
     Restart,
-    bare,
-    compare,
-    fold,
-    lately,
-    paired,
-    restart_of,
-    tape,
+    compare_reply,
+    find_next_noted,
+    fold_delivery,
+    get_restart,
+    pair_replies,
+    pair_reply_at,
+    split_at_last_restart,
 )
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import WORKERS, Birth, Head, SessionId
-from everhold.core.usage import Spent
-from everhold.engine.intake_messages import spoken
-from everhold.ports.program import Execution, Host
-from everhold.ports.store import Letter, Record
+from everhold.core.usage import TokenCost
+from everhold.engine.intake_messages import apply_keep_to_input
+from everhold.ports.program import Execution, ProgramHost
+from everhold.ports.store import Letter, SessionRecord
 
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_VERSIONS: Final[dict[str, int]] = {}
 #: Deliveries that are replayed before the loop is given a turn.
-AT_ONCE: Final = 256
+REPLAY_BATCH: Final = 256
 #: Queries whose answers somebody says; others are answered by what happens.
 _SAID: Final = frozenset({Kind.LLM, Kind.TOOL, Kind.INPUT})
 _INNER: Final = frozenset({Kind.SESSION, Kind.STATE, Kind.TIMER})
 
 
-class Turn(asyncio.Lock):
+class SessionLock(asyncio.Lock):
     """The right to move a session, one at a time."""
 
     def take(self) -> bool:
@@ -65,7 +65,7 @@ class Turn(asyncio.Lock):
             self._locked = False
 
 
-class Live:
+class LiveSession:
     __slots__ = (
         "before",
         "birth",
@@ -95,9 +95,9 @@ class Live:
         self.birth = birth
         self.head = head
         self.execution = execution
-        self.lock = Turn()
-        self.opened: dict[int, Opened] = {}
-        self.expiring: dict[int, Opened] = {}  # those of them that expire
+        self.lock = SessionLock()
+        self.opened: dict[int, AskedQuery] = {}
+        self.expiring: dict[int, AskedQuery] = {}  # those of them that expire
         self.expiries: list[tuple[float, int]] = []  # when, as a heap; some of them are gone
         self.inner: set[int] = set()  # those that nobody outside can ever answer
         self.noticed: set[int] = set()  # those with a row in the inbox
@@ -118,7 +118,7 @@ class Live:
         """Take one more delivery into account."""
         opened = self.opened
         notes = delivery.notes
-        fold(opened, delivery)
+        fold_delivery(opened, delivery)
         if self.expiring or self.inner:
             self._leave([answer.q for answer in delivery.answers])
             if notes is not None:
@@ -161,7 +161,7 @@ class Live:
         """How many open queries somebody outside can answer now."""
         return len(self.opened) - len(self.working) - len(self.inner)
 
-    def kept(self, answers: list[Answer], kind: Kind | None = None) -> list[Answer]:
+    def kept(self, answers: list[QueryAnswer], kind: Kind | None = None) -> list[QueryAnswer]:
         """What somebody outside answered, or sent, as the program wants it written down."""
         keep = getattr(self.execution, "keep", None)
         if keep is None:
@@ -195,28 +195,28 @@ class NoExecution:
         return lambda *args: None
 
 
-def _written(answer: Answer, keep: Callable[[JSON], JSON], kind: Kind) -> Answer:
+def _written(answer: QueryAnswer, keep: Callable[[JSON], JSON], kind: Kind) -> QueryAnswer:
     if kind is Kind.SIGNAL and answer.error is None:
-        return msgspec.structs.replace(answer, value=spoken(answer.value, keep))
+        return msgspec.structs.replace(answer, value=apply_keep_to_input(answer.value, keep))
     if kind not in _SAID:
         return answer
     if answer.error is not None:
         words = str(keep(answer.error.get("message", "")))
         return msgspec.structs.replace(answer, error={**answer.error, "message": words})
-    return msgspec.structs.replace(answer, value=plain(keep(answer.value), "the answer"))
+    return msgspec.structs.replace(answer, value=to_plain(keep(answer.value), "the answer"))
 
 
-def replayable(record: Record) -> bool:
+def is_replayable(record: SessionRecord) -> bool:
     """Whether a record holds all that `rebuild` needs: its deliveries begin with the first one, or
     with a restart.
     """
     first = record.deliveries[0] if record.deliveries else None
-    return record.head.n < 0 if first is None else first.n == 0 or restart_of(first) is not None
+    return record.head.n < 0 if first is None else first.n == 0 or get_restart(first) is not None
 
 
-async def rebuild(
-    record: Record, host: Host, *, strict: bool | None = None, recount: bool = False
-) -> Live:
+async def rebuild_session(
+    record: SessionRecord, host: ProgramHost, *, strict: bool | None = None, recount: bool = False
+) -> LiveSession:
     """A session back in memory. Raises `Diverged` if the program asks something else than it did.
 
     What the session cost is known from its head; it is counted again where only a part of it is
@@ -224,14 +224,14 @@ async def rebuild(
     """
     counting = recount or record.birth.budget is not None
     meter = Metrics() if counting else record.head.metrics
-    restarted, deliveries = lately(record.deliveries)
+    restarted, deliveries = split_at_last_restart(record.deliveries)
     if restarted is not None and counting:
         meter = _restart(restarted).metrics.copy()
     execution: Any = host.begin(record.birth, meter)
     if restarted is not None:
         execution = execution.again(_restart(restarted), meter)
         meter.begun = restarted.n
-    live = Live(record.birth, record.head, execution)
+    live = LiveSession(record.birth, record.head, execution)
     strictly = execution.program.strict if strict is None else strict
     replay = _Replay(live, meter if counting else None, strictly)
     if restarted is not None:
@@ -255,7 +255,7 @@ async def rebuild(
 
 
 def _restart(delivery: Delivery) -> Restart:
-    found = restart_of(delivery)
+    found = get_restart(delivery)
     assert found is not None
     return found
 
@@ -263,7 +263,7 @@ def _restart(delivery: Delivery) -> Restart:
 class _Replay:
     """Hands a live session its deliveries again. What it cost is counted where there is a meter."""
 
-    def __init__(self, live: Live, meter: Metrics | None, strict: bool) -> None:
+    def __init__(self, live: LiveSession, meter: Metrics | None, strict: bool) -> None:
         self._live = live
         self._meter = meter
         self._strict = strict
@@ -283,7 +283,7 @@ class _Replay:
     def _part(self, deliveries: list[Delivery], place: int) -> int:
         """Hand over some deliveries from `place` on; returns the place of the next."""
         execution: Any = self._live.execution
-        end = min(place + AT_ONCE, len(deliveries))
+        end = min(place + REPLAY_BATCH, len(deliveries))
         with execution.entered():
             execution.replaying = True
             while place < end:
@@ -291,12 +291,12 @@ class _Replay:
                     place = self._follow(deliveries, place, end)
                     if place >= end:
                         break
-                expected, place = paired(deliveries, place)
+                expected, place = pair_reply_at(deliveries, place)
                 recorded = expected.reply.notes
                 execution.recorded_versions = {} if recorded is None else recorded.versions
                 execution.recorded = recorded
                 self._count(expected.given)
-                self._take(expected, execution.advance(*handed(expected.given)))
+                self._take(expected, execution.advance(*make_advance_args(expected.given)))
             execution.replaying = place < len(deliveries)
         return place
 
@@ -308,7 +308,7 @@ class _Replay:
         """
         live = self._live
         execution = cast(Any, self._live.execution)
-        end = min(bare(deliveries, place), end)
+        end = min(find_next_noted(deliveries, place), end)
         execution.recorded_versions = _NO_VERSIONS
         execution.recorded = None
         while place < end:
@@ -320,7 +320,7 @@ class _Replay:
                 self._known = before.asked[-1].q + 1
                 live.fold(Delivery(before.n, before.at, given.answers, before.asked))
             if reply.asked != reached.asked or reply.outcome is not None or not reply.asked:
-                self._take(Expected(reached, reached), reply)
+                self._take(ExpectedReply(reached, reached), reply)
             else:
                 self._known = reached.asked[-1].q + 1
                 live.timer = reply.due
@@ -330,8 +330,10 @@ class _Replay:
 
     async def there(self, deliveries: list[Delivery]) -> None:
         execution: Any = self._live.execution
-        steps = list(tape(deliveries))
-        replies = await execution.replay_there([handed(expected.given) for expected in steps])
+        steps = list(pair_replies(deliveries))
+        replies = await execution.replay_there(
+            [make_advance_args(expected.given) for expected in steps]
+        )
         for expected, reply in zip(steps, replies, strict=False):  # one that ended early is shorter
             self._count(expected.given)
             self._take(expected, reply)
@@ -339,14 +341,14 @@ class _Replay:
     def _count(self, given: Delivery) -> None:
         if self._meter is not None:
             fired = given.notes is not None and given.notes.fired
-            count(self._meter, self._live.opened, given.answers, fired=fired)
+            count_delivered_answers(self._meter, self._live.opened, given.answers, fired=fired)
 
-    def _take(self, expected: Expected, reply: Reply) -> None:
+    def _take(self, expected: ExpectedReply, reply: ProgramReply) -> None:
         live = self._live
         given = expected.given
         recorded = expected.reply
         known = self._known
-        changed = compare(expected, reply, known, self._strict)
+        changed = compare_reply(expected, reply, known, self._strict)
         if reply.asked:
             self._known = reply.asked[-1].q + 1
         if changed:
@@ -360,7 +362,7 @@ class _Replay:
             live.fold(recorded)
 
 
-def handed(given: Delivery) -> tuple[int, float, list[Answer], bool, str | None]:
+def make_advance_args(given: Delivery) -> tuple[int, float, list[QueryAnswer], bool, str | None]:
     """What `advance` takes of a delivery."""
     notes = given.notes
     if notes is None:
@@ -368,9 +370,9 @@ def handed(given: Delivery) -> tuple[int, float, list[Answer], bool, str | None]
     return given.n, given.at, given.answers, notes.fired, notes.cancel
 
 
-async def advance(
-    execution: Any, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-) -> Reply:
+async def advance_execution(
+    execution: Any, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+) -> ProgramReply:
     """Hand one delivery over, to an execution here or in another process."""
     if execution.remote:
         return await execution.advance_there(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
@@ -378,9 +380,9 @@ async def advance(
         return execution.advance(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
 
 
-def count(
-    meter: Metrics, opened: dict[int, Opened], answers: list[Answer], *, fired: bool
-) -> list[tuple[Query, Answer, Spent | None]]:
+def count_delivered_answers(
+    meter: Metrics, opened: dict[int, AskedQuery], answers: list[QueryAnswer], *, fired: bool
+) -> list[tuple[Query, QueryAnswer, TokenCost | None]]:
     """Count what is handed over; returns each query with its answer and what that cost."""
     told = []
     waited = fired
@@ -395,7 +397,7 @@ def count(
     return told
 
 
-def is_parked(birth: Birth, opened: Mapping[int, Opened], working: Container[int]) -> bool:
+def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Container[int]) -> bool:
     """Whether a question to a model is open that workers may answer, and no process works on it."""
     if birth.llm != WORKERS:
         return False

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from everhold.core.lease import Owner, Timings
-from everhold.ports.store import Worker
+from everhold.core.lease import LeaseOwner, LeaseTimings
+from everhold.ports.store import WorkerRecord
 
 log = logging.getLogger("everhold")
 
 
 @cache
-def here() -> str:
+def get_machine_id() -> str:
     """The name of this machine, a slash, and what tells apart those of the same name whose process
     ids are others.
     """
@@ -37,12 +37,12 @@ def here() -> str:
         return f"{socket.gethostname()}/"
 
 
-def named(place: str) -> str:
+def get_machine_name(place: str) -> str:
     """The name of the machine, for people."""
     return place.partition("/")[0]
 
 
-def gone(pid: int) -> bool:
+def has_process_ended(pid: int) -> bool:
     """Whether the process of that id has ended; its id has to be one of `here`."""
     try:
         os.kill(pid, 0)
@@ -67,36 +67,38 @@ def _undead(pid: int) -> bool:
 # ---- all of them
 
 
-class Census(msgspec.Struct, frozen=True):
+class WorkerLiveness(msgspec.Struct, frozen=True):
     """Who of the workers lives."""
 
     living: frozenset[str]
-    dead: tuple[Worker, ...]
+    dead: tuple[WorkerRecord, ...]
     near: frozenset[int]  # process ids of the living on this machine
     next: float | None  # seconds until one of the living is taken for dead, unless it is heard of
 
 
-def census(rows: Sequence[Worker], me: str) -> Census:
+def classify_workers(rows: Sequence[WorkerRecord], me: str) -> WorkerLiveness:
     """Tell the living from the dead; oneself lives."""
-    dead = tuple(row for row in rows if row.id != me and not lives(row))
+    dead = tuple(row for row in rows if row.id != me and not is_worker_alive(row))
     others = [row for row in rows if row.id != me and row not in dead]
-    near = frozenset(row.pid for row in others if row.host == here())
+    near = frozenset(row.pid for row in others if row.host == get_machine_id())
     ends = min((row.ttl - row.age for row in others), default=None)
-    return Census(frozenset((me, *(row.id for row in others))), dead, near, ends)
+    return WorkerLiveness(frozenset((me, *(row.id for row in others))), dead, near, ends)
 
 
-def lives(worker: Worker) -> bool:
-    return not worker.expired and (worker.host != here() or not gone(worker.pid))
+def is_worker_alive(worker: WorkerRecord) -> bool:
+    return not worker.expired and (
+        worker.host != get_machine_id() or not has_process_ended(worker.pid)
+    )
 
 
-def owner(worker: Worker) -> Owner:
+def make_lease_owner(worker: WorkerRecord) -> LeaseOwner:
     """The name under which a worker holds leases, for people too; its id is new for each of its
     lives.
     """
-    return Owner(f"{named(worker.host)}:{worker.pid}", worker.id)
+    return LeaseOwner(f"{get_machine_name(worker.host)}:{worker.pid}", worker.id)
 
 
-class Pulse:
+class SuspendDetector:
     """Whether this process itself was away: suspended with its machine, stopped, or too busy; or
     its clock was set.
 
@@ -117,7 +119,7 @@ class Pulse:
         """From now on it is felt."""
         self._felt = inf
 
-    def feel(self, timings: Timings) -> None:
+    def feel(self, timings: LeaseTimings) -> None:
         """To be called as often as leases are renewed, at least: twice as long without it, and this
         was away.
         """
@@ -130,7 +132,7 @@ class Pulse:
                 "this process, or its clock, was away for %.0f s: others may have been, too", away
             )
 
-    def heard(self, rows: Iterable[Worker], timings: Timings) -> list[Worker]:
+    def heard(self, rows: Iterable[WorkerRecord], timings: LeaseTimings) -> list[WorkerRecord]:
         """Workers that were read just now, none of them older than may be held against him."""
         # after the reading: whoever is stopped between two feels has not judged yet
         self.feel(timings)
@@ -138,7 +140,7 @@ class Pulse:
         return [msgspec.structs.replace(row, age=min(row.age, row.ttl / 2 + since)) for row in rows]
 
 
-class Vigil:
+class ProcessWatcher:
     """Hears at once when a process of this machine ends, where the system can tell (Linux); else it
     has to be asked.
     """
@@ -163,7 +165,7 @@ class Vigil:
 
     def ended(self) -> bool:
         """Whether one of them has ended."""
-        return any(gone(pid) for pid in self._watched)
+        return any(has_process_ended(pid) for pid in self._watched)
 
     def close(self) -> None:
         self.watch(())

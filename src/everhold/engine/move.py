@@ -32,17 +32,22 @@ from typing import Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.intake import INPUT, Boundary, Claim, Intake, Item
-from everhold.core.journal import Opened
-from everhold.core.lease import Busy, Fence
-from everhold.core.query import Answer, Kind
+from everhold.core.intake import INPUT, Boundary, Claim, Intake, IntakeItem
+from everhold.core.journal import AskedQuery
+from everhold.core.lease import Fence, LeaseRefused
+from everhold.core.query import Kind, QueryAnswer
 from everhold.core.session import Head, SessionId
 from everhold.core.status import Raised
 from everhold.engine import child_processes
-from everhold.engine.effects import AWAY, Dispatch
-from everhold.engine.intake_messages import cancels, enters, joined, plan
-from everhold.engine.live_session import Live, NoExecution
-from everhold.engine.session_cache import Sessions
+from everhold.engine.effects import STORE_AWAY_ERRORS, EffectDispatcher
+from everhold.engine.intake_messages import (
+    count_joined_inputs,
+    has_item_to_enter,
+    is_cancel_command,
+    plan_intake_messages,
+)
+from everhold.engine.live_session import LiveSession, NoExecution
+from everhold.engine.session_cache import SessionCache
 from everhold.errors import (
     BadArguments,
     ClaimLost,
@@ -57,15 +62,15 @@ from everhold.errors import (
 )
 from everhold.ports.mover import Next
 from everhold.ports.program import Clock
-from everhold.ports.store import BEGUN, OPEN, Record
+from everhold.ports.store import FROM_OPEN, FROM_RESTART, SessionRecord
 
 log = logging.getLogger("everhold")
 
 #: What it means that a program is not here.
-ABSENT: Final = (UnknownProgram, NotAProgram, VersionMissing)
+PROGRAM_ABSENT_ERRORS: Final = (UnknownProgram, NotAProgram, VersionMissing)
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldClaim(msgspec.Struct, frozen=True):
     """What was claimed, and under which lease; `keeps` if the lease is a worker's, who has it
     longer.
     """
@@ -75,10 +80,10 @@ class Held(msgspec.Struct, frozen=True):
     keeps: bool
 
 
-class Moves:
+class SessionMoves:
     """Moves the sessions of one store, in this process."""
 
-    def __init__(self, sessions: Sessions, dispatch: Dispatch, clock: Clock) -> None:
+    def __init__(self, sessions: SessionCache, dispatch: EffectDispatcher, clock: Clock) -> None:
         self._sessions = sessions
         self._dispatch = dispatch
         self._clock = clock
@@ -117,9 +122,9 @@ class Moves:
                 return await self._cannot_begin(record, error)
         except UnknownSession:
             return Next()
-        except ABSENT as error:
+        except PROGRAM_ABSENT_ERRORS as error:
             return Next(absent=str(error))
-        except AWAY:
+        except STORE_AWAY_ERRORS:
             raise
         except EverholdError as error:
             log.warning("session %s cannot go on here: %s", session_id, error)
@@ -127,9 +132,9 @@ class Moves:
         live = self._sessions.cached(session_id)
         return Next(at, others, moved=live is None or live.head.revision != revision)
 
-    async def _cannot_begin(self, record: Record, error: BadArguments) -> Next:
+    async def _cannot_begin(self, record: SessionRecord, error: BadArguments) -> Next:
         """End a session that was accepted unchecked, and whose arguments do not fit its program."""
-        live = Live(record.birth, record.head, NoExecution())
+        live = LiveSession(record.birth, record.head, NoExecution())
         live.letters = record.letters
         try:
             await self._sessions.end(live, Raised(str(error), error.code, "", record.head.n))
@@ -137,7 +142,7 @@ class Moves:
             return Next(self._clock.now())  # something came for it meanwhile
         return Next(moved=True)
 
-    async def _fresh(self, session_id: str) -> tuple[Head, Record | None]:
+    async def _fresh(self, session_id: str) -> tuple[Head, SessionRecord | None]:
         """The session as it stands now: in memory, if no other process may have moved it; else it
         is loaded.
         """
@@ -150,11 +155,13 @@ class Moves:
         ):
             return live.head, None
         self._sessions.suspects.discard(session_id)
-        record = await self._store.load(session_id, since=BEGUN if live is None else OPEN)
+        record = await self._store.load(
+            session_id, since=FROM_RESTART if live is None else FROM_OPEN
+        )
         self._sessions.overtaken(session_id, record.head.revision)
         return record.head, record
 
-    async def _act(self, asked: bool, live: Live) -> tuple[float | None, list[SessionId]]:
+    async def _act(self, asked: bool, live: LiveSession) -> tuple[float | None, list[SessionId]]:
         """Steps 2 to 4, alone with the session; returns when it is due next, and who received
         something.
         """
@@ -171,15 +178,15 @@ class Moves:
 
     # ---- letters and time
 
-    async def deliver(self, live: Live) -> None:
+    async def deliver(self, live: LiveSession) -> None:
         """Hand over the letters that concern the session now, and the timers that are due. The lock
         is held.
         """
-        if live.head.mail and child_processes.has_news(live):
+        if live.head.mail and child_processes.has_relevant_letters(live):
             await self._read_letters(live)
         await self._on_time(live)
 
-    async def _read_letters(self, live: Live) -> None:
+    async def _read_letters(self, live: LiveSession) -> None:
         for letter in list(live.letters):
             if live.head.ended or live.stale:
                 return
@@ -189,7 +196,7 @@ class Moves:
             elif letter.kind == "cancel":
                 await self._sessions.step(live, [], cancel=str(letter.body), read=[letter.id])
             elif letter.kind == "answer":
-                answer = msgspec.convert(letter.body, Answer)
+                answer = msgspec.convert(letter.body, QueryAnswer)
                 if live.head.due_at is not None and live.head.due_at < letter.at:
                     await self._on_time(live)
                 if live.head.ended:
@@ -197,10 +204,10 @@ class Moves:
                 answers = live.kept([answer]) if answer.q in live.opened else []
                 await self._sessions.step(live, answers, read=[letter.id])
             else:
-                await child_processes.hear(self._sessions, live, letter)
-        await child_processes.rest(self._sessions, live)
+                await child_processes.deliver_signal_letter(self._sessions, live, letter)
+        await child_processes.pause_if_idle(self._sessions, live)
 
-    async def _on_time(self, live: Live) -> None:
+    async def _on_time(self, live: LiveSession) -> None:
         """Fire the timers and expire the queries whose time was before now; others have turns of
         their own.
         """
@@ -218,9 +225,9 @@ class Moves:
 
     # ---- the intake of a conversation
 
-    async def _let_in(self, live: Live) -> None:
+    async def _let_in(self, live: LiveSession) -> None:
         """Say what waits to a conversation, as far as it may enter now."""
-        while hearing(live.opened) is not None and not live.head.ended:
+        while find_input_query(live.opened) is not None and not live.head.ended:
             seen = await self._store.intake(live.id, _copied)
             if not _has_any(seen) or not _may_enter(live.opened, seen):
                 return
@@ -239,36 +246,38 @@ class Moves:
         if await self._store.intake(session_id, lambda intake: intake.end_all(end)):
             self._sessions.changed(session_id)
 
-    async def hand(self, live: Live, said: dict[str, JSON]) -> bool:
+    async def hand(self, live: LiveSession, said: dict[str, JSON]) -> bool:
         """Say an input at once, if no turn runs and nothing waits before it; returns whether it was
         said.
         """
-        q = hearing(live.opened)
-        if q is None or not is_idle(live.opened):
-            head = (await self._store.load(live.id, since=OPEN)).head
+        q = find_input_query(live.opened)
+        if q is None or not is_waiting_for_input(live.opened):
+            head = (await self._store.load(live.id, since=FROM_OPEN)).head
             if head.revision != live.head.revision:
                 # what is in memory here is not how it stands
                 raise Overtaken(live.id, live.head.revision)
             return False
         if await self._store.intake(live.id, _has_any):
             return False
-        await self._sessions.step(live, [Answer(q, said)])
+        await self._sessions.step(live, [QueryAnswer(q, said)])
         return True
 
-    async def _enter(self, live: Live, seen: Intake) -> int:
+    async def _enter(self, live: LiveSession, seen: Intake) -> int:
         """Say what comes first, in the commit that claims and ends it; returns how many items have
         ended.
         """
-        turn = None if is_idle(live.opened) else live.turns + 1
+        turn = None if is_waiting_for_input(live.opened) else live.turns + 1
         token = secrets.token_hex(8)
         found = self._claim(token, turn, seen)
-        q = hearing(live.opened)
+        q = find_input_query(live.opened)
         if found is None or q is None:
             if seen.written:  # what was for a turn that is over
                 await self._store.intake(live.id, functools.partial(_defer, turn))
             return 0
         await self._dispatch.introduce()
-        wanted = plan(found.claim.items, turn, getattr(live.execution, "keep", None))
+        wanted = plan_intake_messages(
+            found.claim.items, turn, getattr(live.execution, "keep", None)
+        )
         if wanted.failed:
             for item, end in wanted.failed:
                 await self._store.intake(
@@ -291,12 +300,12 @@ class Moves:
             fence = self._end(token, turn, entry.items, end, intake, keep=works)
             held[:] = [] if fence is None else [fence]
 
-        await self._sessions.step(live, [Answer(q, entry.said)], intake=land)
+        await self._sessions.step(live, [QueryAnswer(q, entry.said)], intake=land)
         for fence in held:
             self._leases.adopt(live.id, fence)
         return len(entry.items)
 
-    def _claim(self, token: str, turn: int | None, intake: Intake) -> Held | None:
+    def _claim(self, token: str, turn: int | None, intake: Intake) -> HeldClaim | None:
         """Take the lease and claim what comes first; None, and nothing is changed, if there is
         nothing.
         """
@@ -311,24 +320,24 @@ class Moves:
             fence = before.fence
         else:
             taken = intake.take(self._owner, token, self._leases.timings.ttl)
-            if isinstance(taken, Busy):
+            if isinstance(taken, LeaseRefused):
                 return None
             fence = taken.lease.fence
         _defer(turn, intake)
         if turn is None:
-            claim = intake.choose(fence, token, most=joined(intake))
+            claim = intake.choose(fence, token, most=count_joined_inputs(intake))
         else:
             claim = self._early(intake, fence, token, turn)
         if claim is None:
             intake.lease = before
             return None
-        return Held(claim, fence, keeps)
+        return HeldClaim(claim, fence, keeps)
 
     def _end(
         self,
         token: str,
         turn: int | None,
-        items: Sequence[Item],
+        items: Sequence[IntakeItem],
         end: JSON,
         intake: Intake,
         *,
@@ -356,7 +365,7 @@ class Moves:
 
     @staticmethod
     def _early(intake: Intake, fence: Fence, token: str, turn: int) -> Claim | None:
-        named = [item.id for item in intake.waiting() if cancels(item)][:1]
+        named = [item.id for item in intake.waiting() if is_cancel_command(item)][:1]
         stop, _ = intake.claim_named(fence, f"{token}c", named)
         more = (
             ()
@@ -369,7 +378,7 @@ class Moves:
 # ---- where a session stands
 
 
-def hearing(opened: dict[int, Opened]) -> int | None:
+def find_input_query(opened: dict[int, AskedQuery]) -> int | None:
     """The question that hears what is said to an agent."""
     for q, entry in opened.items():
         if entry.query.kind is Kind.SIGNAL and entry.query.name == INPUT:
@@ -377,21 +386,21 @@ def hearing(opened: dict[int, Opened]) -> int | None:
     return None
 
 
-def is_idle(opened: dict[int, Opened]) -> bool:
+def is_waiting_for_input(opened: dict[int, AskedQuery]) -> bool:
     """Whether an agent waits for nothing but to be told something."""
-    return len(opened) == 1 and hearing(opened) is not None
+    return len(opened) == 1 and find_input_query(opened) is not None
 
 
-def _expired(q: int, entry: Opened) -> Answer:
+def _expired(q: int, entry: AskedQuery) -> QueryAnswer:
     default = entry.query.default
     if default is msgspec.UNSET:
-        return Answer(
+        return QueryAnswer(
             q, error={"code": "expired", "message": "nobody answered in time"}, expired=True
         )
-    return Answer(q, default, expired=True)
+    return QueryAnswer(q, default, expired=True)
 
 
-def could_enter(opened: dict[int, Opened], intake: Intake) -> bool:
+def can_enter_conversation(opened: dict[int, AskedQuery], intake: Intake) -> bool:
     """Whether something that waits could enter a conversation that stands so."""
     return _may_enter(opened, _copied(intake))
 
@@ -408,8 +417,10 @@ def _has_any(intake: Intake) -> bool:
     return any(item.waits and item.available_at <= intake.now for item in intake.items.values())
 
 
-def _may_enter(opened: dict[int, Opened], intake: Intake) -> bool:
-    return hearing(opened) is not None and enters(intake, is_idle(opened))
+def _may_enter(opened: dict[int, AskedQuery], intake: Intake) -> bool:
+    return find_input_query(opened) is not None and has_item_to_enter(
+        intake, is_waiting_for_input(opened)
+    )
 
 
 # ---- what is done to an intake, in one moment
@@ -424,5 +435,5 @@ def _defer(turn: int | None, intake: Intake) -> None:
             intake.defer(over)
 
 
-def _part(claim: Claim, items: Sequence[Item]) -> Claim:
+def _part(claim: Claim, items: Sequence[IntakeItem]) -> Claim:
     return msgspec.structs.replace(claim, items=tuple(items))

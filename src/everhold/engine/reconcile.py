@@ -24,14 +24,23 @@ from typing import Any, Final
 
 from everhold.core.query import Kind
 from everhold.core.session import SessionId
-from everhold.engine.effects import AWAY, Dispatch
-from everhold.engine.liveness import Census, Vigil, owner
-from everhold.engine.move import Moves, hearing
-from everhold.engine.session_cache import Sessions
+from everhold.engine.effects import STORE_AWAY_ERRORS, EffectDispatcher
+from everhold.engine.liveness import ProcessWatcher, WorkerLiveness, make_lease_owner
+from everhold.engine.move import SessionMoves, find_input_query
+from everhold.engine.session_cache import SessionCache
 from everhold.errors import EverholdError, StoreBusy, UnknownSession
 from everhold.ports.mover import Mover, Next
 from everhold.ports.program import REGISTRY, Clock
-from everhold.ports.store import ITEM, LOOK_EVERY, MARK, OPEN, PARKED, TIMER, News, Unmoved
+from everhold.ports.store import (
+    FROM_OPEN,
+    ITEM,
+    LOOK_EVERY,
+    MARK,
+    PARKED,
+    TIMER,
+    RemoteChange,
+    UnmovedSession,
+)
 
 log = logging.getLogger("everhold")
 
@@ -39,17 +48,17 @@ log = logging.getLogger("everhold")
 AT_ONCE: Final = 100
 #: How many times longer than a look takes the news of others can wait for the next one, and seconds
 #: at most.
-PEACE: Final = 10
-LONGEST: Final = 0.05
+LOOK_PAUSE_FACTOR: Final = 10
+MAX_LOOK_PAUSE: Final = 0.05
 #: Seconds that another worker has for what it sees to first.
 HEAD_START: Final = 0.05
 #: Seconds between two tries to reach a store that is away, at most.
-PATIENCE: Final = 5.0
+MAX_STORE_RETRY_DELAY: Final = 5.0
 #: Seconds after which the row of a worker that died is forgotten.
-MOURNING: Final = 86_400.0
+DEAD_WORKER_RETENTION: Final = 86_400.0
 #: Seconds between two looks for withdrawn work, at least; and for each session that was looked at.
-PAUSE: Final = 1.0
-EACH: Final = 0.05
+WITHDRAWN_LOOK_PAUSE: Final = 1.0
+WITHDRAWN_LOOK_PER_SESSION: Final = 0.05
 
 #: Something else to do at each look, at this moment: returns whether to look again at once.
 Chore = Callable[[float], Awaitable[bool]]
@@ -57,7 +66,13 @@ Chore = Callable[[float], Awaitable[bool]]
 
 class Reconciler:
     def __init__(
-        self, sessions: Sessions, dispatch: Dispatch, moves: Moves, clock: Clock, *, idle: float
+        self,
+        sessions: SessionCache,
+        dispatch: EffectDispatcher,
+        moves: SessionMoves,
+        clock: Clock,
+        *,
+        idle: float,
     ) -> None:
         self._sessions = sessions
         self._dispatch = dispatch
@@ -72,7 +87,7 @@ class Reconciler:
         self._ours = False  # whether there are news that no other worker sees to first
         self._rested = 0.0  # until when the news of others can wait
         self._look_every = LOOK_EVERY
-        self._tried: set[Unmoved] = set()  # what was found before
+        self._tried: set[UnmovedSession] = set()  # what was found before
         self._unbegun: set[str] = set()  # sessions whose moves were requested and have not begun
         self._knew = dict(REGISTRY)  # the programs that were known then
         self._looked = 0.0  # when all were looked at
@@ -82,7 +97,7 @@ class Reconciler:
         self._withdrawing = 0.0
         self._again: asyncio.TimerHandle | None = None  # calls for that look
         self.living: frozenset[str] = frozenset()  # who lived when it was looked
-        self._vigil = Vigil(self._poked.set)
+        self._vigil = ProcessWatcher(self._poked.set)
         self.chores: list[Chore] = []
         # whether this process is a worker, which is known to live while it waits for work
         self.serves = False
@@ -144,7 +159,7 @@ class Reconciler:
 
     # ---- hearing
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: RemoteChange) -> None:
         """Another process has written."""
         for session_id in news.sessions:
             if news.heads:
@@ -200,11 +215,11 @@ class Reconciler:
                 raise
             except StoreBusy:
                 look = True
-            except AWAY as error:
+            except STORE_AWAY_ERRORS as error:
                 log.warning("nothing moves by itself while the store is away: %s", error)
                 look = True
                 await asyncio.sleep(wait)
-                wait = min(wait * 2, PATIENCE)
+                wait = min(wait * 2, MAX_STORE_RETRY_DELAY)
             except Exception:
                 log.exception("reconciliation stumbled")
                 look = True
@@ -313,7 +328,7 @@ class Reconciler:
         for session_id in wanted:
             try:
                 found = await self._moves.move(session_id)
-            except AWAY as error:
+            except STORE_AWAY_ERRORS as error:
                 log.warning(
                     "session %s could not be moved, which is tried again: %s", session_id, error
                 )
@@ -339,7 +354,7 @@ class Reconciler:
         for session_id in wanted:
             self._sessions.suspect(session_id)
         looked = asyncio.get_running_loop().time()
-        self._rested = looked + min((looked - began) * PEACE, LONGEST)
+        self._rested = looked + min((looked - began) * LOOK_PAUSE_FACTOR, MAX_LOOK_PAUSE)
         return wanted, more or buried  # what they held is free
 
     async def _do_chores(self) -> bool:
@@ -382,7 +397,9 @@ class Reconciler:
             self._tried.update(fresh)
         return list(dict.fromkeys(row.id for row in fresh)), bool(fresh) and len(rows) >= limit
 
-    async def _unmoved(self, now: float, limit: int, *, adopts: bool, older: bool) -> list[Unmoved]:
+    async def _unmoved(
+        self, now: float, limit: int, *, adopts: bool, older: bool
+    ) -> list[UnmovedSession]:
         alive = set(self.living) - {self._dispatch.worker}
         parked = adopts and self._dispatch.answers_models
         rows = await self._store.unmoved(now, alive, parked=parked, limit=limit)
@@ -395,32 +412,34 @@ class Reconciler:
             if not self._is_working(row) and (row.why != TIMER or row.since < now)
         ]
 
-    async def _in_work(self) -> list[Unmoved]:
+    async def _in_work(self) -> list[UnmovedSession]:
         """Conversations that this process works on and for which something waits: its own lease
         hides those rows.
         """
         mine = [each for each in self._sessions.jobs if self._may_hear(each)]
         found = await self._store.standing(mine) if mine else {}
         return [
-            Unmoved(id, ITEM, 0.0, one.revision, one.came)
+            UnmovedSession(id, ITEM, 0.0, one.revision, one.came)
             for id, one in found.items()
             if one.waiting
         ]
 
     def _may_hear(self, session_id: str) -> bool:
         live = self._sessions.cached(session_id)
-        return live is None or hearing(live.opened) is not None
+        return live is None or find_input_query(live.opened) is not None
 
-    async def _older(self) -> list[Unmoved]:
+    async def _older(self) -> list[UnmovedSession]:
         """Sessions of older databases with a question to a model: they do not say who answers
         it.
         """
         asked = await self._store.inbox(kind=Kind.LLM, to=None, limit=AT_ONCE)
         return [
-            Unmoved(birth.id, PARKED, at, query.q) for birth, query, at in asked if not birth.llm
+            UnmovedSession(birth.id, PARKED, at, query.q)
+            for birth, query, at in asked
+            if not birth.llm
         ]
 
-    def _is_working(self, row: Unmoved) -> bool:
+    def _is_working(self, row: UnmovedSession) -> bool:
         """Whether a mark is this process's own, and it works on it."""
         return row.why == MARK and row.id in self._sessions.jobs
 
@@ -428,13 +447,13 @@ class Reconciler:
         """Do a chore; what goes wrong with one does not keep the others from being done."""
         try:
             return await chore(now)
-        except AWAY:
+        except STORE_AWAY_ERRORS:
             raise
         except Exception:
             log.exception("a chore failed")
             return False
 
-    async def _bury(self, found: Census) -> bool:
+    async def _bury(self, found: WorkerLiveness) -> bool:
         """Release what the dead hold, and forget those who died long ago; returns whether anything
         was released.
         """
@@ -444,8 +463,8 @@ class Reconciler:
             # else its leases have ended with it
             if worker.id not in self._buried and not worker.expired:
                 self._buried.add(worker.id)
-                await self._store.leave(owner(worker))
-            if worker.age > MOURNING:
+                await self._store.leave(make_lease_owner(worker))
+            if worker.age > DEAD_WORKER_RETENTION:
                 await self._store.release(worker.id)
         return len(self._buried) > before
 
@@ -472,12 +491,14 @@ class Reconciler:
         ]
         for session_id in looked:
             self._stop(session_id, set(doing), await self._marked(session_id))
-        self._withdrawing = loop.time() + PAUSE + EACH * len(looked)
+        self._withdrawing = (
+            loop.time() + WITHDRAWN_LOOK_PAUSE + WITHDRAWN_LOOK_PER_SESSION * len(looked)
+        )
 
     async def _marked(self, session_id: str) -> set[int]:
         """The queries of a session that this process is known to work on."""
         try:
-            effects = (await self._store.load(session_id, since=OPEN)).effects
+            effects = (await self._store.load(session_id, since=FROM_OPEN)).effects
         except UnknownSession:
             return set()
         return {effect.q for effect in effects if effect.worker == self._dispatch.worker}

@@ -13,33 +13,35 @@ from typing import Any
 import msgspec
 
 from everhold.core.journal import (
+    AskedQuery,
     Delivery,
-    Opened,
-    Reply,
+    ProgramReply,
     Restart,
-    compare,
-    fold,
-    lately,
-    restart_of,
-    tape,
+    compare_reply,
+    fold_delivery,
+    get_restart,
+    pair_replies,
+    split_at_last_restart,
 )
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query
-from everhold.engine.live_session import count, handed
-from everhold.ports.program import Host
-from everhold.ports.store import Record
+from everhold.engine.live_session import count_delivered_answers, make_advance_args
+from everhold.ports.program import ProgramHost
+from everhold.ports.store import SessionRecord
 
 
-class Played(msgspec.Struct, frozen=True):
+class ReplayedDelivery(msgspec.Struct, frozen=True):
     """One delivery that was handed over again, and matches."""
 
     given: Delivery
     recorded: Delivery  # the one whose reply stands: `given`, or the retry that followed it
-    reply: Reply
+    reply: ProgramReply
     reworded: list[tuple[Query, Query]]  # as recorded, and as asked now
 
 
-def replay(record: Record, host: Host, to: int | None = None) -> Iterator[Played]:
+def replay_session(
+    record: SessionRecord, host: ProgramHost, to: int | None = None
+) -> Iterator[ReplayedDelivery]:
     """Play a session up to its last delivery; raises `Diverged` where the program asks something
     else.
 
@@ -49,11 +51,11 @@ def replay(record: Record, host: Host, to: int | None = None) -> Iterator[Played
     """
     meter = Metrics()
     execution: Any = host.begin(record.birth, meter)
-    opened: dict[int, Opened] = {}
+    opened: dict[int, AskedQuery] = {}
     known = 0  # queries asked so far
     restart, deliveries = _before(record.deliveries, to)
     try:
-        for expected in tape(deliveries):
+        for expected in pair_replies(deliveries):
             if restart is not None:
                 execution.drop()
                 meter = restart.metrics.copy()
@@ -63,34 +65,38 @@ def replay(record: Record, host: Host, to: int | None = None) -> Iterator[Played
             execution.replaying = True
             given = expected.given
             recorded = expected.reply
-            handing = handed(given)
+            handing = make_advance_args(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
             execution.recorded = recorded.notes
-            count(meter, opened, given.answers, fired=handing[3])
+            count_delivered_answers(meter, opened, given.answers, fired=handing[3])
             with execution.entered():
                 reply = execution.advance(*handing)
-            changed = compare(expected, reply, known, strict=False)
+            changed = compare_reply(expected, reply, known, strict=False)
             meter.paused(query for query in recorded.asked if query.q >= known)
             known = reply.asked[-1].q + 1 if reply.asked else known
-            fold(opened, Delivery(given.n, given.at, given.answers))
+            fold_delivery(opened, Delivery(given.n, given.at, given.answers))
             if given is not recorded:
                 opened.clear()
-            fold(opened, recorded)
-            restart = restart_of(recorded)
-            yield Played(given, recorded, reply, _pairs(changed, recorded, reply))
+            fold_delivery(opened, recorded)
+            restart = get_restart(recorded)
+            yield ReplayedDelivery(given, recorded, reply, _pairs(changed, recorded, reply))
     finally:
         execution.drop()
 
 
 def _before(deliveries: list[Delivery], to: int | None) -> tuple[Restart | None, list[Delivery]]:
     """The last restart before a step, and the deliveries after it."""
-    restarted = None if to is None else lately([one for one in deliveries if one.n < to])[0]
+    restarted = (
+        None if to is None else split_at_last_restart([one for one in deliveries if one.n < to])[0]
+    )
     if restarted is None:
         return None, deliveries
-    return restart_of(restarted), [one for one in deliveries if one.n > restarted.n]
+    return get_restart(restarted), [one for one in deliveries if one.n > restarted.n]
 
 
-def _pairs(changed: list[int], recorded: Delivery, reply: Reply) -> list[tuple[Query, Query]]:
+def _pairs(
+    changed: list[int], recorded: Delivery, reply: ProgramReply
+) -> list[tuple[Query, Query]]:
     if not changed:
         return []
     asked = {query.q: query for query in reply.asked}

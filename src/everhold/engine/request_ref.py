@@ -14,7 +14,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
-from everhold.core.graph import View, blocks
+from everhold.core.graph import ModelView, to_blocks
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query
 
@@ -27,7 +27,7 @@ _FORMS = (
 _WORDS = "Answer with plain words: what the assistant says next."
 
 
-def by_reference(query: Query) -> bool:
+def is_stored_by_reference(query: Query) -> bool:
     """Whether the journal has only a view of what was asked."""
     return (
         query.kind is Kind.LLM
@@ -37,7 +37,7 @@ def by_reference(query: Query) -> bool:
     )
 
 
-def shown(query: Query, whole: Query) -> Query:
+def expand_query(query: Query, whole: Query) -> Query:
     """The query in full, with a prompt that suffices alone."""
     options: dict[str, Any] = whole.options or {}
     return msgspec.structs.replace(
@@ -51,21 +51,27 @@ def shown(query: Query, whole: Query) -> Query:
     )
 
 
-def live(query: Query, effect: Callable[[], Any] | None) -> Query:
+def expand_query_from_effect(query: Query, effect: Callable[[], Any] | None) -> Query:
     """The query in full, as its program knows it; unchanged where there is nothing to add."""
-    return query if effect is None or not by_reference(query) else shown(query, effect())
+    return (
+        query
+        if effect is None or not is_stored_by_reference(query)
+        else expand_query(query, effect())
+    )
 
 
-def read(queries: Iterable[Query], deliveries: list[Delivery]) -> dict[int, Query]:
+def expand_queries_from_journal(
+    queries: Iterable[Query], deliveries: list[Delivery]
+) -> dict[int, Query]:
     """Queries in full, read from the whole journal of their session; the program is not needed."""
     told = Conversation(deliveries)
     found = {}
     for query in queries:
-        system, messages, tools = told.graph.shown(msgspec.convert(query.args, View))
+        system, messages, tools = told.graph.shown(msgspec.convert(query.args, ModelView))
         options = {**(query.options or {}), **({"tools": tools} if tools else {})}
         whole = Query(query.q, query.key, messages=messages, system=system, options=options or None)
         whole = msgspec.structs.replace(whole, max_tokens=query.max_tokens)
-        found[query.q] = shown(query, whole)
+        found[query.q] = expand_query(query, whole)
     return found
 
 
@@ -80,7 +86,7 @@ def _prompt(messages: list[JSON], tools: list[JSON]) -> str:
 
 
 def _message(message: Any) -> str:
-    said = "\n".join(_block(block) for block in blocks(message["content"]))
+    said = "\n".join(_block(block) for block in to_blocks(message["content"]))
     return f"[{message['role']}]\n{said}"
 
 

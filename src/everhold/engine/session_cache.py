@@ -17,29 +17,29 @@ from typing import Any, TypeVar
 
 from everhold.core.journal import Delivery
 from everhold.core.observer import Observers
-from everhold.core.query import Answer, Query
-from everhold.core.session import State
-from everhold.core.status import Outcome, Raised, Returned, idle_expired
-from everhold.engine.child_processes import has_news
-from everhold.engine.live_session import Live, NoExecution, rebuild, replayable
-from everhold.engine.step import Said, Stepper
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.session import SessionState
+from everhold.core.status import Outcome, Raised, Returned, is_idle_expired
+from everhold.engine.child_processes import has_relevant_letters
+from everhold.engine.live_session import LiveSession, NoExecution, is_replayable, rebuild_session
+from everhold.engine.step import Stepper, StepResult
 from everhold.errors import Overtaken
-from everhold.ports.program import Host
-from everhold.ports.store import BEGUN, Record, Store
+from everhold.ports.program import ProgramHost
+from everhold.ports.store import FROM_RESTART, SessionRecord, Store
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")
 
 
-class Sessions:
+class SessionCache:
     def __init__(
-        self, store: Store, host: Host, stepper: Stepper, observers: Observers, *, cache: int
+        self, store: Store, host: ProgramHost, stepper: Stepper, observers: Observers, *, cache: int
     ) -> None:
         self.store = store
         self.host = host
         self.observers = observers
         self.observed = bool(observers)
-        self.dispatch: Callable[[Live, Said], None] = lambda live, said: None
+        self.dispatch: Callable[[LiveSession, StepResult], None] = lambda live, said: None
         # requests a move; see `Mover.send`
         self.send: Callable[..., None] = lambda session_id, at=None: None
         # told of each turn that has
@@ -53,7 +53,7 @@ class Sessions:
         self.stepper = stepper
         # what this process works on, by session
         self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}
-        self._lives: OrderedDict[str, Live] = OrderedDict()
+        self._lives: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Lock] = {}
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
         self.suspects: set[str] = set()  # sessions in memory that another process may have moved
@@ -62,13 +62,13 @@ class Sessions:
 
     # ---- in memory
 
-    def cached(self, session_id: str) -> Live | None:
+    def cached(self, session_id: str) -> LiveSession | None:
         live = self._lives.get(session_id)
         if live is not None:
             self._lives.move_to_end(session_id)
         return live
 
-    async def live(self, session_id: str, record: Record | None = None) -> Live:
+    async def live(self, session_id: str, record: SessionRecord | None = None) -> LiveSession:
         """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what
         `rebuild` raises.
 
@@ -82,18 +82,18 @@ class Sessions:
             async with lock:
                 live = self.cached(session_id)
                 if live is None:
-                    if record is None or not replayable(record):
-                        record = await self.store.load(session_id, since=BEGUN)
+                    if record is None or not is_replayable(record):
+                        record = await self.store.load(session_id, since=FROM_RESTART)
                     if record.head.ended:
-                        return Live(record.birth, record.head, NoExecution())
-                    live = await rebuild(record, self.host)
+                        return LiveSession(record.birth, record.head, NoExecution())
+                    live = await rebuild_session(record, self.host)
                     self.keep(live)
                 return live
         finally:
             if not lock.locked():
                 self._loading.pop(session_id, None)
 
-    def keep(self, live: Live) -> None:
+    def keep(self, live: LiveSession) -> None:
         self._lives[live.id] = live
         excess = len(self._lives) - self._cache
         if excess > 0:
@@ -105,7 +105,7 @@ class Sessions:
             for other in list(islice(idle, excess)):
                 self.drop(other)
 
-    def drop(self, live: Live) -> None:
+    def drop(self, live: LiveSession) -> None:
         """Forget a session; what it has in flight goes on and will find it again."""
         if self._lives.get(live.id) is live:
             del self._lives[live.id]
@@ -133,22 +133,25 @@ class Sessions:
             else:
                 self.drop(live)
 
-    def idle(self, now: float, ttl: float) -> list[Live]:
+    def idle(self, now: float, ttl: float) -> list[LiveSession]:
         """Sessions that did not move for `ttl` seconds."""
         lives = self._lives.values()
         return [
             live
             for live in lives
-            if idle_expired(live.head.updated_at, now, ttl) and not live.lock.locked()
+            if is_idle_expired(live.head.updated_at, now, ttl) and not live.lock.locked()
         ]
 
-    def all(self) -> list[Live]:
+    def all(self) -> list[LiveSession]:
         return list(self._lives.values())
 
     # ---- moving one
 
     async def on(
-        self, session_id: str, act: Callable[[Live], Awaitable[T]], record: Record | None = None
+        self,
+        session_id: str,
+        act: Callable[[LiveSession], Awaitable[T]],
+        record: SessionRecord | None = None,
     ) -> T:
         """Do something to a live session, alone; tries again when another process was quicker.
 
@@ -185,25 +188,25 @@ class Sessions:
                 tries += 1
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
-    def after_plain(self, live: Live, done: Query | Said) -> None:
+    def after_plain(self, live: LiveSession, done: Query | StepResult) -> None:
         """What follows a step of `Stepper.plain`: mostly there is a next question, and nothing else
         to tell.
         """
-        if type(done) is Said:
+        if type(done) is StepResult:
             self._concerns(live, done, None)
             return
         self._do_after(live)
         if live.id in self._watchers:
             self.changed(live.id)
 
-    async def step(self, live: Live, answers: list[Answer], **more: Any) -> Said:
+    async def step(self, live: LiveSession, answers: list[QueryAnswer], **more: Any) -> StepResult:
         """One step of a live session whose lock is held; afterwards everybody concerned is told."""
         due = live.head.due_at
         said = await self.stepper.step(live, answers, **more)
         self._concerns(live, said, due)
         return said
 
-    def _concerns(self, live: Live, said: Said, due: float | None) -> None:
+    def _concerns(self, live: LiveSession, said: StepResult, due: float | None) -> None:
         """Pass on what follows from a step: work to begin, moves to request, observers and waiters
         to notify.
         """
@@ -225,7 +228,7 @@ class Sessions:
         if live.id in self._watchers:
             self.changed(live.id)
 
-    def _request_moves(self, live: Live, said: Said, due: float | None) -> None:
+    def _request_moves(self, live: LiveSession, said: StepResult, due: float | None) -> None:
         """Request the moves that follow from a commit: of this session, and of those it delivered
         something to.
         """
@@ -236,16 +239,16 @@ class Sessions:
         live.others += said.others
         if said.settled:
             self.settled(live.id)
-        if head.mail and not head.ended and has_news(live):
+        if head.mail and not head.ended and has_relevant_letters(live):
             self.send(live.id)
-        elif head.state in (State.FAILED, State.CANCELLED):
+        elif head.state in (SessionState.FAILED, SessionState.CANCELLED):
             self.send(live.id)  # what waits in its intake is told so
         if head.due_at is not None and head.due_at != due:
             self.send(live.id, at=head.due_at)
         if self.asks_people and any(query.q in live.noticed for query in said.asked):
             self.poke()
 
-    async def end(self, live: Live, outcome: Outcome, *, cancel: str | None = None) -> None:
+    async def end(self, live: LiveSession, outcome: Outcome, *, cancel: str | None = None) -> None:
         """End a session without asking its program. The lock is held."""
         said = await self.stepper.end(live, outcome, cancel)
         for task in self.jobs.pop(live.id, {}).values():
@@ -256,25 +259,29 @@ class Sessions:
         self._request_moves(live, said, live.head.due_at)
         self.changed(live.id)
 
-    async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
+    async def retry(
+        self, live: LiveSession, failed: Delivery, ends: list[QueryAnswer]
+    ) -> StepResult:
         """Hand a failed session its last delivery again. The lock is held."""
         said = await self.stepper.retry(live, failed, ends)
         self._told(live, said)
         return said
 
-    async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
+    async def branch(
+        self, live: LiveSession, shared: list[Delivery], answers: list[QueryAnswer]
+    ) -> StepResult:
         """Give a fork its first commit. The lock is held."""
         said = await self.stepper.branch(live, shared, answers)
         self._told(live, said)
         return said
 
-    def _do_after(self, live: Live) -> None:
+    def _do_after(self, live: LiveSession) -> None:
         effects = getattr(live.execution, "after", None)
         if effects:
             live.execution.after = []  # type: ignore[attr-defined]
             self.later(live.id, effects)
 
-    def _told(self, live: Live, said: Said) -> None:
+    def _told(self, live: LiveSession, said: StepResult) -> None:
         self._do_after(live)
         if said.dispatch:
             self.dispatch(live, said)
@@ -286,7 +293,7 @@ class Sessions:
         self.send(live.id)
         self.changed(live.id)
 
-    def _tell(self, live: Live, said: Said) -> None:
+    def _tell(self, live: LiveSession, said: StepResult) -> None:
         observers = self.observers
         session_id = live.id
         remaining = len(live.opened) - len(said.asked)

@@ -11,22 +11,22 @@ from typing import Final
 
 from everhold.core.session import SessionId
 from everhold.errors import BadId, UnknownSession
-from everhold.ports.store import Filter, Store
+from everhold.ports.store import SessionFilter, Store
 
-LAST: Final = "@last"
+LAST_SESSION: Final = "@last"
 #: Characters of an id that are enough to tell sessions apart.
-SHORT: Final = 18
+SHORT_ID_CHARS: Final = 18
 #: How what looks like an id begins.
 _ID: Final = re.compile(r"s-[0-9a-f]{16}")
 
 
-async def meant(store: Store, name: str, where: str) -> SessionId:
+async def find_session_id(store: Store, name: str, where: str) -> SessionId:
     """The one session that is meant; raises `UnknownSession`, or `BadId` if it could be several."""
-    if name == LAST:
+    if name == LAST_SESSION:
         return await _newest(store, where)
     if not name:
         raise BadId(name, "it is empty")
-    ids = [row.birth.id for row in await store.list(Filter(prefix=name, limit=4))]
+    ids = [row.birth.id for row in await store.list(SessionFilter(prefix=name, limit=4))]
     if name in ids:
         return SessionId(name)
     found = None if _ID.match(name) else await store.find(name)
@@ -37,14 +37,15 @@ async def meant(store: Store, name: str, where: str) -> SessionId:
     if ids:
         error = BadId(
             name,
-            f"several sessions begin with it: {', '.join(one[: SHORT + 4] for one in ids[:3])}…",
+            "several sessions begin with it:"
+            f" {', '.join(one[: SHORT_ID_CHARS + 4] for one in ids[:3])}…",
         )
         error.hint = "Give more of the id, or the session's key."
         raise error
     raise UnknownSession(name, where)
 
 
-def called(session_id: str, key: str | None) -> str:
+def format_session_name(session_id: str, key: str | None) -> str:
     """What people call a session: its key, unless that looks like an id, `@last` or an option; else
     its id.
     """
@@ -56,9 +57,9 @@ def called(session_id: str, key: str | None) -> str:
 async def _newest(store: Store, where: str) -> SessionId:
     """The newest session that is nobody's child."""
     after = None
-    while rows := await store.list(Filter(limit=100, after=after)):
+    while rows := await store.list(SessionFilter(limit=100, after=after)):
         for row in rows:
             if row.birth.parent is None:
                 return row.birth.id
         after = rows[-1].birth.id
-    raise UnknownSession(LAST, where)
+    raise UnknownSession(LAST_SESSION, where)

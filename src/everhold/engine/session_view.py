@@ -11,15 +11,15 @@ from collections.abc import Iterable
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Opened, open_queries
+from everhold.core.journal import AskedQuery, Delivery, find_open_queries
 from everhold.core.progress import LogEntry, LogRing, Progress
-from everhold.core.query import Answer, Kind, Query, QueryId
+from everhold.core.query import Kind, Query, QueryAnswer, QueryId
 from everhold.core.session import Birth, Head
-from everhold.core.status import HISTORY, Facts, Finished, OpenQuery, Outcome, Stopped
-from everhold.core.usage import asked, price, wrote
+from everhold.core.status import HISTORY, Finished, OpenQuery, Outcome, SessionFacts, Stopped
+from everhold.core.usage import measure_answer, measure_query, price_exchange
 from everhold.engine import request_ref
-from everhold.engine.answer_check import answerable
-from everhold.ports.store import Record
+from everhold.engine.answer_check import list_answerable
+from everhold.ports.store import SessionRecord
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Step(msgspec.Struct, frozen=True):
 
     n: int
     at: float
-    answers: list[Answer]
+    answers: list[QueryAnswer]
     asked: list[Query]
     fired: bool  # timers went off
     cancel: str | None  # the reason, if it was cancelled
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True):
     restart: dict[str, JSON] | None = None  # with what the program began again after it
 
 
-def step(delivery: Delivery) -> Step:
+def make_view_step(delivery: Delivery) -> Step:
     notes = delivery.notes
     if notes is None:
         return Step(
@@ -70,7 +70,7 @@ def step(delivery: Delivery) -> Step:
     )
 
 
-def transcript(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
+def make_transcript(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
     """What models were asked and said, in the order asked; `response` is null where nothing was
     said.
 
@@ -95,26 +95,28 @@ def _said(query: Query) -> dict[str, JSON]:
     return said
 
 
-def _exchanges(deliveries: Iterable[Delivery]) -> list[tuple[Opened, Answer | None, float | None]]:
+def _exchanges(
+    deliveries: Iterable[Delivery],
+) -> list[tuple[AskedQuery, QueryAnswer | None, float | None]]:
     """Each query to a model as it was first asked, its answer, and when that came."""
-    first: dict[int, Opened] = {}
-    answers: dict[int, tuple[Answer, float]] = {}
+    first: dict[int, AskedQuery] = {}
+    answers: dict[int, tuple[QueryAnswer, float]] = {}
     for delivery in deliveries:
         for answer in delivery.answers:
             answers.setdefault(answer.q, (answer, delivery.at))
         for query in delivery.asked:
             if query.kind is Kind.LLM:
-                first.setdefault(query.q, Opened(query, delivery.n, delivery.at))
+                first.setdefault(query.q, AskedQuery(query, delivery.n, delivery.at))
     return [(entry, *answers.get(q, (None, None))) for q, entry in first.items()]
 
 
-def facts(record: Record, now: float, *, history: bool) -> Facts:
+def collect_session_facts(record: SessionRecord, now: float, *, history: bool) -> SessionFacts:
     """What a snapshot of a session is made from; `record` holds its whole journal."""
     birth = record.birth
     head = record.head
     ring, progress = _aside(record.deliveries)
     until = head.updated_at if head.ended else now
-    return Facts(
+    return SessionFacts(
         session_id=birth.id,
         state=head.state,
         started_at=birth.created_at,
@@ -130,13 +132,15 @@ def facts(record: Record, now: float, *, history: bool) -> Facts:
     )
 
 
-def _open(record: Record) -> list[OpenQuery]:
+def _open(record: SessionRecord) -> list[OpenQuery]:
     kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
     working = {effect.q: effect.worker for effect in record.effects}
-    waiting = {q: entry for q, entry in open_queries(record.deliveries).items() if q not in kept}
-    shown = answerable(waiting, working)
-    whole = request_ref.read(
-        [e.query for e in shown if request_ref.by_reference(e.query)], record.deliveries
+    waiting = {
+        q: entry for q, entry in find_open_queries(record.deliveries).items() if q not in kept
+    }
+    shown = list_answerable(waiting, working)
+    whole = request_ref.expand_queries_from_journal(
+        [e.query for e in shown if request_ref.is_stored_by_reference(e.query)], record.deliveries
     )
     return [
         OpenQuery(record.birth.id, whole.get(entry.query.q, entry.query), entry.at)
@@ -159,7 +163,7 @@ def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
     """The newest exchanges with models. What is still open has neither response nor end."""
     told = []
     for entry, answer, at in _exchanges(deliveries)[-HISTORY:]:
-        estimated = asked(entry.query)[1]
+        estimated = measure_query(entry.query)[1]
         exchange: dict[str, JSON] = {
             "query_id": entry.query.id,
             "prompt": entry.query.prompt,
@@ -170,7 +174,7 @@ def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
             "completed_at": None,
         }
         if answer is not None and at is not None:
-            spent = price(answer.usage, estimated, wrote(answer)[1])
+            spent = price_exchange(answer.usage, estimated, measure_answer(answer)[1])
             exchange |= {
                 "response": answer.value,
                 "prompt_tokens": spent.prompt,
@@ -181,16 +185,18 @@ def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
     return told
 
 
-def finished(record: Record) -> Finished:
+def make_finished_status(record: SessionRecord) -> Finished:
     """The status of a session that has ended, from its last delivery."""
     last = record.deliveries[-1].notes
     outcome: Outcome = (
         last.outcome if last is not None and last.outcome is not None else Stopped("")
     )
     recorded = dict(last.record) if last is not None else {}
-    return Finished(record.birth.id, outcome, stats(record.birth, record.head, recorded))
+    return Finished(
+        record.birth.id, outcome, compute_session_stats(record.birth, record.head, recorded)
+    )
 
 
-def stats(birth: Birth, head: Head, recorded: dict[str, JSON]) -> dict[str, JSON]:
+def compute_session_stats(birth: Birth, head: Head, recorded: dict[str, JSON]) -> dict[str, JSON]:
     elapsed = max(0, int((head.updated_at - birth.created_at) * 1000))
     return head.metrics.stats(elapsed, recorded, budget=birth.budget)

@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("everhold")
 
-CLOSED: Final = (
+CLOSED_HINT: Final = (
     "Whether the call was done is not known. Open the database again, and repeat it"
     " with the same key."
 )
 
 
-class Shielded:
+class ShieldedCalls:
     """The verbs of one runtime that have begun and not ended. `refuse` raises where a verb must not
     begin.
     """
@@ -52,7 +52,7 @@ class Shielded:
             value, error = await asyncio.shield(task)
         except asyncio.CancelledError:
             if task in self._stopped and not _is_cancelled():
-                raise StoreUnavailable(self._where, "the runtime was closed", CLOSED) from None
+                raise StoreUnavailable(self._where, "the runtime was closed", CLOSED_HINT) from None
             task.add_done_callback(_log_failure)
             raise
         if error is None:

@@ -20,36 +20,49 @@ from typing import Any, Final, cast
 import msgspec
 
 from everhold.core.intake import Intake
-from everhold.core.journal import Delivery, Notes, Opened, Reply, open_from, restart_of
-from everhold.core.query import Answer, Kind, Query, Rerun
-from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.core.journal import (
+    AskedQuery,
+    Delivery,
+    DeliveryNotes,
+    ProgramReply,
+    find_first_open_delivery,
+    get_restart,
+)
+from everhold.core.query import Kind, Query, QueryAnswer, Rerun
+from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.core.status import Outcome, Raised
 from everhold.engine import child_processes, unknown_effects
-from everhold.engine.children import child_birth, child_id
-from everhold.engine.durable_values import Values
-from everhold.engine.live_session import Live, advance, count, is_noticed, is_parked
+from everhold.engine.children import child_id, make_awaited_child_birth
+from everhold.engine.durable_values import DurableValues
+from everhold.engine.live_session import (
+    LiveSession,
+    advance_execution,
+    count_delivered_answers,
+    is_noticed,
+    is_parked,
+)
 from everhold.errors import BadValue, Spinning
-from everhold.ports.program import Clock, Restartable
-from everhold.ports.store import NOBODY, Change, Effect, Letter, Notice, Store
+from everhold.ports.program import Clock, RestartableExecution
+from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Notice, Store
 
 #: Kinds that the store itself may be able to answer.
 _QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL, Kind.SESSION})
 #: Letters that say nothing to a session that has ended, also if it is retried.
 _PAST: Final = frozenset({"start", "cancel"})
 #: Deliveries of one step after which the loop is given a turn.
-TURNS: Final = 16
+DELIVERIES_PER_LOOP_TURN: Final = 16
 #: Deliveries one step may hold before the program counts as spinning.
-MOST: Final = 10_000
+MAX_STEP_DELIVERIES: Final = 10_000
 #: Times a program may begin again in one step, with no signal received, before it counts as
 #: spinning.
-RESTARTS: Final = 100
+MAX_RESTARTS: Final = 100
 
 
-class Said(msgspec.Struct):
+class StepResult(msgspec.Struct):
     """What a step led to, for whoever called and for observers."""
 
     asked: list[Query]
-    answered: list[tuple[Query, Answer, Any]]
+    answered: list[tuple[Query, QueryAnswer, Any]]
     outcome: Outcome | None
     dispatch: list[Query]  # queries this process now works on
     closed: list[int] = []  # queries on which nobody works any more
@@ -57,17 +70,17 @@ class Said(msgspec.Struct):
     settled: bool = False  # a turn of an agent has
 
 
-class Way(msgspec.Struct):
+class StepInProgress(msgspec.Struct):
     """A step that is under way: what was handed over and said since the last commit."""
 
     at: float
     read: list[int]  # letters that were handed over
     birth: Birth | None
-    said: Said
+    said: StepResult
     deliveries: list[Delivery] = []
     letters: list[Letter] = []
-    values: Values | None = None
-    deeds: child_processes.Deeds | None = None  # what is done about processes
+    values: DurableValues | None = None
+    deeds: child_processes.ProcessActions | None = None  # what is done about processes
     restarts: int = 0  # in a row
     raised: bool = False  # from a failure: more of the head changes than a light commit writes
     intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
@@ -103,19 +116,21 @@ class Stepper:
 
     async def step(
         self,
-        live: Live,
-        answers: list[Answer],
+        live: LiveSession,
+        answers: list[QueryAnswer],
         *,
         fired: bool = False,
         cancel: str | None = None,
         read: list[int] | None = None,
         birth: Birth | None = None,
         intake: Callable[[Intake], object] | None = None,
-    ) -> Said:
+    ) -> StepResult:
         """Hand over `answers` (and more), commit, and bring the live session up to date."""
-        way = Way(self._now(live.head), read or [], birth, Said([], [], None, []), intake=intake)
+        way = StepInProgress(
+            self._now(live.head), read or [], birth, StepResult([], [], None, []), intake=intake
+        )
         if cancel is not None:
-            way.letters = await child_processes.stopped(self._store, live.id, way.at)
+            way.letters = await child_processes.make_cancel_letters(self._store, live.id, way.at)
         try:
             quick = await self._hand_over(live, way, answers, fired, cancel)
             if quick:
@@ -128,18 +143,20 @@ class Stepper:
 
     async def _hand_over(
         self,
-        live: Live,
-        way: Way,
-        answers: list[Answer],
+        live: LiveSession,
+        way: StepInProgress,
+        answers: list[QueryAnswer],
         fired: bool = False,
         cancel: str | None = None,
     ) -> list[Query]:
         """One delivery; returns the queries asked in return that the store may be able to
         answer.
         """
-        way.said.answered += count(live.head.metrics, live.opened, answers, fired=fired)
+        way.said.answered += count_delivered_answers(
+            live.head.metrics, live.opened, answers, fired=fired
+        )
         n = live.head.n + len(way.deliveries) + 1
-        reply = await advance(live.execution, n, way.at, answers, fired, cancel)
+        reply = await advance_execution(live.execution, n, way.at, answers, fired, cancel)
         return self._take(
             live,
             way,
@@ -147,11 +164,13 @@ class Stepper:
             reply,
         )
 
-    def _take(self, live: Live, way: Way, delivery: Delivery, reply: Reply) -> list[Query]:
+    def _take(
+        self, live: LiveSession, way: StepInProgress, delivery: Delivery, reply: ProgramReply
+    ) -> list[Query]:
         """Take a delivery and the program's reply into account."""
         way.deliveries.append(delivery)
         notes = delivery.notes
-        if notes is not None and notes.restart is not None and way.restarts >= RESTARTS:
+        if notes is not None and notes.restart is not None and way.restarts >= MAX_RESTARTS:
             notes.restart, notes.outcome = None, _spinning(delivery.n)
             reply.outcome = notes.outcome
         if reply.withdrawn:
@@ -172,7 +191,7 @@ class Stepper:
         way.said.asked += reply.asked
         return [query for query in reply.asked if query.kind in _QUICK]
 
-    def _restart(self, live: Live, way: Way, notes: Notes) -> list[Query]:
+    def _restart(self, live: LiveSession, way: StepInProgress, notes: DeliveryNotes) -> list[Query]:
         """Let the program begin again, which is a delivery of nothing; returns what `_hand_over`
         does.
         """
@@ -183,21 +202,23 @@ class Stepper:
         meter.begun = n - 1
         way.restarts += 1
         way.said.asked = []  # all of it is withdrawn
-        live.execution = execution = cast(Restartable, live.execution).again(notes.restart, meter)
+        live.execution = execution = cast(RestartableExecution, live.execution).again(
+            notes.restart, meter
+        )
         with execution.entered():
             reply = execution.advance(n, way.at, [], False, None)
         return self._take(
             live, way, Delivery(n, way.at, [], reply.asked, _notes(reply, False, None)), reply
         )
 
-    async def _go_on(self, live: Live, way: Way, quick: list[Query]) -> None:
+    async def _go_on(self, live: LiveSession, way: StepInProgress, quick: list[Query]) -> None:
         """Answer from the store as long as the program asks what the store can answer."""
-        way.values = way.values or Values(self._store)
+        way.values = way.values or DurableValues(self._store)
         while quick and way.said.outcome is None:
-            if not len(way.deliveries) % TURNS:
+            if not len(way.deliveries) % DELIVERIES_PER_LOOP_TURN:
                 await asyncio.sleep(0)
-            if len(way.deliveries) >= MOST:
-                raise Spinning(f"{MOST:,} reads and writes of durable values")
+            if len(way.deliveries) >= MAX_STEP_DELIVERIES:
+                raise Spinning(f"{MAX_STEP_DELIVERIES:,} reads and writes of durable values")
             answers, read = await self._quick(live, way, quick, way.values)
             if not answers:
                 return
@@ -207,8 +228,8 @@ class Stepper:
             quick = await self._hand_over(live, way, answers)
 
     def plain(
-        self, live: Live, query: Query, answer: Answer
-    ) -> Query | Coroutine[Any, Any, Query | Said]:
+        self, live: LiveSession, query: Query, answer: QueryAnswer
+    ) -> Query | Coroutine[Any, Any, Query | StepResult]:
         """A model's words in, one question to a model out: how most steps go, in as few moves as
         possible.
 
@@ -239,7 +260,7 @@ class Stepper:
                 )
             following = asked[0]
             meter.paused(asked)
-            live.opened = {following.q: Opened(following, n, at)}
+            live.opened = {following.q: AskedQuery(following, n, at)}
             fence = head.revision
             head.revision = fence + 1
             head.n = head.open_from = n
@@ -253,8 +274,8 @@ class Stepper:
             raise
 
     async def _land_plain(
-        self, live: Live, change: Change, fence: int, following: Query
-    ) -> Query | Said:
+        self, live: LiveSession, change: Change, fence: int, following: Query
+    ) -> Query | StepResult:
         try:
             await self._store.commit(change, fence)
         except BaseException:
@@ -263,10 +284,14 @@ class Stepper:
         return following
 
     async def _not_plain(
-        self, live: Live, delivery: Delivery, reply: Reply, told: tuple[Query, Answer, Any]
-    ) -> Said:
+        self,
+        live: LiveSession,
+        delivery: Delivery,
+        reply: ProgramReply,
+        told: tuple[Query, QueryAnswer, Any],
+    ) -> StepResult:
         """Finish a step that turned out to be more than a plain one."""
-        way = Way(delivery.at, [], None, Said([], [told], None, []))
+        way = StepInProgress(delivery.at, [], None, StepResult([], [told], None, []))
         try:
             delivery.notes = _notes(reply, False, None)
             quick = self._take(live, way, delivery, reply)
@@ -283,15 +308,15 @@ class Stepper:
         # a clock going backwards does not turn time
         return at if at > head.updated_at else head.updated_at
 
-    async def end(self, live: Live, outcome: Outcome, cancel: str | None) -> Said:
+    async def end(self, live: LiveSession, outcome: Outcome, cancel: str | None) -> StepResult:
         """End a session without asking its program."""
-        way = Way(self._now(live.head), [], None, Said([], [], outcome, []))
+        way = StepInProgress(self._now(live.head), [], None, StepResult([], [], outcome, []))
         if cancel is None:
             way.letters = self._cancelled_children(live, way.at)
         else:
-            way.letters = await child_processes.stopped(self._store, live.id, way.at)
+            way.letters = await child_processes.make_cancel_letters(self._store, live.id, way.at)
         way.deliveries = [
-            Delivery(live.head.n + 1, way.at, [], [], Notes(cancel=cancel, outcome=outcome))
+            Delivery(live.head.n + 1, way.at, [], [], DeliveryNotes(cancel=cancel, outcome=outcome))
         ]
         live.fold(way.deliveries[0])
         try:
@@ -301,27 +326,33 @@ class Stepper:
             raise
         return way.said
 
-    async def retry(self, live: Live, failed: Delivery, ends: list[Answer]) -> Said:
+    async def retry(
+        self, live: LiveSession, failed: Delivery, ends: list[QueryAnswer]
+    ) -> StepResult:
         """Hand over a delivery that failed once more; its new reply is appended and stands from now
         on.
 
         `ends` are those of children that ended while their parent was failed.
         """
         head = live.head
-        notes = failed.notes or Notes()
-        way = Way(self._now(head), [], None, Said([], [], None, []))
-        count(head.metrics, live.opened, failed.answers, fired=notes.fired)
-        reply = await advance(
+        notes = failed.notes or DeliveryNotes()
+        way = StepInProgress(self._now(head), [], None, StepResult([], [], None, []))
+        count_delivered_answers(head.metrics, live.opened, failed.answers, fired=notes.fired)
+        reply = await advance_execution(
             live.execution, failed.n, failed.at, failed.answers, notes.fired, None
         )
         way.letters = _given_up(live, reply.withdrawn, way.at)
         live.fold(
             Delivery(
-                failed.n, failed.at, failed.answers, reply.asked, Notes(withdrawn=reply.withdrawn)
+                failed.n,
+                failed.at,
+                failed.answers,
+                reply.asked,
+                DeliveryNotes(withdrawn=reply.withdrawn),
             )
         )
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
-        reply.notes = reply.notes or Notes()
+        reply.notes = reply.notes or DeliveryNotes()
         reply.withdrawn = []
         delivery = Delivery(head.n + 1, way.at, [], again, _notes(reply, False, None))
         assert delivery.notes is not None
@@ -331,33 +362,41 @@ class Stepper:
         if delivery.notes.restart is None:
             way.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
-        head.state = moved(head.state, Event.RETRIED)
+        head.state = apply_event(head.state, SessionEvent.RETRIED)
         way.raised = True
         return await self._begin_again(live, way, ends)
 
-    async def branch(self, live: Live, shared: list[Delivery], answers: list[Answer]) -> Said:
+    async def branch(
+        self, live: LiveSession, shared: list[Delivery], answers: list[QueryAnswer]
+    ) -> StepResult:
         """Give a fork its first commit: what is open is asked again in its own name, except what is
         answered.
         """
-        values = Values(self._store)
+        values = DurableValues(self._store)
         await values.inherit(shared, live.id)
-        way = Way(live.head.updated_at, [], live.birth, Said([], [], None, []), values=values)
+        way = StepInProgress(
+            live.head.updated_at, [], live.birth, StepResult([], [], None, []), values=values
+        )
         way.said.asked = [entry.query for entry in live.opened.values()]
         live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
         return await self._begin_again(
-            live, way, answers, unbegun=restart_of(shared[-1]) is not None
+            live, way, answers, unbegun=get_restart(shared[-1]) is not None
         )
 
     async def _begin_again(
-        self, live: Live, way: Way, answers: list[Answer], unbegun: bool = False
-    ) -> Said:
+        self,
+        live: LiveSession,
+        way: StepInProgress,
+        answers: list[QueryAnswer],
+        unbegun: bool = False,
+    ) -> StepResult:
         live.noticed.clear()
         live.working.clear()
         known = {answer.q for answer in answers}
         opened = [live.opened[q].query for q in sorted(live.opened) if q not in known]
         answers = [answer for answer in answers if answer.q in live.opened]
         answers += [
-            unknown_effects.unknown(query)
+            unknown_effects.make_unknown_answer(query)
             for query in opened
             if query.q in live.before and query.rerun is Rerun.NEVER
         ]
@@ -372,7 +411,7 @@ class Stepper:
             raise
         return way.said
 
-    async def _commit(self, live: Live, way: Way) -> None:
+    async def _commit(self, live: LiveSession, way: StepInProgress) -> None:
         change = self._change(live, way)
         if not change.effects:
             await self._store.commit(change, change.head.revision - 1)
@@ -399,7 +438,7 @@ class Stepper:
         """Whether a mark may be stored whose work this process is just about to begin."""
         return session_id in self._marking
 
-    def _cancelled_children(self, live: Live, at: float) -> list[Letter]:
+    def _cancelled_children(self, live: LiveSession, at: float) -> list[Letter]:
         """What is told to the children that a session waits for when it ends by no will of its
         own.
         """
@@ -412,34 +451,36 @@ class Stepper:
         ]
 
     async def _quick(
-        self, live: Live, way: Way, quick: list[Query], values: Values
-    ) -> tuple[list[Answer], list[int]]:
+        self, live: LiveSession, way: StepInProgress, quick: list[Query], values: DurableValues
+    ) -> tuple[list[QueryAnswer], list[int]]:
         """Answers the store has for what was just asked."""
         answers = []
         read = []
         for query in quick:
             if query.kind is Kind.SESSION:
-                if child_processes.is_deed(query):
-                    way.deeds = way.deeds or child_processes.Deeds(self._store, live, way.at)
+                if child_processes.is_process_query(query):
+                    way.deeds = way.deeds or child_processes.ProcessActions(
+                        self._store, live, way.at
+                    )
                     answers.append(await way.deeds.answer(query))
                 continue
             if query.kind is Kind.STATE:
                 try:
-                    answers.append(Answer(query.q, await values.answer(query)))
+                    answers.append(QueryAnswer(query.q, await values.answer(query)))
                 except BadValue as error:
                     answers.append(
-                        Answer(query.q, error={"code": error.code, "message": str(error)})
+                        QueryAnswer(query.q, error={"code": error.code, "message": str(error)})
                     )
                 continue
             for letter in live.letters:
-                if found := child_processes.heard(letter, query.name):
-                    answers += live.kept([Answer(query.q, found[0])], Kind.SIGNAL)
+                if found := child_processes.read_signal_values(letter, query.name):
+                    answers += live.kept([QueryAnswer(query.q, found[0])], Kind.SIGNAL)
                     live.letters.remove(letter)
                     read.append(letter.id)
                     break
         return answers, read
 
-    def _change(self, live: Live, way: Way) -> Change:
+    def _change(self, live: LiveSession, way: StepInProgress) -> Change:
         head = live.head
         opened = live.opened
         said = way.said
@@ -487,12 +528,12 @@ class Stepper:
             self._end(live, change, said.outcome, way.at)
             extra = True
         else:
-            head.open_from = open_from(opened, head.n)
+            head.open_from = find_first_open_delivery(opened, head.n)
             head.due_at = live.due() if live.expiries else live.timer
             busy = live.working or (
                 live.letters and any(letter.kind != "signal" for letter in live.letters)
             )
-            head.state = State.RUNNING if busy else State.PAUSED
+            head.state = SessionState.RUNNING if busy else SessionState.PAUSED
             head.parked = is_parked(live.birth, opened, live.working)
         if way.values is not None:
             change.writes = way.values.writes()
@@ -507,7 +548,7 @@ class Stepper:
         said.others = [letter.to for letter in change.letters if letter.to is not None]
         return change
 
-    def _closed(self, live: Live, deliveries: list[Delivery]) -> list[int]:
+    def _closed(self, live: LiveSession, deliveries: list[Delivery]) -> list[int]:
         """The queries that leave the inbox, or on which nobody works any more."""
         gone = [answer.q for delivery in deliveries for answer in delivery.answers]
         gone += [
@@ -522,7 +563,9 @@ class Stepper:
             live.working.pop(q, None)
         return closed
 
-    def _place(self, live: Live, change: Change, said: Said, asked: list[Query], at: float) -> None:
+    def _place(
+        self, live: LiveSession, change: Change, said: StepResult, asked: list[Query], at: float
+    ) -> None:
         """Say who sees to the queries that were asked: a child, this process, or somebody
         outside.
         """
@@ -534,16 +577,18 @@ class Stepper:
             q = query.q
             if query.kind is Kind.SESSION:
                 if q not in live.before:
-                    birth, head = child_birth(live.birth, live.opened[q], at)
+                    birth, head = make_awaited_child_birth(live.birth, live.opened[q], at)
                     births.append((birth, head))
                     letters.append(Letter("start", None, at, to=birth.id))
-            elif q in live.before and unknown_effects.doubtful(query):
+            elif q in live.before and unknown_effects.is_unsafe_to_rerun(query):
                 live.noticed.add(q)
-                notices.append(Notice(q, query.kind, query.to, at, unknown_effects.put(query)))
+                notices.append(
+                    Notice(q, query.kind, query.to, at, unknown_effects.make_rerun_question(query))
+                )
             elif query.kind is Kind.CALL or (
                 self._inline(query) and self._may_answer(live.birth, query)
             ):
-                worker = NOBODY if self.leaving else self._worker
+                worker = NO_WORKER if self.leaving else self._worker
                 live.working[q] = worker
                 effects.append(Effect(q, worker, at))
                 if not self.leaving:
@@ -556,7 +601,7 @@ class Stepper:
         change.notices = notices
         change.letters = [*change.letters, *letters]
 
-    def _durable(self, change: Change, said: Said) -> bool:
+    def _durable(self, change: Change, said: StepResult) -> bool:
         """Whether this commit must survive power loss, whatever the store does with others."""
         if said.dispatch and any(query.rerun is not Rerun.SAFE for query in said.dispatch):
             return True
@@ -566,17 +611,19 @@ class Stepper:
             query.kind is not Kind.LLM for query, _, _ in said.answered
         )
 
-    def _end(self, live: Live, change: Change, outcome: Outcome, at: float) -> None:
+    def _end(self, live: LiveSession, change: Change, outcome: Outcome, at: float) -> None:
         head = live.head
-        event = {"Returned": Event.COMPLETED, "Raised": Event.FAILED}.get(
-            type(outcome).__name__, Event.CANCELLED
+        event = {"Returned": SessionEvent.COMPLETED, "Raised": SessionEvent.FAILED}.get(
+            type(outcome).__name__, SessionEvent.CANCELLED
         )
-        head.state = moved(head.state, event)
+        head.state = apply_event(head.state, event)
         live.working.clear()
         live.noticed.clear()
         # for a retry
         kept = [
-            letter for letter in live.letters if event is Event.FAILED and letter.kind not in _PAST
+            letter
+            for letter in live.letters
+            if event is SessionEvent.FAILED and letter.kind not in _PAST
         ]
         change.read = [*change.read, *(letter.id for letter in live.letters if letter not in kept)]
         live.letters = kept
@@ -585,10 +632,10 @@ class Stepper:
         if live.record and last is not None:
             last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
         if live.birth.parent is not None:
-            change.letters = [*change.letters, child_processes.end(live, outcome, at)]
+            change.letters = [*change.letters, child_processes.make_end_letter(live, outcome, at)]
 
 
-def _given_up(live: Live, withdrawn: list[int], at: float) -> list[Letter]:
+def _given_up(live: LiveSession, withdrawn: list[int], at: float) -> list[Letter]:
     """What is told to children that live only as long as somebody waits for them."""
     entries = [
         live.opened[q]
@@ -606,7 +653,7 @@ def _is_placed(query: Query) -> bool:
     return query.to is not None or (query.options is not None and "model" in query.options)
 
 
-def _is_plain(reply: Reply, asked: Query) -> bool:
+def _is_plain(reply: ProgramReply, asked: Query) -> bool:
     return (
         asked.kind is Kind.LLM
         and not _is_placed(asked)
@@ -619,16 +666,16 @@ def _is_plain(reply: Reply, asked: Query) -> bool:
 
 def _spinning(n: int) -> Raised:
     """The end of a program that begins again and again, and never pauses."""
-    return Raised(f"Spinning: {Spinning(f'{RESTARTS} restarts')}", Spinning.code, "", n)
+    return Raised(f"Spinning: {Spinning(f'{MAX_RESTARTS} restarts')}", Spinning.code, "", n)
 
 
-def _notes(reply: Reply, fired: bool, cancel: str | None) -> Notes | None:
+def _notes(reply: ProgramReply, fired: bool, cancel: str | None) -> DeliveryNotes | None:
     """What a delivery holds beside answers and queries."""
     notes = reply.notes
     if notes is None:
         if not fired and cancel is None and not reply.withdrawn and reply.outcome is None:
             return None
-        notes = Notes()
+        notes = DeliveryNotes()
     notes.fired = fired
     notes.cancel = cancel
     notes.withdrawn = reply.withdrawn

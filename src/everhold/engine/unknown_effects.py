@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from everhold.core.query import Answer, Kind, Query, Rerun
+from everhold.core.query import Kind, Query, QueryAnswer, Rerun
 from everhold.errors import OutcomeUnknown
 
 #: What a person may answer: one of the three.
-SCHEMA: Final = {
+RERUN_ANSWER_SCHEMA: Final = {
     "type": "object",
     "properties": {"rerun": {"const": True}, "result": True, "error": {"type": "string"}},
     "additionalProperties": False,
@@ -24,26 +24,26 @@ SCHEMA: Final = {
 }
 
 
-def doubtful(query: Query) -> bool:
+def is_unsafe_to_rerun(query: Query) -> bool:
     """Whether this is an effect that may not simply be run again."""
     return query.kind is Kind.CALL and query.rerun is not Rerun.SAFE
 
 
-def put(query: Query) -> Query:
+def make_rerun_question(query: Query) -> Query:
     """The question that is put to a person."""
     prompt = (
         f"{query.name} was started and its outcome was not recorded. Run it again, or give"
         " its result?"
     )
-    return msgspec.structs.replace(query, prompt=prompt, schema=SCHEMA)
+    return msgspec.structs.replace(query, prompt=prompt, schema=RERUN_ANSWER_SCHEMA)
 
 
-def unknown(query: Query) -> Answer:
+def make_unknown_answer(query: Query) -> QueryAnswer:
     """What a program is told instead of a result."""
-    return Answer(query.q, error={"code": OutcomeUnknown.code, "message": query.name})
+    return QueryAnswer(query.q, error={"code": OutcomeUnknown.code, "message": query.name})
 
 
-def decided(answer: Answer) -> Answer:
+def apply_rerun_decision(answer: QueryAnswer) -> QueryAnswer:
     """What a person said, as the outcome of the effect."""
     said = answer.value
     if isinstance(said, dict) and "error" in said:

@@ -12,36 +12,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from everhold.core.journal import Delivery, Opened
-from everhold.core.query import Answer, Kind
+from everhold.core.journal import AskedQuery, Delivery
+from everhold.core.query import Kind, QueryAnswer
 from everhold.core.session import Birth
 from everhold.core.status import Paused, Running, Status
-from everhold.engine.child_processes import is_deed
+from everhold.engine.child_processes import is_process_query
 from everhold.engine.children import child_id
 from everhold.errors import UnknownSession
-from everhold.ports.store import Record, Store
+from everhold.ports.store import SessionRecord, Store
 from everhold.runtime import Runtime
 
 #: What is not a model's to say.
-DECIDED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
+DECIDED_KINDS: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 #: How a status says that it waits for a child.
 _CHILD: Final = "child session "
 
 
-def answered(deliveries: list[Delivery]) -> Iterator[tuple[Delivery, Answer, Opened]]:
+def iter_answers(deliveries: list[Delivery]) -> Iterator[tuple[Delivery, QueryAnswer, AskedQuery]]:
     """Each answer with the delivery that holds it and the query that it answers."""
-    asked: dict[int, Opened] = {}
+    asked: dict[int, AskedQuery] = {}
     for delivery in deliveries:
         yield from (
             (delivery, answer, asked[answer.q]) for answer in delivery.answers if answer.q in asked
         )
-        asked |= {query.q: Opened(query, delivery.n, delivery.at) for query in delivery.asked}
+        asked |= {query.q: AskedQuery(query, delivery.n, delivery.at) for query in delivery.asked}
 
 
-async def is_decided(store: Store, birth: Birth, entry: Opened) -> bool:
+async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
     """Whether somebody else than a model said what answers this query, or a part of it."""
-    if entry.query.kind is not Kind.SESSION or is_deed(entry.query):
-        return entry.query.kind in DECIDED
+    if entry.query.kind is not Kind.SESSION or is_process_query(entry.query):
+        return entry.query.kind in DECIDED_KINDS
     children = [
         found
         for one in await _line(store, birth)
@@ -50,11 +50,11 @@ async def is_decided(store: Store, birth: Birth, entry: Opened) -> bool:
     return not children or any([await _holds(store, child) for child in children])
 
 
-async def _holds(store: Store, record: Record) -> bool:
+async def _holds(store: Store, record: SessionRecord) -> bool:
     return any(
         [
             await is_decided(store, record.birth, entry)
-            for _, _, entry in answered(record.deliveries)
+            for _, _, entry in iter_answers(record.deliveries)
         ]
     )
 
@@ -67,14 +67,14 @@ async def _line(store: Store, birth: Birth) -> list[Birth]:
     return line
 
 
-async def _found(store: Store, session_id: str) -> Record | None:
+async def _found(store: Store, session_id: str) -> SessionRecord | None:
     try:
         return await store.load(session_id)
     except UnknownSession:
         return None
 
 
-async def asking(runtime: Runtime, status: Status) -> str:
+async def find_asking_child(runtime: Runtime, status: Status) -> str:
     """The child, or a child of a child, that waits for somebody's answer; empty if there is
     none.
     """
@@ -82,7 +82,7 @@ async def asking(runtime: Runtime, status: Status) -> str:
         found = await runtime.status(child)
         if isinstance(found, Paused) and found.queries:
             return child
-        if deeper := await asking(runtime, found):
+        if deeper := await find_asking_child(runtime, found):
             return deeper
     return ""
 

@@ -30,40 +30,40 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.core.status import OpenQuery, Status
-from everhold.mcp.render import others, questions
+from everhold.mcp.render import list_model_questions, list_other_questions
 
 log = logging.getLogger("everhold")
 
-Context = ServerRequestContext[Any, Any]
+RequestContext = ServerRequestContext[Any, Any]
 
 #: Seconds a call waits for a person before it says where else to answer.
 PATIENCE: Final = 300.0
 #: The header that names a connection over HTTP; a pipe is one connection.
-CONNECTION: Final = "mcp-session-id"
+CONNECTION_HEADER: Final = "mcp-session-id"
 #: What a property of a form may be.
 _PRIMITIVE: Final = frozenset({"string", "boolean", "integer", "number"})
 
 
-class Form(NamedTuple):
+class ElicitationForm(NamedTuple):
     """What a person is shown, and how to read what comes back."""
 
     schema: dict[str, Any]
     read: Callable[[Mapping[str, Any]], JSON]
 
 
-def declared(context: Context) -> bool:
+def has_elicitation(context: RequestContext) -> bool:
     """Whether the client has said that it shows forms to a person."""
     capabilities = context.session.client_capabilities
     found = None if capabilities is None else capabilities.elicitation
     return found is not None and (found.form is not None or found.url is None)
 
 
-def modern(context: Context) -> bool:
+def has_multi_round(context: RequestContext) -> bool:
     """Whether the client repeats its call with what it was asked for."""
     return context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def who(context: Context) -> dict[str, JSON]:
+def describe_client(context: RequestContext) -> dict[str, JSON]:
     """Who answers through this client, as far as it says: kept with the answer."""
     params = context.session.client_params
     info = None if params is None else params.client_info
@@ -71,16 +71,18 @@ def who(context: Context) -> dict[str, JSON]:
     return {"front": "mcp", "user": user, "at": round(time.time(), 3)}
 
 
-def askable(status: Status) -> dict[str, OpenQuery]:
+def select_person_questions(status: Status) -> dict[str, OpenQuery]:
     """What can be put to the person here now, by query id."""
-    if questions(status):
+    if list_model_questions(status):
         return {}
     return {
-        query.id: query for query in others(status) if query.to is None and form(query) is not None
+        query.id: query
+        for query in list_other_questions(status)
+        if query.to is None and build_form(query) is not None
     }
 
 
-def form(query: OpenQuery) -> Form | None:
+def build_form(query: OpenQuery) -> ElicitationForm | None:
     """The form of a question; None for what no form can ask."""
     if query.kind is Kind.APPROVAL:
         approve = {
@@ -88,12 +90,12 @@ def form(query: OpenQuery) -> Form | None:
             "title": "Approve",
             "description": "Yes approves it; no refuses it.",
         }
-        return Form(_object({"approve": approve}), lambda content: content["approve"])
+        return ElicitationForm(_object({"approve": approve}), lambda content: content["approve"])
     if query.kind is not Kind.INPUT:
         return None
     schema = query.schema or {"type": "string"}
     if alone := _property(schema, schema):
-        return Form(
+        return ElicitationForm(
             _object({"answer": {"title": "Answer", **alone}}), lambda content: content["answer"]
         )
     wanted = _meant(schema, schema)
@@ -104,7 +106,7 @@ def form(query: OpenQuery) -> Form | None:
     if len(properties) < len(parts):
         return None
     needed = [name for name in wanted.get("required", ()) if name in properties]
-    return Form({"type": "object", "properties": properties, "required": needed}, dict)
+    return ElicitationForm({"type": "object", "properties": properties, "required": needed}, dict)
 
 
 def _property(part: object, schema: dict[str, Any]) -> dict[str, Any] | None:
@@ -132,7 +134,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def message(query: OpenQuery, title: str) -> str:
+def format_form_message(query: OpenQuery, title: str) -> str:
     """What a person reads above the form: whose question it is, then the question.
 
     A model may have chosen the title, so it is one short line in quotes, and cannot pass for the
@@ -143,9 +145,9 @@ def message(query: OpenQuery, title: str) -> str:
     return f"everhold session {session} asks:\n\n{query.prompt}"
 
 
-def answered(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:
+def read_form_result(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:
     """What a person said; `UNSET` if it is no answer."""
-    found = form(query)
+    found = build_form(query)
     if found is None or not isinstance(result, types.ElicitResult) or result.action != "accept":
         return msgspec.UNSET
     try:
@@ -160,27 +162,33 @@ def answered(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:
 # ---- while the call waits
 
 
-class Forms:
+class OpenForms:
     """The forms that clients are showing now, by connection."""
 
     def __init__(self) -> None:
         self._open: dict[str, set[asyncio.Future[Any]]] = {}
 
-    async def ask(self, context: Context, query: OpenQuery, title: str) -> JSON | msgspec.UnsetType:
+    async def ask(
+        self, context: RequestContext, query: OpenQuery, title: str
+    ) -> JSON | msgspec.UnsetType:
         """Show one question and wait for the person; `UNSET` if there is no answer."""
-        found = form(query)
+        found = build_form(query)
         assert found is not None
         showing = asyncio.ensure_future(
             context.session.elicit_form(
-                message(query, title), found.schema, related_request_id=context.request_id
+                format_form_message(query, title),
+                found.schema,
+                related_request_id=context.request_id,
             )
         )
-        connection = "" if context.request is None else context.request.headers.get(CONNECTION, "")
+        connection = (
+            "" if context.request is None else context.request.headers.get(CONNECTION_HEADER, "")
+        )
         beside = self._open.setdefault(connection, set())
         beside.add(showing)
         try:
             async with asyncio.timeout(PATIENCE):
-                return answered(query, await showing)
+                return read_form_result(query, await showing)
         # too late, refused, or not what a form brings back
         except (TimeoutError, MCPError, ValueError) as error:
             log.warning("the client did not show %s of %s: %s", query.id, query.session_id, error)

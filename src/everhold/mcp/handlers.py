@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 from mcp.server.context import ServerRequestContext
 
-from everhold.core.codec import JSON, same
-from everhold.core.journal import Delivery, open_queries, restart_of
-from everhold.core.query import Kind, Query, Usage, number
+from everhold.core.codec import JSON, is_same_json
+from everhold.core.journal import Delivery, find_open_queries, get_restart
+from everhold.core.query import Kind, Query, Usage, parse_query_number
 from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
 from everhold.errors import (
     AnswerConflict,
@@ -32,28 +32,39 @@ from everhold.errors import (
     UsageError,
 )
 from everhold.mcp import child_sessions, elicitation, instructions, multi_round, render
-from everhold.mcp.progress_notes import Pulse, Teller
-from everhold.mcp.runtime_holder import House
-from everhold.mcp.tools import Again, Answers, Cancel, Catalog, Fork, Listing, Look, One, Run, Said
-from everhold.ports.answer import Said as Counted
-from everhold.ports.store import Record
+from everhold.mcp.progress_notes import ProgressNotifier, ProgressObserver
+from everhold.mcp.runtime_holder import RuntimeHolder
+from everhold.mcp.tools import (
+    AnswerArgs,
+    CancelArgs,
+    ForkArgs,
+    ListSessionsArgs,
+    RetryArgs,
+    RunArgs,
+    SessionArgs,
+    StatusArgs,
+    StrategiesArgs,
+    ToolAnswer,
+)
+from everhold.ports.answer import Answer as Counted
+from everhold.ports.store import SessionRecord
 from everhold.runtime import Runtime
-from everhold.wire import dumps
+from everhold.wire import dump_wire_json
 
 #: Seconds a call waits unless it says otherwise.
-WAIT: Final = 30.0
+DEFAULT_WAIT_SECONDS: Final = 30.0
 #: Seconds between two looks at a session that waits for a person, or for a child.
-POLL: Final = 0.25
+POLL_SECONDS: Final = 0.25
 #: Steps in a list of steps, the newest.
-STEPS: Final = 50
+MAX_STEPS: Final = 50
 #: Characters of a prompt or an answer in a list of steps.
-PREVIEW: Final = 200
+PREVIEW_LENGTH: Final = 200
 _ID: Final = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
 
-Context = ServerRequestContext[Any, Any]
+RequestContext = ServerRequestContext[Any, Any]
 
 
-class Standing(msgspec.Struct):
+class StatusResult(msgspec.Struct):
     """Where a session stands, and what else the result says of it."""
 
     status: Status
@@ -64,10 +75,16 @@ class Standing(msgspec.Struct):
     asked: bool = False  # whether the person here was asked, and did not answer
 
 
-class Desk:
+class ToolHandlers:
     """One call's way to the runtime."""
 
-    def __init__(self, house: House, pulse: Pulse, runtime: Runtime, context: Context) -> None:
+    def __init__(
+        self,
+        house: RuntimeHolder,
+        pulse: ProgressObserver,
+        runtime: Runtime,
+        context: RequestContext,
+    ) -> None:
         self._house = house
         self._pulse = pulse
         self._runtime = runtime
@@ -75,7 +92,7 @@ class Desk:
 
     # ---- run and answer
 
-    async def run(self, given: Run) -> Standing:
+    async def run(self, given: RunArgs) -> StatusResult:
         call, title = self._called(given)
         budget = (
             None
@@ -92,12 +109,12 @@ class Desk:
             else title
         )
         extra: dict[str, JSON] = {}
-        estimate = instructions.estimate(call.program, call.args)
+        estimate = instructions.render_estimate(call.program, call.args)
         if estimate is not None:
             extra["estimate"] = estimate
         return await self.settled(status, title, wait=given.wait, extra=extra, ref=call.program.ref)
 
-    def _called(self, given: Run) -> tuple[Any, str]:
+    def _called(self, given: RunArgs) -> tuple[Any, str]:
         """The call that is meant, and a title for it."""
         if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
             raise BadRequest("run", "give exactly one of program, code and code_file")
@@ -106,17 +123,21 @@ class Desk:
             call = self._house.code(given.code, given.code_file, args)
         else:
             call = self._house.program(given.program)(**args)
-        return call, instructions.title(given.program or given.code_file or "code", args)
+        return call, instructions.make_session_title(
+            given.program or given.code_file or "code", args
+        )
 
-    async def answer(self, given: Answers) -> Standing:
+    async def answer(self, given: AnswerArgs) -> StatusResult:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id, since=-1)
         answers = await self._allowed(record, given.answers)
-        by = elicitation.who(self._context)
+        by = elicitation.describe_client(self._context)
         status = await self._runtime.answer_many(session_id, answers, by=by, wait=0)
         return await self._gone_on(record, status, given.wait)
 
-    async def _gone_on(self, record: Record, status: Status, wait: float | None) -> Standing:
+    async def _gone_on(
+        self, record: SessionRecord, status: Status, wait: float | None
+    ) -> StatusResult:
         birth = record.birth
         standing = await self.settled(
             status, birth.title, seen=record.head.n, wait=wait, ref=birth.program
@@ -124,16 +145,16 @@ class Desk:
         standing.parent = birth.parent
         return standing
 
-    async def _allowed(self, record: Record, said: list[Said]) -> dict[str, Any]:
+    async def _allowed(self, record: SessionRecord, said: list[ToolAnswer]) -> dict[str, Any]:
         """The answers by query id; raises `NotAllowed` for what a model may not answer."""
         session_id = record.birth.id
-        asked = {q: entry.query for q, entry in open_queries(record.deliveries).items()}
+        asked = {q: entry.query for q, entry in find_open_queries(record.deliveries).items()}
         if not said:
             raise BadRequest("answer", "answers is empty")
         found: dict[str, Any] = {}
         for one in said:
             query_id = one.query_id or self._sole(record, asked)
-            q = number(query_id)
+            q = parse_query_number(query_id)
             if q is not None and q not in asked:
                 asked |= _asked((await self._runtime.store.load(session_id)).deliveries)
             if q in asked:
@@ -144,7 +165,7 @@ class Desk:
             found[query_id] = value
         return found
 
-    def _sole(self, record: Record, asked: dict[int, Query]) -> str:
+    def _sole(self, record: SessionRecord, asked: dict[int, Query]) -> str:
         """The one open question for a model."""
         ids = [query.id for query in asked.values() if query.kind is Kind.LLM]
         if len(ids) == 1:
@@ -157,7 +178,9 @@ class Desk:
 
     def _refuse_other(self, session_id: str, query: Query) -> None:
         if query.kind is not Kind.LLM:
-            command = render.command(OpenQuery(session_id, query, 0), self._house.option)
+            command = render.format_answer_command(
+                OpenQuery(session_id, query, 0), self._house.option
+            )
             raise NotAllowed(
                 f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot"
                 " answer it",
@@ -166,7 +189,7 @@ class Desk:
 
     # ---- look
 
-    async def status(self, given: Look) -> Standing:
+    async def status(self, given: StatusArgs) -> StatusResult:
         session_id = await self._meant(given.session_id)
         status = await self._runtime.status(session_id)
         record = await self._runtime.store.load(session_id, since=-1)
@@ -179,15 +202,15 @@ class Desk:
         extra: dict[str, JSON] = {
             "program": ref,
             "steps": record.head.n + 1,
-            **render.of_code(ref, status),
+            **render.render_code_hint(ref, status),
         }
         shown = await self._runtime.snapshot(session_id)
         extra["metrics"] = shown["metrics"]
         if given.steps:
             extra["journal"] = _steps((await self._runtime.store.load(session_id)).deliveries)
-        return Standing(status, record.birth.title, extra, parent=record.birth.parent)
+        return StatusResult(status, record.birth.title, extra, parent=record.birth.parent)
 
-    async def sessions(self, given: Listing) -> dict[str, JSON]:
+    async def sessions(self, given: ListSessionsArgs) -> dict[str, JSON]:
         after = None if given.after is None else await self._meant(given.after)
         listed = await self._runtime.sessions(state=given.state, limit=given.limit, after=after)
         rows: list[JSON] = [
@@ -212,35 +235,35 @@ class Desk:
             )
         return told
 
-    async def explain(self, given: One) -> dict[str, JSON]:
+    async def explain(self, given: SessionArgs) -> dict[str, JSON]:
         told = await self._runtime.explain(await self._meant(given.session_id))
         return {
             "session_id": told.session_id,
             "state": str(told.state),
             "because": [*told.because],
-            "moves": [render.move(words, self._house.option) for words in told.moves],
+            "moves": [render.translate_move(words, self._house.option) for words in told.moves],
         }
 
-    async def strategies(self, given: Catalog) -> dict[str, JSON]:
+    async def strategies(self, given: StrategiesArgs) -> dict[str, JSON]:
         if given.name is not None:
-            return instructions.described(self._house.program(given.name))
-        return instructions.listed(self._house.catalog())
+            return instructions.render_program(self._house.program(given.name))
+        return instructions.render_catalog(self._house.catalog())
 
     # ---- change
 
-    async def cancel(self, given: Cancel) -> Standing:
+    async def cancel(self, given: CancelArgs) -> StatusResult:
         session_id = await self._meant(given.session_id)
         title = (await self._runtime.store.load(session_id, since=-1)).birth.title
-        return Standing(await self._runtime.cancel(session_id, given.reason or ""), title)
+        return StatusResult(await self._runtime.cancel(session_id, given.reason or ""), title)
 
-    async def retry(self, given: Again) -> Standing:
+    async def retry(self, given: RetryArgs) -> StatusResult:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id, since=-1)
         return await self._gone_on(
             record, await self._runtime.retry(session_id, wait=0), given.wait
         )
 
-    async def fork(self, given: Fork) -> Standing:
+    async def fork(self, given: ForkArgs) -> StatusResult:
         session_id = await self._meant(given.session_id)
         record = await self._runtime.store.load(session_id)
         if (given.answer is not msgspec.UNSET or given.query_id is not None) and given.at is None:
@@ -259,10 +282,10 @@ class Desk:
             status, given.title or record.birth.title, seen=record.head.n, wait=given.wait
         )
 
-    async def _refuse_decided(self, record: Record, given: Fork) -> None:
+    async def _refuse_decided(self, record: SessionRecord, given: ForkArgs) -> None:
         """Refuse to carry, or to replace, what somebody else than a model said."""
         last = record.head.n if given.at is None else given.at
-        for delivery, _, entry in child_sessions.answered(record.deliveries):
+        for delivery, _, entry in child_sessions.iter_answers(record.deliveries):
             if delivery.n > last:
                 break
             query = entry.query
@@ -284,22 +307,27 @@ class Desk:
                     f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
                 )
 
-    async def ask_person(self, given: One) -> Standing:
+    async def ask_person(self, given: SessionArgs) -> StatusResult:
         session_id = await self._meant(given.session_id)
         title = (await self._runtime.store.load(session_id, since=-1)).birth.title
-        return Standing(await self._runtime.status(session_id), title, asked=True)
+        return StatusResult(await self._runtime.status(session_id), title, asked=True)
 
     # ---- what was asked for
 
-    async def heard(self, back: multi_round.Back) -> Standing:
+    async def heard(self, back: multi_round.RoundReply) -> StatusResult:
         """Take what came back to what was asked, and say where the session stands."""
         put = back.put
         record = await self._runtime.store.load(put.session_id, since=-1)
-        standing = Standing(await self._runtime.status(put.session_id), record.birth.title)
-        for query in (*render.questions(standing.status), *render.others(standing.status)):
+        standing = StatusResult(await self._runtime.status(put.session_id), record.birth.title)
+        for query in (
+            *render.list_model_questions(standing.status),
+            *render.list_other_questions(standing.status),
+        ):
             if query.id in put.query_ids:
                 await self.said(
-                    standing, query, multi_round.answered(query, back.responses.get(query.id))
+                    standing,
+                    query,
+                    multi_round.read_round_answer(query, back.responses.get(query.id)),
                 )
         if isinstance(standing.status, Accepted):  # what is left to ask is told, too
             standing.status = await self._runtime.status(put.session_id)
@@ -312,7 +340,7 @@ class Desk:
             asked=standing.asked,
         )
 
-    async def said(self, standing: Standing, query: OpenQuery, value: Any) -> bool:
+    async def said(self, standing: StatusResult, query: OpenQuery, value: Any) -> bool:
         """Hand on what a person, or the client's model, said, and whether it was an answer that
         counts.
         """
@@ -322,7 +350,9 @@ class Desk:
                 standing.extra["person"] = f"{query.id} was not answered here; it stays open"
                 standing.asked = True
             return False
-        by = elicitation.who(self._context) | {"through": "sampling" if sampled else "elicitation"}
+        by = elicitation.describe_client(self._context) | {
+            "through": "sampling" if sampled else "elicitation"
+        }
         try:
             standing.status = await self._runtime.answer_many(
                 query.session_id, {query.id: value}, by=by, wait=0
@@ -350,17 +380,19 @@ class Desk:
         wait: float | None = None,
         extra: dict[str, JSON] | None = None,
         ref: str = "",
-    ) -> Standing:
+    ) -> StatusResult:
         """Wait for what moves by itself, and tell the client meanwhile what is new after delivery
         `seen`.
         """
         runtime = self._runtime
-        seconds = WAIT if wait is None else wait
-        teller = Teller(self._context, runtime.store, status.session_id, seen)
+        seconds = DEFAULT_WAIT_SECONDS if wait is None else wait
+        teller = ProgressNotifier(self._context, runtime.store, status.session_id, seen)
         if _moves(status) and seconds and not self._far(status, seconds):
             status = await self._pulse.during(self._waited(status, seconds), teller)
         await teller.rest()
-        return Standing(status, title, {**(extra or {}), **render.of_code(ref, status)})
+        return StatusResult(
+            status, title, {**(extra or {}), **render.render_code_hint(ref, status)}
+        )
 
     async def _waited(self, status: Status, seconds: float) -> Status:
         """Wait for what moves by itself, which a child that asks somebody does not; one may be born
@@ -371,9 +403,9 @@ class Desk:
         while (
             _moves(status)
             and (left := end - clock()) > 0
-            and not await child_sessions.asking(self._runtime, status)
+            and not await child_sessions.find_asking_child(self._runtime, status)
         ):
-            status = await self._runtime.wait(status.session_id, min(left, POLL))
+            status = await self._runtime.wait(status.session_id, min(left, POLL_SECONDS))
         return status
 
     async def _patient(self, status: Status, seconds: float) -> Status:
@@ -382,8 +414,12 @@ class Desk:
         """
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
-        while render.others(status) and not render.questions(status) and clock() < end:
-            await asyncio.sleep(POLL)
+        while (
+            render.list_other_questions(status)
+            and not render.list_model_questions(status)
+            and clock() < end
+        ):
+            await asyncio.sleep(POLL_SECONDS)
             status = await self._runtime.status(status.session_id)
         return status
 
@@ -405,7 +441,7 @@ def _asked(deliveries: list[Delivery]) -> dict[int, Query]:
     return {query.q: query for delivery in deliveries for query in delivery.asked}
 
 
-def _value(one: Said) -> Any:
+def _value(one: ToolAnswer) -> Any:
     if one.error is not None:
         if one.response is not msgspec.UNSET and one.response is not None:
             raise BadRequest("answer", "give a response or an error, one of the two")
@@ -425,13 +461,13 @@ def _same(one: Any, other: Any) -> bool:
             and one.message == other.message
         )
     first, second = (value.value if isinstance(value, Counted) else value for value in (one, other))
-    return same(first, second)
+    return is_same_json(first, second)
 
 
 def _steps(deliveries: list[Delivery]) -> list[JSON]:
     asked = _asked(deliveries)
     rows: list[JSON] = []
-    for delivery in deliveries[-STEPS:]:
+    for delivery in deliveries[-MAX_STEPS:]:
         answers: list[JSON] = [
             {
                 "query_id": answer.id,
@@ -450,10 +486,10 @@ def _steps(deliveries: list[Delivery]) -> list[JSON]:
             "answers": answers,
             "asked": [query.id for query in delivery.asked],
         }
-        rows.append(row if restart_of(delivery) is None else {**row, "restarted": True})
+        rows.append(row if get_restart(delivery) is None else {**row, "restarted": True})
     return rows
 
 
 def _brief(value: JSON) -> str:
-    words = value if isinstance(value, str) else dumps(value)
-    return words if len(words) <= PREVIEW else words[:PREVIEW] + "…"
+    words = value if isinstance(value, str) else dump_wire_json(value)
+    return words if len(words) <= PREVIEW_LENGTH else words[:PREVIEW_LENGTH] + "…"

@@ -26,20 +26,20 @@ from typing import Any, Final, Literal
 
 from everhold.errors import BadHostFile, BadSetting
 from everhold.mcp import json_edit, toml_edit
-from everhold.mcp.json_edit import Entry, Malformed
-from everhold.mcp.token import VARIABLE
+from everhold.mcp.json_edit import MalformedText, ServerEntry
+from everhold.mcp.token import TOKEN_VARIABLE
 
 Scope = Literal["user", "project", "local"]
 
 #: What the server is called in a host unless somebody says otherwise.
-NAME: Final = "everhold"
+DEFAULT_SERVER_NAME: Final = "everhold"
 #: What is added to the name of a file for what it held before.
-BEFORE: Final = ".before-everhold"
+BACKUP_SUFFIX: Final = ".before-everhold"
 _TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class HostEnvironment:
     """Where we are: what decides where hosts keep their files."""
 
     home: Path = field(default_factory=Path.home)
@@ -58,7 +58,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostFile:
     """A file, and the names that lead to the servers in it."""
 
     file: Path
@@ -66,7 +66,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class McpHost:
     """`plain` files take no comments, and `typed` ones say how a server is reached.
 
     `variable` is how a header names the environment variable with the token; None: the host reads
@@ -75,29 +75,29 @@ class Host:
 
     name: str
     title: str
-    places: Mapping[Scope, Callable[[World], Place]]
+    places: Mapping[Scope, Callable[[HostEnvironment], HostFile]]
     look: str  # where a person sees that it worked
     toml: bool = False
     plain: bool = False
     typed: bool = False
     variable: str | None = None
 
-    def place(self, world: World, scope: Scope) -> Place:
+    def place(self, world: HostEnvironment, scope: Scope) -> HostFile:
         if scope not in self.places:
             there = ", ".join(self.places)
             raise BadSetting("--scope", f"{self.title} has no {scope!r} servers; there is {there}")
         return self.places[scope](world)
 
-    def entry(self, command: list[str]) -> Entry:
+    def entry(self, command: list[str]) -> ServerEntry:
         kind = {"type": "stdio"} if self.typed else {}
         return {**kind, "command": command[0], "args": command[1:]}
 
-    def remote(self, url: str) -> Entry:
+    def remote(self, url: str) -> ServerEntry:
         """A server that is reached over HTTP. The file names the variable with the token, never the
         token.
         """
         if self.toml:
-            return {"url": url, "bearer_token_env_var": VARIABLE}
+            return {"url": url, "bearer_token_env_var": TOKEN_VARIABLE}
         if self.variable is None:
             error = BadSetting("--http", f"{self.title} only knows servers that it starts itself")
             error.hint = f"Leave out --http: everhold mcp install {self.name}"
@@ -105,84 +105,86 @@ class Host:
         kind = {"type": "http"} if self.typed else {}
         return {**kind, "url": url, "headers": {"Authorization": f"Bearer {self.variable}"}}
 
-    def snippet(self, place: Place, name: str, entry: Entry) -> str:
+    def snippet(self, place: HostFile, name: str, entry: ServerEntry) -> str:
         """What a person would write into the file."""
         if self.toml:
-            return toml_edit.snippet((*place.servers, name), entry)
+            return toml_edit.format_toml_server((*place.servers, name), entry)
         value: Any = {name: entry}
         for part in reversed(place.servers):
             value = {part: value}
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _claude_home(world: World) -> Path:
+def _claude_home(world: HostEnvironment) -> Path:
     return Path(world.env.get("CLAUDE_CONFIG_DIR") or world.home) / ".claude.json"
 
 
-def _codex_home(world: World) -> Path:
+def _codex_home(world: HostEnvironment) -> Path:
     return Path(world.env.get("CODEX_HOME") or world.home / ".codex") / "config.toml"
 
 
 _MCP: Final = ("mcpServers",)
 
-HOSTS: Final[Mapping[str, Host]] = {
+HOSTS: Final[Mapping[str, McpHost]] = {
     host.name: host
     for host in (
-        Host(
+        McpHost(
             "claude-code",
             "Claude Code",
             {
-                "user": lambda world: Place(_claude_home(world), _MCP),
-                "project": lambda world: Place(world.folder / ".mcp.json", _MCP),
-                "local": lambda world: Place(
+                "user": lambda world: HostFile(_claude_home(world), _MCP),
+                "project": lambda world: HostFile(world.folder / ".mcp.json", _MCP),
+                "local": lambda world: HostFile(
                     _claude_home(world), ("projects", world.folder.as_posix(), *_MCP)
                 ),
             },
             "Start `claude` and type /mcp.",
             plain=True,
             typed=True,
-            variable=f"${{{VARIABLE}}}",
+            variable=f"${{{TOKEN_VARIABLE}}}",
         ),
-        Host(
+        McpHost(
             "claude-desktop",
             "Claude Desktop",
             {
-                "user": lambda world: Place(
+                "user": lambda world: HostFile(
                     world.settings() / "Claude" / "claude_desktop_config.json", _MCP
                 )
             },
             "Quit Claude Desktop, open it again, and look under Settings, Developer.",
             plain=True,
         ),
-        Host(
+        McpHost(
             "cursor",
             "Cursor",
             {
-                "user": lambda world: Place(world.home / ".cursor" / "mcp.json", _MCP),
-                "project": lambda world: Place(world.folder / ".cursor" / "mcp.json", _MCP),
+                "user": lambda world: HostFile(world.home / ".cursor" / "mcp.json", _MCP),
+                "project": lambda world: HostFile(world.folder / ".cursor" / "mcp.json", _MCP),
             },
             "Start Cursor again and look at the MCP servers in its settings.",
-            variable=f"${{env:{VARIABLE}}}",
+            variable=f"${{env:{TOKEN_VARIABLE}}}",
         ),
-        Host(
+        McpHost(
             "vscode",
             "VS Code",
             {
-                "user": lambda world: Place(
+                "user": lambda world: HostFile(
                     world.settings() / "Code" / "User" / "mcp.json", ("servers",)
                 ),
-                "project": lambda world: Place(world.folder / ".vscode" / "mcp.json", ("servers",)),
+                "project": lambda world: HostFile(
+                    world.folder / ".vscode" / "mcp.json", ("servers",)
+                ),
             },
             "Run `MCP: List Servers` from the command palette.",
             typed=True,
-            variable=f"${{env:{VARIABLE}}}",
+            variable=f"${{env:{TOKEN_VARIABLE}}}",
         ),
-        Host(
+        McpHost(
             "codex",
             "Codex",
             {
-                "user": lambda world: Place(_codex_home(world), ("mcp_servers",)),
-                "project": lambda world: Place(
+                "user": lambda world: HostFile(_codex_home(world), ("mcp_servers",)),
+                "project": lambda world: HostFile(
                     world.folder / ".codex" / "config.toml", ("mcp_servers",)
                 ),
             },
@@ -196,7 +198,7 @@ HOSTS: Final[Mapping[str, Host]] = {
 # ---- what a host is told to start
 
 
-def command(database: str | None = None) -> list[str]:
+def build_server_command(database: str | None = None) -> list[str]:
     """The server's command with absolute paths: hosts start it anywhere, and with another PATH than
     ours.
     """
@@ -206,7 +208,7 @@ def command(database: str | None = None) -> list[str]:
     return [*words, "mcp", *(["--database", database] if database else [])]
 
 
-def is_ours(entry: Any) -> bool:
+def is_everhold_entry(entry: Any) -> bool:
     """Whether a host's entry starts an everhold server, of whichever installation, or brings the
     token to one.
     """
@@ -215,8 +217,8 @@ def is_ours(entry: Any) -> bool:
     if isinstance(entry.get("url"), str):
         headers = entry.get("headers")
         bearer = headers.get("Authorization") if isinstance(headers, dict) else None
-        return entry.get("bearer_token_env_var") == VARIABLE or (
-            isinstance(bearer, str) and VARIABLE in bearer
+        return entry.get("bearer_token_env_var") == TOKEN_VARIABLE or (
+            isinstance(bearer, str) and TOKEN_VARIABLE in bearer
         )
     if not isinstance(entry.get("command"), str):
         return False
@@ -231,12 +233,12 @@ def is_ours(entry: Any) -> bool:
 # ---- putting it in, and taking it out
 
 
-def install(host: Host, place: Place, name: str, entry: Entry) -> bool:
+def add_server_entry(host: McpHost, place: HostFile, name: str, entry: ServerEntry) -> bool:
     """Tell a host of the server; whether that changed anything."""
 
     def edit(text: str) -> str:
         there = _server(host, place, name, text)
-        if there is not None and not is_ours(there):
+        if there is not None and not is_everhold_entry(there):
             raise BadHostFile(
                 str(place.file),
                 f"it has another server named {name!r}",
@@ -244,17 +246,19 @@ def install(host: Host, place: Place, name: str, entry: Entry) -> bool:
             )
         path = (*place.servers, name)
         put, drop = (
-            (toml_edit.put, toml_edit.drop) if host.toml else (json_edit.put, json_edit.drop)
+            (toml_edit.put_toml_server, toml_edit.drop_toml_server)
+            if host.toml
+            else (json_edit.put_json_server, json_edit.drop_json_server)
         )
         # the other kind: nothing of it may stay
         if there is not None and ("url" in there) != ("url" in entry):
             text = drop(text, path)
         return put(text, path, entry)
 
-    return rewrite(place.file, edit, makes=True)
+    return rewrite_host_file(place.file, edit, makes=True)
 
 
-def uninstall(host: Host, place: Place, name: str) -> bool:
+def remove_server_entry(host: McpHost, place: HostFile, name: str) -> bool:
     """Take the server out of a host's file; whether it was there. A file that held nothing else
     goes with it.
     """
@@ -263,32 +267,34 @@ def uninstall(host: Host, place: Place, name: str) -> bool:
         there = _server(host, place, name, text)
         if there is None:
             return text
-        if not is_ours(there):
+        if not is_everhold_entry(there):
             raise BadHostFile(
                 str(place.file),
                 f"its server {name!r} does not start everhold",
                 "Take it out by hand.",
             )
-        drop = toml_edit.drop if host.toml else json_edit.drop
+        drop = toml_edit.drop_toml_server if host.toml else json_edit.drop_json_server
         left = drop(text, (*place.servers, name))
         return None if left.strip() in ("", "{}") else left
 
-    return rewrite(place.file, edit, makes=False)
+    return rewrite_host_file(place.file, edit, makes=False)
 
 
-def _server(host: Host, place: Place, name: str, text: str) -> Any:
+def _server(host: McpHost, place: HostFile, name: str, text: str) -> Any:
     """What a host's file says of a server now."""
     if not text.strip():
         return None
-    found: Any = toml_edit.read(text) if host.toml else json_edit.read(text).value
+    found: Any = (
+        toml_edit.parse_host_toml(text) if host.toml else json_edit.parse_host_json(text).value
+    )
     if host.plain:
         try:
             json.loads(text.removeprefix("\ufeff"))
         except json.JSONDecodeError as error:
-            raise Malformed(f"line {error.lineno}: {error.msg}") from None
+            raise MalformedText(f"line {error.lineno}: {error.msg}") from None
     for part in (*place.servers, name):
         if not isinstance(found, dict):
-            raise Malformed(f"there should be an object around {part!r}")
+            raise MalformedText(f"there should be an object around {part!r}")
         if part not in found:
             return None
         found = found[part]
@@ -298,7 +304,7 @@ def _server(host: Host, place: Place, name: str, text: str) -> Any:
 # ---- files
 
 
-def rewrite(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bool:
+def rewrite_host_file(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bool:
     """Edit a file in one move, from what is in it at that moment; whether it changed.
 
     What was in it is kept beside it. An edit that leaves nothing takes the file away; one that
@@ -316,7 +322,7 @@ def rewrite(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bo
                 return True
     except UnicodeDecodeError:
         raise BadHostFile(str(file), "it is not UTF-8 text") from None
-    except Malformed as error:
+    except MalformedText as error:
         raise BadHostFile(str(file), str(error)) from None
     except OSError as error:
         raise BadHostFile(str(file), error.strerror or str(error)) from None
@@ -335,7 +341,7 @@ def _replace(file: Path, before: bytes | None, after: str | None) -> bool:
         if (file.read_bytes() if file.exists() else None) != before:
             return False
         if before is not None and after is not None:
-            _write(file.with_name(file.name + BEFORE), before, mode)
+            _write(file.with_name(file.name + BACKUP_SUFFIX), before, mode)
         if after:
             os.replace(fresh, file)
         else:

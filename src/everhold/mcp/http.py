@@ -27,20 +27,20 @@ from mcp.server.transport_security import TransportSecuritySettings
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from everhold.errors import BadSetting
-from everhold.mcp.elicitation import CONNECTION
-from everhold.mcp.http_address import PATH, is_loopback, place, url
-from everhold.mcp.json_rpc import Unreadable, read
-from everhold.mcp.server import DEFAULT as PROFILE
-from everhold.mcp.server import front
-from everhold.mcp.token import VARIABLE, Token
-from everhold.models import Spec
-from everhold.ports.interrupts import signals_are_told
+from everhold.mcp.elicitation import CONNECTION_HEADER
+from everhold.mcp.http_address import MCP_PATH, format_server_url, is_loopback, parse_http_address
+from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
+from everhold.mcp.server import DEFAULT_PROFILE as PROFILE
+from everhold.mcp.server import make_front
+from everhold.mcp.token import TOKEN_VARIABLE, Token
+from everhold.models import AnswererSpec
+from everhold.ports.interrupts import set_signals_handled
 
 #: Bytes of one request.
-MOST: Final = 10_000_000
+MAX_REQUEST_BYTES: Final = 10_000_000
 #: Seconds within which the head of a request arrives, and its body.
-HEAD = 10.0
-BODY = 60.0
+HEAD_SECONDS = 10.0
+BODY_SECONDS = 60.0
 #: A host and a port, without a user in front or anything behind.
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 #: Where clients look for an OAuth server before they give up; there is none.
@@ -50,11 +50,16 @@ _TIMED_OUT: Final = (
 )
 
 
-async def serve(
-    database: str | None, *, llm: Spec, address: str, token: Token | None, profile: str = PROFILE
+async def serve_http(
+    database: str | None,
+    *,
+    llm: AnswererSpec,
+    address: str,
+    token: Token | None,
+    profile: str = PROFILE,
 ) -> None:
     """Serve any number of clients until a signal ends us."""
-    host, port = place(address)
+    host, port = parse_http_address(address)
     if token is None and not is_loopback(host):
         error = BadSetting(
             "--http", f"{host} can be reached from other machines, and there is no token"
@@ -62,37 +67,40 @@ async def serve(
         error.hint = "Leave out --no-token, or serve 127.0.0.1 only."
         raise error
     bound = _bound(host, port)
-    made = front(database, llm, profile)
+    made = make_front(database, llm, profile)
     server = made.server()
     app = server.streamable_http_app(
-        streamable_http_path=PATH,
-        max_request_body_size=MOST,
-        # `Guard` does it
+        streamable_http_path=MCP_PATH,
+        max_request_body_size=MAX_REQUEST_BYTES,
+        # `RequestGuard` does it
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     config = uvicorn.Config(
-        Guard(
+        RequestGuard(
             app,
             token=None if token is None else token.value,
             loopback=is_loopback(host),
             lost=made.forms.lost,
         ),
-        http=Protocol,
+        http=TimedHttpProtocol,
         ws="none",
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    signals_are_told()  # uvicorn is told
+    set_signals_handled()  # uvicorn is told
     try:
         await made.open()
         sys.stderr.write(
-            "".join(f"{line}\n" for line in _greeting(url(*bound.getsockname()[:2]), token))
+            "".join(
+                f"{line}\n"
+                for line in _greeting(format_server_url(*bound.getsockname()[:2]), token)
+            )
         )
         sys.stderr.flush()
         await uvicorn.Server(config).serve(sockets=[bound])
     finally:
-        signals_are_told(False)
+        set_signals_handled(False)
         await made.close()
 
 
@@ -119,27 +127,27 @@ def _greeting(here: str, token: Token | None) -> list[str]:
         f"clients send the header  Authorization: Bearer {token.shell}",
     ]
     if token.file is not None:
-        lines.append(f'hosts find the token with  export {VARIABLE}="{token.shell}"')
+        lines.append(f'hosts find the token with  export {TOKEN_VARIABLE}="{token.shell}"')
     return [*lines, f"a host is told of it with  everhold mcp install HOST --http {here}"]
 
 
-class Protocol(H11Protocol):
+class TimedHttpProtocol(H11Protocol):
     """HTTP/1.1 that ends a connection on which no whole head of a request arrives in time."""
 
     _ends: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._ends = self.loop.call_later(HEAD, self._late)
+        self._ends = self.loop.call_later(HEAD_SECONDS, self._late)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # A request that is being served has a limit of its own (`BODY`). What comes when none is,
-        # is the beginning of a head, or the rest of a body that was refused.
+        # A request that is being served has a limit of its own (`BODY_SECONDS`). What comes when
+        # none is, is the beginning of a head, or the rest of a body that was refused.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._ends is None:
-            self._ends = self.loop.call_later(HEAD, self._late)
+            self._ends = self.loop.call_later(HEAD_SECONDS, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
@@ -157,7 +165,7 @@ class Protocol(H11Protocol):
             self.transport.close()
 
 
-class Guard:
+class RequestGuard:
     """Stands before the application: refuses requests that may not come in, and those that are not
     messages.
     """
@@ -184,22 +192,22 @@ class Guard:
         if refusal is not None:
             return await _refuse(send, *refusal, headers.get(b"authorization"))
         try:
-            async with asyncio.timeout(BODY):
+            async with asyncio.timeout(BODY_SECONDS):
                 body = await _body(receive)
         except TimeoutError:
             return await _refuse(
-                send, 408, f"the body of the request did not arrive within {BODY:g} s"
+                send, 408, f"the body of the request did not arrive within {BODY_SECONDS:g} s"
             )
         if body is None:  # the client has gone
             return None
-        if len(body) > MOST:
-            return await _refuse(send, 413, f"a request has at most {MOST} bytes")
+        if len(body) > MAX_REQUEST_BYTES:
+            return await _refuse(send, 413, f"a request has at most {MAX_REQUEST_BYTES} bytes")
         if scope["method"] == "POST":
             try:
-                read(body)
-            except Unreadable as error:
+                parse_rpc_message(body)
+            except UnreadableMessage as error:
                 if error.may_reply:
-                    self._lost(headers.get(CONNECTION.encode(), ""))
+                    self._lost(headers.get(CONNECTION_HEADER.encode(), ""))
                 return await _answer(send, 400, error.error.model_dump(mode="json", by_alias=True))
         # We number no events: whoever names a last one is told what comes now. The library would
         # not answer at all.
@@ -209,7 +217,7 @@ class Guard:
         }
         await self._app(scope, _replayed(body, receive), send)
 
-    def refusal(self, headers: dict[bytes, str], path: str = PATH) -> tuple[int, str] | None:
+    def refusal(self, headers: dict[bytes, str], path: str = MCP_PATH) -> tuple[int, str] | None:
         """Why a request is not let in: a status and a sentence."""
         host = headers.get(b"host", "")
         origin = headers.get(b"origin")
@@ -244,7 +252,7 @@ async def _body(receive: Any) -> bytes | None:
         if event["type"] != "http.request":
             return None
         body += event.get("body", b"")
-        if not event.get("more_body", False) or len(body) > MOST:
+        if not event.get("more_body", False) or len(body) > MAX_REQUEST_BYTES:
             return bytes(body)
 
 

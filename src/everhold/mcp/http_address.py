@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from everhold.errors import BadSetting
 
-DEFAULT: Final = "127.0.0.1:8711"
-PATH: Final = "/mcp"
+DEFAULT_ADDRESS: Final = "127.0.0.1:8711"
+MCP_PATH: Final = "/mcp"
 
 
-def place(given: str) -> tuple[str, int]:
+def parse_http_address(given: str) -> tuple[str, int]:
     """Host and port of an address such as 127.0.0.1:8711, [::1]:8711, localhost or :8711."""
     try:
         parts = urlsplit(f"//{given}")
@@ -22,7 +22,7 @@ def place(given: str) -> tuple[str, int]:
         raise BadSetting("--http", f"{given!r} is not HOST:PORT: {error}") from None
     if parts.path or parts.query or parts.username is not None or " " in given:
         raise BadSetting("--http", f"{given!r} is not HOST:PORT")
-    return host, int(DEFAULT.rpartition(":")[2]) if port is None else port
+    return host, int(DEFAULT_ADDRESS.rpartition(":")[2]) if port is None else port
 
 
 def is_loopback(host: str) -> bool:
@@ -34,14 +34,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}{PATH}" if ":" in host else f"http://{host}:{port}{PATH}"
+def format_server_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}{MCP_PATH}" if ":" in host else f"http://{host}:{port}{MCP_PATH}"
 
 
-def url_of(given: str) -> str:
+def resolve_server_url(given: str) -> str:
     """The URL of a server that somebody names by its address or its URL."""
     if "://" not in given:
-        return url(*place(given))
+        return format_server_url(*parse_http_address(given))
     try:
         parts = urlsplit(given)
         sound = (

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from everhold.core.codec import JSON
 from everhold.packages import catalog
-from everhold.packages.catalog import Catalog, Entry
+from everhold.packages.catalog import ProgramCatalog, ProgramEntry
 from everhold.packages.strategies import strategies, strategy
 from everhold.packages.strategies.metadata import Strategy
 
 GUIDE: Final = "everhold://guide"
 #: Characters of what a program says of itself in a list of all; one alone is described in full.
-SUMMARY: Final = 200
+SUMMARY_LENGTH: Final = 200
 
 INSTRUCTIONS: Final = (
     "The loop: `run` starts a strategy and returns status needs_response with prompts. YOU are"
@@ -38,12 +38,12 @@ INSTRUCTIONS: Final = (
 )
 
 
-def guide() -> str:
+def load_guide() -> str:
     """One page from which a model writes a correct program in Lua."""
     return files("everhold.mcp").joinpath("guide.md").read_text(encoding="utf-8")
 
 
-def title(name: str, args: Mapping[str, Any]) -> str:
+def make_session_title(name: str, args: Mapping[str, Any]) -> str:
     """A title for a session that was given none: its program and how its task begins."""
     task = args.get("task")
     words = " ".join(task.split()) if isinstance(task, str) else ""
@@ -54,13 +54,13 @@ def title(name: str, args: Mapping[str, Any]) -> str:
 # ---- strategies
 
 
-def estimate(program: Any, args: Mapping[str, JSON]) -> dict[str, JSON] | None:
+def render_estimate(program: Any, args: Mapping[str, JSON]) -> dict[str, JSON] | None:
     """What a session of this program will cost; None if nobody knows."""
-    found = catalog.estimate(program, args)
+    found = catalog.estimate_program(program, args)
     return None if found is None else found.plain
 
 
-def listed(found: Catalog) -> dict[str, JSON]:
+def render_catalog(found: ProgramCatalog) -> dict[str, JSON]:
     """What `run` can start."""
     told: dict[str, JSON] = {"strategies": [_shortened(_row(entry)) for entry in found.entries]}
     if found.problems:
@@ -73,7 +73,7 @@ def listed(found: Catalog) -> dict[str, JSON]:
     return told
 
 
-def _row(entry: Entry) -> dict[str, JSON]:
+def _row(entry: ProgramEntry) -> dict[str, JSON]:
     row: dict[str, JSON] = {"name": entry.ref if entry.hidden else entry.name, "kind": entry.kind}
     row |= {key: words for key in ("summary", "cost", "category") if (words := getattr(entry, key))}
     if entry.kind == "strategy":
@@ -84,14 +84,14 @@ def _row(entry: Entry) -> dict[str, JSON]:
 
 def _shortened(row: dict[str, JSON]) -> dict[str, JSON]:
     summary = row.get("summary")
-    if isinstance(summary, str) and len(summary) > SUMMARY:
-        row["summary"] = summary[:SUMMARY].rstrip() + "…"
+    if isinstance(summary, str) and len(summary) > SUMMARY_LENGTH:
+        row["summary"] = summary[:SUMMARY_LENGTH].rstrip() + "…"
     return row
 
 
-def described(program: Any) -> dict[str, JSON]:
+def render_program(program: Any) -> dict[str, JSON]:
     """One program in full."""
-    told = _row(catalog.entry(program))
+    told = _row(catalog.describe_program(program))
     about = catalog.strategy_of(program)
     if about is None:
         words = inspect.cleandoc(program.__doc__ or "")
@@ -120,7 +120,7 @@ _TASK: Final = ("task", "What is to be solved or written.", True)
 _SESSION: Final = ("session_id", "Which session; without it, the newest that waits.", False)
 
 
-def prompts() -> dict[str, tuple[str, str, tuple[str, str, bool]]]:
+def list_prompts() -> dict[str, tuple[str, str, tuple[str, str, bool]]]:
     """Every prompt by name: title, description, and its one argument (name, description,
     required).
     """
@@ -137,7 +137,7 @@ def prompts() -> dict[str, tuple[str, str, tuple[str, str, bool]]]:
     return found
 
 
-def prompt(name: str, arguments: Mapping[str, str]) -> str:
+def render_prompt(name: str, arguments: Mapping[str, str]) -> str:
     """The words of a prompt."""
     session = arguments.get("session_id", "")
     if name == "resume":

@@ -2,7 +2,8 @@
 where it is.
 
 Comments and trailing commas are understood, as editors' settings have them. An edit returns text
-whose meaning was compared with what it should be, or raises `Malformed`: text is never made worse.
+whose meaning was compared with what it should be, or raises `MalformedText`: text is never made
+worse.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _ENDS: Final = re.compile(r"[ \t]*,?[ \t]*(?:\r?\n|\Z)")
 _DEEPEST: Final = 200
 
 #: What can be put in: words, and lists of words.
-Entry: TypeAlias = Mapping[str, str | list[str] | dict[str, str]]
+ServerEntry: TypeAlias = Mapping[str, str | list[str] | dict[str, str]]
 
 
-class Malformed(ValueError):
+class MalformedText(ValueError):
     """The text is not what its format asks for, or cannot be edited safely."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class LocatedValue:
     """A value and where it stands. `value` is as `json` reads it, but numbers are their own
     text.
     """
@@ -39,18 +40,18 @@ class Spot:
     start: int
     end: int
     value: Any
-    members: tuple[Member, ...] = ()
+    members: tuple[LocatedMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class LocatedMember:
     start: int
     key: str
-    spot: Spot
+    spot: LocatedValue
 
 
-def read(text: str) -> Spot:
-    """The whole text as one value; raises `Malformed` with the line."""
+def parse_host_json(text: str) -> LocatedValue:
+    """The whole text as one value; raises `MalformedText` with the line."""
     spot = _value(text, _skip(text, 0), 0)
     rest = _skip(text, spot.end)
     if rest != len(text):
@@ -58,23 +59,23 @@ def read(text: str) -> Spot:
     return spot
 
 
-def put(text: str, path: Sequence[str], entry: Entry) -> str:
+def put_json_server(text: str, path: Sequence[str], entry: ServerEntry) -> str:
     """The text with the members of `entry` in the object at `path`; what else is in that object
     stays.
     """
     text = text + "{}\n" if _skip(text, 0) == len(text) else text
-    wanted = _copy(read(text).value)
+    wanted = _copy(parse_host_json(text).value)
     _reach(wanted, path).update(entry)
     for key, value in entry.items():
         text = _put_one(text, path, key, value)
     return _checked(text, wanted)
 
 
-def drop(text: str, path: Sequence[str]) -> str:
+def drop_json_server(text: str, path: Sequence[str]) -> str:
     """The text without the member at `path`, and without the objects around it that then hold not
     even a comment.
     """
-    wanted = _copy(read(text).value)
+    wanted = _copy(parse_host_json(text).value)
     while True:
         del _reach(wanted, path[:-1])[path[-1]]
         text = _cut(text, path)
@@ -87,7 +88,7 @@ def drop(text: str, path: Sequence[str]) -> str:
 # ---- reading
 
 
-def _value(text: str, at: int, depth: int) -> Spot:
+def _value(text: str, at: int, depth: int) -> LocatedValue:
     if depth > _DEEPEST:
         raise _wrong(text, at, f"at most {_DEEPEST} levels")
     match text[at : at + 1]:
@@ -97,16 +98,16 @@ def _value(text: str, at: int, depth: int) -> Spot:
             return _array(text, at, depth)
         case '"':
             word, end = _string(text, at)
-            return Spot(at, end, word)
+            return LocatedValue(at, end, word)
     found = _PLAIN.match(text, at)
     if not found:
         raise _wrong(text, at, "a value")
     words: dict[str, Any] = {"true": True, "false": False, "null": None}
-    return Spot(at, found.end(), words.get(found[0], found[0]))
+    return LocatedValue(at, found.end(), words.get(found[0], found[0]))
 
 
-def _object(text: str, start: int, depth: int) -> Spot:
-    members: list[Member] = []
+def _object(text: str, start: int, depth: int) -> LocatedValue:
+    members: list[LocatedMember] = []
     at = _skip(text, start + 1)
     while text[at : at + 1] != "}":
         if text[at : at + 1] != '"':
@@ -116,21 +117,21 @@ def _object(text: str, start: int, depth: int) -> Spot:
         if text[colon : colon + 1] != ":":
             raise _wrong(text, colon, "a colon")
         spot = _value(text, _skip(text, colon + 1), depth + 1)
-        members.append(Member(at, key, spot))
+        members.append(LocatedMember(at, key, spot))
         at = _after(text, spot.end, "}")
-    return Spot(
+    return LocatedValue(
         start, at + 1, {member.key: member.spot.value for member in members}, tuple(members)
     )
 
 
-def _array(text: str, start: int, depth: int) -> Spot:
+def _array(text: str, start: int, depth: int) -> LocatedValue:
     items: list[Any] = []
     at = _skip(text, start + 1)
     while text[at : at + 1] != "]":
         spot = _value(text, at, depth + 1)
         items.append(spot.value)
         at = _after(text, spot.end, "]")
-    return Spot(start, at + 1, items)
+    return LocatedValue(start, at + 1, items)
 
 
 def _after(text: str, end: int, close: str) -> int:
@@ -156,10 +157,10 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _wrong(text: str, at: int, expected: str) -> Malformed:
+def _wrong(text: str, at: int, expected: str) -> MalformedText:
     line = text.count("\n", 0, at) + 1
     found = repr(text[at]) if at < len(text) else "the end"
-    return Malformed(f"line {line}: expected {expected}, found {found}")
+    return MalformedText(f"line {line}: expected {expected}, found {found}")
 
 
 # ---- writing
@@ -167,7 +168,7 @@ def _wrong(text: str, at: int, expected: str) -> Malformed:
 
 def _put_one(text: str, path: Sequence[str], key: str, value: Any) -> str:
     """Put in one member, with the objects on the way to it."""
-    spot = read(text)
+    spot = parse_host_json(text)
     for depth, name in enumerate((*path, key)):
         member = _member(spot, name)
         if member is None:
@@ -180,7 +181,7 @@ def _put_one(text: str, path: Sequence[str], key: str, value: Any) -> str:
     return text[: spot.start] + _written(text, value, len(path) + 1) + text[spot.end :]
 
 
-def _insert(text: str, holder: Spot, depth: int, key: str, value: Any) -> str:
+def _insert(text: str, holder: LocatedValue, depth: int, key: str, value: Any) -> str:
     words = f"{json.dumps(key, ensure_ascii=False)}: {_written(text, value, depth + 1)}"
     line = _newline(text)
     inner = _unit(text) * (depth + 1)
@@ -223,9 +224,9 @@ def _cut(text: str, path: Sequence[str]) -> str:
     return text
 
 
-def _at(text: str, path: Sequence[str]) -> Spot:
+def _at(text: str, path: Sequence[str]) -> LocatedValue:
     """The object at a path that is there."""
-    spot = read(text)
+    spot = parse_host_json(text)
     for name in path:
         member = _member(spot, name)
         assert member is not None
@@ -233,9 +234,9 @@ def _at(text: str, path: Sequence[str]) -> Spot:
     return spot
 
 
-def _member(spot: Spot, key: str) -> Member | None:
+def _member(spot: LocatedValue, key: str) -> LocatedMember | None:
     if not isinstance(spot.value, dict):
-        raise Malformed(f"there should be an object around {key!r}")
+        raise MalformedText(f"there should be an object around {key!r}")
     return next((member for member in reversed(spot.members) if member.key == key), None)
 
 
@@ -243,15 +244,15 @@ def _reach(value: Any, path: Sequence[str]) -> dict[str, Any]:
     """The object at `path`, made on the way if it is missing."""
     for name in (*path, None):
         if not isinstance(value, dict):
-            raise Malformed(f"{'.'.join(path) or 'the file'} should be an object")
+            raise MalformedText(f"{'.'.join(path) or 'the file'} should be an object")
         if name is not None:
             value = value.setdefault(name, {})
     return value  # type: ignore[no-any-return]
 
 
 def _checked(text: str, wanted: Any) -> str:
-    if read(text).value != wanted:
-        raise Malformed("it is written in a way that this command cannot edit safely")
+    if parse_host_json(text).value != wanted:
+        raise MalformedText("it is written in a way that this command cannot edit safely")
     return text
 
 

@@ -27,7 +27,7 @@ _REPLY: Final = (
 _REPLIED: Final = frozenset({"result", "error"})
 
 
-class Unreadable(ValueError):
+class UnreadableMessage(ValueError):
     """Text that is not a message: the error to answer with, and whether it is, or may be, a reply
     to us.
     """
@@ -49,8 +49,8 @@ class Unreadable(ValueError):
         )
 
 
-def read(text: bytes) -> types.JSONRPCMessage:
-    """The message in a text; raises `Unreadable`."""
+def parse_rpc_message(text: bytes) -> types.JSONRPCMessage:
+    """The message in a text; raises `UnreadableMessage`."""
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -66,10 +66,12 @@ def read(text: bytes) -> types.JSONRPCMessage:
             text.decode("utf-8", "surrogatepass"), object_pairs_hook=once, parse_constant=_no_number
         )
     except (ValueError, RecursionError):
-        raise Unreadable(types.PARSE_ERROR, "A message was not read: it is not JSON.") from None
+        raise UnreadableMessage(
+            types.PARSE_ERROR, "A message was not read: it is not JSON."
+        ) from None
     if not isinstance(given, dict):
         words = "Not a message: one is a JSON object. Batches are not taken."
-        raise Unreadable(types.INVALID_REQUEST, words)
+        raise UnreadableMessage(types.INVALID_REQUEST, words)
     replies = not _REPLIED.isdisjoint(given)
     if twice:
         raise _invalid(given, replies, f"the key {twice[0][:100]!r} stands twice")
@@ -91,12 +93,12 @@ def read(text: bytes) -> types.JSONRPCMessage:
     return message
 
 
-def _invalid(given: dict[str, Any], replies: bool, why: str = "") -> Unreadable:
+def _invalid(given: dict[str, Any], replies: bool, why: str = "") -> UnreadableMessage:
     name = given.get("id")
     known = name if isinstance(name, str | int) and not isinstance(name, bool) else None
     words = f"Not a JSON-RPC 2.0 message: {why or (_REPLY if replies else _REQUEST)}."
     may_reply = replies or "method" not in given
-    return Unreadable(
+    return UnreadableMessage(
         types.INVALID_REQUEST, words, name=known, is_reply=replies, may_reply=may_reply
     )
 

@@ -27,22 +27,22 @@ from everhold.core.query import Kind, Usage
 from everhold.core.status import OpenQuery, Status
 from everhold.errors import NotAllowed
 from everhold.mcp import elicitation
-from everhold.mcp.render import others, questions
-from everhold.ports.answer import Said
-from everhold.wire import dumps
+from everhold.mcp.render import list_model_questions, list_other_questions
+from everhold.ports.answer import Answer
+from everhold.wire import dump_wire_json
 
-Context = ServerRequestContext[Any, Any]
-Requests = dict[str, types.InputRequest]
+RequestContext = ServerRequestContext[Any, Any]
+InputRequests = dict[str, types.InputRequest]
 
 #: How often one call is answered with what it needs.
-ROUNDS: Final = 10
+MAX_ROUNDS: Final = 10
 #: Where a result that asks for something says which session it is about.
-SESSION: Final = "everhold/session_id"
+SESSION_META_KEY: Final = "everhold/session_id"
 _SPEAKERS: Final = ("user", "assistant")
 _SAMPLED: Final = (types.CreateMessageResult, types.CreateMessageResultWithTools)
 
 
-class Put(msgspec.Struct, frozen=True):
+class RoundState(msgspec.Struct, frozen=True):
     """What we asked for in a call that the client is to repeat: sealed, and read when it comes
     back.
     """
@@ -52,65 +52,67 @@ class Put(msgspec.Struct, frozen=True):
     round: int = 1
 
 
-class Back(msgspec.Struct, frozen=True):
+class RoundReply(msgspec.Struct, frozen=True):
     """What was asked for, and what came back."""
 
-    put: Put
+    put: RoundState
     responses: dict[str, Any]
 
 
 # ---- what is asked
 
 
-def samples(context: Context) -> bool:
+def has_sampling(context: RequestContext) -> bool:
     """Whether the client has said that it asks its model for us."""
     capabilities = context.session.client_capabilities
     return (
-        elicitation.modern(context)
+        elicitation.has_multi_round(context)
         and capabilities is not None
         and capabilities.sampling is not None
     )
 
 
-def putable(status: Status) -> dict[str, OpenQuery]:
+def select_client_questions(status: Status) -> dict[str, OpenQuery]:
     """What can be put to some client, by query id: not what is addressed to somebody, nor what no
     form can ask.
     """
     people = (
         query
-        for query in others(status)
-        if query.to is None and elicitation.form(query) is not None
+        for query in list_other_questions(status)
+        if query.to is None and elicitation.build_form(query) is not None
     )
-    return {query.id: query for query in (*questions(status), *people)}
+    return {query.id: query for query in (*list_model_questions(status), *people)}
 
 
-def askable(context: Context, found: Mapping[str, OpenQuery]) -> dict[str, OpenQuery]:
+def select_supported_questions(
+    context: RequestContext, found: Mapping[str, OpenQuery]
+) -> dict[str, OpenQuery]:
     """What of these this client can be asked."""
-    models = samples(context)
-    people = elicitation.declared(context)
+    models = has_sampling(context)
+    people = elicitation.has_elicitation(context)
     return {
         key: query for key, query in found.items() if (models if query.kind is Kind.LLM else people)
     }
 
 
-def due(
-    context: Context, status: Status, back: Back | None, notes: Mapping[str, str]
+def select_next_round(
+    context: RequestContext, status: Status, back: RoundReply | None, notes: Mapping[str, str]
 ) -> dict[str, OpenQuery]:
     """What the next round asks; nothing if it was asked in vain, or the client would not listen any
     longer.
     """
-    asked = askable(context, putable(status))
-    if questions(status):  # a person is asked when nothing is left for the model
+    asked = select_supported_questions(context, select_client_questions(status))
+    if list_model_questions(status):  # a person is asked when nothing is left for the model
         asked = {query_id: query for query_id, query in asked.items() if query.kind is Kind.LLM}
     if back is None:
         return asked
     fresh = asked.keys() - set(back.put.query_ids) | (asked.keys() & notes.keys())
-    return asked if fresh and back.put.round < ROUNDS else {}
+    return asked if fresh and back.put.round < MAX_ROUNDS else {}
 
 
-def requests(
+def build_input_requests(
     asked: Mapping[str, OpenQuery], title: str, notes: Mapping[str, str] | None = None
-) -> Requests:
+) -> InputRequests:
     """Questions as the protocol puts them to a client. `notes` says what was wrong with an earlier
     answer.
     """
@@ -122,7 +124,7 @@ def requests(
     }
 
 
-def needed(
+def build_input_required(
     asked: Mapping[str, OpenQuery],
     title: str,
     *,
@@ -131,19 +133,19 @@ def needed(
 ) -> types.InputRequiredResult:
     """What the client is to find out before it calls again."""
     session_id = next(iter(asked.values())).session_id
-    state = msgspec.json.encode(Put(session_id, list(asked), number)).decode()
+    state = msgspec.json.encode(RoundState(session_id, list(asked), number)).decode()
     return types.InputRequiredResult(
-        input_requests=requests(asked, title, notes),
+        input_requests=build_input_requests(asked, title, notes),
         request_state=state,
-        _meta={SESSION: session_id},
+        _meta={SESSION_META_KEY: session_id},
     )
 
 
 def _form(query: OpenQuery, title: str) -> types.ElicitRequest:
-    found = elicitation.form(query)
+    found = elicitation.build_form(query)
     assert found is not None
     params = types.ElicitRequestFormParams(
-        message=elicitation.message(query, title), requested_schema=found.schema
+        message=elicitation.format_form_message(query, title), requested_schema=found.schema
     )
     return types.ElicitRequest(params=params)
 
@@ -183,10 +185,14 @@ def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
 def _words(query: OpenQuery, note: str, *, alone: bool) -> str:
     """The prompt, and what a model has to know beside it."""
     # What an agent asks has `args`, and its prompt says its messages already.
-    parts = [dumps(query.messages)] if alone and query.messages and query.args is None else []
+    parts = (
+        [dump_wire_json(query.messages)] if alone and query.messages and query.args is None else []
+    )
     parts.append(query.prompt)
     if query.schema:
-        parts.append(f"Answer with JSON of this schema, and nothing else: {dumps(query.schema)}")
+        parts.append(
+            f"Answer with JSON of this schema, and nothing else: {dump_wire_json(query.schema)}"
+        )
     if note:
         parts.append(f"An earlier answer was refused: {note}")
     return "\n\n".join(part for part in parts if part)
@@ -208,7 +214,9 @@ def _message(role: Any, words: Any) -> types.SamplingMessage:
 # ---- what comes back
 
 
-def came_back(context: Context, params: types.CallToolRequestParams) -> Back | None:
+def read_round_reply(
+    context: RequestContext, params: types.CallToolRequestParams
+) -> RoundReply | None:
     """What was asked, and what came back; None for a first call. The state was unsealed before."""
     responses = dict(params.input_responses or {})
     if params.request_state is None:
@@ -218,18 +226,18 @@ def came_back(context: Context, params: types.CallToolRequestParams) -> Back | N
             )
         return None
     refuse_undeclared(context, responses.values())
-    return Back(msgspec.json.decode(params.request_state, type=Put), responses)
+    return RoundReply(msgspec.json.decode(params.request_state, type=RoundState), responses)
 
 
-def refuse_undeclared(context: Context, responses: Iterable[object]) -> None:
+def refuse_undeclared(context: RequestContext, responses: Iterable[object]) -> None:
     """Raise `NotAllowed` for answers of a sort that the client has not said it can give."""
     for response in responses:
-        if isinstance(response, _SAMPLED) and not samples(context):
+        if isinstance(response, _SAMPLED) and not has_sampling(context):
             raise NotAllowed(
                 "the client has not declared sampling, so what it brings is not its model's answer",
                 "A model answers with the tool `answer`.",
             )
-        if isinstance(response, types.ElicitResult) and not elicitation.declared(context):
+        if isinstance(response, types.ElicitResult) and not elicitation.has_elicitation(context):
             raise NotAllowed(
                 "the client has not declared elicitation, so what it brings is not a person's"
                 " answer",
@@ -237,14 +245,14 @@ def refuse_undeclared(context: Context, responses: Iterable[object]) -> None:
             )
 
 
-def answered(query: OpenQuery, response: object) -> Any:
+def read_round_answer(query: OpenQuery, response: object) -> Any:
     """What a response says to a question; `UNSET` if it is no answer to it."""
     if query.kind is not Kind.LLM:
-        return elicitation.answered(query, response)
+        return elicitation.read_form_result(query, response)
     if not isinstance(response, _SAMPLED):
         return msgspec.UNSET
     content: Any = response.content
     blocks = content if isinstance(content, list) else [content]
     if not blocks or not all(isinstance(block, types.TextContent) for block in blocks):
         return msgspec.UNSET
-    return Said("".join(block.text for block in blocks), Usage(model=response.model))
+    return Answer("".join(block.text for block in blocks), Usage(model=response.model))

@@ -7,12 +7,12 @@ import secrets
 from pathlib import Path
 
 
-def is_open(descriptor: int) -> bool:
+def is_open_to_others(descriptor: int) -> bool:
     """Whether others than its owner may read or change a file; Windows does not say."""
     return os.name == "posix" and bool(os.fstat(descriptor).st_mode & 0o077)
 
 
-def make(file: Path, content: bytes) -> None:
+def create_owner_file(file: Path, content: bytes) -> None:
     """Write a file unless it is there; of several processes that make it at once, one does, and it
     is never half there.
 

@@ -17,28 +17,39 @@ from mcp.server.context import ServerRequestContext
 
 from everhold.core.observer import Observer
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Answer, Query
-from everhold.core.usage import Spent
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.usage import TokenCost
 from everhold.ports.store import Store
 
 log = logging.getLogger("everhold")
 
 T = TypeVar("T")
-Context = ServerRequestContext[Any, Any]
+RequestContext = ServerRequestContext[Any, Any]
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVELS: Final = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
 _NAMES: Final = {"warn": "warning", "fatal": "critical", "trace": "debug"}
 #: Where a connection keeps the level it asked for.
-LEVEL: Final = "everhold.log_level"
+LOG_LEVEL_KEY: Final = "everhold.log_level"
 
 
-class Pulse(Observer):
+class ProgressObserver(Observer):
     """Wakes those who follow a session."""
 
     def __init__(self) -> None:
         self._events: dict[str, set[asyncio.Event]] = {}
 
-    def answered(self, session_id: str, query: Query, answer: Answer, usage: Spent | None) -> None:
+    def answered(
+        self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
+    ) -> None:
         self._wake(session_id)
 
     def paused(self, session_id: str, queries: Sequence[Query]) -> None:
@@ -48,7 +59,7 @@ class Pulse(Observer):
         for event in self._events.get(session_id, ()):
             event.set()
 
-    async def during(self, work: Awaitable[T], teller: Teller) -> T:
+    async def during(self, work: Awaitable[T], teller: ProgressNotifier) -> T:
         """Do something, and tell the client meanwhile what the session does."""
         event = asyncio.Event()
         event.set()
@@ -65,10 +76,10 @@ class Pulse(Observer):
                 del self._events[teller.session_id]
 
 
-class Teller:
+class ProgressNotifier:
     """Tells one client what is new in the journal of one session after delivery `seen`."""
 
-    def __init__(self, context: Context, store: Store, session_id: str, seen: int) -> None:
+    def __init__(self, context: RequestContext, store: Store, session_id: str, seen: int) -> None:
         self._context = context
         self._store = store
         self.session_id = session_id
@@ -107,26 +118,26 @@ def _words(progress: Progress) -> str:
     )
 
 
-def wants_log(context: Context) -> bool:
+def wants_log(context: RequestContext) -> bool:
     """Whether the client asked for what programs log: with a request since 2026-07-28, before that
     once for all.
     """
     return bool(_levels(context)) and (
-        context.meta is not None or LEVEL in context.session._connection.state
+        context.meta is not None or LOG_LEVEL_KEY in context.session._connection.state
     )
 
 
-def _levels(context: Context) -> frozenset[str]:
+def _levels(context: RequestContext) -> frozenset[str]:
     allowed = allowed_log_levels(context.session.protocol_version, context.meta)
-    wanted = context.session._connection.state.get(LEVEL, "info")
-    return frozenset(level for level in LEVELS[LEVELS.index(wanted) :] if level in allowed)
+    wanted = context.session._connection.state.get(LOG_LEVEL_KEY, "info")
+    return frozenset(level for level in LOG_LEVELS[LOG_LEVELS.index(wanted) :] if level in allowed)
 
 
-async def _tell_log(context: Context, entries: Sequence[LogEntry]) -> None:
+async def _tell_log(context: RequestContext, entries: Sequence[LogEntry]) -> None:
     wanted = _levels(context) if entries else frozenset()
     for entry in entries:
         level: Any = _NAMES.get(entry.level, entry.level)
-        level = level if level in LEVELS else "info"
+        level = level if level in LOG_LEVELS else "info"
         if level in wanted:
             params = types.LoggingMessageNotificationParams(
                 level=level, logger=entry.source, data=entry.message

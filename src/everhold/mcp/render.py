@@ -32,8 +32,8 @@ from everhold.core.status import (
     Status,
 )
 from everhold.errors import AnswerFailed, EverholdError
-from everhold.programs.lua.program import TEXT
-from everhold.wire import aimed, dumps, error_json, status_json
+from everhold.programs.lua.program import TEXT_REF
+from everhold.wire import add_database_option, dump_wire_json, error_json, status_json
 
 #: Hints of errors that are meant for a shell, as a model can follow them.
 HINTS: Final = {
@@ -59,10 +59,10 @@ HINTS: Final = {
     ),
 }
 #: Characters of the lines on which a program stood when it failed.
-TRACEBACK: Final = 1000
+TRACEBACK_LENGTH: Final = 1000
 
 
-def told(
+def render_status(
     status: Status,
     *,
     title: str = "",
@@ -80,24 +80,24 @@ def told(
         shown["title"] = title
     if shown["status"] == "error" and shown.get("code") in HINTS:
         shown["hint"] = HINTS[str(shown["code"])]
-    people = [_for_person(query, option) for query in others(status)]
+    people = [_for_person(query, option) for query in list_other_questions(status)]
     if people:
         shown["for_people"] = people
     shown |= extra or {}
-    shown["next"] = following(status, people, asked=asked)
+    shown["next"] = describe_next_step(status, people, asked=asked)
     return shown
 
 
-def of_code(ref: str, status: Status) -> dict[str, JSON]:
+def render_code_hint(ref: str, status: Status) -> dict[str, JSON]:
     """What to do after a program that was given as text, which its session keeps as it is."""
     match status:
-        case Finished(outcome=Raised(traceback=lines)) if ref == TEXT:
+        case Finished(outcome=Raised(traceback=lines)) if ref == TEXT_REF:
             mend = (
                 "Mend the code and call the tool `run` with it; this session keeps the code"
                 " that it has."
             )
-            return {"hint": mend} | ({"traceback": lines[:TRACEBACK]} if lines else {})
-        case Finished(outcome=Returned(None)) if ref == TEXT:
+            return {"hint": mend} | ({"traceback": lines[:TRACEBACK_LENGTH]} if lines else {})
+        case Finished(outcome=Returned(None)) if ref == TEXT_REF:
             return {
                 "hint": (
                     "The code returned nothing. If it should have, end it with `return` and"
@@ -107,12 +107,12 @@ def of_code(ref: str, status: Status) -> dict[str, JSON]:
     return {}
 
 
-def questions(status: Status) -> tuple[OpenQuery, ...]:
+def list_model_questions(status: Status) -> tuple[OpenQuery, ...]:
     """What a model may answer."""
     return tuple(query for query in _open(status) if query.kind is Kind.LLM)
 
 
-def others(status: Status) -> tuple[OpenQuery, ...]:
+def list_other_questions(status: Status) -> tuple[OpenQuery, ...]:
     """What a model may not answer."""
     return tuple(query for query in _open(status) if query.kind is not Kind.LLM)
 
@@ -122,12 +122,12 @@ def _open(status: Status) -> tuple[OpenQuery, ...]:
 
 
 def _for_models(status: Status, option: str) -> Status:
-    rest = others(status)
+    rest = list_other_questions(status)
     if not rest or not isinstance(status, Paused):
         return status
     words = tuple(f"a person: {query.kind} {query.id}" for query in rest)
     return msgspec.structs.replace(
-        status, queries=questions(status), waiting_for=status.waiting_for + words
+        status, queries=list_model_questions(status), waiting_for=status.waiting_for + words
     )
 
 
@@ -139,11 +139,11 @@ def _for_person(query: OpenQuery, option: str) -> dict[str, JSON]:
     }
     if query.to:
         shown["to"] = query.to
-    shown["command"] = command(query, option)
+    shown["command"] = format_answer_command(query, option)
     return shown
 
 
-def command(query: OpenQuery, option: str) -> str:
+def format_answer_command(query: OpenQuery, option: str) -> str:
     """What a person types to answer."""
     if query.kind is Kind.SIGNAL:
         return f"everhold signal {query.session_id} {shlex.quote(query.name)}{option}"
@@ -153,7 +153,7 @@ def command(query: OpenQuery, option: str) -> str:
 # ---- what to do now
 
 
-def following(
+def describe_next_step(
     status: Status, people: Sequence[Mapping[str, JSON]] = (), *, asked: bool = False
 ) -> str:
     """What to do now, in one sentence that suffices alone."""
@@ -167,8 +167,8 @@ def following(
                 "Your answers are kept; call the everhold tool `status` with session_id"
                 f" {session!r} to see {rest}."
             )
-        case Paused() if questions(status):
-            return _answer(session, questions(status))
+        case Paused() if list_model_questions(status):
+            return _answer(session, list_model_questions(status))
         case Paused() if people:
             typed = "; ".join(str(one["command"]) for one in people)
             here = (
@@ -211,7 +211,7 @@ def following(
             return f"The session is {done}; nothing is left to answer."
 
 
-def beyond(following: str, status: Status, parent: str | None, child: str) -> str:
+def describe_related_step(following: str, status: Status, parent: str | None, child: str) -> str:
     """What to do now where it concerns another session: the child that has to be answered, or the
     parent that waits.
     """
@@ -263,28 +263,28 @@ _MOVES: Final = (
 )
 
 
-def move(sentence: str, option: str) -> str:
+def translate_move(sentence: str, option: str) -> str:
     """What would move a session: by a tool where there is one, else by a command that a person
     types.
     """
     for command, tool in _MOVES:
         sentence = re.sub(command, tool, sentence)
-    return aimed(sentence, option)
+    return add_database_option(sentence, option)
 
 
 # ---- errors
 
 
-def refused(error: EverholdError, option: str = "") -> dict[str, JSON]:
+def render_error(error: EverholdError, option: str = "") -> dict[str, JSON]:
     """An error as a tool returns it. `option` is what commands need to read this database."""
     shown = error_json(error)
     hint = HINTS.get(error.code) or error.hint or "Nothing was changed; change the call."
     if error.hint.startswith("Did you mean "):
         hint = f"{error.hint} {hint}" if hint != error.hint else hint
-    return {"status": "refused", **shown, "hint": aimed(hint, option)}
+    return {"status": "refused", **shown, "hint": add_database_option(hint, option)}
 
 
-def unforeseen(error: BaseException) -> dict[str, JSON]:
+def render_unforeseen_error(error: BaseException) -> dict[str, JSON]:
     """Something nobody foresaw, as a tool returns it."""
     return {
         "status": "refused",
@@ -300,7 +300,7 @@ def unforeseen(error: BaseException) -> dict[str, JSON]:
 # ---- text
 
 
-def text(shown: Mapping[str, Any]) -> str:
+def render_text(shown: Mapping[str, Any]) -> str:
     """A result as text, for hosts that show nothing else to their model."""
     parts = [_headline(shown)]
     if "prompt" in shown:
@@ -319,8 +319,10 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(row, dict | str) for row in value):
-        return "".join(f"\n- {row if isinstance(row, str) else dumps(row)}" for row in value)
-    return dumps(value)
+        return "".join(
+            f"\n- {row if isinstance(row, str) else dump_wire_json(row)}" for row in value
+        )
+    return dump_wire_json(value)
 
 
 _SAID: Final = frozenset({"status", "session_id", "title", "queries", "for_people", "next"})
@@ -363,10 +365,10 @@ def _question(query_id: str, asked: Mapping[str, Any]) -> str:
         lines.append(f"[system] {asked['system']}")
     # else the prompt has them as text
     if asked.get("messages") and "leaf" not in (asked.get("args") or {}):
-        lines.append(dumps(asked["messages"]))
+        lines.append(dump_wire_json(asked["messages"]))
     lines.append(str(asked["prompt"]))
     if asked.get("schema"):
-        lines.append(f"[answer with JSON of this schema] {dumps(asked['schema'])}")
+        lines.append(f"[answer with JSON of this schema] {dump_wire_json(asked['schema'])}")
     return "\n".join(lines)
 
 

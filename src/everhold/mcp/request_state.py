@@ -26,7 +26,7 @@ from mcp_types.methods import is_input_required
 
 from everhold.errors import NotAllowed
 from everhold.mcp import owner_file
-from everhold.packages.settings import home
+from everhold.packages.settings import get_data_folder
 from everhold.wire import error_json
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everhold")
 
-FILE: Final = "mcp.key"
+KEY_FILE: Final = "mcp.key"
 #: Bytes of a key.
-SIZE: Final = 32
+KEY_BYTES: Final = 32
 #: Seconds after which a state is worthless.
 TTL: Final = 24 * 3600.0
 #: What no state is good for after the process.
 _FLEETING: Final = "memory://"
 
 
-class Boundary:
+class StateBoundary:
     """Seals and unseals the states of a server on a database.
 
     It is the library's, which is loaded with the first state, and whose refusal also says what to
@@ -51,7 +51,7 @@ class Boundary:
     """
 
     def __init__(self, database: Callable[[], str], ttl: float = TTL) -> None:
-        self._codec = Codec(database)
+        self._codec = StateCodec(database)
         self._ttl = ttl
 
     @cached_property
@@ -95,7 +95,7 @@ def _returning(result: HandlerResult) -> CallNext:
     return call_next
 
 
-class Codec:
+class StateCodec:
     """Seals with the key of the data folder, made fit for one database. Nothing is read before it
     is needed.
     """
@@ -115,35 +115,39 @@ class Codec:
             from mcp.server.request_state import AESGCMRequestStateCodec
 
             database = self._database()
-            root = secrets.token_bytes(SIZE) if database == _FLEETING else key(home())
+            root = (
+                secrets.token_bytes(KEY_BYTES)
+                if database == _FLEETING
+                else load_state_key(get_data_folder())
+            )
             self._made = AESGCMRequestStateCodec(
                 [hmac.digest(root, database.encode(), hashlib.sha256)]
             )
         return self._made
 
 
-def key(folder: Path) -> bytes:
+def load_state_key(folder: Path) -> bytes:
     """The key in a folder, made if there is none; one of this process alone if none can be kept."""
     try:
-        return _kept(folder / FILE) or _made(folder / FILE)
+        return _kept(folder / KEY_FILE) or _made(folder / KEY_FILE)
     except OSError as error:
         log.warning(
             "no key can be kept in %s (%s): what is asked now is forgotten on a restart",
             folder,
             error,
         )
-        return secrets.token_bytes(SIZE)
+        return secrets.token_bytes(KEY_BYTES)
 
 
 def _kept(file: Path) -> bytes | None:
     """The key in a file; None if there is none that can be trusted."""
     try:
         with file.open("rb") as source:
-            others = owner_file.is_open(source.fileno())
-            found = source.read(SIZE + 1)
+            others = owner_file.is_open_to_others(source.fileno())
+            found = source.read(KEY_BYTES + 1)
     except FileNotFoundError:
         return None
-    if others or len(found) != SIZE:
+    if others or len(found) != KEY_BYTES:
         log.warning("%s is %s: it is replaced", file, "open to others" if others else "damaged")
         file.unlink(missing_ok=True)
         return None
@@ -152,7 +156,7 @@ def _kept(file: Path) -> bytes | None:
 
 def _made(file: Path) -> bytes:
     """A new key in a file; of several processes that make one at once, all get the same."""
-    owner_file.make(file, secrets.token_bytes(SIZE))
+    owner_file.create_owner_file(file, secrets.token_bytes(KEY_BYTES))
     found = _kept(file)
     if found is None:
         raise OSError(f"{file} cannot be kept readable by its owner alone")

@@ -31,31 +31,31 @@ from typing import Any, Final
 from everhold.core.observer import Observer
 from everhold.core.query import Query
 from everhold.errors import BadRequest, BadSetting, EverholdError, NotAllowed, StoreUnavailable
-from everhold.models import Spec
-from everhold.packages.catalog import Catalog, catalog, named
-from everhold.packages.find import is_path
-from everhold.packages.lua.folder import Folders
-from everhold.packages.settings import DEFAULT, Settings, Watched, settings
+from everhold.models import AnswererSpec
+from everhold.packages.catalog import ProgramCatalog, find_named_program, load_catalog
+from everhold.packages.find import is_path_ref
+from everhold.packages.lua.folder import PackageFolders
+from everhold.packages.settings import DEFAULT_SOURCE, Settings, WatchedSettings, settings
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.search_path import Root
+from everhold.programs.lua.search_path import SearchRoot
 from everhold.runtime import Runtime, open
-from everhold.stores.sqlite.database import Place
+from everhold.stores.sqlite.database import DatabaseFile
 
 #: Bytes of Lua that a call may bring.
-MOST_CODE: Final = 1_000_000
+MAX_CODE_BYTES: Final = 1_000_000
 #: A path was resolved before it is opened: a link put in its place since is refused, and a FIFO
 #: blocks nobody.
 _AS_RESOLVED: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 #: What to do about a setting: no other call would help.
-MEND: Final = (
+CONFIG_ERROR_HINT: Final = (
     "No call mends this: tell the user to correct it where it is said, which is everhold.toml, a"
     " variable, or the"
     " command by which the host starts this server."
 )
 
 
-class Parked:
+class ParkedAnswerer:
     """Answers nothing: every question waits for the host."""
 
     kinds: tuple[()] = ()
@@ -64,19 +64,23 @@ class Parked:
         raise NotAllowed(f"{query.id} waits for the host", "Answer it with the tool `answer`.")
 
 
-class House:
+class RuntimeHolder:
     """An open runtime, or the reason why there is none."""
 
     def __init__(
-        self, database: str | None = None, *, llm: Spec = None, observer: Observer | None = None
+        self,
+        database: str | None = None,
+        *,
+        llm: AnswererSpec = None,
+        observer: Observer | None = None,
     ) -> None:
         self._database = database
-        self._llm = Parked() if llm is None else llm
+        self._llm = ParkedAnswerer() if llm is None else llm
         self._observers = () if observer is None else (observer,)
         self._runtime: Runtime | None = None
         self._found: Settings | None = None
-        self._watched: Watched | None = None
-        self._place: Place | None = None  # where the file is that was opened
+        self._watched: WatchedSettings | None = None
+        self._place: DatabaseFile | None = None  # where the file is that was opened
         self._opening = asyncio.Lock()
 
     async def runtime(self) -> Runtime:
@@ -92,11 +96,11 @@ class House:
     async def _opened(self) -> Runtime:
         with _blaming():
             self._found = found = settings(self._database)
-            self._watched = Watched(found, self._database)
+            self._watched = WatchedSettings(found, self._database)
             runtime = open(self._database, llm=self._llm, observers=self._observers)
         try:
             opened = await runtime.__aenter__()
-            self._place = None if found.path is None else Place(found.path)
+            self._place = None if found.path is None else DatabaseFile(found.path)
             return opened
         except EverholdError:
             raise
@@ -117,7 +121,7 @@ class House:
     @property
     def parked(self) -> bool:
         """Whether `llm` questions wait for the host."""
-        return isinstance(self._llm, Parked)
+        return isinstance(self._llm, ParkedAnswerer)
 
     @property
     def option(self) -> str:
@@ -125,7 +129,7 @@ class House:
         anyway.
         """
         found = self._found
-        if found is None or found.source.get("database") == DEFAULT:
+        if found is None or found.source.get("database") == DEFAULT_SOURCE:
             return ""
         return f" -d {shlex.quote(str(found.path or found.shown))}"
 
@@ -134,8 +138,8 @@ class House:
     def program(self, name: str) -> Any:
         """The program that a model means: by its name, or by a reference that the catalog lists."""
         found = self._now()
-        if (":" in name or is_path(name)) and name not in {
-            entry.ref for entry in catalog(found).entries
+        if (":" in name or is_path_ref(name)) and name not in {
+            entry.ref for entry in load_catalog(found).entries
         }:
             how = (
                 "The tool `strategies` lists the names. To add a program, list it under"
@@ -146,17 +150,17 @@ class House:
             raise NotAllowed(
                 f"{name!r} is not a name: over MCP a program is started by its name", how
             )
-        return named(name, found)
+        return find_named_program(name, found)
 
-    def catalog(self) -> Catalog:
+    def catalog(self) -> ProgramCatalog:
         """Every program that can be started by name, and what keeps others from being listed."""
-        return catalog(self._now())
+        return load_catalog(self._now())
 
     def code(self, text: str | None, file: str | None, ctx: dict[str, Any]) -> Call[Any]:
         """A call of a Lua program given as text, or in a file that holds one."""
         code = self._text(file) if file is not None else text or ""
-        if len(code.encode("utf-8", "surrogatepass")) > MOST_CODE:
-            raise BadRequest("run", f"the code is longer than {MOST_CODE} bytes")
+        if len(code.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
+            raise BadRequest("run", f"the code is longer than {MAX_CODE_BYTES} bytes")
         return LuaProgram.text(code, ctx, roots=self.folders.all)
 
     def _text(self, file: str) -> str:
@@ -187,7 +191,7 @@ class House:
         return _read(path)
 
     @property
-    def folders(self) -> Folders:
+    def folders(self) -> PackageFolders:
         """Where Lua packages are looked for now."""
         return self._now().folders
 
@@ -203,7 +207,7 @@ def _blaming() -> Iterator[None]:
     try:
         yield
     except BadSetting as error:
-        error.hint = error.hint or MEND
+        error.hint = error.hint or CONFIG_ERROR_HINT
         raise
 
 
@@ -211,7 +215,7 @@ def _readable(found: Settings) -> Iterator[Path]:
     """Folders from which a model may name Lua files. The root of the disk, where some hosts start
     us, is not one.
     """
-    for folder in (found.root, *(Root.of(root).folder for root in found.folders.all)):
+    for folder in (found.root, *(SearchRoot.of(root).folder for root in found.folders.all)):
         path = folder.expanduser().resolve()
         if path.parent != path:
             yield path
@@ -224,9 +228,9 @@ def _read(path: Path) -> str:
     with builtins.open(os.open(path, os.O_RDONLY | _AS_RESOLVED), "rb") as lua:
         if not stat.S_ISREG(os.fstat(lua.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
-        code = lua.read(MOST_CODE + 1)
-    if len(code) > MOST_CODE:
-        raise OSError(errno.EFBIG, f"it is longer than {MOST_CODE} bytes")
+        code = lua.read(MAX_CODE_BYTES + 1)
+    if len(code) > MAX_CODE_BYTES:
+        raise OSError(errno.EFBIG, f"it is longer than {MAX_CODE_BYTES} bytes")
     try:
         return code.decode()
     except UnicodeDecodeError:

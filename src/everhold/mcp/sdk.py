@@ -31,17 +31,17 @@ _SERVER: Final = "mcp.server.lowlevel.server"
 _lock: Final = threading.RLock()
 
 
-def load(*, web: bool) -> None:
+def load_sdk(*, web: bool) -> None:
     """Load what a server on the web, or one on pipes, needs, as far as nobody has loaded it yet."""
     with _built_later():
         import_module("mcp_types.methods")
         for name in _PACKAGES:
             if name not in sys.modules and (spec := find_spec(name)) is not None:
                 _put(name, spec)
-        server(web=web)
+        load_server_class(web=web)
 
 
-def server(*, web: bool) -> type[Server[Any]]:
+def load_server_class(*, web: bool) -> type[Server[Any]]:
     """The library's `Server`; without the web it serves pipes only, and is loaded in a fraction of
     the time.
     """

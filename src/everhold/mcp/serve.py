@@ -9,31 +9,33 @@ import sys
 from contextlib import suppress
 
 from everhold.mcp import stdout
-from everhold.mcp.server import DEFAULT, Front, front
-from everhold.mcp.stdio import Incoming, Ledger, Outgoing
-from everhold.models import Spec
-from everhold.ports.interrupts import signals_are_told
+from everhold.mcp.server import DEFAULT_PROFILE, McpFront, make_front
+from everhold.mcp.stdio import IncomingStream, OutgoingStream, PendingRequests
+from everhold.models import AnswererSpec
+from everhold.ports.interrupts import set_signals_handled
 
 
-async def serve(database: str | None, *, llm: Spec, profile: str = DEFAULT) -> None:
+async def serve_stdio(
+    database: str | None, *, llm: AnswererSpec, profile: str = DEFAULT_PROFILE
+) -> None:
     """Serve until the client closes our standard input, or a signal ends us."""
-    wires = stdout.wires()
-    made = front(database, llm, profile)
+    wires = stdout.take_client_descriptors()
+    made = make_front(database, llm, profile)
     server = made.server(web=False)
     _leave_on_signals(made)
     opening = asyncio.ensure_future(made.open())
-    ledger = Ledger()
-    outgoing = await Outgoing.on(wires[1], ledger)
-    incoming = await Incoming.on(wires[0], ledger, outgoing, made.forms.lost)
+    ledger = PendingRequests()
+    outgoing = await OutgoingStream.on(wires[1], ledger)
+    incoming = await IncomingStream.on(wires[0], ledger, outgoing, made.forms.lost)
     try:
         await server.run(incoming, outgoing, server.create_initialization_options())
     finally:
         await opening
         await made.close()
-        signals_are_told(False)
+        set_signals_handled(False)
 
 
-def _leave_on_signals(made: Front) -> None:
+def _leave_on_signals(made: McpFront) -> None:
     """Give everything back and go. A thread that reads a terminal cannot be stopped, so nobody
     waits for it.
     """
@@ -53,4 +55,4 @@ def _leave_on_signals(made: Front) -> None:
     with suppress(NotImplementedError):  # Windows: a signal ends the process, and nothing is lost
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, called, number)
-        signals_are_told()
+        set_signals_handled()

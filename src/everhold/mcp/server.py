@@ -20,7 +20,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from everhold.archive.archive import version
+from everhold.archive.archive import get_everhold_version
 from everhold.core.codec import JSON
 from everhold.core.status import Finished, Status
 from everhold.errors import EverholdError
@@ -33,12 +33,19 @@ from everhold.mcp import (
     request_state,
     sdk,
 )
-from everhold.mcp.handlers import Desk, Standing
-from everhold.mcp.progress_notes import LEVEL, Pulse
-from everhold.mcp.runtime_holder import House
-from everhold.mcp.tasks import TASKED, Tasks, suits
-from everhold.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS, Tool, schema, taken
-from everhold.models import Spec
+from everhold.mcp.handlers import StatusResult, ToolHandlers
+from everhold.mcp.progress_notes import LOG_LEVEL_KEY, ProgressObserver
+from everhold.mcp.runtime_holder import RuntimeHolder
+from everhold.mcp.tasks import TASK_TOOLS, TaskHandlers, is_task_request
+from everhold.mcp.tools import (
+    BY_NAME,
+    STATUS_SCHEMA,
+    TOOLS,
+    ServerTool,
+    build_input_schema,
+    parse_tool_arguments,
+)
+from everhold.models import AnswererSpec
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -46,30 +53,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("everhold")
 
 T = TypeVar("T")
-Context = ServerRequestContext[Any, Any]
-Result = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
+RequestContext = ServerRequestContext[Any, Any]
+ToolResult = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
 #: The profile of those who say nothing; the other is `algocline`.
-DEFAULT: Final = "default"
+DEFAULT_PROFILE: Final = "default"
 #: Tools after which a person may be asked at once.
-ASKING: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
+ASKING_TOOLS: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
 
 
-class Front:
+class McpFront:
     """What one server does with the requests of its clients."""
 
-    def __init__(self, house: House, pulse: Pulse) -> None:
+    def __init__(self, house: RuntimeHolder, pulse: ProgressObserver) -> None:
         self.house = house
         self.pulse = pulse
-        self.forms = elicitation.Forms()
+        self.forms = elicitation.OpenForms()
         self._working: set[asyncio.Future[Any]] = set()
-        self.tasks = Tasks(house, told=self._result_of, finished=self._finished)
+        self.tasks = TaskHandlers(house, told=self._result_of, finished=self._finished)
 
     def server(self, *, web: bool = True) -> Server[Any]:
         """The server as the protocol library wants it; without the web it serves pipes only."""
-        server = sdk.server(web=web)(
+        server = sdk.load_server_class(web=web)(
             "everhold",
-            version=version(),
+            version=get_everhold_version(),
             title="everhold",
             instructions=instructions.INSTRUCTIONS,
             on_list_tools=self.tools,
@@ -81,7 +88,7 @@ class Front:
         )
         server.add_request_handler("tools/call", types.CallToolRequestParams, self.call)
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
-        server.middleware.append(request_state.Boundary(lambda: self.house.database))
+        server.middleware.append(request_state.StateBoundary(lambda: self.house.database))
         self.tasks.mount(server)
         return server
 
@@ -101,10 +108,12 @@ class Front:
 
     # ---- tools
 
-    async def tools(self, context: Context, params: Any) -> types.ListToolsResult:
+    async def tools(self, context: RequestContext, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
 
-    async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+    async def call(
+        self, context: RequestContext, params: types.CallToolRequestParams
+    ) -> ToolResult:
         tool = BY_NAME.get(params.name)
         if tool is None:
             names = ", ".join(BY_NAME)
@@ -115,10 +124,10 @@ class Front:
         try:
             return await self._finished(self._called(context, tool, params))
         except EverholdError as error:
-            return _result(render.refused(error, self.house.option), failed=True)
+            return _result(render.render_error(error, self.house.option), failed=True)
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
-            return _result(render.unforeseen(error), failed=True)
+            return _result(render.render_unforeseen_error(error), failed=True)
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something to its end, also if the caller leaves."""
@@ -133,38 +142,42 @@ class Front:
             task.exception()  # told already, or nobody is there to be told
 
     async def _called(
-        self, context: Context, tool: Tool, params: types.CallToolRequestParams
-    ) -> Result:
-        back = multi_round.came_back(context, params)
-        given = taken(tool, params.arguments)
+        self, context: RequestContext, tool: ServerTool, params: types.CallToolRequestParams
+    ) -> ToolResult:
+        back = multi_round.read_round_reply(context, params)
+        given = parse_tool_arguments(tool, params.arguments)
         runtime = await self.house.runtime()
-        desk = Desk(self.house, self.pulse, runtime, context)
+        desk = ToolHandlers(self.house, self.pulse, runtime, context)
         if not tool.status:
             return _result(await getattr(desk, tool.name)(given))
-        tasked = tool.name in TASKED and back is None and suits(context, self.house)
+        tasked = tool.name in TASK_TOOLS and back is None and is_task_request(context, self.house)
         if tasked and given.wait is None:
             given.wait = 0.0  # whoever knows tasks need not wait for the call
-        standing: Standing = await (
+        standing: StatusResult = await (
             getattr(desk, tool.name)(given) if back is None else desk.heard(back)
         )
         if tasked and not isinstance(standing.status, Finished):
             return await self.tasks.created(standing.status.session_id)
-        if tool.name in ASKING and elicitation.modern(context):
-            asked = multi_round.due(context, standing.status, back, standing.notes)
+        if tool.name in ASKING_TOOLS and elicitation.has_multi_round(context):
+            asked = multi_round.select_next_round(context, standing.status, back, standing.notes)
             if asked:
                 number = 1 if back is None else back.put.round + 1
-                return multi_round.needed(
+                return multi_round.build_input_required(
                     asked, standing.title, number=number, notes=standing.notes
                 )
-        elif tool.name in ASKING and elicitation.declared(context):
+        elif tool.name in ASKING_TOOLS and elicitation.has_elicitation(context):
             await self._asked(desk, context, standing)
-        return self._standing(standing, await child_sessions.asking(runtime, standing.status))
+        return self._standing(
+            standing, await child_sessions.find_asking_child(runtime, standing.status)
+        )
 
-    async def _asked(self, desk: Desk, context: Context, standing: Standing) -> None:
+    async def _asked(
+        self, desk: ToolHandlers, context: RequestContext, standing: StatusResult
+    ) -> None:
         """Ask the person here, one question after the other, until one is not answered or none is
         left.
         """
-        while asked := elicitation.askable(standing.status):
+        while asked := elicitation.select_person_questions(standing.status):
             query = next(iter(asked.values()))
             if not await desk.said(
                 standing, query, await self.forms.ask(context, query, standing.title)
@@ -172,29 +185,31 @@ class Front:
                 return
             standing.status = (await desk.settled(standing.status, standing.title)).status
 
-    def _standing(self, standing: Standing, child: str = "") -> types.CallToolResult:
-        shown = render.told(
+    def _standing(self, standing: StatusResult, child: str = "") -> types.CallToolResult:
+        shown = render.render_status(
             standing.status,
             title=standing.title,
             option=self.house.option,
             extra=standing.extra,
             asked=standing.asked,
         )
-        shown["next"] = render.beyond(str(shown["next"]), standing.status, standing.parent, child)
+        shown["next"] = render.describe_related_step(
+            str(shown["next"]), standing.status, standing.parent, child
+        )
         return _result(shown)
 
     def _result_of(self, status: Status, title: str) -> types.CallToolResult:
-        return self._standing(Standing(status, title))
+        return self._standing(StatusResult(status, title))
 
     # ---- prompts
 
-    async def prompts(self, context: Context, params: Any) -> types.ListPromptsResult:
+    async def prompts(self, context: RequestContext, params: Any) -> types.ListPromptsResult:
         listed = []
         for name, (
             title,
             description,
             (argument, words, required),
-        ) in instructions.prompts().items():
+        ) in instructions.list_prompts().items():
             arguments = [types.PromptArgument(name=argument, description=words, required=required)]
             listed.append(
                 types.Prompt(name=name, title=title, description=description, arguments=arguments)
@@ -202,9 +217,9 @@ class Front:
         return types.ListPromptsResult(prompts=listed)
 
     async def prompt(
-        self, context: Context, params: types.GetPromptRequestParams
+        self, context: RequestContext, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        found = instructions.prompts().get(params.name)
+        found = instructions.list_prompts().get(params.name)
         if found is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name!r}")
         given = params.arguments or {}
@@ -213,13 +228,13 @@ class Front:
             raise MCPError(
                 code=types.INVALID_PARAMS, message=f"The prompt {params.name!r} needs {argument!r}"
             )
-        words = types.TextContent(type="text", text=instructions.prompt(params.name, given))
+        words = types.TextContent(type="text", text=instructions.render_prompt(params.name, given))
         message = types.PromptMessage(role="user", content=words)
         return types.GetPromptResult(description=found[1], messages=[message])
 
     # ---- resources
 
-    async def resources(self, context: Context, params: Any) -> types.ListResourcesResult:
+    async def resources(self, context: RequestContext, params: Any) -> types.ListResourcesResult:
         guide = types.Resource(
             uri=instructions.GUIDE,
             name="guide",
@@ -229,11 +244,13 @@ class Front:
         )
         return types.ListResourcesResult(resources=[guide])
 
-    async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
+    async def templates(
+        self, context: RequestContext, params: Any
+    ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
 
     async def resource(
-        self, context: Context, params: types.ReadResourceRequestParams
+        self, context: RequestContext, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         if str(params.uri) != instructions.GUIDE:
             raise MCPError(
@@ -242,31 +259,31 @@ class Front:
                 data={"uri": str(params.uri)},
             )
         page = types.TextResourceContents(
-            uri=instructions.GUIDE, mime_type="text/markdown", text=instructions.guide()
+            uri=instructions.GUIDE, mime_type="text/markdown", text=instructions.load_guide()
         )
         return types.ReadResourceResult(contents=[page])
 
     # ---- logs
 
     async def log_level(
-        self, context: Context, params: types.SetLevelRequestParams
+        self, context: RequestContext, params: types.SetLevelRequestParams
     ) -> types.EmptyResult:
-        context.session._connection.state[LEVEL] = params.level
+        context.session._connection.state[LOG_LEVEL_KEY] = params.level
         return types.EmptyResult()
 
 
-def front(database: str | None, llm: Spec, profile: str = DEFAULT) -> Front:
+def make_front(database: str | None, llm: AnswererSpec, profile: str = DEFAULT_PROFILE) -> McpFront:
     """A front on a database, not opened yet, with the tools of a profile."""
-    pulse = Pulse()
-    house = House(database, llm=llm, observer=pulse)
-    if profile == DEFAULT:
-        return Front(house, pulse)
+    pulse = ProgressObserver()
+    house = RuntimeHolder(database, llm=llm, observer=pulse)
+    if profile == DEFAULT_PROFILE:
+        return McpFront(house, pulse)
     from everhold.mcp.algocline.server import AlcFront
 
     return AlcFront(house, pulse)
 
 
-def _described(tool: Tool) -> types.Tool:
+def _described(tool: ServerTool) -> types.Tool:
     hints = types.ToolAnnotations(
         title=tool.title,
         read_only_hint=tool.reads,
@@ -278,12 +295,12 @@ def _described(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=schema(tool.takes),
+        input_schema=build_input_schema(tool.takes),
         output_schema=STATUS_SCHEMA if tool.status else {"type": "object"},
         annotations=hints,
     )
 
 
 def _result(shown: dict[str, JSON], *, failed: bool = False) -> types.CallToolResult:
-    words = types.TextContent(type="text", text=render.text(shown))
+    words = types.TextContent(type="text", text=render.render_text(shown))
     return types.CallToolResult(content=[words], structured_content=shown, is_error=failed)

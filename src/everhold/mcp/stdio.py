@@ -27,10 +27,10 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from everhold.mcp.json_rpc import Unreadable, read
+from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
 
 #: Bytes of one message.
-LONGEST: Final = 64_000_000
+MAX_MESSAGE_BYTES: Final = 64_000_000
 #: Seconds that the end of what comes in is held back for answers under way.
 GRACE: Final = 30.0
 
@@ -41,7 +41,7 @@ def is_pipe(descriptor: int) -> bool:
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
-class Ledger:
+class PendingRequests:
     """Requests that came and have no answer yet."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class _Stream:
         await self.aclose()
 
 
-class Incoming(_Stream):
+class IncomingStream(_Stream):
     """Messages that the client writes; one that cannot be read is answered, and comes as the error
     it raised.
     """
@@ -102,8 +102,8 @@ class Incoming(_Stream):
     def __init__(
         self,
         line: Callable[[], Awaitable[bytes]],
-        ledger: Ledger,
-        outgoing: Outgoing,
+        ledger: PendingRequests,
+        outgoing: OutgoingStream,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._line = line
@@ -115,14 +115,16 @@ class Incoming(_Stream):
     async def on(
         cls,
         descriptor: int,
-        ledger: Ledger,
-        outgoing: Outgoing,
+        ledger: PendingRequests,
+        outgoing: OutgoingStream,
         lost: Callable[[], None] = lambda: None,
-    ) -> Incoming:
+    ) -> IncomingStream:
         if not is_pipe(descriptor):
             file = os.fdopen(descriptor, "rb")
-            return cls(lambda: asyncio.to_thread(file.readline, LONGEST), ledger, outgoing, lost)
-        reader = asyncio.StreamReader(limit=LONGEST)
+            return cls(
+                lambda: asyncio.to_thread(file.readline, MAX_MESSAGE_BYTES), ledger, outgoing, lost
+            )
+        reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
@@ -138,15 +140,15 @@ class Incoming(_Stream):
             await self._ledger.settled()
             raise anyio.EndOfStream
         try:
-            message = read(line)
-        except Unreadable as error:
-            if len(line) >= LONGEST:  # a file's line, which was cut off there
+            message = parse_rpc_message(line)
+        except UnreadableMessage as error:
+            if len(line) >= MAX_MESSAGE_BYTES:  # a file's line, which was cut off there
                 return await self._refused(_too_long())
             return await self._refused(error) if line.strip() else error
         self._ledger.came(message)
         return SessionMessage(message)
 
-    async def _refused(self, error: Unreadable) -> SessionMessage | Exception:
+    async def _refused(self, error: UnreadableMessage) -> SessionMessage | Exception:
         """What becomes of a line that is not a message. One that is a reply is not answered in its
         turn.
         """
@@ -158,7 +160,7 @@ class Incoming(_Stream):
             await self._outgoing.send(SessionMessage(error.error))
         return error
 
-    def __aiter__(self) -> Incoming:
+    def __aiter__(self) -> IncomingStream:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -168,15 +170,15 @@ class Incoming(_Stream):
             raise StopAsyncIteration from None
 
 
-class Outgoing(_Stream):
+class OutgoingStream(_Stream):
     """Messages that the client reads. Sending waits while the client does not keep up."""
 
-    def __init__(self, write: Callable[[bytes], Awaitable[None]], ledger: Ledger) -> None:
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], ledger: PendingRequests) -> None:
         self._write = write
         self._ledger = ledger
 
     @classmethod
-    async def on(cls, descriptor: int, ledger: Ledger) -> Outgoing:
+    async def on(cls, descriptor: int, ledger: PendingRequests) -> OutgoingStream:
         if not is_pipe(descriptor):
             file = os.fdopen(descriptor, "wb", 0, closefd=False)
             return cls(lambda line: asyncio.to_thread(_written, file, line), ledger)
@@ -212,9 +214,9 @@ def _line(message: types.JSONRPCMessage) -> bytes:
         return json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode() + b"\n"
 
 
-def _too_long() -> Unreadable:
-    return Unreadable(
-        types.PARSE_ERROR, f"A message was not read: it is longer than {LONGEST} bytes."
+def _too_long() -> UnreadableMessage:
+    return UnreadableMessage(
+        types.PARSE_ERROR, f"A message was not read: it is longer than {MAX_MESSAGE_BYTES} bytes."
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 _PRIVATE: Final[list[int]] = []
 
 
-def guard() -> None:
+def guard_stdout() -> None:
     """Point file descriptor 1 at standard error; the client is reached by `wires` only. Once a
     process.
     """
@@ -39,11 +39,11 @@ def _open_standard_error() -> None:
             os.close(nothing)
 
 
-def wires() -> tuple[int, int]:
+def take_client_descriptors() -> tuple[int, int]:
     """Descriptors of what the client writes and of what it reads; standard input is empty for all
     others from now.
     """
-    guard()
+    guard_stdout()
     incoming = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

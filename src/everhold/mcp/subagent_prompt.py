@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Final, Literal
 
 from everhold.errors import BadHostFile
-from everhold.mcp.hosts import World, rewrite
+from everhold.mcp.hosts import HostEnvironment, rewrite_host_file
 
 #: What a file that we wrote holds, so that nobody else's is replaced.
-MARK: Final = "written by `everhold mcp agent`"
+GENERATED_MARK: Final = "written by `everhold mcp agent`"
 
 
-def definition(server: str) -> str:
+def render_subagent(server: str) -> str:
     """The sub-agent of Claude Code for a server of this name."""
     text = files("everhold.mcp").joinpath("agent.md").read_text(encoding="utf-8")
     return text.replace("SERVER", server)
 
 
-def place(world: World, scope: Literal["user", "project"]) -> Path:
+def get_subagent_file(world: HostEnvironment, scope: Literal["user", "project"]) -> Path:
     if scope == "project":
         return world.folder / ".claude" / "agents" / "everhold.md"
     return (
@@ -33,18 +33,18 @@ def place(world: World, scope: Literal["user", "project"]) -> Path:
     )
 
 
-def install(file: Path, text: str) -> bool:
+def write_subagent_file(file: Path, text: str) -> bool:
     """Write the sub-agent; whether that changed anything."""
-    return rewrite(file, lambda there: _ours(file, there) or text, makes=True)
+    return rewrite_host_file(file, lambda there: _ours(file, there) or text, makes=True)
 
 
-def uninstall(file: Path) -> bool:
+def remove_subagent_file(file: Path) -> bool:
     """Take the sub-agent away; whether it was there."""
-    return rewrite(file, lambda there: _ours(file, there), makes=False)
+    return rewrite_host_file(file, lambda there: _ours(file, there), makes=False)
 
 
 def _ours(file: Path, there: str) -> str:
-    if there.strip() and MARK not in there:
+    if there.strip() and GENERATED_MARK not in there:
         raise BadHostFile(
             str(file), "somebody else wrote it", "Nothing was changed. Print ours: --print"
         )

@@ -33,8 +33,8 @@ from everhold.core.query import Kind
 from everhold.core.status import Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 from everhold.errors import BadRequest, EverholdError, Poison, StateError, UsageError, WorkerFailed
 from everhold.mcp import child_sessions, elicitation, multi_round, render
-from everhold.mcp.runtime_holder import House
-from everhold.ports.store import Record
+from everhold.mcp.runtime_holder import RuntimeHolder
+from everhold.ports.store import SessionRecord
 from everhold.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -42,47 +42,47 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everhold")
 
-Context = ServerRequestContext[Any, Any]
+RequestContext = ServerRequestContext[Any, Any]
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 #: Tools whose sessions are tasks to clients that know tasks.
-TASKED: Final = frozenset({"run", "fork"})
+TASK_TOOLS: Final = frozenset({"run", "fork"})
 #: Milliseconds after which it is worth looking again.
 POLL_MS: Final = 1000
 #: How a session ends when our own work broke, and not its program.
-BROKEN: Final = frozenset({Poison.code, WorkerFailed.code})
+INTERNAL_FAILURE_CODES: Final = frozenset({Poison.code, WorkerFailed.code})
 
 
-class Named(types.RequestParams):
+class TaskParams(types.RequestParams):
     """Which task is meant."""
 
     task_id: str
 
 
-class Update(Named):
+class TaskUpdateParams(TaskParams):
     """Answers to what a task needs; each is read when it is known what it answers."""
 
     input_responses: dict[str, Any]
 
 
-def declared(context: Context) -> bool:
+def has_task_support(context: RequestContext) -> bool:
     """Whether the client has said with this request that it knows tasks."""
     capabilities = context.session.client_capabilities
     return (
-        elicitation.modern(context)
+        elicitation.has_multi_round(context)
         and capabilities is not None
         and EXTENSION in (capabilities.extensions or {})
     )
 
 
-def suits(context: Context, house: House) -> bool:
+def is_task_request(context: RequestContext, house: RuntimeHolder) -> bool:
     """Whether a session that this request starts is a task: somebody must be there to answer for a
     model.
     """
-    return declared(context) and (multi_round.samples(context) or not house.parked)
+    return has_task_support(context) and (multi_round.has_sampling(context) or not house.parked)
 
 
-def missing() -> MCPError:
+def make_missing_error() -> MCPError:
     """The refusal of those who have not declared the extension."""
     needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
     return MCPError(
@@ -90,7 +90,7 @@ def missing() -> MCPError:
     )
 
 
-class Tasks:
+class TaskHandlers:
     """What a server does with tasks.
 
     `told` makes the result of a tool from a status and a title; `finished` does something to its
@@ -99,7 +99,7 @@ class Tasks:
 
     def __init__(
         self,
-        house: House,
+        house: RuntimeHolder,
         *,
         told: Callable[[Status, str], types.CallToolResult],
         finished: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
@@ -111,9 +111,9 @@ class Tasks:
     def mount(self, server: Server[Any]) -> None:
         """Offer the extension."""
         server.extensions[EXTENSION] = {}
-        server.add_request_handler("tasks/get", Named, self.get)
-        server.add_request_handler("tasks/update", Update, self.update)
-        server.add_request_handler("tasks/cancel", Named, self.cancel)
+        server.add_request_handler("tasks/get", TaskParams, self.get)
+        server.add_request_handler("tasks/update", TaskUpdateParams, self.update)
+        server.add_request_handler("tasks/cancel", TaskParams, self.cancel)
 
     async def created(self, session_id: str) -> dict[str, Any]:
         """A session that was just committed, as the task in place of a result."""
@@ -121,17 +121,17 @@ class Tasks:
         record = await runtime.store.load(session_id, since=-1)
         return {"resultType": "task", **_task(record), "status": "working"}
 
-    async def get(self, context: Context, params: Named) -> dict[str, Any]:
+    async def get(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
         """Where a task stands, with what it needs or what came of it."""
         _let_in(context, params)
         with _refusing(self._house):
             runtime = await self._house.runtime()
             status = await runtime.status(params.task_id)
             record = await runtime.store.load(params.task_id, since=-1)
-            asked = multi_round.askable(context, await _open(runtime, status))
+            asked = multi_round.select_supported_questions(context, await _open(runtime, status))
         return {**_task(record), **self._detail(asked, status, record.birth.title)}
 
-    async def update(self, context: Context, params: Update) -> dict[str, Any]:
+    async def update(self, context: RequestContext, params: TaskUpdateParams) -> dict[str, Any]:
         """Hand on what the client found out."""
         _let_in(context, params)
         with _refusing(self._house):
@@ -148,11 +148,16 @@ class Tasks:
             }
             asking = next((query.session_id for query in open_now.values()), params.task_id)
             await self._finished(
-                _answered(runtime, asking, given, elicitation.who(context) | {"through": "task"})
+                _answered(
+                    runtime,
+                    asking,
+                    given,
+                    elicitation.describe_client(context) | {"through": "task"},
+                )
             )
         return {}
 
-    async def cancel(self, context: Context, params: Named) -> dict[str, Any]:
+    async def cancel(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
         """Stop a task; one that has ended stays as it is."""
         _let_in(context, params)
         with _refusing(self._house):
@@ -169,7 +174,8 @@ class Tasks:
         if not asked:
             return {"status": "working", "statusMessage": _words(status, self._house.option)}
         shown = {
-            key: _dumped(request) for key, request in multi_round.requests(asked, title).items()
+            key: _dumped(request)
+            for key, request in multi_round.build_input_requests(asked, title).items()
         }
         return {"status": "input_required", "inputRequests": shown}
 
@@ -181,7 +187,7 @@ class Tasks:
                 "statusMessage": outcome.reason or "The session was cancelled.",
             }
         failed = isinstance(outcome, Raised)
-        if isinstance(outcome, Raised) and outcome.kind in BROKEN:
+        if isinstance(outcome, Raised) and outcome.kind in INTERNAL_FAILURE_CODES:
             error = {
                 "code": types.INTERNAL_ERROR,
                 "message": outcome.error,
@@ -194,26 +200,26 @@ class Tasks:
 
 async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
     """What a task needs, by its key: what the session asks, or the child that it waits for."""
-    found = multi_round.putable(status)
-    if found or not (child := await child_sessions.asking(runtime, status)):
+    found = multi_round.select_client_questions(status)
+    if found or not (child := await child_sessions.find_asking_child(runtime, status)):
         return found
     return {
         f"{child}/{key}": query
-        for key, query in multi_round.putable(await runtime.status(child)).items()
+        for key, query in multi_round.select_client_questions(await runtime.status(child)).items()
     }
 
 
 # ---- who is let in
 
 
-def _let_in(context: Context, params: Named) -> None:
+def _let_in(context: RequestContext, params: TaskParams) -> None:
     """Refuse what the protocol forbids: an undeclared extension, and a header that names another
     task.
     """
-    if not elicitation.modern(context):
+    if not elicitation.has_multi_round(context):
         raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
-    if not declared(context):
-        raise missing()
+    if not has_task_support(context):
+        raise make_missing_error()
     headers = getattr(context.request, "headers", None)  # there are none on standard input
     if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != params.task_id:
         raise MCPError(
@@ -223,12 +229,12 @@ def _let_in(context: Context, params: Named) -> None:
 
 
 @contextmanager
-def _refusing(house: House) -> Iterator[None]:
+def _refusing(house: RuntimeHolder) -> Iterator[None]:
     """Errors of ours as errors of the protocol, with code and hint."""
     try:
         yield
     except EverholdError as error:
-        shown = render.refused(error, house.option)
+        shown = render.render_error(error, house.option)
         code = (
             types.INVALID_PARAMS
             if isinstance(error, UsageError | StateError)
@@ -253,7 +259,7 @@ def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessag
 
 def _value(query: OpenQuery, response: object) -> Any:
     """What a response says; `UNSET` for a form that was not filled in."""
-    value = multi_round.answered(query, response)
+    value = multi_round.read_round_answer(query, response)
     if value is msgspec.UNSET and query.kind is Kind.LLM:
         raise BadRequest("tasks/update", f"the response to {query.id} is not text")
     return value
@@ -267,7 +273,7 @@ async def _answered(
         try:
             await runtime.answer_many(session_id, given, by=by, wait=0)
         except StateError:
-            open_now = multi_round.putable(await runtime.status(session_id))
+            open_now = multi_round.select_client_questions(await runtime.status(session_id))
             left = {key: value for key, value in given.items() if key in open_now}
             if len(left) == len(given):
                 raise
@@ -279,7 +285,7 @@ async def _answered(
 # ---- how a task looks
 
 
-def _task(record: Record) -> dict[str, Any]:
+def _task(record: SessionRecord) -> dict[str, Any]:
     return {
         "taskId": record.birth.id,
         "createdAt": _moment(record.birth.created_at),
@@ -300,10 +306,12 @@ def _moment(seconds: float) -> str:
 def _words(status: Status, option: str) -> str:
     """What a task that needs nothing from this client waits for."""
     words = [
-        f"a model's answer to {query.id} (tool `answer`)" for query in render.questions(status)
+        f"a model's answer to {query.id} (tool `answer`)"
+        for query in render.list_model_questions(status)
     ]
     words += [
-        f"a person, who types `{render.command(query, option)}`" for query in render.others(status)
+        f"a person, who types `{render.format_answer_command(query, option)}`"
+        for query in render.list_other_questions(status)
     ]
     words += status.waiting_for if isinstance(status, Running | Paused) else ()
     return f"Waiting for {'; '.join(words)}." if words else "Working."

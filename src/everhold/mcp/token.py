@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 from everhold.errors import BadSetting
 from everhold.mcp import owner_file
-from everhold.packages.settings import home
+from everhold.packages.settings import get_data_folder
 
-VARIABLE: Final = "EVERHOLD_MCP_TOKEN"
-FILE: Final = "mcp-token"
+TOKEN_VARIABLE: Final = "EVERHOLD_MCP_TOKEN"
+TOKEN_FILE: Final = "mcp-token"
 #: Characters that a header can bring as they are.
 _FIT: Final = re.compile(r"[!-~]+")
 _LONGEST: Final = 4096
@@ -37,28 +37,30 @@ class Token(NamedTuple):
     @property
     def shell(self) -> str:
         """The token as a shell finds it."""
-        return f"${VARIABLE}" if self.file is None else f"$(cat {shlex.quote(str(self.file))})"
+        return (
+            f"${TOKEN_VARIABLE}" if self.file is None else f"$(cat {shlex.quote(str(self.file))})"
+        )
 
 
-def token(
+def load_token(
     file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
 ) -> Token:
     """The token of this file, else of the environment, else of the user's data folder; a missing
     file is made.
     """
-    said = (os.environ if env is None else env).get(VARIABLE, "").strip()
+    said = (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
     if file is None and said:
-        return Token(_fit(said, VARIABLE))
-    path = home() / FILE if file is None else Path(file).expanduser().absolute()
+        return Token(_fit(said, TOKEN_VARIABLE))
+    path = get_data_folder() / TOKEN_FILE if file is None else Path(file).expanduser().absolute()
     try:
         if not path.exists():
-            owner_file.make(path, secrets.token_urlsafe(32).encode() + b"\n")
+            owner_file.create_owner_file(path, secrets.token_urlsafe(32).encode() + b"\n")
         with path.open("rb") as source:
-            is_open = owner_file.is_open(source.fileno())
+            is_open = owner_file.is_open_to_others(source.fileno())
             found = source.read(_LONGEST + 1)
     except OSError as error:
         words = f"the token file {path} cannot be used: {error.strerror or error}"
-        raise _refusal(words, f"Name another with --token-file, or set {VARIABLE}.") from None
+        raise _refusal(words, f"Name another with --token-file, or set {TOKEN_VARIABLE}.") from None
     if is_open:
         raise _refusal(
             f"the token file {path} can be read by others",

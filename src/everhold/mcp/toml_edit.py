@@ -2,7 +2,7 @@
 it is.
 
 The standard library reads TOML and does not write it, so an edit moves lines and then reads the
-outcome: it is what it should be, or `Malformed` is raised. A table in another form than `[a.b]`
+outcome: it is what it should be, or `MalformedText` is raised. A table in another form than `[a.b]`
 (inline, or dotted keys) is left alone.
 """
 
@@ -14,25 +14,25 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from everhold.mcp.json_edit import Entry, Malformed
+from everhold.mcp.json_edit import MalformedText, ServerEntry
 
 _HEADER: Final = re.compile(r"\s*\[")
 _NOTHING: Final = re.compile(r"\s*(#.*)?$")
 _ELSEWHERE: Final = "it stands there in a form that this command does not edit"
 
 
-def read(text: str) -> dict[str, Any]:
+def parse_host_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Malformed(str(error) or "it is nested too deeply") from None
+        raise MalformedText(str(error) or "it is nested too deeply") from None
 
 
-def put(text: str, path: Sequence[str], entry: Entry) -> str:
+def put_toml_server(text: str, path: Sequence[str], entry: ServerEntry) -> str:
     """The text with the keys of `entry` in the table at `path`; what else is in that table
     stays.
     """
-    wanted = read(text)
+    wanted = parse_host_toml(text)
     holder = _reach(wanted, path)
     line = "\r\n" if "\r\n" in text else "\n"
     if not holder:
@@ -47,9 +47,9 @@ def put(text: str, path: Sequence[str], entry: Entry) -> str:
     return _checked(text, wanted)
 
 
-def drop(text: str, path: Sequence[str]) -> str:
+def drop_toml_server(text: str, path: Sequence[str]) -> str:
     """The text without the table at `path` and those within it."""
-    wanted = read(text)
+    wanted = parse_host_toml(text)
     del _reach(wanted, path[:-1])[path[-1]]
     lines = text.splitlines(keepends=True)
     heads = _heads(lines)
@@ -64,7 +64,7 @@ def drop(text: str, path: Sequence[str]) -> str:
     return _checked("".join(lines), wanted)
 
 
-def snippet(path: Sequence[str], entry: Entry) -> str:
+def format_toml_server(path: Sequence[str], entry: ServerEntry) -> str:
     return "\n".join([_name(path), *map(_pair, entry.items()), ""])
 
 
@@ -73,7 +73,7 @@ def _put_one(text: str, path: Sequence[str], key: str, value: Any, line: str) ->
     heads = _heads(lines)
     here = next((at for at, (_, name) in enumerate(heads) if name == tuple(path)), None)
     if here is None:
-        raise Malformed(_ELSEWHERE)
+        raise MalformedText(_ELSEWHERE)
     start = heads[here][0] + 1
     end = heads[here + 1][0] if here + 1 < len(heads) else len(lines)
     spoken = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
@@ -91,7 +91,7 @@ def _heads(lines: list[str]) -> list[tuple[int, tuple[str, ...]]]:
     for number, line in enumerate(lines):
         if _HEADER.match(line) and _whole(lines[:number]):
             name: list[str] = []
-            table: Any = read(line)
+            table: Any = parse_host_toml(line)
             while isinstance(table, dict) and table:
                 key, table = next(iter(table.items()))
                 name.append(key)
@@ -104,8 +104,8 @@ def _whole(lines: list[str]) -> bool:
     there.
     """
     try:
-        read("".join(lines))
-    except Malformed:
+        parse_host_toml("".join(lines))
+    except MalformedText:
         return False
     return True
 
@@ -114,14 +114,14 @@ def _reach(table: Any, path: Sequence[str]) -> dict[str, Any]:
     for name in path:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise Malformed(f"{'.'.join(path)} should be a table")
+            raise MalformedText(f"{'.'.join(path)} should be a table")
     return table  # type: ignore[no-any-return]
 
 
 def _checked(text: str, wanted: dict[str, Any]) -> str:
     """An empty table that no line names is no table."""
-    if _full(read(text)) != _full(wanted):
-        raise Malformed(_ELSEWHERE)
+    if _full(parse_host_toml(text)) != _full(wanted):
+        raise MalformedText(_ELSEWHERE)
     return text
 
 

@@ -20,9 +20,9 @@ from msgspec import UNSET, Meta
 from everhold.errors import BadRequest
 
 #: Characters of arguments that one call may bring, as JSON.
-MOST: Final = 8_000_000
+MAX_ARGUMENT_CHARS: Final = 8_000_000
 #: Seconds a call may be asked to wait.
-LONGEST: Final = 300.0
+MAX_WAIT_SECONDS: Final = 300.0
 
 _SESSION = (
     "The session's id (`session_id` of an earlier result); the beginning of it, its key,"
@@ -31,16 +31,16 @@ _SESSION = (
 _TEXT: Final = {"type": "string"}
 
 SessionName = Annotated[str, Meta(description=_SESSION)]
-Seconds = Annotated[
+WaitSeconds = Annotated[
     float | None,
     Meta(
         description="Seconds to wait for timers, children and answerers; default 30, at most"
-        f" {LONGEST:.0f}."
+        f" {MAX_WAIT_SECONDS:.0f}."
     ),
 ]
 
 
-class Spending(msgspec.Struct, forbid_unknown_fields=True):
+class SpendingLimits(msgspec.Struct, forbid_unknown_fields=True):
     """Limits; what asks for more fails with budget_exceeded."""
 
     max_llm_calls: Annotated[
@@ -57,12 +57,12 @@ class Spending(msgspec.Struct, forbid_unknown_fields=True):
 Tokens = Annotated[int, Meta(ge=0)]
 
 
-class Cost(msgspec.Struct, forbid_unknown_fields=True):
+class AnswerUsage(msgspec.Struct, forbid_unknown_fields=True):
     prompt_tokens: Tokens | None = None
     completion_tokens: Tokens | None = None
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True):
+class ToolAnswer(msgspec.Struct, forbid_unknown_fields=True):
     query_id: Annotated[
         str | None,
         Meta(
@@ -82,12 +82,12 @@ class Said(msgspec.Struct, forbid_unknown_fields=True):
         str | None,
         Meta(description="Instead of a response: why you cannot answer. The program is told."),
     ] = None
-    usage: Annotated[Cost | None, Meta(description="Tokens the answer cost, if you know them.")] = (
-        None
-    )
+    usage: Annotated[
+        AnswerUsage | None, Meta(description="Tokens the answer cost, if you know them.")
+    ] = None
 
 
-class Run(msgspec.Struct, forbid_unknown_fields=True):
+class RunArgs(msgspec.Struct, forbid_unknown_fields=True):
     program: Annotated[
         str | None,
         Meta(description="Name of a strategy or program; the tool `strategies` lists them."),
@@ -124,24 +124,24 @@ class Run(msgspec.Struct, forbid_unknown_fields=True):
         str | None, Meta(description="A few words by which a person recognises the session.")
     ] = None
     budget: Annotated[
-        Spending | None, Meta(description="Limits on what the session may spend.")
+        SpendingLimits | None, Meta(description="Limits on what the session may spend.")
     ] = None
-    wait: Seconds = None
+    wait: WaitSeconds = None
 
 
-class Answers(msgspec.Struct, forbid_unknown_fields=True):
+class AnswerArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     answers: Annotated[
-        list[Said],
+        list[ToolAnswer],
         Meta(
             description="One entry for each question you answer. Answer all that are open at"
             " once if you can."
         ),
     ]
-    wait: Seconds = None
+    wait: WaitSeconds = None
 
 
-class Look(msgspec.Struct, forbid_unknown_fields=True):
+class StatusArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     steps: Annotated[
         bool, Meta(description="Also list the newest 50 steps: what was asked and answered.")
@@ -150,12 +150,12 @@ class Look(msgspec.Struct, forbid_unknown_fields=True):
         float | None,
         Meta(
             description="Seconds to wait until it ends or has questions; default 0, at most"
-            f" {LONGEST:.0f}."
+            f" {MAX_WAIT_SECONDS:.0f}."
         ),
     ] = None
 
 
-class Listing(msgspec.Struct, forbid_unknown_fields=True):
+class ListSessionsArgs(msgspec.Struct, forbid_unknown_fields=True):
     state: Annotated[
         str | None, Meta(description="Only these: running, paused, completed, failed or cancelled.")
     ] = None
@@ -165,12 +165,12 @@ class Listing(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
 
 
-class Cancel(msgspec.Struct, forbid_unknown_fields=True):
+class CancelArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     reason: Annotated[str | None, Meta(description="Why; kept with the session.")] = None
 
 
-class Fork(msgspec.Struct, forbid_unknown_fields=True):
+class ForkArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     at: Annotated[
         int | None,
@@ -191,25 +191,25 @@ class Fork(msgspec.Struct, forbid_unknown_fields=True):
         str | None, Meta(description="Which answer to replace, if the step has several.")
     ] = None
     title: Annotated[str | None, Meta(description="A title for the new session.")] = None
-    wait: Seconds = None
+    wait: WaitSeconds = None
 
 
-class Again(msgspec.Struct, forbid_unknown_fields=True):
+class RetryArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
-    wait: Seconds = None
+    wait: WaitSeconds = None
 
 
-class One(msgspec.Struct, forbid_unknown_fields=True):
+class SessionArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
 
 
-class Catalog(msgspec.Struct, forbid_unknown_fields=True):
+class StrategiesArgs(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[
         str | None, Meta(description="Describe this one in full; without it, all are listed.")
     ] = None
 
 
-class Tool(msgspec.Struct, frozen=True):
+class ServerTool(msgspec.Struct, frozen=True):
     """One tool; `status` says whether it returns a status of a session."""
 
     name: str
@@ -230,7 +230,7 @@ _LOOP = (
 )
 
 TOOLS: Final = (
-    Tool(
+    ServerTool(
         "run",
         "Run a strategy or program",
         "Start a reasoning strategy, an installed program, or Lua code of your own. It runs"
@@ -242,10 +242,10 @@ TOOLS: Final = (
         " estimate of how many answers and rounds are to come. Sessions are kept on disk: they"
         " survive restarts and"
         " can be resumed with `status`. Code runs in a sandbox without files or network.",
-        Run,
+        RunArgs,
         world=True,
     ),
-    Tool(
+    ServerTool(
         "answer",
         "Answer a session's questions",
         "Give your answers to the open questions of a session, one or many in a call; the"
@@ -255,11 +255,11 @@ TOOLS: Final = (
         " again is harmless. Only questions for a model can be answered: approvals and questions"
         " for a person are"
         f" answered by that person. {_LOOP} accepted: kept, but other questions are still open.",
-        Answers,
+        AnswerArgs,
         repeats=True,
         world=True,
     ),
-    Tool(
+    ServerTool(
         "status",
         "Look at a session",
         "Where a session stands, its open questions in full, its result if it has ended,"
@@ -267,33 +267,33 @@ TOOLS: Final = (
         " resume: after a restart, in another conversation, or when you no longer know what was"
         " asked. With wait, it"
         " waits for a session that waits for a timer, a child or a person. Changes nothing.",
-        Look,
+        StatusArgs,
         reads=True,
         repeats=True,
     ),
-    Tool(
+    ServerTool(
         "sessions",
         "List sessions",
         "List sessions, newest first, with title, program, state and number of steps. Use it to"
         " find a session that"
         " was begun earlier; paused ones wait for answers (call `status` to see them). Changes"
         " nothing.",
-        Listing,
+        ListSessionsArgs,
         status=False,
         reads=True,
         repeats=True,
     ),
-    Tool(
+    ServerTool(
         "cancel",
         "Cancel a session",
         "Stop a session and its children for good. What it said so far stays readable, and"
         " `fork` can begin anew from"
         " one of its steps. Use it only if the user wants it stopped.",
-        Cancel,
+        CancelArgs,
         destroys=True,
         repeats=True,
     ),
-    Tool(
+    ServerTool(
         "fork",
         "Branch off from a step",
         "Begin a new session that shares the steps of another up to step `at`, and leave the"
@@ -301,42 +301,42 @@ TOOLS: Final = (
         " `answer`, the answer given at that step is replaced: use it to try something else"
         " without paying for the"
         f" earlier steps again. What a person decided is not shared: fork before it. {_LOOP}",
-        Fork,
+        ForkArgs,
         world=True,
     ),
-    Tool(
+    ServerTool(
         "retry",
         "Go on after a failure",
         "Go on from a failed session's last answer, with the program as it is now. All answers"
         " it has are kept:"
         f" nothing is asked twice. For sessions whose status is error. {_LOOP}",
-        Again,
+        RetryArgs,
         world=True,
     ),
-    Tool(
+    ServerTool(
         "strategies",
         "List strategies and programs",
         "List what `run` can start: for each its name, what it does, and what it costs in"
         " answers and rounds. With a"
         " name, describe that one: parameters, when to use it, where it comes from. Changes"
         " nothing.",
-        Catalog,
+        StrategiesArgs,
         status=False,
         reads=True,
         repeats=True,
     ),
-    Tool(
+    ServerTool(
         "explain",
         "Say why a session does not move",
         "Say in sentences why a session is where it is and what would move it. Use it if a"
         " session waits and you do"
         " not know for what. Changes nothing.",
-        One,
+        SessionArgs,
         status=False,
         reads=True,
         repeats=True,
     ),
-    Tool(
+    ServerTool(
         "ask_person",
         "Put a question to the person here",
         "Show the person at this client the questions that a session has for a person"
@@ -344,7 +344,7 @@ TOOLS: Final = (
         " client can show forms. The person answers, not you. If it cannot, the result says"
         " which command the person"
         " types instead. Use it if a session waits for a person and the person is here.",
-        One,
+        SessionArgs,
         repeats=True,
         world=True,
     ),
@@ -353,7 +353,7 @@ TOOLS: Final = (
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
-def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
+def parse_tool_arguments(tool: ServerTool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises `BadRequest`."""
     fields = tool.takes.__struct_fields__
     optional = _optional(tool.takes)
@@ -365,17 +365,19 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
     refuse_huge(tool.name, given)
     for name, value in given.items():
         if isinstance(value, str) and name in ("args", "answers", "budget") and name in fields:
-            given[name] = parsed(value)
-    if tool.takes is Answers and "answers" in given:
+            given[name] = parse_json_leniently(value)
+    if tool.takes is AnswerArgs and "answers" in given:
         given["answers"] = _listed(given["answers"])
     try:
         found = msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
-        raise BadRequest(tool.name, f"{error}; it takes {_named(schema(tool.takes))}") from None
-    wait = getattr(found, "wait", None)
-    if wait is not None and not 0 <= wait <= LONGEST:
         raise BadRequest(
-            tool.name, f"wait should be between 0 and {LONGEST:.0f} seconds, got {wait}"
+            tool.name, f"{error}; it takes {_named(build_input_schema(tool.takes))}"
+        ) from None
+    wait = getattr(found, "wait", None)
+    if wait is not None and not 0 <= wait <= MAX_WAIT_SECONDS:
+        raise BadRequest(
+            tool.name, f"wait should be between 0 and {MAX_WAIT_SECONDS:.0f} seconds, got {wait}"
         )
     return found
 
@@ -418,11 +420,13 @@ def refuse_huge(tool: str, given: dict[str, Any]) -> None:
         size = len(msgspec.json.encode(given))
     except (RecursionError, ValueError, TypeError) as error:
         raise BadRequest(tool, f"the arguments are not plain JSON: {error}") from None
-    if size > MOST:
-        raise BadRequest(tool, f"the arguments are {size} bytes; at most {MOST} are taken")
+    if size > MAX_ARGUMENT_CHARS:
+        raise BadRequest(
+            tool, f"the arguments are {size} bytes; at most {MAX_ARGUMENT_CHARS} are taken"
+        )
 
 
-def parsed(text: str) -> Any:
+def parse_json_leniently(text: str) -> Any:
     """What a text is as JSON; the text itself if it is none."""
     try:
         return msgspec.json.decode(text)
@@ -433,7 +437,7 @@ def parsed(text: str) -> Any:
 # ---- schemas
 
 
-def schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
+def build_input_schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON schema of a struct, written out: no references, no titles, no null beside a type."""
     (root,), parts = msgspec.json.schema_components([takes])
     plain: dict[str, Any] = _plain(root, parts)

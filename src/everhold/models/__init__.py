@@ -12,44 +12,52 @@ from typing import Any
 
 from everhold.core.query import Query
 from everhold.errors import BadSetting
-from everhold.models.command import Command
-from everhold.models.function import Function
-from everhold.models.provider import Model, Patience, is_name
-from everhold.models.script import Script
+from everhold.models.command import CommandModel
+from everhold.models.function import FunctionModel
+from everhold.models.provider import Model, Patience, is_model_name
+from everhold.models.script import ScriptModel
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.program import Answerer
 
-__all__ = ["Command", "Function", "Model", "Patience", "Script", "Spec", "answerer"]
+__all__ = [
+    "AnswererSpec",
+    "CommandModel",
+    "FunctionModel",
+    "Model",
+    "Patience",
+    "ScriptModel",
+    "make_answerer",
+]
 
 #: What `llm=` takes.
-Spec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
+AnswererSpec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
 
 _TAKES = (
-    "it takes provider:name, an async function of a query, everhold.Command(…), a list or"
+    "it takes provider:name, an async function of a query, everhold.CommandModel(…), a list or"
     " dict of answers, or None"
 )
 
 
-def answerer(spec: Spec) -> Answerer | None:
+def make_answerer(spec: AnswererSpec) -> Answerer | None:
     """The answerer that is meant; None parks. Raises `BadSetting`."""
     match spec:
         case None:
             return None
         case str():
-            if is_name(spec):
+            if is_model_name(spec):
                 refuse_in_tests(repr(spec))
                 return Model(spec)
             raise BadSetting(
                 "llm",
                 f"{spec!r} is no model, which is provider:name; a command is"
-                f" everhold.Command({spec!r})",
+                f" everhold.CommandModel({spec!r})",
             )
         case list() | dict() | tuple():
-            return Script(spec)
+            return ScriptModel(spec)
         case type():
             raise BadSetting("llm", f"{spec.__name__} is a class; {_TAKES}")
     if hasattr(spec, "answer"):
         return spec
     if callable(spec):
-        return Function(spec)
+        return FunctionModel(spec)
     raise BadSetting("llm", f"{_TAKES}, not {type(spec).__name__}")

@@ -1,6 +1,6 @@
 """Answers from a command: the question on its standard input, the answer on its standard output.
 
-    everhold.Command("claude -p")      everhold.Command(["llm", "-m", "small model"], at_once=2, timeout=60)
+    everhold.CommandModel("claude -p")      everhold.CommandModel(["llm", "-m", "small model"], at_once=2, timeout=60)
 
 There is no shell in between. The command gets the system text, an empty line and the prompt; where
 the answer has a schema, also that. Trailing newlines of the answer are dropped, as a shell does.
@@ -8,8 +8,8 @@ the answer has a schema, also that. Trailing newlines of the answer are dropped,
 Rules
   1. It answers `llm` queries and nothing else.
   2. At most `at_once` of them run at the same time in one event loop.
-  3. On a timeout, when cancelled, or when it writes more than `LONGEST` bytes, the command is
-     killed with all the processes it started.
+  3. On a timeout, when cancelled, or when it writes more than `MAX_ANSWER_BYTES` bytes, the command
+     is killed with all the processes it started.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from everhold.core.answer_rights import MODEL, refuse_others
+from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
 from everhold.core.codec import JSON, dumps
 from everhold.core.query import Query
 from everhold.errors import AnswerFailed, BadSetting
-from everhold.models.process import Flood, conversed, split
+from everhold.models.process import OutputTooLarge, run_command, split_command
 from everhold.models.test_guard import refuse_in_tests
 
 #: Bytes of an answer.
-LONGEST: Final = 8 * 2**20
+MAX_ANSWER_BYTES: Final = 8 * 2**20
 _TAIL: Final = 2000  # characters of stderr worth keeping
 
 
-class Command:
-    kinds = MODEL
+class CommandModel:
+    kinds = MODEL_KINDS
 
     def __init__(
         self, command: str | Sequence[str], *, at_once: int = 4, timeout: float | None = 600.0
     ) -> None:
-        self.argv = split(command, "answer_with")
+        self.argv = split_command(command, "answer_with")
         if at_once < 1:
             raise BadSetting("at_once", f"it should be at least 1, got {at_once}")
         if timeout is not None and not timeout > 0:
@@ -53,7 +53,7 @@ class Command:
         )
 
     def __repr__(self) -> str:
-        return f"Command({shlex.join(self.argv)!r})"
+        return f"CommandModel({shlex.join(self.argv)!r})"
 
     def check(self) -> None:
         """Raise `BadSetting` if there is no such command here, or where a test runs."""
@@ -64,17 +64,19 @@ class Command:
             )
 
     async def answer(self, query: Query, session_id: str) -> str:
-        refuse_others(self.kinds, query)
+        refuse_other_kinds(self.kinds, query)
         refuse_in_tests(repr(self))
-        text = question(query).encode()
+        text = format_model_prompt(query).encode()
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(self.at_once)):
             try:
                 async with asyncio.timeout(self.timeout):
-                    code, said, complaint = await conversed(self.argv, text, LONGEST, 4 * _TAIL)
-            except Flood:
+                    code, said, complaint = await run_command(
+                        self.argv, text, MAX_ANSWER_BYTES, 4 * _TAIL
+                    )
+            except OutputTooLarge:
                 raise AnswerFailed(
-                    f"{self.argv[0]} wrote more than {LONGEST:,} bytes", "too_large"
+                    f"{self.argv[0]} wrote more than {MAX_ANSWER_BYTES:,} bytes", "too_large"
                 ) from None
             except TimeoutError:
                 raise AnswerFailed(
@@ -104,7 +106,7 @@ class Command:
             ) from None
 
 
-def question(query: Query) -> str:
+def format_model_prompt(query: Query) -> str:
     """All that a model needs to know, as one text."""
     parts = [
         query.system or "",

@@ -12,13 +12,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from everhold.core.answer_rights import MODEL, refuse_others
+from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
 from everhold.core.query import Query
 from everhold.errors import BadSetting
 
 
-class Function:
-    kinds = MODEL
+class FunctionModel:
+    kinds = MODEL_KINDS
 
     def __init__(self, function: Callable[[Query], Any]) -> None:
         _refuse_misfit(function)
@@ -27,10 +27,10 @@ class Function:
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
     def __repr__(self) -> str:
-        return f"Function({getattr(self._function, '__qualname__', self._function)})"
+        return f"FunctionModel({getattr(self._function, '__qualname__', self._function)})"
 
     async def answer(self, query: Query, session_id: str) -> Any:
-        refuse_others(self.kinds, query)
+        refuse_other_kinds(self.kinds, query)
         if self._is_async:
             return await self._function(query)
         said = await asyncio.to_thread(self._function, query)

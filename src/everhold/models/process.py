@@ -16,14 +16,14 @@ from everhold.errors import BadSetting
 T = TypeVar("T")
 
 PATIENCE: Final = 5.0  # seconds for a killed command to be gone
-LAST_WORDS: Final = 0.2  # seconds for what a command that has exited wrote before
+STDERR_TIMEOUT: Final = 0.2  # seconds for what a command that has exited wrote before
 
 
-class Flood(Exception):
+class OutputTooLarge(Exception):
     """A command wrote more than anybody wants to read, and was ended."""
 
 
-def split(command: str | Sequence[str], setting: str) -> list[str]:
+def split_command(command: str | Sequence[str], setting: str) -> list[str]:
     """A command's words; raises `BadSetting` if there are none."""
     try:
         argv = shlex.split(command) if isinstance(command, str) else list(command)
@@ -34,20 +34,20 @@ def split(command: str | Sequence[str], setting: str) -> list[str]:
     return argv
 
 
-async def started(argv: Sequence[str], stdout: int = PIPE) -> Process:
+async def start_command(argv: Sequence[str], stdout: int = PIPE) -> Process:
     """A command with pipes to it, in a group of its own; raises `OSError`."""
     return await asyncio.create_subprocess_exec(
         *argv, stdin=PIPE, stdout=stdout, stderr=PIPE, start_new_session=True
     )
 
 
-async def conversed(
+async def run_command(
     argv: Sequence[str], text: bytes, most: int, last: int
 ) -> tuple[int | None, bytes, bytes]:
     """Run a command to its end: its exit code, what it wrote, and the last it complained of.
 
-    If this is cancelled, or if it writes more than `most` bytes, which is a `Flood`, the command is
-    killed. Raises `OSError` if it cannot be run.
+    If this is cancelled, or if it writes more than `most` bytes, which is a `OutputTooLarge`, the
+    command is killed. Raises `OSError` if it cannot be run.
     """
     tail = bytearray()
 
@@ -62,12 +62,14 @@ async def conversed(
         finally:
             await _leave(hearing, feeding)
 
-    process, said = await _run(started(argv), heard)
+    process, said = await _run(start_command(argv), heard)
     process._transport.close()  # type: ignore[attr-defined]
     return process.returncode, said, bytes(tail)
 
 
-async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | None, bytes]:
+async def run_command_until_exit(
+    argv: Sequence[str], text: bytes, most: int
+) -> tuple[int | None, bytes]:
     """Run a command until it exits: its exit code, and the last it complained of. If this is
     cancelled, it is killed.
 
@@ -80,11 +82,11 @@ async def performed(argv: Sequence[str], text: bytes, most: int) -> tuple[int | 
         feeding = asyncio.create_task(_feed(process, text))
         try:
             await _exit(process)
-            await asyncio.wait([hearing], timeout=LAST_WORDS)
+            await asyncio.wait([hearing], timeout=STDERR_TIMEOUT)
         finally:
             await _leave(hearing, feeding)
 
-    process, _ = await _run(started(argv, DEVNULL), watched)
+    process, _ = await _run(start_command(argv, DEVNULL), watched)
     process._transport.close()  # type: ignore[attr-defined]
     return process.returncode, bytes(tail)
 
@@ -95,12 +97,12 @@ async def _run(
     starting = asyncio.create_task(start)
     try:
         # asyncio cannot be stopped cleanly in the middle of a start
-        process = await finished(starting)
+        process = await wait_uncancelled(starting)
         return process, await use(process)
     except BaseException:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
-            kill(starting.result())
-            await finished(asyncio.create_task(gone(starting.result())))
+            kill_process_group(starting.result())
+            await wait_uncancelled(asyncio.create_task(wait_for_exit(starting.result())))
         raise
 
 
@@ -121,7 +123,7 @@ async def _read(process: Process, most: int) -> bytes:
     while words := await process.stdout.read(65536):
         said += words
         if len(said) > most:
-            raise Flood
+            raise OutputTooLarge
     return bytes(said)
 
 
@@ -146,7 +148,7 @@ async def _leave(*tasks: asyncio.Task[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def finished(task: asyncio.Task[T]) -> T:
+async def wait_uncancelled(task: asyncio.Task[T]) -> T:
     """Wait for the end of a task through any cancellation, and only then be cancelled."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -159,7 +161,7 @@ async def finished(task: asyncio.Task[T]) -> T:
     return task.result()
 
 
-def kill(process: Process) -> None:
+def kill_process_group(process: Process) -> None:
     """End the command and all it started, also where only the latter are left."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -167,7 +169,7 @@ def kill(process: Process) -> None:
         pass
 
 
-async def gone(process: Process) -> None:
+async def wait_for_exit(process: Process) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
             await process.wait()

@@ -1,9 +1,9 @@
 """Answers that were written down beforehand, for tests and for `--answers FILE`.
 
-    Script(["first", "second"])                     in the order asked
-    Script({"capital of *": "Paris"})               by pattern; the first that matches
-    Script({"Which?": ["this", "then that"]})       by pattern, in order; the list is used up
-    Script(lambda query: query.prompt.upper())      by a function
+    ScriptModel(["first", "second"])                     in the order asked
+    ScriptModel({"capital of *": "Paris"})               by pattern; the first that matches
+    ScriptModel({"Which?": ["this", "then that"]})       by pattern, in order; the list is used up
+    ScriptModel(lambda query: query.prompt.upper())      by a function
 
 A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and anything else
 is looked for as it stands. An exception among the answers is raised. A new process begins a list
@@ -11,7 +11,7 @@ again.
 
 Rules
   1. A question without an answer fails with what was asked; nothing is made up.
-  2. Questions for people are answered only where the script says so: `Script(…, people=True)`.
+  2. Questions for people are answered only where the script says so: `ScriptModel(…, people=True)`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.answer_rights import MODEL, PREPARED, refuse_others
+from everhold.core.answer_rights import MODEL_KINDS, SCRIPTED_KINDS, refuse_other_kinds
 from everhold.core.codec import JSON, loads
 from everhold.core.query import Query
 from everhold.errors import AnswerFailed, BadSetting, BadValue
 
-Pattern = str | re.Pattern[str]
-Answers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
+PromptPattern = str | re.Pattern[str]
+ScriptAnswers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
 
 _SHOWN: Final = 200  # characters of a prompt
 
 
-class Script:
-    def __init__(self, answers: Answers, *, people: bool = False) -> None:
-        self.kinds = PREPARED if people else MODEL
+class ScriptModel:
+    def __init__(self, answers: ScriptAnswers, *, people: bool = False) -> None:
+        self.kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         self.asked: list[Query] = []
         self._next = _source(answers)
 
     @classmethod
-    def read(cls, path: str | Path, *, people: bool = False) -> Script:
+    def read(cls, path: str | Path, *, people: bool = False) -> ScriptModel:
         """A script from a JSON file with a list of answers, or an object of patterns and
         answers.
         """
@@ -57,7 +57,7 @@ class Script:
         return cls(answers, people=people)
 
     async def answer(self, query: Query, session_id: str) -> Any:
-        refuse_others(self.kinds, query)
+        refuse_other_kinds(self.kinds, query)
         self.asked.append(query)
         said = self._next(query)  # before anything is awaited: answers go out in the order asked
         if inspect.isawaitable(said):
@@ -67,7 +67,7 @@ class Script:
         return said
 
 
-def _source(answers: Answers) -> Callable[[Query], Any]:
+def _source(answers: ScriptAnswers) -> Callable[[Query], Any]:
     if isinstance(answers, Mapping):
         return _by_pattern(answers)
     if isinstance(answers, str) or not isinstance(answers, Sequence):
@@ -92,7 +92,10 @@ def _in_order(answers: Sequence[Any], where: str) -> Callable[[Query], Any]:
 
 
 def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
-    table = [(matcher(pattern), _taken(pattern, answer)) for pattern, answer in answers.items()]
+    table = [
+        (compile_prompt_pattern(pattern), _taken(pattern, answer))
+        for pattern, answer in answers.items()
+    ]
 
     def take(query: Query) -> Any:
         text = query.prompt or query.name
@@ -104,13 +107,13 @@ def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
     return take
 
 
-def _taken(pattern: Pattern, answer: Any) -> Callable[[Query], Any]:
+def _taken(pattern: PromptPattern, answer: Any) -> Callable[[Query], Any]:
     if isinstance(answer, list):
         return _in_order(answer, f"the pattern {pattern!r}")
     return lambda query: answer
 
 
-def matcher(pattern: Pattern) -> Callable[[str], object]:
+def compile_prompt_pattern(pattern: PromptPattern) -> Callable[[str], object]:
     if isinstance(pattern, re.Pattern):
         return pattern.search
     if pattern.startswith("re:"):

@@ -15,7 +15,7 @@ class _Guard:
 
 
 @contextmanager
-def refused() -> Iterator[None]:
+def refuse_real_models() -> Iterator[None]:
     """Refuse real models meanwhile, whoever asks for one and however it is named."""
     _Guard.wanted += 1
     try:

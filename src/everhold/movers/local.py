@@ -12,18 +12,18 @@ import logging
 from typing import Final
 
 from everhold.errors import EverholdError
-from everhold.movers.timers import Timers
+from everhold.movers.timers import MoveTimers
 from everhold.ports.mover import Move, Next
 from everhold.ports.program import Clock
 
 log = logging.getLogger("everhold")
 
 #: Sessions that are moved at the same time.
-AT_ONCE: Final = 8
+MAX_CONCURRENT_MOVES: Final = 8
 #: Seconds until a move is tried again for which the store was away.
-PATIENCE: Final = 1.0
+STORE_RETRY_DELAY: Final = 1.0
 #: Seconds until a move is tried again that failed for a reason that is not known.
-LATER: Final = 60.0
+FAILED_MOVE_DELAY: Final = 60.0
 
 
 class LocalMover:
@@ -33,7 +33,7 @@ class LocalMover:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._timers = Timers(clock, self.send)
+        self._timers = MoveTimers(clock, self.send)
         self._wanted: dict[str, None] = {}  # sessions to be moved, in order
         self._running: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
@@ -53,7 +53,7 @@ class LocalMover:
         while self._serving:
             self._woken.clear()
             for session_id in [each for each in self._wanted if each not in self._running]:
-                if len(self._running) < AT_ONCE:
+                if len(self._running) < MAX_CONCURRENT_MOVES:
                     del self._wanted[session_id]
                     task = asyncio.get_running_loop().create_task(self._move(move, session_id))
                     self._running[session_id] = task
@@ -67,10 +67,10 @@ class LocalMover:
             log.warning(
                 "session %s could not be moved, which is tried again: %s", session_id, error
             )
-            found = Next(self._clock.now() + PATIENCE)
+            found = Next(self._clock.now() + STORE_RETRY_DELAY)
         except Exception:
             log.exception("session %s could not be moved", session_id)
-            found = Next(self._clock.now() + LATER)
+            found = Next(self._clock.now() + FAILED_MOVE_DELAY)
         finally:
             del self._running[session_id]
             self._woken.set()

@@ -15,7 +15,7 @@ from everhold.ports.program import Clock
 MOST: Final = 1000
 
 
-class Timers:
+class MoveTimers:
     """Calls `fire` with a session when its time has come, once; the earliest time that was set for
     it counts.
     """

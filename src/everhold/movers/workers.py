@@ -5,8 +5,8 @@ Rules
   1. A session is driven under a lease: from before this process spends work on it until it waits
      for somebody outside, has ended, or has nothing to do here. So many are driven at once.
   2. Oldest first, and who was served last goes last; several workers share those in line, so that
-     they do not all reach for the same. A session that was served `TURNS` times in a row no longer
-     keeps others out: from then on all take turns at the gate.
+     they do not all reach for the same. A session that was served `JOBS_BEFORE_SHARING` times in a
+     row no longer keeps others out: from then on all take turns at the gate.
   3. What arrives for a session while its effects run is delivered beside them: a driven session is
      moved again.
   4. What cannot go on here (another version of its program, none at all) is left to others, and
@@ -29,22 +29,22 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from everhold.core.journal import open_queries
-from everhold.core.lease import Timings
+from everhold.core.journal import find_open_queries
+from everhold.core.lease import LeaseTimings
 from everhold.core.query import Kind, Query
 from everhold.core.session import WORKERS, Birth
-from everhold.engine.effects import AWAY, FAREWELL, Dispatch
-from everhold.engine.limits import Gate, Limits
-from everhold.engine.liveness import here, named
-from everhold.engine.move import Moves, could_enter, is_idle
+from everhold.engine.effects import FAREWELL, STORE_AWAY_ERRORS, EffectDispatcher
+from everhold.engine.limits import JobLimiter, Limits
+from everhold.engine.liveness import get_machine_id, get_machine_name
+from everhold.engine.move import SessionMoves, can_enter_conversation, is_waiting_for_input
 from everhold.engine.reconcile import Reconciler
-from everhold.engine.session_cache import Sessions
+from everhold.engine.session_cache import SessionCache
 from everhold.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
-from everhold.movers.local import LATER, PATIENCE
-from everhold.movers.timers import Timers
+from everhold.movers.local import FAILED_MOVE_DELAY, STORE_RETRY_DELAY
+from everhold.movers.timers import MoveTimers
 from everhold.ports.mover import Move
 from everhold.ports.program import Clock
-from everhold.ports.store import ITEM, LOOK_EVERY, OPEN, PARKED, Record
+from everhold.ports.store import FROM_OPEN, ITEM, LOOK_EVERY, PARKED, SessionRecord
 
 log = logging.getLogger("everhold")
 
@@ -53,12 +53,12 @@ CONCURRENCY: Final = 16
 #: Seconds that work under way has to get to its commit when a worker leaves.
 GRACE: Final = 10.0
 #: Jobs after which a session no longer keeps others out.
-TURNS: Final = 8
+JOBS_BEFORE_SHARING: Final = 8
 #: How many times more sessions than it drives at once a worker may hold.
-MOST: Final = 10
+MAX_HELD_FACTOR: Final = 10
 
 
-class Told(msgspec.Struct, frozen=True):
+class WorkerEvent(msgspec.Struct, frozen=True):
     """Something worth knowing about a worker."""
 
     event: str  # started, leaves, took_up, cannot, lost, stopping, gave_up, stopped
@@ -89,9 +89,9 @@ class Worker:
 
     def __init__(
         self,
-        sessions: Sessions,
-        dispatch: Dispatch,
-        moves: Moves,
+        sessions: SessionCache,
+        dispatch: EffectDispatcher,
+        moves: SessionMoves,
         reconciler: Reconciler,
         clock: Clock,
         *,
@@ -102,7 +102,7 @@ class Worker:
         ttl: float | None = None,
         grace: float = GRACE,
         poll: float | None = None,
-        tell: Callable[[Told], object] | None = None,
+        tell: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise BadSetting(
@@ -119,17 +119,17 @@ class Worker:
         self._reconciler = reconciler
         self._adopt_parked = adopt_parked
         self._leases = dispatch.leases
-        self._timings = self._leases.timings if ttl is None else Timings(ttl)
+        self._timings = self._leases.timings if ttl is None else LeaseTimings(ttl)
         self._programs = frozenset(programs)
         self._grace = grace
         self._poll = poll
         self._tell = tell
-        self._gate = Gate(concurrency, limits or Limits())
+        self._gate = JobLimiter(concurrency, limits or Limits())
         self._driven: dict[str, _Driven] = {}
         self._served: dict[str, int] = {}  # sessions, by the order in which they were last claimed
         self._order = count(1)
         self._wanted: dict[str, None] = {}  # sessions to be moved for which there was no room
-        self._timers = Timers(clock, self.send)
+        self._timers = MoveTimers(clock, self.send)
         self._cannot: set[str] = set()  # sessions that cannot go on here, and this was said
         self._busy: dict[str, float] = {}  # sessions that others work on, and when that was seen
         self._before = sessions.send, sessions.settled  # who was told before
@@ -209,7 +209,7 @@ class Worker:
         await self._dispatch.introduce()
         self._say(
             "started",
-            f"process {os.getpid()} on {named(here())},"
+            f"process {os.getpid()} on {get_machine_name(get_machine_id())},"
             f" {_counted(self._gate.concurrency, 'session')} at once",
         )
         await self._say_what_is_left_alone()
@@ -281,7 +281,7 @@ class Worker:
         left = 0
         for session_id, reasons in rows.items():
             try:
-                record = await self._sessions.store.load(session_id, since=OPEN)
+                record = await self._sessions.store.load(session_id, since=FROM_OPEN)
             except UnknownSession:
                 continue
             except StoreDamaged:
@@ -290,21 +290,21 @@ class Worker:
             left += self._wants(record) and await self._could_move(record, reasons)
         return left
 
-    async def _could_move(self, record: Record, reasons: set[str]) -> bool:
+    async def _could_move(self, record: SessionRecord, reasons: set[str]) -> bool:
         """Whether a move would do anything where its program is.
 
         What waits in an intake may have to go on waiting, and a question may be for another model.
         """
         if record.head.ended or reasons - {ITEM, PARKED}:
             return True
-        opened = open_queries(record.deliveries)
+        opened = find_open_queries(record.deliveries)
         if PARKED in reasons and any(
             entry.query.kind is Kind.LLM and self._dispatch.inline(entry.query)
             for entry in opened.values()
         ):
             return True
         return ITEM in reasons and await self._sessions.store.intake(
-            record.birth.id, functools.partial(could_enter, opened)
+            record.birth.id, functools.partial(can_enter_conversation, opened)
         )
 
     # ---- claiming
@@ -353,14 +353,15 @@ class Worker:
         mine = {*fresh[living.index(self._dispatch.worker) :: len(living)]}
         return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
 
-    def _wants(self, record: Record) -> bool:
+    def _wants(self, record: SessionRecord) -> bool:
         return not self._programs or record.birth.program in self._programs
 
     def _room(self) -> int:
         """How many more sessions may be claimed."""
-        counted = sum(driven.turns < TURNS for driven in self._driven.values())
+        counted = sum(driven.turns < JOBS_BEFORE_SHARING for driven in self._driven.values())
         return min(
-            self._gate.concurrency - counted, self._gate.concurrency * MOST - len(self._driven)
+            self._gate.concurrency - counted,
+            self._gate.concurrency * MAX_HELD_FACTOR - len(self._driven),
         )
 
     def _seen_busy(self, session_id: str) -> bool:
@@ -392,7 +393,7 @@ class Worker:
     def _drive(self, session_id: str, *, moves: bool = True) -> None:
         driven = self._driven[session_id] = _Driven()
         driven.again = moves
-        if len(self._served) > 10 * MOST * self._gate.concurrency:
+        if len(self._served) > 10 * MAX_HELD_FACTOR * self._gate.concurrency:
             self._served = {each: at for each, at in self._served.items() if each in self._driven}
         self._served[session_id] = next(self._order)
         driven.task = asyncio.get_running_loop().create_task(self._driving(session_id, driven))
@@ -422,18 +423,18 @@ class Worker:
                         break
         except UnknownSession:
             pass
-        except AWAY as error:
+        except STORE_AWAY_ERRORS as error:
             log.warning(
                 "session %s could not be moved, which is tried again: %s", session_id, error
             )
-            self._timers.set(session_id, self._clock.now() + PATIENCE)
+            self._timers.set(session_id, self._clock.now() + STORE_RETRY_DELAY)
         except EverholdError as error:  # it cannot be read
             log.warning("session %s cannot go on here: %s", session_id, error)
             self._moves.begins(session_id)  # it is not to be requested again
             self._cannot_move(session_id, str(error))
         except Exception:
             log.exception("session %s could not be driven", session_id)
-            self._timers.set(session_id, self._clock.now() + LATER)
+            self._timers.set(session_id, self._clock.now() + FAILED_MOVE_DELAY)
         finally:
             del self._driven[session_id]
             if self._leases.holds(session_id):  # something came in as the lease was given back
@@ -447,10 +448,10 @@ class Worker:
         knows.
         """
         live = self._sessions.cached(session_id)
-        return live is not None and not live.head.mail and is_idle(live.opened)
+        return live is not None and not live.head.mail and is_waiting_for_input(live.opened)
 
     async def _is_wanted(self, session_id: str) -> bool:
-        return self._wants(await self._sessions.store.load(session_id, since=OPEN))
+        return self._wants(await self._sessions.store.load(session_id, since=FROM_OPEN))
 
     async def _move(self, session_id: str) -> None:
         found = await self._moves.move(session_id, leased=True)
@@ -481,7 +482,7 @@ class Worker:
         driven = self._driven.get(session_id)
         if driven is not None:
             driven.turns += 1
-            if driven.turns == TURNS and self._wanted:
+            if driven.turns == JOBS_BEFORE_SHARING and self._wanted:
                 self._serve_wanted()
         else:
             self._drive_on(session_id)
@@ -527,7 +528,9 @@ class Worker:
     ) -> None:
         if self._tell is not None:
             self._tell(
-                Told(event, text, session_id, "" if birth is None else birth.key or birth.title)
+                WorkerEvent(
+                    event, text, session_id, "" if birth is None else birth.key or birth.title
+                )
             )
 
 

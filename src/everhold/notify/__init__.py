@@ -8,20 +8,20 @@
 """  # noqa: E501
 
 from everhold.notify.command import ByCommand
-from everhold.notify.notifications import Telling, configured
-from everhold.notify.outbox import Entry, EntryState, NotTold, Teller
+from everhold.notify.notifications import Notifications, load_notifiers
+from everhold.notify.outbox import NotificationFailed, Notifier, OutboxEntry, OutboxState
 from everhold.notify.signature import new_secret, sign, verify
 from everhold.notify.webhook import ByWebhook
 
 __all__ = [
     "ByCommand",
     "ByWebhook",
-    "Entry",
-    "EntryState",
-    "NotTold",
-    "Teller",
-    "Telling",
-    "configured",
+    "NotificationFailed",
+    "Notifications",
+    "Notifier",
+    "OutboxEntry",
+    "OutboxState",
+    "load_notifiers",
     "new_secret",
     "sign",
     "verify",

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from everhold.models.process import performed, split
-from everhold.notify.filter import TIMEOUT, Filtered, named
-from everhold.notify.outbox import NotTold
+from everhold.models.process import run_command_until_exit, split_command
+from everhold.notify.filter import TIMEOUT, NotifierBase, make_notifier_name
+from everhold.notify.outbox import NotificationFailed
 
 _TAIL: Final = 200  # characters of a complaint worth keeping
 
 
-class ByCommand(Filtered):
+class ByCommand(NotifierBase):
     def __init__(
         self,
         command: str | Sequence[str],
@@ -31,15 +31,19 @@ class ByCommand(Filtered):
         timeout: float = TIMEOUT,
         max_age: float | None = None,
     ) -> None:
-        self._argv = split(command, "command")
-        own = named(PurePath(self._argv[0]).name, shlex.join(self._argv)) if name is None else name
+        self._argv = split_command(command, "command")
+        own = (
+            make_notifier_name(PurePath(self._argv[0]).name, shlex.join(self._argv))
+            if name is None
+            else name
+        )
         super().__init__(own, kinds, to, timeout, max_age)
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
         try:
-            code, complaint = await performed(self._argv, message, 4 * _TAIL)
+            code, complaint = await run_command_until_exit(self._argv, message, 4 * _TAIL)
         except OSError as error:
-            raise NotTold(
+            raise NotificationFailed(
                 f"{PurePath(self._argv[0]).name} cannot be run: {error.strerror}"
             ) from None
         if code:
@@ -47,4 +51,4 @@ class ByCommand(Filtered):
                 f"exited with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
             )
             tail = complaint.decode(errors="replace").strip()[-_TAIL:]
-            raise NotTold(f"it {how}" + (f": {tail}" if tail else ""))
+            raise NotificationFailed(f"it {how}" + (f": {tail}" if tail else ""))

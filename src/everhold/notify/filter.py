@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KINDS: Final = ANSWERABLE | EFFECTS
 
 
-class Filtered:
+class NotifierBase:
     """The part of a teller that says what it tells of, and for how long."""
 
     def __init__(
@@ -49,7 +49,7 @@ def _kind(name: str) -> Kind:
     return Kind(name)
 
 
-def named(readable: str, whole: str) -> str:
+def make_notifier_name(readable: str, whole: str) -> str:
     """A name that stays the same as long as what it stands for does, and does not tell it."""
     first = re.sub(r"[^A-Za-z0-9_-]+", "-", readable).strip("-")[:40] or "teller"
     return f"{first}-{sha256(whole.encode()).hexdigest()[:8]}"

@@ -10,9 +10,9 @@ from everhold.core.query import Query
 from everhold.errors import BadSetting
 from everhold.notify import outbox
 from everhold.notify.command import ByCommand
-from everhold.notify.outbox import Entry, Outbox, Teller
+from everhold.notify.outbox import Notifier, Outbox, OutboxEntry
 from everhold.notify.webhook import ByWebhook
-from everhold.packages.settings import Settings, seconds
+from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.program import Clock
 from everhold.ports.store import Duty, Store
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
 #: Changes entries at a moment; returns those that it has changed.
-Change = Callable[[Store, Sequence[tuple[Entry, Duty]], float], Awaitable[list[Entry]]]
+EntryChange = Callable[
+    [Store, Sequence[tuple[OutboxEntry, Duty]], float], Awaitable[list[OutboxEntry]]
+]
 
 #: What a table `[[tell]]` of the settings may hold.
-KEYS: Final = (
+NOTIFIER_KEYS: Final = (
     "command",
     "url",
     "url_env",
@@ -36,16 +38,16 @@ KEYS: Final = (
 )
 
 
-class Telling:
+class Notifications:
     """The verbs of `Runtime` that look after the outbox."""
 
     store: Store
     clock: Clock
     _outbox: Outbox | None = None
-    _tellers: Sequence[Teller] | None = None
+    _tellers: Sequence[Notifier] | None = None
     _at_chores = False
 
-    async def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+    async def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
         """What people were told, or are going to be, in the order asked; of all sessions, or of
         one.
 
@@ -54,32 +56,38 @@ class Telling:
         """
         return [
             entry
-            for entry, _ in await outbox.entries(self.store, session_id=session_id, teller=teller)
+            for entry, _ in await outbox.list_entries(
+                self.store, session_id=session_id, teller=teller
+            )
         ]
 
-    async def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+    async def outbox_retry(
+        self, session_id: str = "", *, teller: str | None = None
+    ) -> list[OutboxEntry]:
         """Have people told again, also of what was given up; returns what is tried again."""
-        return await self._change_outbox(outbox.put_back, session_id, teller)
+        return await self._change_outbox(outbox.retry_entries, session_id, teller)
 
-    async def outbox_drop(self, session_id: str = "", *, teller: str | None = None) -> list[Entry]:
+    async def outbox_drop(
+        self, session_id: str = "", *, teller: str | None = None
+    ) -> list[OutboxEntry]:
         """Have people not told any more; returns what was dropped. The questions stay open."""
-        return await self._change_outbox(outbox.drop, session_id, teller)
+        return await self._change_outbox(outbox.drop_entries, session_id, teller)
 
     async def _change_outbox(
-        self, change: Change, session_id: str, teller: str | None
-    ) -> list[Entry]:
+        self, change: EntryChange, session_id: str, teller: str | None
+    ) -> list[OutboxEntry]:
         """Change all entries that are chosen, also if the caller is cancelled."""
         runtime = cast("Runtime", self)
 
-        async def changed() -> list[Entry]:
-            chosen = await outbox.entries(self.store, session_id=session_id, teller=teller)
+        async def changed() -> list[OutboxEntry]:
+            chosen = await outbox.list_entries(self.store, session_id=session_id, teller=teller)
             found = await change(self.store, chosen, self.clock.now())
             runtime._sessions.poke()
             return found
 
         return await runtime._engine.shielded.run(changed())
 
-    def _tell_by(self: Any, tell: Iterable[Teller] | None) -> None:
+    def _tell_by(self: Any, tell: Iterable[Notifier] | None) -> None:
         """Have people told by these, or as the settings say, as soon as this process moves
         sessions.
         """
@@ -97,7 +105,7 @@ class Telling:
             return
         self._at_chores = True
         self._sweep_by_itself()
-        tellers = configured(self._settings) if self._tellers is None else self._tellers
+        tellers = load_notifiers(self._settings) if self._tellers is None else self._tellers
         if tellers:
             sessions = self._sessions
             self._outbox = Outbox(
@@ -127,7 +135,7 @@ class Telling:
         return shown
 
 
-def _checked(tellers: Sequence[Any]) -> Sequence[Teller]:
+def _checked(tellers: Sequence[Any]) -> Sequence[Notifier]:
     for one in tellers:
         if not all(
             hasattr(one, name) for name in ("name", "kinds", "to", "timeout", "max_age", "tell")
@@ -142,7 +150,7 @@ def _checked(tellers: Sequence[Any]) -> Sequence[Teller]:
     return tellers
 
 
-def configured(found: Settings | None) -> Sequence[Teller]:
+def load_notifiers(found: Settings | None) -> Sequence[Notifier]:
     """The tellers of the settings; raises `BadSetting`."""
     if found is None:
         return []
@@ -150,15 +158,15 @@ def configured(found: Settings | None) -> Sequence[Teller]:
     return _checked([_teller(table, f"tell in {file}") for table in found.tell])
 
 
-def _teller(table: Mapping[str, Any], where: str) -> Teller:
+def _teller(table: Mapping[str, Any], where: str) -> Notifier:
     for key, value in table.items():
-        if key not in KEYS:
-            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(KEYS)}")
+        if key not in NOTIFIER_KEYS:
+            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(NOTIFIER_KEYS)}")
         if not _fits(key, value):
             raise BadSetting(where, f"{key} cannot be {value!r}")
     options: dict[str, Any] = {key: table[key] for key in ("name", "kinds", "to") if key in table}
     options |= {
-        key: seconds(table[key], f"{key} of {where}")
+        key: parse_duration(table[key], f"{key} of {where}")
         for key in ("timeout", "max_age")
         if key in table
     }

@@ -29,28 +29,28 @@ from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, SessionId
 from everhold.errors import EverholdError, Overtaken
 from everhold.ports.program import Clock
-from everhold.ports.store import Asking, Duty, Store, asking_id
+from everhold.ports.store import Duty, QuestionFilter, Store, make_asking_id
 
 log = logging.getLogger("everhold")
 
 #: The kind of the duty that says that a teller was ever here; its entries have the kind `tell:` and
 #: its name.
-TELLER: Final = "teller"
+NOTIFIER_KIND: Final = "teller"
 #: Seconds between two tries: the first pause, which doubles, and the longest.
-FIRST: Final = 0.05
-LONGEST: Final = 300.0
+FIRST_DELAY: Final = 0.05
+MAX_DELAY: Final = 300.0
 #: Seconds after a try should have ended at which it counts as abandoned.
-ABANDONED: Final = 30.0
+ABANDONED_SECONDS: Final = 30.0
 #: Seconds after which an entry that is done with is looked at again: it goes when its question is
 #: not open any more.
-KEPT: Final = 86400.0
+RECHECK_SECONDS: Final = 86400.0
 #: How many one teller sends at a time.
-AT_ONCE: Final = 4
+MAX_CONCURRENT: Final = 4
 #: How many askings are noted at once.
-PAGE: Final = 100
+PAGE_SIZE: Final = 100
 
 
-class EntryState(StrEnum):
+class OutboxState(StrEnum):
     """How far the telling is."""
 
     WAITING = "waiting"
@@ -61,10 +61,10 @@ class EntryState(StrEnum):
 
 
 #: Those that are done with.
-DONE: Final = frozenset({EntryState.TOLD, EntryState.GIVEN_UP, EntryState.DROPPED})
+DONE_STATES: Final = frozenset({OutboxState.TOLD, OutboxState.GIVEN_UP, OutboxState.DROPPED})
 
 
-class NotTold(Exception):
+class NotificationFailed(Exception):
     """A try failed. `final`: there is no use in another; `after`: not before so many seconds."""
 
     def __init__(self, words: str, *, final: bool = False, after: float = 0.0) -> None:
@@ -73,7 +73,7 @@ class NotTold(Exception):
         self.after = after
 
 
-class Teller(Protocol):
+class Notifier(Protocol):
     """A way to tell people."""
 
     name: str
@@ -83,11 +83,11 @@ class Teller(Protocol):
     max_age: float  # seconds after which there is no use in telling
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
-        """Tell once; `message` is JSON. Raises `NotTold`."""
+        """Tell once; `message` is JSON. Raises `NotificationFailed`."""
         ...
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One asking, and how far one teller is with it."""
 
     session_id: SessionId
@@ -96,7 +96,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     to: str | None
     asked_at: float
     teller: str
-    state: EntryState = EntryState.WAITING
+    state: OutboxState = OutboxState.WAITING
     tries: int = 0
     since: float  # when it was noted, or last put back by a person
     error: str = ""  # of the last try
@@ -109,14 +109,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """The same for every try: whoever receives it can drop doubles by it."""
-        return asking_id(self.session_id, self.q, self.asked_at)
+        return make_asking_id(self.session_id, self.q, self.asked_at)
 
 
-def entry_of(duty: Duty) -> Entry:
-    return msgspec.structs.replace(msgspec.convert(duty.body, Entry), due_at=duty.due_at)
+def decode_entry(duty: Duty) -> OutboxEntry:
+    return msgspec.structs.replace(msgspec.convert(duty.body, OutboxEntry), due_at=duty.due_at)
 
 
-def duty_of(entry: Entry, due_at: float | None, version: int = 0) -> Duty:
+def encode_entry(entry: OutboxEntry, due_at: float | None, version: int = 0) -> Duty:
     body = msgspec.to_builtins(msgspec.structs.replace(entry, due_at=None))
     return Duty(_kind(entry.teller), entry.id, body, due_at, version)
 
@@ -125,16 +125,16 @@ def _kind(teller: str) -> str:
     return f"tell:{teller}"
 
 
-def pause(tries: int) -> float:
+def notify_retry_delay(tries: int) -> float:
     """Seconds until the next try."""
-    return float(min(FIRST * 2 ** min(tries - 1, 30), LONGEST))
+    return float(min(FIRST_DELAY * 2 ** min(tries - 1, 30), MAX_DELAY))
 
 
-def message(birth: Birth, query: Query, asked_at: float) -> dict[str, JSON]:
+def build_notification(birth: Birth, query: Query, asked_at: float) -> dict[str, JSON]:
     """What is told: the question, whose it is, and how it is answered."""
     told: dict[str, JSON] = {
         "type": "question",
-        "id": asking_id(birth.id, query.q, asked_at),
+        "id": make_asking_id(birth.id, query.q, asked_at),
         "session_id": birth.id,
         "key": birth.key,
         "program": birth.program,
@@ -164,7 +164,7 @@ class Outbox:
         self,
         store: Store,
         clock: Clock,
-        tellers: Sequence[Teller],
+        tellers: Sequence[Notifier],
         *,
         in_full: Callable[[str, Query], Awaitable[Query]],
         poke: Callable[[], object],
@@ -212,7 +212,7 @@ class Outbox:
         found = 0
         for teller in self._tellers:
             due = await self._store.duties(_kind(teller.name), due=now, limit=1000)
-            found += sum(entry_of(duty).state not in DONE for duty in due)
+            found += sum(decode_entry(duty).state not in DONE_STATES for duty in due)
         return found
 
     def _tasks(self) -> set[asyncio.Task[None]]:
@@ -221,18 +221,18 @@ class Outbox:
     async def _register(self) -> None:
         """Say which tellers there are, so that whoever looks at the outbox finds their entries."""
         for teller in self._tellers:
-            if await self._store.duty(TELLER, teller.name) is None:
-                await self._write(Duty(TELLER, teller.name, {}))
+            if await self._store.duty(NOTIFIER_KIND, teller.name) is None:
+                await self._write(Duty(NOTIFIER_KIND, teller.name, {}))
         self._registered = True
 
-    async def _note(self, teller: Teller, now: float) -> bool:
+    async def _note(self, teller: Notifier, now: float) -> bool:
         """Write an entry for each asking that has none; returns whether there may be more."""
         kind = _kind(teller.name)
-        wanted = Asking(kinds=teller.kinds, to=teller.to, without=kind, limit=PAGE)
+        wanted = QuestionFilter(kinds=teller.kinds, to=teller.to, without=kind, limit=PAGE_SIZE)
         found = await self._store.asking(wanted)
         for birth, query, at in found:
             await asyncio.sleep(0)  # whoever else lives on this loop comes in between
-            entry = Entry(
+            entry = OutboxEntry(
                 session_id=birth.id,
                 query_id=query.id,
                 kind=query.kind,
@@ -241,23 +241,23 @@ class Outbox:
                 teller=teller.name,
                 since=now,
             )
-            await self._write(duty_of(entry, now))
-        return len(found) == PAGE
+            await self._write(encode_entry(entry, now))
+        return len(found) == PAGE_SIZE
 
-    async def _begin(self, teller: Teller, now: float) -> None:
+    async def _begin(self, teller: Notifier, now: float) -> None:
         """Claim what is due, as much as may be sent at a time."""
         tasks = self._sending[teller.name]
-        while (free := AT_ONCE - len(tasks)) > 0:
+        while (free := MAX_CONCURRENT - len(tasks)) > 0:
             due = await self._store.duties(_kind(teller.name), due=now, limit=free)
             for duty in due:
-                entry = entry_of(duty)
-                if entry.state in DONE:
+                entry = decode_entry(duty)
+                if entry.state in DONE_STATES:
                     await self._look_again(duty, entry, now)
                     continue
                 claimed = msgspec.structs.replace(
-                    entry, state=EntryState.SENDING, tries=entry.tries + 1
+                    entry, state=OutboxState.SENDING, tries=entry.tries + 1
                 )
-                mine = duty_of(claimed, now + teller.timeout + ABANDONED, duty.version)
+                mine = encode_entry(claimed, now + teller.timeout + ABANDONED_SECONDS, duty.version)
                 if await self._write(mine):
                     task = asyncio.create_task(self._send(teller, claimed, mine.version + 1))
                     tasks.add(task)
@@ -274,7 +274,7 @@ class Outbox:
 
         return done
 
-    async def _send(self, teller: Teller, entry: Entry, version: int) -> None:
+    async def _send(self, teller: Notifier, entry: OutboxEntry, version: int) -> None:
         """One try, and what became of it."""
         found = await self._open(entry)
         if found is None:
@@ -282,44 +282,48 @@ class Outbox:
             return
         birth, query = found
         text = msgspec.json.encode(
-            message(birth, await self._in_full(birth.id, query), entry.asked_at)
+            build_notification(birth, await self._in_full(birth.id, query), entry.asked_at)
         )
         try:
             await _in_time(teller, entry.id, text, self._clock.now())
-        except NotTold as failure:
+        except NotificationFailed as failure:
             await self._failed(teller, entry, failure, version)
         # this process goes; the next one need not wait for the claim to run out
         except asyncio.CancelledError:
             back = msgspec.structs.replace(
-                entry, state=EntryState.WAITING, error="the process that sent it was stopped"
+                entry, state=OutboxState.WAITING, error="the process that sent it was stopped"
             )
-            await self._write(duty_of(back, self._clock.now(), version))
+            await self._write(encode_entry(back, self._clock.now(), version))
             raise
         else:
-            told = msgspec.structs.replace(entry, state=EntryState.TOLD, error="")
-            await self._write(duty_of(told, self._clock.now() + KEPT, version))
+            told = msgspec.structs.replace(entry, state=OutboxState.TOLD, error="")
+            await self._write(encode_entry(told, self._clock.now() + RECHECK_SECONDS, version))
 
-    async def _failed(self, teller: Teller, entry: Entry, failure: NotTold, version: int) -> None:
+    async def _failed(
+        self, teller: Notifier, entry: OutboxEntry, failure: NotificationFailed, version: int
+    ) -> None:
         now = self._clock.now()
-        later = now + max(pause(entry.tries), min(failure.after, LONGEST))
-        state = EntryState.WAITING
+        later = now + max(notify_retry_delay(entry.tries), min(failure.after, MAX_DELAY))
+        state = OutboxState.WAITING
         if failure.final or later > entry.since + teller.max_age:
-            state = EntryState.GIVEN_UP
-            later = now + KEPT
+            state = OutboxState.GIVEN_UP
+            later = now + RECHECK_SECONDS
             log.warning("%s gave up telling of %s: %s", entry.teller, entry.id, failure)
         await self._write(
-            duty_of(msgspec.structs.replace(entry, state=state, error=str(failure)), later, version)
+            encode_entry(
+                msgspec.structs.replace(entry, state=state, error=str(failure)), later, version
+            )
         )
 
-    async def _look_again(self, duty: Duty, entry: Entry, now: float) -> None:
+    async def _look_again(self, duty: Duty, entry: OutboxEntry, now: float) -> None:
         """An entry that is done with goes with its question."""
         if await self._open(entry) is None:
             await self._write(msgspec.structs.replace(duty, body=None))
         else:
-            await self._write(msgspec.structs.replace(duty, due_at=now + KEPT))
+            await self._write(msgspec.structs.replace(duty, due_at=now + RECHECK_SECONDS))
 
-    async def _open(self, entry: Entry) -> tuple[Birth, Query] | None:
-        return await still_open(self._store, entry)
+    async def _open(self, entry: OutboxEntry) -> tuple[Birth, Query] | None:
+        return await find_open_question(self._store, entry)
 
     async def _write(self, duty: Duty) -> bool:
         """Whether nobody else was quicker."""
@@ -330,24 +334,24 @@ class Outbox:
         return True
 
 
-async def _in_time(teller: Teller, id: str, text: bytes, now: float) -> None:
+async def _in_time(teller: Notifier, id: str, text: bytes, now: float) -> None:
     try:
         async with asyncio.timeout(teller.timeout):
             await teller.tell(id, text, now)
     except TimeoutError:
-        raise NotTold(f"no answer in {teller.timeout:g} s") from None
-    except (NotTold, asyncio.CancelledError):
+        raise NotificationFailed(f"no answer in {teller.timeout:g} s") from None
+    except (NotificationFailed, asyncio.CancelledError):
         raise
     # a teller of somebody's own; its words may hold what is nobody's business
     except Exception as error:
-        raise NotTold(f"it failed with {type(error).__name__}") from None
+        raise NotificationFailed(f"it failed with {type(error).__name__}") from None
 
 
-async def still_open(store: Store, entry: Entry) -> tuple[Birth, Query] | None:
+async def find_open_question(store: Store, entry: OutboxEntry) -> tuple[Birth, Query] | None:
     """The question of an entry, if nobody has answered or withdrawn it."""
-    wanted = Asking(session=entry.session_id, kinds=(entry.kind,), limit=10_000)
+    wanted = QuestionFilter(session=entry.session_id, kinds=(entry.kind,), limit=10_000)
     for birth, query, at in await store.asking(wanted):
-        if asking_id(birth.id, query.q, at) == entry.id:
+        if make_asking_id(birth.id, query.q, at) == entry.id:
             return birth, query
     return None
 
@@ -355,67 +359,78 @@ async def still_open(store: Store, entry: Entry) -> tuple[Birth, Query] | None:
 # ---- looking at it
 
 
-async def entries(
+async def list_entries(
     store: Store, *, session_id: str = "", teller: str | None = None
-) -> list[tuple[Entry, Duty]]:
+) -> list[tuple[OutboxEntry, Duty]]:
     """All entries, of every teller that ever was here, or of one; in the order asked."""
-    found: list[tuple[Entry, Duty]] = []
-    for name in [teller] if teller is not None else await tellers(store):
+    found: list[tuple[OutboxEntry, Duty]] = []
+    for name in [teller] if teller is not None else await list_notifiers(store):
         after = ""
         while page := await store.duties(_kind(name), prefix=session_id, after=after, limit=500):
-            found += [(entry_of(duty), duty) for duty in page]
+            found += [(decode_entry(duty), duty) for duty in page]
             after = page[-1].id
     found.sort(key=lambda one: (one[0].asked_at, one[0].session_id, one[0].q, one[0].teller))
     return found
 
 
-async def tellers(store: Store) -> list[str]:
+async def list_notifiers(store: Store) -> list[str]:
     names: list[str] = []
-    while page := await store.duties(TELLER, after=names[-1] if names else "", limit=500):
+    while page := await store.duties(NOTIFIER_KIND, after=names[-1] if names else "", limit=500):
         names += [duty.id for duty in page]
     return names
 
 
-async def put_back(store: Store, chosen: Sequence[tuple[Entry, Duty]], now: float) -> list[Entry]:
+async def retry_entries(
+    store: Store, chosen: Sequence[tuple[OutboxEntry, Duty]], now: float
+) -> list[OutboxEntry]:
     """Have entries tried again, as if they were new; not those that are being sent now."""
-    fresh: dict[str, Any] = {"state": EntryState.WAITING, "tries": 0, "since": now, "error": ""}
-    return await _moved(store, chosen, fresh, now, except_for={EntryState.SENDING})
+    fresh: dict[str, Any] = {"state": OutboxState.WAITING, "tries": 0, "since": now, "error": ""}
+    return await _moved(store, chosen, fresh, now, except_for={OutboxState.SENDING})
 
 
-async def drop(store: Store, chosen: Sequence[tuple[Entry, Duty]], now: float) -> list[Entry]:
+async def drop_entries(
+    store: Store, chosen: Sequence[tuple[OutboxEntry, Duty]], now: float
+) -> list[OutboxEntry]:
     """Have entries not tried any more; not those that were told."""
-    gone: dict[str, Any] = {"state": EntryState.DROPPED}
+    gone: dict[str, Any] = {"state": OutboxState.DROPPED}
     return await _moved(
-        store, chosen, gone, now + KEPT, except_for={EntryState.TOLD, EntryState.DROPPED}
+        store,
+        chosen,
+        gone,
+        now + RECHECK_SECONDS,
+        except_for={OutboxState.TOLD, OutboxState.DROPPED},
     )
 
 
 async def _moved(
     store: Store,
-    chosen: Sequence[tuple[Entry, Duty]],
+    chosen: Sequence[tuple[OutboxEntry, Duty]],
     change: dict[str, Any],
     due: float,
-    except_for: set[EntryState],
-) -> list[Entry]:
+    except_for: set[OutboxState],
+) -> list[OutboxEntry]:
     moved = []
     for entry, duty in chosen:
         if entry.state in except_for:
             continue
         fresh = msgspec.structs.replace(entry, **change)
         try:
-            await store.undertake([duty_of(fresh, due, duty.version)])
+            await store.undertake([encode_entry(fresh, due, duty.version)])
         except Overtaken:
             continue
         moved.append(msgspec.structs.replace(fresh, due_at=due))
     return moved
 
 
-async def forget(store: Store) -> int:
+async def forget_closed_entries(store: Store) -> int:
     """Remove entries whose question is not open any more; returns how many."""
     gone = 0
-    for entry, duty in await entries(store):
+    for entry, duty in await list_entries(store):
         await asyncio.sleep(0)
-        if entry.state is not EntryState.SENDING and await still_open(store, entry) is None:
+        if (
+            entry.state is not OutboxState.SENDING
+            and await find_open_question(store, entry) is None
+        ):
             try:
                 await store.undertake([msgspec.structs.replace(duty, body=None)])
                 gone += 1

@@ -21,26 +21,26 @@ import msgspec
 
 from everhold.errors import BadSetting, BadSignature
 
-PREFIX: Final = "whsec_"
+SECRET_PREFIX: Final = "whsec_"
 #: Seconds that a message may be old, or ahead, to be believed.
 TOLERANCE: Final = 300.0
 
 
 def new_secret() -> str:
     """A secret for a webhook."""
-    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def key(secret: str) -> bytes:
+def decode_secret(secret: str) -> bytes:
     """The bytes of a secret; raises `BadSetting`, and does not repeat it."""
     try:
-        found = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        found = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         found = b""
     if not 24 <= len(found) <= 64:
         raise BadSetting(
             "secret",
-            f"it should be {PREFIX} and the base64 of 24 to 64 bytes;"
+            f"it should be {SECRET_PREFIX} and the base64 of 24 to 64 bytes;"
             " everhold.notify.new_secret() makes one",
         )
     return found
@@ -49,10 +49,12 @@ def key(secret: str) -> bytes:
 def sign(secret: str, id: str, timestamp: int, body: bytes) -> str:
     """The signature of one message."""
     signed = f"{id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(key(secret), signed, sha256).digest()).decode()
+    return (
+        "v1," + base64.b64encode(hmac.new(decode_secret(secret), signed, sha256).digest()).decode()
+    )
 
 
-def headers(given: Sequence[str], id: str, timestamp: int, body: bytes) -> dict[str, str]:
+def build_headers(given: Sequence[str], id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """What goes with a message: its id, when it was sent, and a signature for each secret."""
     told = {"webhook-id": id, "webhook-timestamp": str(timestamp)}
     if given:

@@ -16,16 +16,16 @@ from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
 from everhold.errors import BadSetting
-from everhold.notify.filter import TIMEOUT, Filtered, named
-from everhold.notify.outbox import NotTold
-from everhold.notify.signature import headers, key
+from everhold.notify.filter import TIMEOUT, NotifierBase, make_notifier_name
+from everhold.notify.outbox import NotificationFailed
+from everhold.notify.signature import build_headers, decode_secret
 
 #: Bytes that the head of an answer may have. Its body is not read.
-LARGEST: Final = 65536
+READ_LIMIT_BYTES: Final = 65536
 _GONE: Final = 410
 
 
-class ByWebhook(Filtered):
+class ByWebhook(NotifierBase):
     def __init__(
         self,
         url: str,
@@ -49,9 +49,13 @@ class ByWebhook(Filtered):
         )
         self._secrets = (secret,) if isinstance(secret, str) else tuple(secret)
         for one in self._secrets:
-            key(one)
+            decode_secret(one)
         super().__init__(
-            named(self._host, url) if name is None else name, kinds, to, timeout, max_age
+            make_notifier_name(self._host, url) if name is None else name,
+            kinds,
+            to,
+            timeout,
+            max_age,
         )
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
@@ -60,25 +64,29 @@ class ByWebhook(Filtered):
         except TimeoutError:
             raise
         except ssl.SSLError as error:
-            raise NotTold(f"TLS failed: {error.reason or type(error).__name__}") from None
+            raise NotificationFailed(
+                f"TLS failed: {error.reason or type(error).__name__}"
+            ) from None
         except OSError as error:
             words = (
                 os.strerror(error.errno)
                 if error.errno and error.errno > 0
                 else type(error).__name__
             )
-            raise NotTold(f"it cannot be reached: {words}") from None
+            raise NotificationFailed(f"it cannot be reached: {words}") from None
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            raise NotTold("it does not answer in HTTP") from None
+            raise NotificationFailed("it does not answer in HTTP") from None
         if not 200 <= status < 300:
             more = ", and redirects are not followed" if 300 <= status < 400 else ""
-            raise NotTold(f"it answered {status}{more}", final=status == _GONE, after=after)
+            raise NotificationFailed(
+                f"it answered {status}{more}", final=status == _GONE, after=after
+            )
 
     async def _posted(self, id: str, message: bytes, now: int) -> tuple[int, float]:
         """The status of the answer, and after how many seconds it wants to be asked again."""
         context = await asyncio.to_thread(_trusting) if self._tls else None
         reader, writer = await asyncio.open_connection(
-            self._host, self._port, ssl=context, limit=LARGEST
+            self._host, self._port, ssl=context, limit=READ_LIMIT_BYTES
         )
         try:
             writer.write(self._head(id, message, now) + message)
@@ -97,7 +105,7 @@ class ByWebhook(Filtered):
             "Content-Length": str(len(message)),
             "User-Agent": "everhold",
             "Connection": "close",
-            **headers(self._secrets, id, now, message),
+            **build_headers(self._secrets, id, now, message),
         }
         lines = [
             f"POST {self._target} HTTP/1.1",

@@ -17,24 +17,29 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments, EverholdError
 from everhold.packages import strategies
-from everhold.packages.find import find, is_path, known, loading_once
-from everhold.packages.lua.folder import Folders
-from everhold.packages.lua.meta import meta
-from everhold.packages.program_hosts import is_lua
+from everhold.packages.find import (
+    find_program,
+    is_path_ref,
+    list_known_programs,
+    remember_load_failures,
+)
+from everhold.packages.lua.folder import PackageFolders
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.program_hosts import is_lua_ref
 from everhold.packages.settings import Settings
 from everhold.packages.strategies.metadata import Estimate, Strategy
 from everhold.ports.program import Program
 from everhold.programs.lua.program import LuaProgram
 
-Kind = Literal["strategy", "python", "lua"]
+ProgramKind = Literal["strategy", "python", "lua"]
 AnyProgram = Program[Any, Any]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ProgramEntry(msgspec.Struct, frozen=True):
     """One program that can be started by name."""
 
     name: str
-    kind: Kind
+    kind: ProgramKind
     ref: str  # what a session stores, and what starts it if its name is hidden
     version: int
     summary: str
@@ -44,21 +49,21 @@ class Entry(msgspec.Struct, frozen=True):
     hidden: bool = False  # whether its name means another program
 
 
-class Catalog(msgspec.Struct, frozen=True):
+class ProgramCatalog(msgspec.Struct, frozen=True):
     """What can be started by name, sorted, and what kept the rest from being listed."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ProgramEntry, ...]
     problems: tuple[EverholdError, ...]
 
 
-def catalog(found: Settings) -> Catalog:
+def load_catalog(found: Settings) -> ProgramCatalog:
     """What these settings, the installed packages and everhold itself offer."""
-    with loading_once():
+    with remember_load_failures():
         return _catalog(found)
 
 
-def _catalog(found: Settings) -> Catalog:
-    theirs = known(found.programs, root=found.root, folders=found.folders)
+def _catalog(found: Settings) -> ProgramCatalog:
+    theirs = list_known_programs(found.programs, root=found.root, folders=found.folders)
     problems = list(theirs.problems)
     # sorted by version
     newest = {(program.name, program.ref): program for program in theirs.programs}
@@ -67,32 +72,33 @@ def _catalog(found: Settings) -> Catalog:
     meant: dict[str, str | None] = {}
     for name in dict.fromkeys(program.name for program in offered):
         try:
-            meant[name] = named(name, found).ref
+            meant[name] = find_named_program(name, found).ref
         except EverholdError as problem:
             meant[name] = None  # several have this name, or a module that may have it does not load
             problems += [problem] if str(problem.__cause__ or problem) not in broken else []
     entries = [
-        entry(program, hidden=meant[program.name] not in (program.ref, None)) for program in offered
+        describe_program(program, hidden=meant[program.name] not in (program.ref, None))
+        for program in offered
     ]
     order = sorted(entries, key=lambda one: (one.kind != "strategy", one.name, one.hidden, one.ref))
-    return Catalog(tuple(order), tuple(problems))
+    return ProgramCatalog(tuple(order), tuple(problems))
 
 
-def named(name: str, found: Settings, version: int | None = None) -> AnyProgram:
+def find_named_program(name: str, found: Settings, version: int | None = None) -> AnyProgram:
     """The program of this name or reference, by the rule of `find.py` and these settings."""
     place, colon, _ = name.rpartition(":")
-    is_python = colon and (place.endswith(".py") or not (is_path(place) or is_lua(name)))
-    folders = Folders() if is_python else found.folders  # which are looked up anew each time
-    return find(name, version, programs=found.programs, root=found.root, folders=folders)
+    is_python = colon and (place.endswith(".py") or not (is_path_ref(place) or is_lua_ref(name)))
+    folders = PackageFolders() if is_python else found.folders  # which are looked up anew each time
+    return find_program(name, version, programs=found.programs, root=found.root, folders=folders)
 
 
-def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
+def describe_program(program: AnyProgram, *, hidden: bool = False) -> ProgramEntry:
     """What can be said of a program without running it."""
     about = strategy_of(program)
     if about is not None:
         words = about.summary
         cost = about.estimate()
-        return Entry(
+        return ProgramEntry(
             program.name,
             "strategy",
             program.ref,
@@ -103,9 +109,9 @@ def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
             hidden=hidden,
         )
     if isinstance(program, LuaProgram):
-        said = meta(program.main) if program.main is not None else None
+        said = read_package_meta(program.main) if program.main is not None else None
         summary, category = (said.description, said.category) if said else ("", "")
-        return Entry(
+        return ProgramEntry(
             program.name,
             "lua",
             program.ref,
@@ -114,7 +120,7 @@ def entry(program: AnyProgram, *, hidden: bool = False) -> Entry:
             category=category,
             hidden=hidden,
         )
-    return Entry(
+    return ProgramEntry(
         program.name, "python", program.ref, program.version, summary_of(program), hidden=hidden
     )
 
@@ -130,7 +136,9 @@ def strategy_of(program: AnyProgram) -> Strategy | None:
     return strategies.strategy(name) if place == f"{strategies.PACKAGE}.{name}" else None
 
 
-def estimate(program: AnyProgram, args: Mapping[str, JSON] | None = None) -> Estimate | None:
+def estimate_program(
+    program: AnyProgram, args: Mapping[str, JSON] | None = None
+) -> Estimate | None:
     """What a session of this program will cost; None if nobody knows, or if it cannot be called
     like this.
     """

@@ -23,18 +23,18 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage
 from everhold.packages.find import ENTRY_POINTS
-from everhold.packages.lua.fetch import address, hidden
+from everhold.packages.lua.fetch import hide_credentials, normalize_git_url
 
 #: Seconds in which pip must be done.
 LIMIT: Final = 600.0
 
 
-def listed() -> list[dict[str, Any]]:
+def list_distributions() -> list[dict[str, Any]]:
     """The distributions that bring programs, by name."""
     return sorted((_plain(one) for one in _ours()), key=lambda row: str(row["name"]))
 
 
-def checked() -> list[dict[str, Any]]:
+def check_distributions() -> list[dict[str, Any]]:
     """Those of which files are missing, and which."""
     found = [
         {"name": one.name, "kind": "files_missing", "missing": _missing(one)} for one in _ours()
@@ -42,11 +42,13 @@ def checked() -> list[dict[str, Any]]:
     return [row for row in found if row["missing"]]
 
 
-def install(source: str, *, rev: str | None = None, linked: bool = False) -> dict[str, Any]:
+def install_distribution(
+    source: str, *, rev: str | None = None, linked: bool = False
+) -> dict[str, Any]:
     """Install or update a folder, a git repository, or a name of the package index; `linked`, use a
     folder in place.
     """
-    before = {str(row["name"]): row for row in listed()}
+    before = {str(row["name"]): row for row in list_distributions()}
     folder = Path(source).expanduser()
     is_folder = folder.is_dir()
     if is_folder and not any((folder / name).is_file() for name in ("pyproject.toml", "setup.py")):
@@ -59,7 +61,7 @@ def install(source: str, *, rev: str | None = None, linked: bool = False) -> dic
         )
     wanted = str(folder.resolve()) if is_folder else _requirement(source, rev)
     _pip("install", "--upgrade", *(["--editable"] if linked else []), wanted)
-    after = {str(row["name"]): row for row in listed()}
+    after = {str(row["name"]): row for row in list_distributions()}
     told: dict[str, Any] = {
         "installed": sorted(after.keys() - before.keys()),
         "updated": sorted(
@@ -77,7 +79,7 @@ def install(source: str, *, rev: str | None = None, linked: bool = False) -> dic
     return told
 
 
-def remove(name: str) -> dict[str, Any]:
+def remove_distribution(name: str) -> dict[str, Any]:
     """Take a distribution away that brings programs."""
     meant = next((one.name for one in _ours() if _same(one.name) == _same(name)), None)
     if meant is None:
@@ -94,7 +96,7 @@ def _requirement(source: str, rev: str | None) -> str:
                 "Say NAME, NAME==VERSION, a folder or a git URL.",
             )
         return source
-    url = address(source)
+    url = normalize_git_url(source)
     if url.startswith("git@"):
         host, _, path = url.partition(":")
         url = f"ssh://{host}/{path}"
@@ -123,8 +125,10 @@ def _pip(*words: str) -> None:
         ) from None
     importlib.invalidate_caches()
     if done.returncode:
-        said = [line for line in hidden(done.stderr).splitlines() if "error" in line.lower()]
-        reason = said[-1] if said else hidden(done.stderr).strip()[-500:]
+        said = [
+            line for line in hide_credentials(done.stderr).splitlines() if "error" in line.lower()
+        ]
+        reason = said[-1] if said else hide_credentials(done.stderr).strip()[-500:]
         raise BadPackage(
             f"pip failed: {reason}", f"See all that it says: {' '.join(command[:3])} {words[0]} …"
         )
@@ -153,7 +157,7 @@ def _plain(one: Distribution) -> dict[str, Any]:
     except ValueError:
         direct = {}
     if "url" in direct:
-        told["source"] = hidden(str(direct["url"]))
+        told["source"] = hide_credentials(str(direct["url"]))
         told["linked"] = bool(direct.get("dir_info", {}).get("editable"))
     if commit := direct.get("vcs_info", {}).get("commit_id"):
         told["rev"] = commit

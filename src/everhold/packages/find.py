@@ -37,48 +37,60 @@ import msgspec
 from everhold.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
 from everhold.packages import load, strategies
 from everhold.packages.load import refuse_while_loading
-from everhold.packages.lua.folder import MAIN, Folders, package, packages
+from everhold.packages.lua.folder import (
+    INIT_FILE,
+    PackageFolders,
+    find_package,
+    list_folder_packages,
+)
 from everhold.ports.program import REGISTRY, Program
-from everhold.programs.lua.program import TEXT, LuaProgram
-from everhold.programs.lua.search_path import Root
+from everhold.programs.lua.program import TEXT_REF, LuaProgram
+from everhold.programs.lua.search_path import SearchRoot
 
-__all__ = ["ENTRY_POINTS", "Known", "find", "known", "loading_once", "refuse_while_loading"]
+__all__ = [
+    "ENTRY_POINTS",
+    "KnownPrograms",
+    "find_program",
+    "list_known_programs",
+    "refuse_while_loading",
+    "remember_load_failures",
+]
 
 log = logging.getLogger("everhold")
 
 ENTRY_POINTS: Final = "everhold.programs"
-_NOWHERE: Final = Folders()
+_NOWHERE: Final = PackageFolders()
 
 AnyProgram = Program[Any, Any]
 
-# What did not load, while `loading_once` is in force; a context variable, for another thread may
-# look for itself.
+# What did not load, while `remember_load_failures` is in force; a context variable, for another
+# thread may look for itself.
 _failed: Final[ContextVar[dict[str, EverholdError] | None]] = ContextVar(
     "everhold_failed", default=None
 )
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownPrograms(msgspec.Struct, frozen=True):
     """What can be found by name, and what kept the rest from being found."""
 
     programs: tuple[AnyProgram, ...]
     problems: tuple[EverholdError, ...]
 
 
-def find(
+def find_program(
     ref: str,
     version: int | None = None,
     *,
     programs: Sequence[str] = (),
     root: Path | None = None,
-    folders: Folders = _NOWHERE,
+    folders: PackageFolders = _NOWHERE,
 ) -> AnyProgram:
     """The program of this reference in this version, or in its newest one.
 
     Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a
     session.
     """
-    ref = absolute(ref)
+    ref = make_ref_absolute(ref)
     if version is not None and (ref, version) in REGISTRY:
         return REGISTRY[(ref, version)]
     if (lua := _lua(ref, folders)) is not None:
@@ -90,7 +102,7 @@ def find(
 
 
 @contextmanager
-def loading_once() -> Iterator[None]:
+def remember_load_failures() -> Iterator[None]:
     """However many names are looked up, whatever does not load is tried once."""
     token = _failed.set({})
     try:
@@ -99,31 +111,31 @@ def loading_once() -> Iterator[None]:
         _failed.reset(token)
 
 
-def known(
-    programs: Sequence[str] = (), *, root: Path | None = None, folders: Folders = _NOWHERE
-) -> Known:
+def list_known_programs(
+    programs: Sequence[str] = (), *, root: Path | None = None, folders: PackageFolders = _NOWHERE
+) -> KnownPrograms:
     """Every program that people here wrote or installed and that can be found by name, sorted.
 
     A module that does not load is among the problems.
     """
     found, problems = _listed([*programs, *(value for _, value in _entry_points())], root)
-    found += packages(folders.all, folders.all)
+    found += list_folder_packages(folders.all, folders.all)
     order = sorted(found, key=lambda program: (program.name, program.version, program.ref))
-    return Known(tuple(order), tuple(problems.values()))
+    return KnownPrograms(tuple(order), tuple(problems.values()))
 
 
-def absolute(ref: str, folder: Path | None = None) -> str:
+def make_ref_absolute(ref: str, folder: Path | None = None) -> str:
     """The reference with its path, if it has one, made absolute from `folder` or the current
     one.
     """
-    alone = ref.endswith((".py", ".lua")) or (is_path(ref) and ":" not in ref)
+    alone = ref.endswith((".py", ".lua")) or (is_path_ref(ref) and ":" not in ref)
     place, colon, name = (ref, "", "") if alone else ref.rpartition(":")
-    if not is_path(place):
+    if not is_path_ref(place):
         return ref
     return f"{((folder or Path.cwd()) / Path(place).expanduser()).resolve()}{colon}{name}"
 
 
-def is_path(place: str) -> bool:
+def is_path_ref(place: str) -> bool:
     return (
         place.endswith((".py", ".lua")) or "/" in place or os.sep in place or place.startswith("~")
     )
@@ -132,16 +144,16 @@ def is_path(place: str) -> bool:
 # ---- Lua
 
 
-def _lua(ref: str, folders: Folders) -> LuaProgram | None:
+def _lua(ref: str, folders: PackageFolders) -> LuaProgram | None:
     """The Lua program that a reference, a file or a folder means; None for what is not Lua."""
     place = ref.rpartition(":")[0]
-    if ref == TEXT:
-        return LuaProgram(TEXT, roots=folders.all)
+    if ref == TEXT_REF:
+        return LuaProgram(TEXT_REF, roots=folders.all)
     if ref.endswith(".lua"):
         return LuaProgram.file(ref, roots=folders.all)
     if place.endswith(".lua"):
         return LuaProgram.found(ref, roots=folders.all)
-    if is_path(ref) and (Path(ref) / MAIN).is_file():
+    if is_path_ref(ref) and (Path(ref) / INIT_FILE).is_file():
         return LuaProgram.package(ref, roots=folders.all)
     return None
 
@@ -165,11 +177,11 @@ def _loaded(ref: str, place: str, name: str, root: Path | None) -> dict[int, Any
 
 
 def _module(ref: str, place: str, root: Path | None) -> ModuleType:
-    if not is_path(place):
-        return load.module(place, ref, root)
+    if not is_path_ref(place):
+        return load.load_module(place, ref, root)
     if not place.endswith(".py"):
         raise UnknownProgram(ref, f"{place} is not a file that ends in .py")
-    return load.file(Path(place), ref)
+    return load.load_file(Path(place), ref)
 
 
 def _in_module(ref: str, module: ModuleType, name: str) -> AnyProgram:
@@ -206,9 +218,9 @@ def _chosen(ref: str, found: dict[int, AnyProgram], version: int | None) -> AnyP
 
 
 def _by_name(
-    name: str, programs: Sequence[str], root: Path | None, folders: Folders
+    name: str, programs: Sequence[str], root: Path | None, folders: PackageFolders
 ) -> dict[int, AnyProgram]:
-    if is_path(name) or "." in name:
+    if is_path_ref(name) or "." in name:
         raise _half(name)
     listed, problems = _listed(programs, root)
     if found := _same(name, [*_named(name, listed), *_package(name, folders.own, folders)]):
@@ -228,7 +240,10 @@ def _by_name(
     if name in strategies.NAMES:
         return _versions(strategies.strategy(name).program)
     problem = "".join(f"; {one}" for one in broken.values())
-    near = [one.name for one in (*known(programs, root=root, folders=folders).programs, *here)]
+    near = [
+        one.name
+        for one in (*list_known_programs(programs, root=root, folders=folders).programs, *here)
+    ]
     raise UnknownProgram(
         name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES])
     )
@@ -236,11 +251,11 @@ def _by_name(
 
 def _half(name: str) -> UnknownProgram:
     """The refusal of a place where a program may be, without the program's name."""
-    if is_path(name) and not Path(name).exists():
+    if is_path_ref(name) and not Path(name).exists():
         return UnknownProgram(name, f"there is no file {name}")
-    if is_path(name) and Path(name).is_dir():
+    if is_path_ref(name) and Path(name).is_dir():
         return UnknownProgram(
-            name, f"it is a folder without {MAIN}", f"Name a file in it: {name}/FILE.py:NAME"
+            name, f"it is a folder without {INIT_FILE}", f"Name a file in it: {name}/FILE.py:NAME"
         )
     return UnknownProgram(
         name, "it names a module, not a program in it", f"Add the function: {name}:NAME"
@@ -252,7 +267,11 @@ def _built_in(
 ) -> dict[int, AnyProgram]:
     """The strategy of this name, where nothing that does not load may have it too."""
     says = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-    own = [problem for place, problem in problems.items() if says.search(load.text(place, root))]
+    own = [
+        problem
+        for place, problem in problems.items()
+        if says.search(load.read_source_text(place, root))
+    ]
     if own or name not in strategies.NAMES:
         raise _hidden(name, [*own, *problems.values()][0])
     # who lists them all tells it too
@@ -277,8 +296,10 @@ def _hidden(name: str, problem: EverholdError) -> EverholdError:
     return error
 
 
-def _package(name: str, among: Sequence[Path | Root], folders: Folders) -> list[AnyProgram]:
-    found = package(name, among, folders.all)
+def _package(
+    name: str, among: Sequence[Path | SearchRoot], folders: PackageFolders
+) -> list[AnyProgram]:
+    found = find_package(name, among, folders.all)
     return [] if found is None else [found]
 
 
@@ -288,7 +309,7 @@ def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], dict[str
     """
     points = _entry_points()
     if own := [value for point, value in points if point == name and ":" in value]:
-        return [find(value, root=root) for value in own], {}
+        return [find_program(value, root=root) for value in own], {}
     installed, problems = _listed([value for _, value in points], root)
     return _named(name, installed), problems
 
@@ -302,14 +323,16 @@ def _listed(
     found: list[AnyProgram] = []
     problems: dict[str, EverholdError] = {}
     failed = {} if (seen := _failed.get()) is None else seen
-    for place in dict.fromkeys(absolute(place, root) for place in places):
+    for place in dict.fromkeys(make_ref_absolute(place, root) for place in places):
         if place in failed:
             problems[place] = failed[place]
             continue
         try:
             named = ":" in place and not place.endswith(".py")
             found += (
-                [find(place, root=root)] if named else _programs_of(_module(place, place, root))
+                [find_program(place, root=root)]
+                if named
+                else _programs_of(_module(place, place, root))
             )
         except EverholdError as problem:
             failed[place] = problems[place] = problem

@@ -31,8 +31,8 @@ from types import ModuleType
 from typing import Final
 
 from everhold.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
-from everhold.ports.interrupts import is_own
-from everhold.ports.program import REGISTRY, Program, register
+from everhold.ports.interrupts import is_raised_by_code
+from everhold.ports.program import REGISTRY, Program, register_program
 
 log = logging.getLogger("everhold")
 
@@ -70,7 +70,7 @@ def refuse_while_loading() -> None:
         raise RunsOnImport(loading.what)
 
 
-def module(name: str, ref: str, root: Path | None = None) -> ModuleType:
+def load_module(name: str, ref: str, root: Path | None = None) -> ModuleType:
     """Import a module; one that is not installed is also looked for in `root` and in the current
     folder.
     """
@@ -89,7 +89,7 @@ def module(name: str, ref: str, root: Path | None = None) -> ModuleType:
         return importlib.import_module(name)
 
 
-def file(path: Path, ref: str) -> ModuleType:
+def load_file(path: Path, ref: str) -> ModuleType:
     """Load a file as a module of its own; the script that is running now is not loaded again."""
     main = sys.modules.get("__main__")
     if main is not None and _file(main) == path:
@@ -107,7 +107,7 @@ def file(path: Path, ref: str) -> ModuleType:
         return loaded
 
 
-def text(place: str, root: Path | None = None) -> str:
+def read_source_text(place: str, root: Path | None = None) -> str:
     """What stands in a file, in a module, or where a reference points, without loading it; empty if
     nothing does.
     """
@@ -158,7 +158,7 @@ def _adopt(loaded: ModuleType, path: Path) -> None:
     for key, program in known:
         del REGISTRY[key]
         program.ref = f"{path}:{program.qualname}"
-        register(program)
+        register_program(program)
     for name, value in list(vars(loaded).items()):
         if (
             isinstance(value, Program)
@@ -166,7 +166,7 @@ def _adopt(loaded: ModuleType, path: Path) -> None:
             and not value.is_named
         ):
             value.ref = f"{path}:{name}"
-            register(value)
+            register_program(value)
 
 
 # ---- where imports look
@@ -265,7 +265,7 @@ def _careful(ref: str, what: str, name: str) -> Iterator[None]:
         raise problem from error
     except BaseException as error:
         _forget(name, before)
-        if isinstance(error, KeyboardInterrupt) and is_own(error):
+        if isinstance(error, KeyboardInterrupt) and is_raised_by_code(error):
             raise _problem(ref, what, error) from error
         raise
     finally:

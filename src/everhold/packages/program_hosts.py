@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 #: The entry of a session's metadata that names the project whose packages it finds.
-PROJECT: Final = "project_root"
+PROJECT_KEY: Final = "project_root"
 
 
-class Hosts:
+class ProgramHosts:
     """Begins lives of programs, whatever they are written in. `find` finds one by reference and
     version.
 
@@ -37,16 +37,18 @@ class Hosts:
         self._lua: LuaHost | None = None
 
     def begin(self, birth: Birth, meter: Metrics) -> Execution:
-        if not is_lua(birth.program):
+        if not is_lua_ref(birth.program):
             return self._python.begin(birth, meter)
-        project = birth.metadata.get(PROJECT)
+        project = birth.metadata.get(PROJECT_KEY)
         find = self._find if project is None else partial(_of_project, self._find, project)
         if self._lua is None:
-            from everhold.packages.lua.trust import marks_file, trusted
+            from everhold.packages.lua.trust import get_marks_file, get_trusted_fingerprint
             from everhold.programs.lua.host import LuaHost
 
             self._lua = LuaHost(
-                self._find, partial(trusted, marked=marks_file()), shares=self._shares
+                self._find,
+                partial(get_trusted_fingerprint, marked=get_marks_file()),
+                shares=self._shares,
             )
         execution: Execution = self._lua.begin(birth, meter, find)
         return execution
@@ -66,13 +68,15 @@ def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version
     """A Lua program that finds what it requires as its session's project says, wherever this
     process was started.
     """
-    from everhold.packages.lua.roots import roots
+    from everhold.packages.lua.roots import find_package_roots
     from everhold.programs.lua.program import LuaProgram
 
-    return LuaProgram.found(ref, roots=(*roots(project).all, *find(ref, version).roots))
+    return LuaProgram.found(
+        ref, roots=(*find_package_roots(project).all, *find(ref, version).roots)
+    )
 
 
-def is_lua(ref: str) -> bool:
+def is_lua_ref(ref: str) -> bool:
     """Whether a reference means a Lua program: a text, a package or a file."""
     place = ref.rpartition(":")[0]
     return place == "lua" or place.endswith(".lua")

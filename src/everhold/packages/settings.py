@@ -28,15 +28,21 @@ from typing import Any, Final
 import msgspec
 
 from everhold.errors import BadSetting, StoreUnavailable
-from everhold.packages.find import absolute
-from everhold.packages.lua.folder import Folders
-from everhold.programs.lua.search_path import Root
-from everhold.stores.address import MALFORMED, SUFFIXES, discreet, may_hold_secret, parts
+from everhold.packages.find import make_ref_absolute
+from everhold.packages.lua.folder import PackageFolders
+from everhold.programs.lua.search_path import SearchRoot
+from everhold.stores.address import (
+    MALFORMED,
+    SUFFIXES,
+    hide_password,
+    may_hold_secret,
+    split_address,
+)
 
-VARIABLE: Final = "EVERHOLD_DATABASE_URL"
-FILE: Final = "everhold.toml"
+DATABASE_VARIABLE: Final = "EVERHOLD_DATABASE_URL"
+SETTINGS_FILE: Final = "everhold.toml"
 _PROJECT: Final = "pyproject.toml"
-KEYS: Final = (
+SETTING_KEYS: Final = (
     "database",
     "programs",
     "packages_path",
@@ -47,13 +53,13 @@ KEYS: Final = (
     "worker",
     "lua",
 )
-LISTS: Final = ("programs", "packages_path")  # settings that are lists of strings
+LIST_KEYS: Final = ("programs", "packages_path")  # settings that are lists of strings
 # the folder of Lua packages in a project, and in the user's data folder
-PACKAGES: Final = "packages"
+PACKAGES_FOLDER: Final = "packages"
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-DEFAULT: Final = "the user's data folder"
-_ELSEWHERE: Final = f"Say where the database should be: --database, or {VARIABLE}."
+DEFAULT_SOURCE: Final = "the user's data folder"
+_ELSEWHERE: Final = f"Say where the database should be: --database, or {DATABASE_VARIABLE}."
 #: Variables that say where the user's data folder is.
 _PLACES: Final = ("LOCALAPPDATA",) if os.name == "nt" else ("HOME", "XDG_DATA_HOME")
 
@@ -76,22 +82,23 @@ class Settings(msgspec.Struct, frozen=True):
     lua: Mapping[str, Any] = {}
 
     @property
-    def folders(self) -> Folders:
+    def folders(self) -> PackageFolders:
         """Where Lua packages are looked for now; folders that are not there yet count, too.
 
         Raises `BadPackageFile` if the project has an alc.lock or an alc.local.toml that cannot be
         read.
         """
         from everhold.packages.lua.paths import is_strict
-        from everhold.packages.lua.roots import roots
+        from everhold.packages.lua.roots import find_package_roots
 
-        found = roots(start=self.start)
+        found = find_package_roots(start=self.start)
         strict = is_strict()
         here = [
-            Root(folder, strict=strict) for folder in (*self.packages_path, self.root / PACKAGES)
+            SearchRoot(folder, strict=strict)
+            for folder in (*self.packages_path, self.root / PACKAGES_FOLDER)
         ]
-        ours = Root(home() / PACKAGES, strict=strict)
-        return Folders(
+        ours = SearchRoot(get_data_folder() / PACKAGES_FOLDER, strict=strict)
+        return PackageFolders(
             (*found.pinned, *here, *found.path), tuple(dict.fromkeys((found.home, ours)))
         )
 
@@ -107,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         """The address without its password, for people and logs."""
-        return discreet(self.database)
+        return hide_password(self.database)
 
 
 def settings(
@@ -123,22 +130,22 @@ def settings(
         folder = Path(start or Path.cwd()).resolve()
     except FileNotFoundError:
         raise BadSetting("current folder", "it was deleted; go to another") from None
-    variable = (os.environ if env is None else env).get(VARIABLE)
+    variable = (os.environ if env is None else env).get(DATABASE_VARIABLE)
     file, table = _nearest(folder)
     root = file.parent if file else folder
     source = {key: str(file) for key in table}
     if database is not None:
-        url = address(database, folder, "database")
+        url = resolve_database_address(database, folder, "database")
         source["database"] = "argument"
     elif variable:
-        url = address(variable, folder, VARIABLE)
-        source["database"] = VARIABLE
+        url = resolve_database_address(variable, folder, DATABASE_VARIABLE)
+        source["database"] = DATABASE_VARIABLE
     elif "database" in table:
-        url = address(table["database"], root, f"database in {file}")
+        url = resolve_database_address(table["database"], root, f"database in {file}")
     else:
-        url = f"sqlite:///{home() / 'everhold.db'}"
-        source["database"] = DEFAULT
-    programs = tuple(absolute(place, root) for place in table.get("programs", ()))
+        url = f"sqlite:///{get_data_folder() / 'everhold.db'}"
+        source["database"] = DEFAULT_SOURCE
+    programs = tuple(make_ref_absolute(place, root) for place in table.get("programs", ()))
     path = tuple(
         (root / Path(place).expanduser()).resolve() for place in table.get("packages_path", ())
     )
@@ -158,7 +165,7 @@ def settings(
     )
 
 
-class Watched:
+class WatchedSettings:
     """The settings of one folder, read again when a file in which they may stand has changed."""
 
     def __init__(self, found: Settings, database: str | os.PathLike[str] | None) -> None:
@@ -166,7 +173,9 @@ class Watched:
         self._database = database
         start = found.start or found.root
         self._files = [
-            str(place / name) for place in (start, *start.parents) for name in (FILE, _PROJECT)
+            str(place / name)
+            for place in (start, *start.parents)
+            for name in (SETTINGS_FILE, _PROJECT)
         ]
         self._seen = [_trace(file) for file in self._files]
 
@@ -188,7 +197,7 @@ def _trace(file: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def home() -> Path:
+def get_data_folder() -> Path:
     """The user's data folder; it need not exist."""
     return _home(*map(os.environ.get, _PLACES))
 
@@ -200,19 +209,23 @@ def _home(*_places: str | None) -> Path:
     return user_data_path("everhold", appauthor=False)
 
 
-def prepare(found: Settings) -> None:
+def prepare_data_folder(found: Settings) -> None:
     """Make the user's data folder, readable by nobody else, if that is where the database is."""
-    if found.source.get("database") == DEFAULT:
+    if found.source.get("database") == DEFAULT_SOURCE:
         try:
-            home().mkdir(mode=0o700, parents=True, exist_ok=True)
+            get_data_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreUnavailable(str(home()), error.strerror or str(error), _ELSEWHERE) from None
+            raise StoreUnavailable(
+                str(get_data_folder()), error.strerror or str(error), _ELSEWHERE
+            ) from None
 
 
 # ---- addresses
 
 
-def address(given: str | os.PathLike[str], folder: Path, name: str = "database") -> str:
+def resolve_database_address(
+    given: str | os.PathLike[str], folder: Path, name: str = "database"
+) -> str:
     """The full address of a database: an absolute file, memory:// or postgresql://…"""
     if isinstance(given, os.PathLike):
         return _sqlite(os.fspath(given), folder, name)
@@ -229,7 +242,7 @@ def address(given: str | os.PathLike[str], folder: Path, name: str = "database")
                 raise BadSetting(name, "memory:// takes nothing after it")
             return given
         case "postgresql" | "postgres":
-            if parts(given) is None:
+            if split_address(given) is None:
                 raise BadSetting(name, MALFORMED)
             return f"postgresql://{rest}"
     if may_hold_secret(scheme):
@@ -274,7 +287,7 @@ def _sqlite(path: str, folder: Path, name: str) -> str:
 
 def _nearest(start: Path) -> tuple[Path | None, dict[str, Any]]:
     for folder in (start, *start.parents):
-        file = folder / FILE
+        file = folder / SETTINGS_FILE
         if file.is_file():
             return file, _checked(_read(file), file)
         project = folder / _PROJECT
@@ -312,8 +325,12 @@ def _checked(table: Any, file: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise BadSetting(f"everhold in {file}", "it should be a table, [tool.everhold]")
     for key, value in table.items():
-        if key not in KEYS:
-            more = "; here the settings stand at the top" if key == "tool" else _near(key, KEYS)
+        if key not in SETTING_KEYS:
+            more = (
+                "; here the settings stand at the top"
+                if key == "tool"
+                else _near(key, SETTING_KEYS)
+            )
             raise BadSetting(f"{key} in {file}", f"there is no such setting{more}")
         wanted, fits = _wanted(key)
         if not fits(value):
@@ -329,7 +346,7 @@ def _wanted(key: str) -> tuple[str, Callable[[Any], bool]]:
             return "a list of tables, [[tell]]", lambda value: _all(value, dict)
         case "retention" | "worker" | "lua":
             return f"a table, [{key}]", lambda value: isinstance(value, dict)
-        case _ if key in LISTS:
+        case _ if key in LIST_KEYS:
             return "a list of strings", lambda value: _all(value, str)
     return "a string", lambda value: isinstance(value, str)
 
@@ -338,7 +355,7 @@ def _all(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(one, kind) for one in value)
 
 
-def seconds(given: str | float, name: str) -> float:
+def parse_duration(given: str | float, name: str) -> float:
     """A duration: seconds, or a number with a unit, as "90s", "15m", "12h", "30d", "2w"."""
     number, unit = (
         (given[:-1], given[-1]) if isinstance(given, str) and given[-1:] in UNITS else (given, "s")

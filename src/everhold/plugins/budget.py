@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import msgspec
 
-from everhold.core.ledger import Ledger, Tokens
+from everhold.core.ledger import Ledger, TokenCounts
 from everhold.errors import BadSetting
 from everhold.hooks import Abort, Moment, Plugin
 
@@ -36,7 +36,7 @@ class Price(msgspec.Struct, frozen=True):
     cache_read: float | None = None
     cache_write: float | None = None
 
-    def of(self, cost: Tokens) -> float:
+    def of(self, cost: TokenCounts) -> float:
         read = self.input if self.cache_read is None else self.cache_read
         written = self.input if self.cache_write is None else self.cache_write
         paid = cost.input * self.input + cost.output * self.output

@@ -16,20 +16,20 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from everhold.core.codec import JSON, dumps
-from everhold.core.usage import estimate
+from everhold.core.usage import estimate_tokens
 from everhold.errors import BadSetting
 from everhold.hooks import Ask, Compact, Moment, NewFrame, Plugin
 
-SOURCE: Final = "compaction"
-PROMPT: Final = (
+USAGE_SOURCE: Final = "compaction"
+SUMMARY_PROMPT: Final = (
     "Summarise the conversation above for somebody who goes on with it and has nothing else:"
     " what is wanted, what was "
     "decided and why, what was found out (names, numbers, paths, ids as they are), what was"
     " done, and what is left to "
     "do. Write the summary and nothing else."
 )
-BEFORE: Final = "What was said before, summarised:\n\n"
-CUT: Final = "What was said last, of which the middle is left out:\n\n"
+SUMMARY_HEADING: Final = "What was said before, summarised:\n\n"
+EXCERPT_HEADING: Final = "What was said last, of which the middle is left out:\n\n"
 
 
 class Compaction(Plugin):
@@ -48,7 +48,7 @@ class Compaction(Plugin):
         at: float = 0.8,
         keep: float = 0.2,
         summary: int = 1024,
-        prompt: str = PROMPT,
+        prompt: str = SUMMARY_PROMPT,
     ) -> None:
         if not 0 <= keep < at <= 1 or window < 1 or summary < 1:
             raise BadSetting(
@@ -69,25 +69,30 @@ class Compaction(Plugin):
 
     def before_compact(self, moment: Moment) -> Ask | NewFrame | None:
         messages = moment.messages
-        cut = cut_point(messages, self._keep)
-        if size(messages[:cut]) <= self._summary:
+        cut = find_cut_point(messages, self._keep)
+        if estimate_size(messages[:cut]) <= self._summary:
             return None  # a summary would not be smaller
         if not moment.said:
             return self._ask(messages[:cut], cut, moment.instructions)
-        words = moment.said[-1] or excerpt(messages[:cut], self._summary)
-        seed: list[JSON] = [BEFORE + clipped(str(words), self._summary)]
+        words = moment.said[-1] or format_excerpt(messages[:cut], self._summary)
+        seed: list[JSON] = [SUMMARY_HEADING + clip_text(str(words), self._summary)]
         if cut == len(messages):
             seed.append(
-                CUT + excerpt(messages[last_group(messages) :], max(self._keep, self._summary))
+                EXCERPT_HEADING
+                + format_excerpt(
+                    messages[find_last_group(messages) :], max(self._keep, self._summary)
+                )
             )
         return NewFrame(seed, len(messages) - cut)
 
     def _ask(self, messages: list[JSON], cut: int, instructions: str) -> Ask:
         prompt = f"{self._prompt}\n\n{instructions}".strip()
-        if size(messages) <= self._window - self._summary:
-            return Ask(prompt, SOURCE, max_tokens=self._summary, shown=cut)
+        if estimate_size(messages) <= self._window - self._summary:
+            return Ask(prompt, USAGE_SOURCE, max_tokens=self._summary, shown=cut)
         room = max(self._window - 2 * self._summary, self._summary)
-        return Ask(f"{excerpt(messages, room)}\n\n{prompt}", SOURCE, max_tokens=self._summary)
+        return Ask(
+            f"{format_excerpt(messages, room)}\n\n{prompt}", USAGE_SOURCE, max_tokens=self._summary
+        )
 
     def _is_full(self, moment: Moment) -> bool:
         return moment.context >= self._at or self._size(moment.messages) >= self._at
@@ -102,12 +107,12 @@ class Compaction(Plugin):
         if not 0 < count <= len(messages) or messages[count - 1] is not last:
             count = 0
             known = 0
-        known += size(messages[count:])
+        known += estimate_size(messages[count:])
         self._measured = (len(messages), messages[-1] if messages else None, known)
         return known
 
 
-def cut_point(messages: list[JSON], most: int) -> int:
+def find_cut_point(messages: list[JSON], most: int) -> int:
     """Where the end begins that may stay: as many of the last messages as fit into `most` tokens,
     and no torn call.
     """
@@ -115,7 +120,7 @@ def cut_point(messages: list[JSON], most: int) -> int:
     left = most
     while at > 0:
         at -= 1
-        left -= size(messages[at : at + 1])
+        left -= estimate_size(messages[at : at + 1])
         if left < 0:
             break
         if messages[at]["role"] != "tool":
@@ -123,7 +128,7 @@ def cut_point(messages: list[JSON], most: int) -> int:
     return found
 
 
-def last_group(messages: list[JSON]) -> int:
+def find_last_group(messages: list[JSON]) -> int:
     """Where the last message begins, with the call that it answers."""
     at = len(messages) - 1
     while at > 0 and messages[at]["role"] == "tool":
@@ -131,24 +136,24 @@ def last_group(messages: list[JSON]) -> int:
     return at
 
 
-def size(messages: list[JSON]) -> int:
+def estimate_size(messages: list[JSON]) -> int:
     """About how many tokens they are."""
-    return sum(estimate(dumps(message["content"])) for message in messages)
+    return sum(estimate_tokens(dumps(message["content"])) for message in messages)
 
 
-def excerpt(messages: list[JSON], most: int) -> str:
+def format_excerpt(messages: list[JSON], most: int) -> str:
     """The messages as text, at most about so many tokens; what is left out is from the middle."""
-    return clipped(
+    return clip_text(
         "\n".join(f"{message['role']}: {_words(message['content'])}" for message in messages), most
     )
 
 
-def clipped(text: str, most: int) -> str:
+def clip_text(text: str, most: int) -> str:
     """Text of at most about so many tokens."""
-    if estimate(text) <= most:
+    if estimate_tokens(text) <= most:
         return text
     half = max(most * 3 // 2, 1)  # three characters a token, to be on the safe side
-    while estimate(text[:half]) + estimate(text[-half:]) > most and half > 1:
+    while estimate_tokens(text[:half]) + estimate_tokens(text[-half:]) > most and half > 1:
         half //= 2
     return f"{text[:half]} […] {text[-half:]}"
 

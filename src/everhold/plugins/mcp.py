@@ -26,11 +26,18 @@ from everhold.core.codec import JSON
 from everhold.core.message import Text
 from everhold.core.tool import Window
 from everhold.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
-from everhold.plugins.sanitize import ANY, bare, bounded, checked, content, named
-from everhold.plugins.stderr_tail import Complaint
+from everhold.plugins.sanitize import (
+    ANY_OBJECT_SCHEMA,
+    convert_content,
+    limit_schema,
+    make_tool_name,
+    reduce_schema,
+    sanitize_name,
+)
+from everhold.plugins.stderr_tail import StderrTail
 from everhold.ports import resource
 from everhold.ports.tool import Tool
-from everhold.ports.tool_source import Offer
+from everhold.ports.tool_source import OfferedTool
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -39,12 +46,12 @@ log = logging.getLogger("everhold")
 
 #: Tools that one server may offer, pages that are read to find them, and characters of a
 #: description.
-MOST: Final = 256
-PAGES: Final = 100
+MAX_TOOLS: Final = 256
+MAX_PAGES: Final = 100
 _DESCRIBED: Final = 8_192
 #: Seconds until a server that failed is tried again: the first, and the longest.
-SOONEST: Final = 0.5
-LATEST: Final = 30.0
+MIN_RETRY_WAIT: Final = 0.5
+MAX_RETRY_WAIT: Final = 30.0
 #: Characters of an error that the model is shown.
 _WORDS: Final = 200
 _SHOWN: Final = Window()
@@ -66,7 +73,7 @@ class McpServer:
         timeout: float = 60.0,
         output: Window | None = _SHOWN,
     ) -> None:
-        if not bare(name):
+        if not sanitize_name(name):
             raise BadArguments("McpServer", f"a name needs a letter or a digit, got {name!r}")
         if isinstance(command, str) or bool(command) == bool(url):
             raise BadArguments("McpServer", "give it a command, as a list of words, or a url")
@@ -87,35 +94,37 @@ class McpServer:
         self.startup = startup
         self.timeout = timeout
         self.output = output
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, McpConnection] = (
+            WeakKeyDictionary()
+        )
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r})"  # without what may be secret
 
-    async def offered(self) -> list[Offer]:
+    async def offered(self) -> list[OfferedTool]:
         """The tools that it lists now."""
         listed = await self._line().listed()
-        found: dict[str, Offer] = {}
-        for one in listed[:MOST]:
+        found: dict[str, OfferedTool] = {}
+        for one in listed[:MAX_TOOLS]:
             offer = self._offer(one)
             found.setdefault(offer.name, offer)
-        if len(listed) > MOST:
+        if len(listed) > MAX_TOOLS:
             log.warning(
                 "the tool server %r lists more than %d tools; the others are left out",
                 self.name,
-                MOST,
+                MAX_TOOLS,
             )
         return list(found.values())
 
-    def tool(self, offer: Offer) -> Tool:
+    def tool(self, offer: OfferedTool) -> Tool:
         return McpTool(self, offer)
 
-    async def call(self, offer: Offer, given: dict[str, JSON]) -> Any:
+    async def call(self, offer: OfferedTool, given: dict[str, JSON]) -> Any:
         """Call one of its tools; raises `AnswerFailed` with what it says went wrong."""
         said = await self._line().called(
             offer.origin, given, again=offer.read_only or offer.idempotent
         )
-        found = content(said)
+        found = convert_content(said)
         if said.is_error:
             words = (
                 found
@@ -131,20 +140,20 @@ class McpServer:
         if line is not None:
             await line.end()
 
-    def _line(self) -> Line:
+    def _line(self) -> McpConnection:
         loop = asyncio.get_running_loop()
         if loop not in self._lines:
-            self._lines[loop] = Line(self)
-            resource.closed_by(self, self.close)
+            self._lines[loop] = McpConnection(self)
+            resource.register_closer(self, self.close)
         return self._lines[loop]
 
-    def _offer(self, one: Any) -> Offer:
+    def _offer(self, one: Any) -> OfferedTool:
         about = one.annotations
-        return Offer(
-            named(self.name, one.name),
+        return OfferedTool(
+            make_tool_name(self.name, one.name),
             one.name,
             (one.description or one.title or "")[:_DESCRIBED],
-            bounded(one.input_schema, one.name),
+            limit_schema(one.input_schema, one.name),
             bool(about and about.read_only_hint),
             bool(about and about.idempotent_hint),
         )
@@ -153,7 +162,7 @@ class McpServer:
 class McpTool(Tool):
     """A tool of a server."""
 
-    def __init__(self, server: McpServer, offer: Offer) -> None:
+    def __init__(self, server: McpServer, offer: OfferedTool) -> None:
         async def call(given: dict[str, Any]) -> Any:
             return await server.call(offer, given)
 
@@ -166,8 +175,8 @@ class McpTool(Tool):
             timeout=server.timeout,
             output=server.output,
         )
-        self._told: dict[str, JSON] = offer.schema or dict(ANY)
-        self.schema = checked(self._told)
+        self._told: dict[str, JSON] = offer.schema or dict(ANY_OBJECT_SCHEMA)
+        self.schema = reduce_schema(self._told)
 
     def spec(self) -> dict[str, JSON]:
         return {"name": self.name, "description": self.description, "input_schema": self._told}
@@ -176,7 +185,7 @@ class McpTool(Tool):
         return {"given": given}
 
 
-class Line:
+class McpConnection:
     """The connection of one loop to a server. One task has it, from its beginning to its end."""
 
     def __init__(self, server: McpServer) -> None:
@@ -206,7 +215,7 @@ class Line:
             found: list[Any] = []
             seen: set[str | None] = set()
             cursor: str | None = None
-            while cursor not in seen and len(seen) < PAGES and len(found) <= MOST:
+            while cursor not in seen and len(seen) < MAX_PAGES and len(found) <= MAX_TOOLS:
                 seen.add(cursor)
                 page = await client.list_tools(cursor=cursor)
                 found += page.tools
@@ -265,7 +274,7 @@ class Line:
                 raise
             except Exception as error:
                 self._why = _reason(error)[:_WORDS]
-                self._wait = min(max(self._wait * 2, SOONEST), LATEST)
+                self._wait = min(max(self._wait * 2, MIN_RETRY_WAIT), MAX_RETRY_WAIT)
                 self._not_before = loop.time() + self._wait
                 raise ToolServerFailed(self._server.name, self._why) from None
             self._wait = 0.0
@@ -273,7 +282,7 @@ class Line:
 
     async def _keep(self, ready: asyncio.Future[Client]) -> None:
         """Hold the connection until somebody ends it."""
-        complaint = Complaint()
+        complaint = StderrTail()
         try:
             async with AsyncExitStack() as stack:
                 stack.callback(complaint.close)
@@ -307,7 +316,7 @@ class Line:
             await asyncio.gather(keeper, return_exceptions=True)
 
 
-async def _client(server: McpServer, stack: AsyncExitStack, complaint: Complaint) -> Client:
+async def _client(server: McpServer, stack: AsyncExitStack, complaint: StderrTail) -> Client:
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
     from mcp.client.streamable_http import streamable_http_client

@@ -31,7 +31,7 @@ from everhold.hooks import Plugin
 REDACTED: Final = "[redacted]"
 
 
-class Secret(NamedTuple):
+class SecretPattern(NamedTuple):
     """One row of the table: what it is, how it looks, and what else has to be true of what looks
     so.
     """
@@ -64,38 +64,40 @@ _NO_WEB: Final = r"(?<=://)(?<!http://)(?<!https://)(?<!ws://)(?<!wss://)"
 #: What looks like a secret, whatever is around it. Each part has an end, so that no text is looked
 #: at again and again.
 SECRETS: Final = (
-    Secret(
+    SecretPattern(
         "private key",
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))*+"
         r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|(?=-----BEGIN ))",
     ),
-    Secret(
+    SecretPattern(
         "key of OpenAI, Anthropic or Stripe",
         r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_]){0,40}[A-Za-z0-9]{16,}\b",
     ),
-    Secret("token of GitHub", r"\bgh[pousr]_[A-Za-z0-9]{20,}\b"),
-    Secret("fine-grained token of GitHub", r"\bgithub_pat_[A-Za-z0-9_]{20,}\b"),
-    Secret("token of GitLab", r"\bgl(?:pat|dt|rt|ptt|soat|agent|cbt)-[A-Za-z0-9_-]{20,}"),
-    Secret("token of Hugging Face", r"\bhf_[A-Za-z0-9]{20,}\b"),
-    Secret("token of npm", r"\bnpm_[A-Za-z0-9]{20,}\b"),
-    Secret("token of Slack", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
-    Secret("key id of AWS", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    Secret("key of Google", r"\bAIza[A-Za-z0-9_-]{35}\b"),
-    Secret("JSON web token", r"\beyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"),
-    Secret("password in an address", rf"{_NO_WEB}{_USER}:{_PASSWORD}(?=@)"),
-    Secret("password in a web address", rf"{_WEB}{_USER}:{_WEB_PASSWORD}(?=@)"),
-    Secret(
+    SecretPattern("token of GitHub", r"\bgh[pousr]_[A-Za-z0-9]{20,}\b"),
+    SecretPattern("fine-grained token of GitHub", r"\bgithub_pat_[A-Za-z0-9_]{20,}\b"),
+    SecretPattern("token of GitLab", r"\bgl(?:pat|dt|rt|ptt|soat|agent|cbt)-[A-Za-z0-9_-]{20,}"),
+    SecretPattern("token of Hugging Face", r"\bhf_[A-Za-z0-9]{20,}\b"),
+    SecretPattern("token of npm", r"\bnpm_[A-Za-z0-9]{20,}\b"),
+    SecretPattern("token of Slack", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
+    SecretPattern("key id of AWS", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    SecretPattern("key of Google", r"\bAIza[A-Za-z0-9_-]{35}\b"),
+    SecretPattern(
+        "JSON web token", r"\beyJ[A-Za-z0-9_-]{8,4000}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"
+    ),
+    SecretPattern("password in an address", rf"{_NO_WEB}{_USER}:{_PASSWORD}(?=@)"),
+    SecretPattern("password in a web address", rf"{_WEB}{_USER}:{_WEB_PASSWORD}(?=@)"),
+    SecretPattern(
         "password with a slash in a web address",
         rf"{_WEB}{_USER}:(?!\d{{0,5}}[/?#]){_PASSWORD}(?=@)",
     ),
-    Secret("password with a quote in an address", r"(?<=://)[^/\s:@]*+:[^/\s:@]++(?=@)"),
-    Secret("bearer token", r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*"),
-    Secret(
+    SecretPattern("password with a quote in an address", r"(?<=://)[^/\s:@]*+:[^/\s:@]++(?=@)"),
+    SecretPattern("bearer token", r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*"),
+    SecretPattern(
         "basic credentials", r"(?i)(?<=\bbasic )[A-Za-z0-9+/]{4,}+={0,2}", _is_user_and_password
     ),
 )
 #: Names under which a value is one, whatever it looks like; written with `_` and in small letters.
-NAMES: Final = re.compile(
+SECRET_NAMES: Final = re.compile(
     r"(?:password|passwd|passphrase|secret"
     r"|(?:^|_)(?:authorization|(?:api|access|private|secret|encryption|signing)_?key"
     r"|(?:api|access|auth|bearer|id|refresh|secret|security|session)_?token))s?$"
@@ -105,11 +107,11 @@ _DASH: Final = re.compile(r"[-. ]")
 
 
 @functools.lru_cache(1024)
-def names_a_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """Whether a value under this name is a secret: `password`, `api-key`, `clientSecret`,
     `AUTH_TOKEN`.
     """
-    return NAMES.search(_DASH.sub("_", _HUMP.sub("_", name)).lower()) is not None
+    return SECRET_NAMES.search(_DASH.sub("_", _HUMP.sub("_", name)).lower()) is not None
 
 
 class Redaction(Plugin):
@@ -123,7 +125,7 @@ class Redaction(Plugin):
         literal = [re.escape(value) for value in sorted(values, key=len, reverse=True)]
         if "" in literal:
             raise BadSetting("values", "a secret is not empty")
-        own = (Secret("your own", pattern) for pattern in (*literal, *patterns))
+        own = (SecretPattern("your own", pattern) for pattern in (*literal, *patterns))
         try:
             self._secrets = [(re.compile(one.pattern), one.check) for one in (*own, *SECRETS)]
         except re.error as error:
@@ -136,7 +138,7 @@ class Redaction(Plugin):
             return [self.before_store(one) for one in value]
         if isinstance(value, dict):
             return {
-                name: _hidden(one) if names_a_secret(name) else self.before_store(one)
+                name: _hidden(one) if is_secret_name(name) else self.before_store(one)
                 for name, one in value.items()
             }
         return value

@@ -11,42 +11,42 @@ import re
 from hashlib import sha256
 from typing import Any, Final
 
-from everhold.core.codec import JSON, dumps, plain
-from everhold.core.message import Image, Picture, Text
+from everhold.core.codec import JSON, dumps, to_plain
+from everhold.core.message import Image, ImageData, Text
 
 _LONGEST: Final = 64
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
-ANY: Final[dict[str, JSON]] = {"type": "object"}
+ANY_OBJECT_SCHEMA: Final[dict[str, JSON]] = {"type": "object"}
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 _SCHEMA: Final = 16 * 1024  # characters of a schema that a model is told
 _DEEP: Final = 8
 _PICTURE: Final = 4 * 2**20  # characters of a picture in base64
 
 
-def bare(name: str) -> str:
+def sanitize_name(name: str) -> str:
     return _OTHER.sub("_", name).strip("_")
 
 
-def named(server: str, tool: str) -> str:
+def make_tool_name(server: str, tool: str) -> str:
     """The name of a tool as models may know it; a long one is told from others by a part of its
     digest.
     """
-    name = f"mcp__{bare(server)}__{bare(tool)}"
+    name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
     if len(name) <= _LONGEST:
         return name
     return f"{name[: _LONGEST - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
 
 
-def bounded(schema: Any, name: str) -> dict[str, JSON]:
+def limit_schema(schema: Any, name: str) -> dict[str, JSON]:
     """The schema of a tool, if it is one and not too long; else one that takes every object."""
     if isinstance(schema, dict) and schema.get("type") == "object":
-        found: dict[str, JSON] = plain(schema, f"the schema of {name}")
+        found: dict[str, JSON] = to_plain(schema, f"the schema of {name}")
         if len(dumps(found)) <= _SCHEMA:
             return found
-    return dict(ANY)
+    return dict(ANY_OBJECT_SCHEMA)
 
 
-def checked(schema: JSON, depth: int = 0) -> dict[str, JSON]:
+def reduce_schema(schema: JSON, depth: int = 0) -> dict[str, JSON]:
     """The part of a stranger's schema that is checked here. His patterns and references are for him
     to check.
     """
@@ -62,14 +62,14 @@ def checked(schema: JSON, depth: int = 0) -> dict[str, JSON]:
         found["enum"] = schema["enum"]
     if isinstance(schema.get("properties"), dict):
         found["properties"] = {
-            name: checked(part, depth + 1) for name, part in schema["properties"].items()
+            name: reduce_schema(part, depth + 1) for name, part in schema["properties"].items()
         }
     if isinstance(schema.get("required"), list) and all(
         isinstance(one, str) for one in schema["required"]
     ):
         found["required"] = schema["required"]
     if isinstance(schema.get("items"), dict):
-        found["items"] = checked(schema["items"], depth + 1)
+        found["items"] = reduce_schema(schema["items"], depth + 1)
     if isinstance(schema.get("additionalProperties"), bool) and not _others(schema):
         found["additionalProperties"] = schema["additionalProperties"]
     return found
@@ -80,7 +80,7 @@ def _others(schema: dict[str, JSON]) -> bool:
     return not schema.keys().isdisjoint({"patternProperties", "$ref", "allOf", "anyOf", "oneOf"})
 
 
-def content(said: Any) -> str | list[Text | Image]:
+def convert_content(said: Any) -> str | list[Text | Image]:
     """What a server said: text joined with blank lines, or blocks if there are pictures among
     it.
     """
@@ -92,7 +92,7 @@ def content(said: Any) -> str | list[Text | Image]:
             case "image" if len(block.data) > _PICTURE:
                 parts.append(Text(f"[a picture of {len(block.data):,} characters is left out]"))
             case "image":
-                parts.append(Image(Picture(block.mime_type, base64.b64decode(block.data))))
+                parts.append(Image(ImageData(block.mime_type, base64.b64decode(block.data))))
             case "resource" if hasattr(block.resource, "text"):
                 parts.append(Text(block.resource.text))
             case "resource_link":
@@ -100,7 +100,7 @@ def content(said: Any) -> str | list[Text | Image]:
             case other:
                 parts.append(Text(f"[{other}]"))
     if not parts and said.structured_content is not None:
-        return dumps(plain(said.structured_content, "the result"))
+        return dumps(to_plain(said.structured_content, "the result"))
     if any(isinstance(part, Image) for part in parts):
         return parts
     return "\n\n".join(part.text for part in parts if isinstance(part, Text))

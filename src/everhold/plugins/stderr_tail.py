@@ -7,10 +7,10 @@ import os
 from typing import Final
 
 #: Bytes that are kept.
-KEPT: Final = 400
+MAX_TAIL_BYTES: Final = 400
 
 
-class Complaint:
+class StderrTail:
     """A pipe to hand to a process. It is read as long as it is open, so that nobody has to wait for
     us.
     """
@@ -36,7 +36,7 @@ class Complaint:
             return
         if not data:
             self._loop.remove_reader(self._reading)
-        self._kept = (self._kept + data)[-KEPT:]
+        self._kept = (self._kept + data)[-MAX_TAIL_BYTES:]
 
     def close(self) -> None:
         self._read()

@@ -9,14 +9,14 @@ from msgspec import UnsetType
 
 from everhold.core.codec import JSON
 from everhold.core.graph import Node
-from everhold.core.journal import Notes
+from everhold.core.journal import DeliveryNotes
 from everhold.core.query import Kind, Rerun, Usage
-from everhold.core.turn import Settled
+from everhold.core.turn import SettledTurn
 from everhold.ports.context import Context
 from everhold.ports.program import Call
 
 
-class Stage(Context, Protocol):
+class AgentContext(Context, Protocol):
     """`ctx` for the loop of an agent."""
 
     async def put(
@@ -45,7 +45,7 @@ class Stage(Context, Protocol):
         ...
 
     def note(
-        self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: Settled | None = None
+        self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: SettledTurn | None = None
     ) -> None:
         """Add to the conversation, with the step that is under way."""
         ...
@@ -66,7 +66,7 @@ class Stage(Context, Protocol):
         """The session that began this one, if one did."""
         ...
 
-    def recorded(self) -> Notes | None:
+    def recorded(self) -> DeliveryNotes | None:
         """What the step that is replayed noted; None where nothing is replayed."""
         ...
 

@@ -8,7 +8,7 @@ from everhold.core.codec import JSON
 from everhold.core.query import Usage
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """An answer's value, and the tokens it cost as far as the answerer counted them."""
 
     value: JSON

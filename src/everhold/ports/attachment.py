@@ -34,7 +34,7 @@ class Attachment(msgspec.Struct, frozen=True):
             )
 
 
-class Shelf(Protocol):
+class SessionAttachments(Protocol):
     """Where the attachments of one session are."""
 
     async def keep(self, made: Attachment, data: bytes) -> None: ...
@@ -45,10 +45,10 @@ class Shelf(Protocol):
 
 
 #: The shelf of the session whose work is under way.
-SHELF: ContextVar[Shelf] = ContextVar("everhold_shelf")
+CURRENT_ATTACHMENTS: ContextVar[SessionAttachments] = ContextVar("everhold_shelf")
 
 
-async def keep(data: bytes | str, media_type: str = "") -> Attachment:
+async def keep_attachment(data: bytes | str, media_type: str = "") -> Attachment:
     """Keep bytes or text for the session whose work is under way; the same content again is kept
     once.
     """
@@ -61,15 +61,15 @@ async def keep(data: bytes | str, media_type: str = "") -> Attachment:
     return made
 
 
-async def kept(id: str) -> tuple[Attachment, bytes]:
+async def load_attachment(id: str) -> tuple[Attachment, bytes]:
     """What the session whose work is under way keeps under this name; raises
     `UnknownAttachment`.
     """
     return await _shelf().read(id)
 
 
-def _shelf() -> Shelf:
-    found = SHELF.get(None)
+def _shelf() -> SessionAttachments:
+    found = CURRENT_ATTACHMENTS.get(None)
     if found is None:
         raise ForeignCall("an attachment outside the work of a session")
     return found

@@ -6,7 +6,7 @@ Rules
      whole again from the answers alone.
   2. Given the same request, scope and answers it MUST come to the same end: dice and clocks come
      from the scope.
-  3. A program's own error is a part of `Ended`. What it cannot run at all raises
+  3. A program's own error is a part of `CodeEnded`. What it cannot run at all raises
      `CodeExecutionUnavailable`; where it died while running, `CodeExecutionStopped`.
   4. `finish` ends the turn only if the request accepts it. Else the program is told that it does
      not.
@@ -34,28 +34,28 @@ class CodeRequest(msgspec.Struct, frozen=True):
     history: list[JSON] = []  # what was said before, in order: {"role", "text"}; to be read only
 
 
-class Wish(msgspec.Struct, frozen=True):
+class CodeToolCall(msgspec.Struct, frozen=True):
     """A tool that a program wants called."""
 
     tool: str
     input: dict[str, JSON]
 
 
-class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
+class CodeToolResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of a wish: a value, or what went wrong."""
 
     value: JSON = None
     error: str | None = None
 
 
-class Asking(msgspec.Struct, frozen=True, omit_defaults=True, tag="asking"):
+class CodePaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="asking"):
     """The program stands still until all of these are answered."""
 
-    wishes: list[Wish]
+    wishes: list[CodeToolCall]
     printed: list[str] = []
 
 
-class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
+class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
     """The program has ended: with a value, with an error of its own, or with what the turn is to
     end with.
     """
@@ -66,7 +66,7 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
     printed: list[str] = []
 
 
-Stretch = Asking | Ended
+CodeRunResult = CodePaused | CodeEnded
 
 
 class CodeExecutor(Protocol):
@@ -88,8 +88,8 @@ class CodeExecutor(Protocol):
         ...
 
     async def run(
-        self, request: CodeRequest, granted: Sequence[Sequence[Granted]], scope: str
-    ) -> Stretch:
+        self, request: CodeRequest, granted: Sequence[Sequence[CodeToolResult]], scope: str
+    ) -> CodeRunResult:
         """Run the program up to where it asks for more than was granted, or to its end.
 
         `scope` names the run: no two have the same, and it stays the same for as long as one lasts.

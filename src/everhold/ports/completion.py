@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.query import MAX_TOKENS, Kind, Query
-from everhold.core.schema import fit, schema_of
+from everhold.core.schema import decode_value_as, schema_of
 from everhold.errors import ForeignCall
 
 
@@ -45,8 +45,8 @@ async def complete(
         Kind.LLM,
         system=system,
         max_tokens=max_tokens,
-        options=plain(options, "options") or None,
+        options=to_plain(options, "options") or None,
         schema=None if returns is None else schema_of(returns),
     )
     said = await completer.complete(query)
-    return said if returns is None else fit(said, returns)
+    return said if returns is None else decode_value_as(said, returns)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Rerun = Literal["safe", "never", "ask"]
+RerunName = Literal["safe", "never", "ask"]
 
 
-class Adapter(Protocol[T_co]):
+class TypeAdapterLike(Protocol[T_co]):
     """What pydantic's `TypeAdapter` looks like from here."""
 
     def validate_python(self, value: Any, /) -> T_co: ...
@@ -104,7 +104,7 @@ class Context(Protocol):
         self,
         prompt: str = "",
         *,
-        returns: TypeForm[T] | Adapter[T],
+        returns: TypeForm[T] | TypeAdapterLike[T],
         messages: Sequence[Mapping[str, Any]] | None = None,
         system: str | None = None,
         max_tokens: int = 1024,
@@ -148,7 +148,7 @@ class Context(Protocol):
         self,
         function: Callable[..., Awaitable[T]],
         *args: Any,
-        rerun: Rerun = "safe",
+        rerun: RerunName = "safe",
         retries: int = 0,
         timeout: float | None = None,
         **kwargs: Any,
@@ -158,7 +158,7 @@ class Context(Protocol):
         self,
         function: Callable[..., T],
         *args: Any,
-        rerun: Rerun = "safe",
+        rerun: RerunName = "safe",
         retries: int = 0,
         timeout: float | None = None,
         **kwargs: Any,

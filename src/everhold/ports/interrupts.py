@@ -17,7 +17,7 @@ INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 _told: Final = threading.Event()
 
 
-def signals_are_told(told: bool = True) -> None:
+def set_signals_handled(told: bool = True) -> None:
     """From now on no signal raises anything in this process; or it does again."""
     if told:
         _told.set()
@@ -25,14 +25,14 @@ def signals_are_told(told: bool = True) -> None:
         _told.clear()
 
 
-def is_own(error: BaseException) -> bool:
+def is_raised_by_code(error: BaseException) -> bool:
     """Whether whoever raised this means it, where it is caught."""
     if not isinstance(error, INTERRUPTS):
         return True
     return _told.is_set() or threading.current_thread() is not threading.main_thread()
 
 
-def as_failure(error: BaseException) -> RuntimeError:
+def convert_interrupt(error: BaseException) -> RuntimeError:
     """What a function has failed with that raised an interrupt; nothing on the way up takes it for
     one.
     """

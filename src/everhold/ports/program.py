@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Reply, Restart
+from everhold.core.journal import Delivery, ProgramReply, Restart
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
-from everhold.core.schema import fit, unfit
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
 from everhold.ports.context import Context
@@ -69,7 +69,7 @@ class Program(Generic[P, R]):
         self.name = name
         self.version = version
         self.strict = strict
-        self.ref = reference(body)
+        self.ref = make_program_reference(body)
         self.__doc__ = body.__doc__
         self.__name__ = body.__name__
         self.__module__ = body.__module__
@@ -77,7 +77,7 @@ class Program(Generic[P, R]):
         self._signature: inspect.Signature | None = None
         self._types: dict[str, Any] | None = None
         self._digest = ""
-        register(self)
+        register_program(self)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, self.bind(args, kwargs))
@@ -163,7 +163,7 @@ class Program(Generic[P, R]):
 
     def _plain(self, name: str, value: object, type_: Any) -> JSON:
         try:
-            return unfit(value, type_, name)
+            return encode_value_as(value, type_, name)
         except (BadSchema, BadValue, AnswerRefused) as error:
             raise BadArguments(self.name, str(error)) from None
 
@@ -178,7 +178,7 @@ class Program(Generic[P, R]):
         for name, value in args.items():
             wanted = self.types.get(name, Any) if name in parameters else Any
             try:
-                typed[name] = value if wanted is Any else fit(value, wanted)
+                typed[name] = value if wanted is Any else decode_value_as(value, wanted)
             except AnswerRefused as error:
                 where = error.path.replace("answer", name, 1)
                 raise BadArguments(
@@ -191,14 +191,14 @@ class Program(Generic[P, R]):
 REGISTRY: Final[dict[tuple[str, int], Program[Any, Any]]] = {}
 
 
-def register(program: Program[Any, Any]) -> None:
+def register_program(program: Program[Any, Any]) -> None:
     REGISTRY[(program.ref, program.version)] = program
     module, _, name = program.ref.rpartition(":")
     if program.name != name:
         REGISTRY[(f"{module}:{program.name}", program.version)] = program
 
 
-def reference(body: Callable[..., Any]) -> str:
+def make_program_reference(body: Callable[..., Any]) -> str:
     """How any process can load this function: module:function, or the file of a script."""
     module = body.__module__
     name = body.__qualname__
@@ -234,14 +234,14 @@ def program(
     )
 
 
-Handed = tuple[int, float, list[Answer], bool, str | None]
+AdvanceArgs = tuple[int, float, list[QueryAnswer], bool, str | None]
 
 
 class Execution(Protocol):
     """One life of a program in memory. Synchronous: no I/O, no clock, no dice.
 
-    One that lives in another process is a `Remote`, and says so: its `advance` blocks until that
-    process has answered.
+    One that lives in another process is a `OutOfProcessExecution`, and says so: its `advance`
+    blocks until that process has answered.
     """
 
     meter: Metrics
@@ -253,12 +253,14 @@ class Execution(Protocol):
         ...
 
     def advance(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
         """Hand over one delivery and run to the next pause or the end."""
         ...
 
-    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+    def follow(
+        self, recorded: Sequence[Delivery], place: int, last: int
+    ) -> tuple[int, ProgramReply]:
         """Hand over the recorded delivery at `place`, which is nothing but answers, and run to the
         next pause.
 
@@ -281,7 +283,7 @@ class Execution(Protocol):
         ...
 
 
-class Restartable(Execution, Protocol):
+class RestartableExecution(Execution, Protocol):
     """An execution whose program may begin again: its reply then has a `restart` in its notes, and
     it is dropped.
     """
@@ -291,7 +293,7 @@ class Restartable(Execution, Protocol):
         ...
 
 
-class Remote(Execution, Protocol):
+class OutOfProcessExecution(Execution, Protocol):
     """An execution in another process. Its verbs raise `Overtaken` when that process, or what it
     held, is gone.
 
@@ -300,17 +302,17 @@ class Remote(Execution, Protocol):
     """
 
     async def advance_there(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
         """`advance`, without blocking."""
         ...
 
-    async def replay_there(self, steps: list[Handed]) -> list[Reply]:
+    async def replay_there(self, steps: list[AdvanceArgs]) -> list[ProgramReply]:
         """Many advances at once; ends after the one that ended the program."""
         ...
 
 
-class Host(Protocol):
+class ProgramHost(Protocol):
     """One way of writing programs (Python, Lua, …)."""
 
     def begin(self, birth: Birth, meter: Metrics) -> Execution:

@@ -28,12 +28,12 @@ def _house() -> _House:
     return _HOUSES.setdefault(asyncio.get_running_loop(), _House())
 
 
-def enter() -> None:
+def retain_resources() -> None:
     """Somebody came who will leave."""
     _house().inside += 1
 
 
-async def leave() -> None:
+async def release_resources() -> None:
     """Somebody left; the last one closes everything."""
     house = _house()
     house.inside -= 1
@@ -45,11 +45,11 @@ async def leave() -> None:
             log.exception("a tool's resource could not be closed")
 
 
-def closed_by(owner: object, close: Callable[[], Awaitable[None]]) -> None:
+def register_closer(owner: object, close: Callable[[], Awaitable[None]]) -> None:
     """Have `close` called when everybody has left; of one owner only the last is kept."""
     _house().closes[owner] = close
 
 
-def let_go(owner: object) -> None:
+def unregister_closer(owner: object) -> None:
     """Its resource is closed already."""
     _house().closes.pop(owner, None)

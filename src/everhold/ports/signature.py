@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON
-from everhold.core.schema import schema_of, unfit
+from everhold.core.schema import encode_value_as, schema_of
 from everhold.errors import BadArguments, BadValue, EverholdError
 
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -32,7 +32,7 @@ _RETURNED: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 _BEGINS: Final = frozenset({"args:", "arguments:", "parameters:", "params:"})
 
 
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters and of the result; raises `BadArguments` for what cannot be
     resolved.
     """
@@ -44,7 +44,7 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         ) from None
 
 
-def returned(function: Callable[..., Any]) -> Any:
+def get_return_type(function: Callable[..., Any]) -> Any:
     """The type of what a function returns; None if it says none, or none that can be resolved."""
     try:
         return _RETURNED[function]
@@ -59,7 +59,7 @@ def returned(function: Callable[..., Any]) -> Any:
     return found
 
 
-def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def get_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters that are passed by name; `BadArguments` if there are others."""
     name = getattr(function, "__qualname__", repr(function))
     try:
@@ -74,14 +74,16 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return found
 
 
-def schema(function: Callable[..., Any], leave: str | None = None) -> dict[str, JSON]:
+def build_parameter_schema(
+    function: Callable[..., Any], leave: str | None = None
+) -> dict[str, JSON]:
     """The schema of what is passed, without the parameter `leave`."""
-    hints = hints_of(function)
-    told = described(inspect.getdoc(function) or "")[1]
+    hints = resolve_hints(function)
+    told = split_docstring(inspect.getdoc(function) or "")[1]
     properties: dict[str, JSON] = {}
     required: list[JSON] = []
     shared: dict[str, JSON] = {}
-    for one in parameters(function):
+    for one in get_parameters(function):
         if one.name == leave:
             continue
         part = dict(_part(function, one.name, hints.get(one.name, Any)))
@@ -99,7 +101,7 @@ def schema(function: Callable[..., Any], leave: str | None = None) -> dict[str, 
     return {**found, "$defs": shared} if shared else found
 
 
-def described(doc: str) -> tuple[str, dict[str, str]]:
+def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """A docstring without what it tells of the parameters, and that by their names."""
     rest: list[str] = []
     told: dict[str, list[str]] = {}
@@ -197,6 +199,6 @@ def _annotated(hint: Any) -> str | None:
 
 def _default(part: dict[str, JSON], default: Any, hint: Any) -> None:
     try:
-        part["default"] = unfit(default, hint, "the default")
+        part["default"] = encode_value_as(default, hint, "the default")
     except (BadValue, EverholdError):
         part.pop("default", None)  # a default that JSON has no form for is still the function's

@@ -18,9 +18,9 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import Delivery
-from everhold.core.lease import TTL, Fence, Owner
+from everhold.core.lease import TTL, Fence, LeaseOwner
 from everhold.core.query import Kind, Query
-from everhold.core.session import Birth, Head, SessionId, State
+from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.ports.attachment import Attachment
 
 T = TypeVar("T")
@@ -40,11 +40,11 @@ class Notice(msgspec.Struct, frozen=True):
 
 #: What `load` reads of a journal, beside all from some delivery on: from what is open on; or what
 #: is replayed.
-OPEN: Final = -1
-BEGUN: Final = -2
+FROM_OPEN: Final = -1
+FROM_RESTART: Final = -2
 
 #: The worker of work that has not begun: whoever finds it may begin it.
-NOBODY: Final = ""
+NO_WORKER: Final = ""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Letter(msgspec.Struct, frozen=True):
 DELETED_KEYS: Final = "session/deleted-key"
 
 
-class Write(msgspec.Struct, frozen=True):
+class ValueWrite(msgspec.Struct, frozen=True):
     """A change of one durable value; `value` None deletes, else it is a list of one."""
 
     namespace: str
@@ -95,7 +95,7 @@ class Change(msgspec.Struct):
     closed: Sequence[int] = ()  # queries that leave the inbox and the effects
     read: Sequence[int] = ()  # letters that were handed over
     letters: Sequence[Letter] = ()
-    writes: Sequence[Write] = ()
+    writes: Sequence[ValueWrite] = ()
     durable: bool = False  # MUST survive power loss whatever the level
     # what happens to the lanes and the lease, in the same moment
     intake: Callable[[Intake], object] | None = None
@@ -105,7 +105,7 @@ class Change(msgspec.Struct):
     light: bool = False
 
 
-class Record(msgspec.Struct):
+class SessionRecord(msgspec.Struct):
     """What is known of one session, read at one moment."""
 
     birth: Birth
@@ -115,10 +115,10 @@ class Record(msgspec.Struct):
     effects: list[Effect]
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list. Newest first; `after` is the last id of the page before."""
 
-    state: tuple[State, ...] = ()
+    state: tuple[SessionState, ...] = ()
     program: str | None = None
     labels: dict[str, str] = {}
     parent: SessionId | None = None
@@ -129,12 +129,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     after: SessionId | None = None
 
 
-class Summary(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     birth: Birth
     head: Head
 
 
-class Standing(msgspec.Struct, frozen=True):
+class SessionFingerprint(msgspec.Struct, frozen=True):
     """How a session stands, in numbers: while they are the same, nothing was done to it, and
     nothing came for it.
     """
@@ -154,7 +154,7 @@ ITEM: Final = "item"
 PARKED: Final = "parked"
 
 
-class Unmoved(msgspec.Struct, frozen=True):
+class UnmovedSession(msgspec.Struct, frozen=True):
     """A session that needs a move. The same again means that nothing has happened to it since."""
 
     id: SessionId
@@ -164,7 +164,7 @@ class Unmoved(msgspec.Struct, frozen=True):
     came: int = 0  # of what waits in its intake: grows with what comes
 
 
-class News(msgspec.Struct, frozen=True):
+class RemoteChange(msgspec.Struct, frozen=True):
     """What another process says of what it wrote."""
 
     sessions: Sequence[str] = ()  # to which sessions; none: it does not say
@@ -174,7 +174,7 @@ class News(msgspec.Struct, frozen=True):
     first: str = ""
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerRecord(msgspec.Struct, frozen=True):
     """One process that works for sessions; its row says that it is alive, for `ttl` seconds after
     each beat.
     """
@@ -202,7 +202,7 @@ class Duty(msgspec.Struct, frozen=True):
     version: int = 0  # grows by one with every change; 0: there is none yet
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which questions for people to list: of all that have a row in the inbox, and nobody answers
     yet.
     """
@@ -211,17 +211,17 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     # none: every kind but signals, which are a program's, unless they are addressed
     kinds: tuple[Kind, ...] = ()
     to: tuple[str, ...] = ()
-    # only those for which there is no duty of this kind, under the id `asking_id`
+    # only those for which there is no duty of this kind, under the id `make_asking_id`
     without: str | None = None
     limit: int = 100
 
 
-def asking_id(session_id: str, q: int, asked_at: float) -> str:
+def make_asking_id(session_id: str, q: int, asked_at: float) -> str:
     """The name of one asking: the same question asked again is another."""
     return f"{session_id}/q-{q}/{int(asked_at * 1000)}"
 
 
-class Reclaimed(msgspec.Struct, frozen=True):
+class ReclaimResult(msgspec.Struct, frozen=True):
     """What `reclaim` removed, which nobody could read any more."""
 
     blobs: int = 0
@@ -234,10 +234,10 @@ LOOK_EVERY: Final = 0.2
 
 #: Told now and then while something takes long: how much is done, and of how much, in a unit of its
 #: own.
-Progress = Callable[[int, int], object]
+ProgressCallback = Callable[[int, int], object]
 
 
-class Problem(msgspec.Struct, frozen=True):
+class StoreProblem(msgspec.Struct, frozen=True):
     """Something `verify` found. A warning says that something may be missing, not that something is
     damaged.
     """
@@ -278,11 +278,11 @@ class Store(Protocol):
         """
         ...
 
-    async def load(self, session_id: str, since: int = 0) -> Record:
+    async def load(self, session_id: str, since: int = 0) -> SessionRecord:
         """Read one session and its deliveries from `since` on, of one moment.
 
-        `OPEN` is from `head.open_from` on, and `BEGUN` from `head.metrics.begun`, where its program
-        began again last.
+        `FROM_OPEN` is from `head.open_from` on, and `FROM_RESTART` from `head.metrics.begun`, where
+        its program began again last.
 
         MUST raise `UnknownSession` if there is none. MUST include the deliveries a fork shares with
         its origin, through any number of forks of forks.
@@ -293,7 +293,7 @@ class Store(Protocol):
         """The session with this key."""
         ...
 
-    async def list(self, wanted: Filter) -> builtins.list[Summary]: ...
+    async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]: ...
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
@@ -306,7 +306,7 @@ class Store(Protocol):
 
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
-    ) -> builtins.list[Unmoved]:
+    ) -> builtins.list[UnmovedSession]:
         """Sessions that need a move, oldest first, once for each reason: see `TIMER` and what
         follows it.
 
@@ -345,13 +345,13 @@ class Store(Protocol):
         """
         ...
 
-    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
         """How these sessions stand; one that is not there is left out. It costs little, however
         large they are.
         """
         ...
 
-    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
         """Renew all leases of a worker that are alive; returns whose they are."""
         ...
 
@@ -364,7 +364,7 @@ class Store(Protocol):
         """
         ...
 
-    async def leave(self, owner: Owner) -> None:
+    async def leave(self, owner: LeaseOwner) -> None:
         """Release all leases of a worker."""
         ...
 
@@ -398,7 +398,7 @@ class Store(Protocol):
         """
         ...
 
-    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
+    async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
         """Open questions for people that nobody answers yet, those asked first first."""
         ...
 
@@ -412,14 +412,14 @@ class Store(Protocol):
         """The keys of a namespace in order."""
         ...
 
-    async def beat(self, worker: Worker) -> None:
+    async def beat(self, worker: WorkerRecord) -> None:
         """Say that a worker lives, now.
 
         MUST take the time of one clock for all processes, whatever the worker's own says.
         """
         ...
 
-    async def workers(self) -> builtins.list[Worker]:
+    async def workers(self) -> builtins.list[WorkerRecord]:
         """Those that were not released, each with its age, by id."""
         ...
 
@@ -443,7 +443,7 @@ class Store(Protocol):
         """
         ...
 
-    async def reclaim(self) -> Reclaimed:
+    async def reclaim(self) -> ReclaimResult:
         """Remove what no session can read any more, and say what was removed by this call.
 
         MUST leave everything that a session may read, also what is kept meanwhile.
@@ -479,7 +479,7 @@ class Store(Protocol):
         """Whether another process may have written since the last call."""
         ...
 
-    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         """Have `wake` called when another process may have written, until the store is closed.
 
         `me` is who looks for work here, and sees first to what this process writes. Returns the
@@ -488,10 +488,10 @@ class Store(Protocol):
         """
         ...
 
-    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
         """Look for gaps, dangling references and damage; tells after each session how far it is.
 
-        MUST find nothing in a sound store, but for warnings (see `Problem`).
+        MUST find nothing in a sound store, but for warnings (see `StoreProblem`).
         """
         ...
 

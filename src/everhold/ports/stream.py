@@ -51,7 +51,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str = ""
 
 
-class Listener:
+class StreamListener:
     """What is heard of one session. Leave the `with` block to stop listening; that ends the
     iteration.
     """
@@ -129,23 +129,23 @@ class Listener:
             pass
 
 
-_LISTENERS: Final[dict[str, list[Listener]]] = {}
+_LISTENERS: Final[dict[str, list[StreamListener]]] = {}
 
 
-def publish(session_id: str, query_id: str, delta: Delta) -> None:
+def publish_delta(session_id: str, query_id: str, delta: Delta) -> None:
     """Tell whoever listens to this session."""
     for listener in _LISTENERS.get(session_id, ()):
         listener.hear(query_id, delta)
 
 
-def heard(session_id: str) -> bool:
+def has_listeners(session_id: str) -> bool:
     """Whether anybody listens: who would have to work for a delta may leave it."""
     return session_id in _LISTENERS
 
 
-def subscribe(session_id: str, *, limit: int = LIMIT) -> Listener:
+def subscribe(session_id: str, *, limit: int = LIMIT) -> StreamListener:
     """Listen to what models say to one session, from now on. Use it with `with`."""
-    return Listener(session_id, limit)
+    return StreamListener(session_id, limit)
 
 
 def _done(waiter: asyncio.Future[None]) -> None:

@@ -23,17 +23,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.message import Image, Text
 from everhold.core.query import Rerun
-from everhold.core.schema import fit, unfit
+from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.tool import Wanted, Window
 from everhold.errors import BadArguments
-from everhold.ports.attachment import Attachment, keep, kept
+from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
 from everhold.ports.completion import complete
-from everhold.ports.signature import described, hints_of, parameters, schema
-from everhold.ports.stream import Delta, DeltaKind, publish
-from everhold.ports.tool_services import Sessions, Values, Write
+from everhold.ports.signature import (
+    build_parameter_schema,
+    get_parameters,
+    resolve_hints,
+    split_docstring,
+)
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
+from everhold.ports.tool_services import StateWrite, ToolSessions, ToolValues
 
 if TYPE_CHECKING:
     from everhold.hooks import Moment
@@ -54,12 +59,12 @@ class ToolContext:
         self._moment = moment
         self._stopped = threading.Event()
         self.said: list[str] = []
-        self.writes: list[Write] = []
+        self.writes: list[StateWrite] = []
         self._loop = asyncio.get_running_loop()
         #: Durable values: read now, written with the result.
-        self.state = Values(self.writes)
+        self.state = ToolValues(self.writes)
         #: Other sessions, which this one begins.
-        self.sessions = Sessions()
+        self.sessions = ToolSessions()
 
     @property
     def session_id(self) -> str:
@@ -101,12 +106,12 @@ class ToolContext:
 
         What is said by a call that fails is not heard.
         """
-        self.said.append(plain(words, "what is said"))
+        self.said.append(to_plain(words, "what is said"))
 
     def progress(self, message: str, step: int = 0, total: int = 0) -> None:
         """Tell whoever watches how far it is. It is not kept."""
         words = f"{message} ({step}/{total})" if total else message
-        publish(
+        publish_delta(
             self.session_id,
             "",
             Delta(DeltaKind.PROGRESS, words, step, self.call_id, self._wanted.tool),
@@ -114,11 +119,11 @@ class ToolContext:
 
     async def attach(self, data: bytes | str, media_type: str = "") -> Attachment:
         """Keep something beside the conversation; sessions other than this one cannot read it."""
-        return await keep(data, media_type)
+        return await keep_attachment(data, media_type)
 
     async def attachment(self, id: str) -> tuple[Attachment, bytes]:
         """What this session keeps under a name; raises `UnknownAttachment`."""
-        return await kept(id)
+        return await load_attachment(id)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something of this context where the tool is no coroutine:
@@ -128,7 +133,9 @@ class ToolContext:
 
     def attach_from_thread(self, data: bytes | str, media_type: str = "") -> Attachment:
         """The same, for a tool that is no coroutine."""
-        return asyncio.run_coroutine_threadsafe(keep(data, media_type), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(
+            keep_attachment(data, media_type), self._loop
+        ).result()
 
     async def llm(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
         """Ask a model once: the agent's, unless another is named. What it costs is entered under
@@ -183,7 +190,9 @@ class Tool:
             )
         self.function = function
         self.name = name or function.__name__
-        self.description = (description or described(inspect.getdoc(function) or "")[0]).strip()
+        self.description = (
+            description or split_docstring(inspect.getdoc(function) or "")[0]
+        ).strip()
         self.read_only = read_only
         self.rerun = _rerun(rerun, read_only)
         self.timeout = timeout
@@ -191,12 +200,12 @@ class Tool:
         self.concurrency = concurrency
         self.output = output
         self.pinned = pinned  # offered also where there are so many that the model searches
-        self._hints = hints_of(function)
+        self._hints = resolve_hints(function)
         named = (
-            one.name for one in parameters(function) if self._hints.get(one.name) is ToolContext
+            one.name for one in get_parameters(function) if self._hints.get(one.name) is ToolContext
         )
         self._context = next(named, None)
-        self.schema = schema(function, self._context)
+        self.schema = build_parameter_schema(function, self._context)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool:
         """A tool written as a method is bound like one."""
@@ -215,7 +224,7 @@ class Tool:
         what does not fit.
         """
         made = {
-            name: fit(value, self._hints.get(name), f"input.{name}")
+            name: decode_value_as(value, self._hints.get(name), f"input.{name}")
             for name, value in given.items()
         }
         return made if self._context is None else {**made, self._context: context}
@@ -235,10 +244,10 @@ class Tool:
             and value
             and all(isinstance(one, Text | Image) for one in value)
         ):
-            return plain(msgspec.to_builtins(value), path)
+            return to_plain(msgspec.to_builtins(value), path)
         if hint is None and _is_typed(value):
             hint = type(value)
-        return unfit(value, hint, path)
+        return encode_value_as(value, hint, path)
 
 
 @overload
@@ -265,7 +274,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     return Tool(function, **options)
 
 
-def tools_of(given: Sequence[Any]) -> tuple[Tool, ...]:
+def collect_tools(given: Sequence[Any]) -> tuple[Tool, ...]:
     """Tools, plain functions, and objects that have tools as methods; two of one name are
     refused.
     """

@@ -15,19 +15,19 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.status import Status
 from everhold.errors import BadArguments, BadValue, ForeignCall, NotAllowed
 from everhold.ports.context import State
 from everhold.ports.program import Call
 
 #: A change of one value: what is done, in which namespace, to which key, and with what.
-Write = list[JSON]
+StateWrite = list[JSON]
 #: Parts of a name that would be a path.
 _NO_NAMES: Final = ("/", "\\", "..", "\0")
 
 
-class Work(Protocol):
+class SessionServices(Protocol):
     """The work that is done for one query of a session."""
 
     async def value(self, namespace: str, key: str) -> list[JSON] | None:
@@ -50,31 +50,31 @@ class Work(Protocol):
 
 
 #: The work that is under way.
-WORK: ContextVar[Work] = ContextVar("everhold_work")
+CURRENT_SERVICES: ContextVar[SessionServices] = ContextVar("everhold_work")
 
 
-def _work(what: str) -> Work:
-    found = WORK.get(None)
+def _work(what: str) -> SessionServices:
+    found = CURRENT_SERVICES.get(None)
     if found is None:
         raise ForeignCall(f"{what} outside the work of a session")
     return found
 
 
-class Values:
+class ToolValues:
     """Durable values for tools and plugins, by namespace, as `ctx.state` has them for programs.
 
     `writes` takes what is to land with the result; None where there is no result that it could land
     with.
     """
 
-    def __init__(self, writes: list[Write] | None, namespace: str = "default") -> None:
+    def __init__(self, writes: list[StateWrite] | None, namespace: str = "default") -> None:
         if not namespace or any(part in namespace for part in _NO_NAMES):
             raise BadArguments("state", f"Invalid namespace: '{namespace}'")
         self._writes = writes
         self._in = namespace
 
-    def __call__(self, namespace: str) -> Values:
-        return Values(self._writes, namespace)
+    def __call__(self, namespace: str) -> ToolValues:
+        return ToolValues(self._writes, namespace)
 
     async def get(self, key: str, default: JSON = None) -> JSON:
         """The value now, with what this work has written."""
@@ -90,7 +90,7 @@ class Values:
 
     def set(self, key: str, value: JSON) -> None:
         """Set it, with the result."""
-        self._write("set", key, plain(value, f"state {key!r}"))
+        self._write("set", key, to_plain(value, f"state {key!r}"))
 
     def delete(self, key: str) -> None:
         """Delete it, with the result."""
@@ -108,7 +108,7 @@ class Values:
                 f"state {key!r} cannot be written here: there is no result that it could land with",
                 "Write it in a before_* hook or in a tool.",
             )
-        self._writes.append([verb, self._in, plain(key, "a key"), value])
+        self._writes.append([verb, self._in, to_plain(key, "a key"), value])
 
 
 def _after(found: list[JSON] | None, verb: JSON, given: JSON) -> list[JSON] | None:
@@ -120,7 +120,7 @@ def _after(found: list[JSON] | None, verb: JSON, given: JSON) -> list[JSON] | No
     return [(0 if found is None else found[0]) + given]
 
 
-async def land(writes: Sequence[Write], state: State) -> None:
+async def apply_writes(writes: Sequence[StateWrite], state: State) -> None:
     """Do to the values of a program what was written beside a result: all of it, or nothing
     (`BadValue`).
     """
@@ -140,7 +140,7 @@ async def land(writes: Sequence[Write], state: State) -> None:
                 await place.incr(str(key), value)
 
 
-class Sessions:
+class ToolSessions:
     """Other sessions for tools and plugins: begun, looked at, cancelled. Nobody waits for them.
 
     A tool that wants to wait for a session returns its call instead.

@@ -19,7 +19,7 @@ from everhold.core.codec import JSON
 from everhold.ports.tool import Tool
 
 
-class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
+class OfferedTool(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool, as somebody offers it."""
 
     name: str  # as the model knows it
@@ -37,10 +37,10 @@ class ToolSource(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def offered(self) -> list[Offer]:
+    async def offered(self) -> list[OfferedTool]:
         """What he offers now; raises `ToolServerFailed` if he cannot be reached."""
         ...
 
-    def tool(self, offer: Offer) -> Tool:
+    def tool(self, offer: OfferedTool) -> Tool:
         """The tool that was offered."""
         ...

@@ -23,16 +23,16 @@ _HERE: Final = "everhold.programs."
 _WATCH: Final = "everhold.programs.python.determinism_guard"
 
 
-def refusal(plain: str, frame: FrameType | None) -> ForeignCall:
+def make_foreign_call_error(plain: str, frame: FrameType | None) -> ForeignCall:
     """The error for a call that ended in `frame`. Coroutines that were handed over are closed:
     nobody will run them.
     """
     for passed in _libraries(frame):
         _close_unstarted(passed)
-    return ForeignCall(called(plain, frame))
+    return ForeignCall(find_call_name(plain, frame))
 
 
-def called(plain: str, frame: FrameType | None) -> str:
+def find_call_name(plain: str, frame: FrameType | None) -> str:
     """The outermost library call above `frame`, or `plain` where the program itself made the
     call.
     """
@@ -49,7 +49,7 @@ def called(plain: str, frame: FrameType | None) -> str:
     return name if _is_stdlib(module) else f"{name} ({plain})"
 
 
-def line(frame: FrameType | None) -> tuple[str, int]:
+def find_program_line(frame: FrameType | None) -> tuple[str, int]:
     """The file and line of the program's own code from which the call was made."""
     while frame is not None and (_is_library(frame) or _module(frame) == _WATCH):
         frame = frame.f_back

@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from everhold.core.codec import JSON, plain
-from everhold.engine.arguments import labels_of, title_of
+from everhold.core.codec import JSON, to_plain
+from everhold.engine.arguments import check_labels_arg, check_title_arg
 from everhold.errors import BadArguments, DamagedGraph, NotAProgram, StoreDamaged, StoreError
 from everhold.ports.program import Call
 from everhold.ports.store import Duty
 
 #: Gives the fields of what happened as arguments of their names.
-FIELDS: Final = "*"
+ALL_FIELDS: Final = "*"
 
 
 class Start(msgspec.Struct, frozen=True, omit_defaults=True, tag="start", tag_field="do"):
@@ -28,7 +28,8 @@ class Start(msgspec.Struct, frozen=True, omit_defaults=True, tag="start", tag_fi
 
     program: str
     args: dict[str, JSON] = {}
-    # the argument that is given what happened; `FIELDS`: its fields are arguments; empty: none is
+    # the argument that is given what happened; `ALL_FIELDS`: its fields are arguments; empty: none
+    # is
     give: str = ""
     title: str = ""
     labels: dict[str, str] = {}
@@ -46,46 +47,48 @@ class Feed(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_fiel
     value: JSON = msgspec.UNSET
 
 
-Deed = Start | Feed
+Action = Start | Feed
 
 
-class Done(msgspec.Struct, frozen=True):
+class ActionResult(msgspec.Struct, frozen=True):
     """What a deed came to: which session, and whether this try was the one that did it."""
 
     session_id: str
     new: bool
 
 
-class Hands(Protocol):
+class ActionRunner(Protocol):
     """Whoever does deeds in this process."""
 
-    def able(self, deed: Deed) -> bool:
+    def able(self, deed: Action) -> bool:
         """Whether it can be done here; else it is for a process that has the program."""
         ...
 
-    async def do(self, deed: Deed, key: str, happened: JSON, labels: Mapping[str, str]) -> Done:
+    async def do(
+        self, deed: Action, key: str, happened: JSON, labels: Mapping[str, str]
+    ) -> ActionResult:
         """Do it, unless it was done under this key. Raises what keeps it from being done."""
         ...
 
 
-def deed(
+def make_action(
     do: Any,
     *,
     give: str = "",
     args: Mapping[str, Any] | None = None,
     title: str = "",
     labels: Mapping[str, str] | None = None,
-) -> Deed:
+) -> Action:
     """What was given as a call, as a program with arguments, or as a `Feed`; raises `NotAProgram`,
     `BadArguments`.
     """
     if isinstance(do, Feed):
         return _feed(do, give or args or title or labels)
-    fixed = dict(plain(dict(args or {}), "args"))
-    title = title_of(title)
-    told = labels_of(labels)
+    fixed = dict(to_plain(dict(args or {}), "args"))
+    title = check_title_arg(title)
+    told = check_labels_arg(labels)
     if isinstance(do, Call):
-        if fixed or give not in ("", FIELDS):
+        if fixed or give not in ("", ALL_FIELDS):
             raise BadArguments("do", "a call has its arguments; give the program itself, and args=")
         return Start(do.program.ref, dict(do.args), "", title, told)
     ref = getattr(do, "ref", None)
@@ -104,24 +107,24 @@ def _feed(given: Feed, more: object) -> Feed:
     if not isinstance(given.signal, str):
         raise BadArguments("Feed", f"{given.signal!r} is not the name of a signal")
     if given.value is not msgspec.UNSET:
-        plain(given.value, "value")
+        to_plain(given.value, "value")
     return given
 
 
-def deed_of(duty: Duty) -> Deed:
+def read_action(duty: Duty) -> Action:
     """What a stored schedule, trigger or handover does."""
     body: Any = duty.body
-    found: Deed = msgspec.convert(body.get("terms", body)["do"], Deed)
+    found: Action = msgspec.convert(body.get("terms", body)["do"], Action)
     return found
 
 
-def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:
+def build_arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:
     """The arguments of a session that is begun now; of the fields of what happened, those that the
     program takes.
     """
     if not start.give:
         return dict(start.args)
-    if start.give != FIELDS:
+    if start.give != ALL_FIELDS:
         return {**start.args, start.give: happened}
     if happened is None:
         return dict(start.args)
@@ -137,7 +140,7 @@ def arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, J
     }
 
 
-def told(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """What kept a deed from being done, in a line; trouble with the store is raised again: it is
     nobody's fault.
     """
@@ -148,7 +151,7 @@ def told(error: Exception) -> str:
     return f"{error} [{code}]"
 
 
-def waits(tries: int) -> float:
+def action_retry_delay(tries: int) -> float:
     """Seconds until something that failed so often is tried again: longer and longer, up to five
     minutes.
     """

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from everhold.core.codec import JSON
-from everhold.schedules.action import FIELDS
-from everhold.schedules.recurrence import When
+from everhold.schedules.action import ALL_FIELDS
+from everhold.schedules.recurrence import RecurrenceSpec
 from everhold.schedules.schedule import CatchUp, Overlap, Schedule
 from everhold.schedules.schedules import Timetable
 from everhold.schedules.trigger import Emitted, Handover, Trigger
@@ -30,7 +30,7 @@ class BlockingTimetable:
     def schedule(
         self,
         name: str,
-        when: When,
+        when: RecurrenceSpec,
         do: Any,
         *,
         timezone: str = "UTC",
@@ -89,7 +89,7 @@ class BlockingTimetable:
         name: str | None = None,
         where: Mapping[str, JSON] | None = None,
         args: Mapping[str, Any] | None = None,
-        give: str = FIELDS,
+        give: str = ALL_FIELDS,
         title: str = "",
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 #: Names for common expressions.
-NAMED: Final = {
+CRON_ALIASES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *",
@@ -33,8 +33,8 @@ NAMED: Final = {
     "@annually": "0 0 1 1 *",
 }
 #: Seconds between two moments, at least and at most.
-LEAST: Final = 1.0
-MOST: Final = 36525 * 86400.0
+MIN_INTERVAL: Final = 1.0
+MAX_INTERVAL: Final = 36525 * 86400.0
 
 
 class Cron(msgspec.Struct, frozen=True, tag="cron", tag_field="by"):
@@ -50,25 +50,26 @@ class Once(msgspec.Struct, frozen=True, tag="once", tag_field="by"):
     at: float
 
 
-Rhythm = Cron | Every | Once
-When = str | dates.timedelta | dates.datetime
+Recurrence = Cron | Every | Once
+RecurrenceSpec = str | dates.timedelta | dates.datetime
 
 
-def rhythm(when: When, timezone: str = "UTC") -> Rhythm:
+def parse_recurrence(when: RecurrenceSpec, timezone: str = "UTC") -> Recurrence:
     """What was said as text (cron), as a pause, or as a moment; raises `BadSchedule` and
     `UnknownTimezone`.
     """
-    place = zone(timezone)
+    place = load_timezone(timezone)
     match when:
         case str():
             made = Cron(" ".join(when.split()), timezone)
-            if after(made, 0.0) is None:
+            if find_next_time(made, 0.0) is None:
                 raise BadSchedule(when, "that never comes")
             return made
         case dates.timedelta():
-            if not LEAST <= when.total_seconds() <= MOST:
+            if not MIN_INTERVAL <= when.total_seconds() <= MAX_INTERVAL:
                 why = (
-                    f"there is at least {LEAST:.0f} second between two moments, and a hundred"
+                    f"there is at least {MIN_INTERVAL:.0f} second between two moments, and a"
+                    " hundred"
                     " years at most"
                 )
                 raise BadSchedule(str(when), why)
@@ -88,7 +89,7 @@ def _moment(when: dates.datetime) -> float:
     return found
 
 
-def after(given: Rhythm, moment: float, since: float = 0.0) -> float | None:
+def find_next_time(given: Recurrence, moment: float, since: float = 0.0) -> float | None:
     """The first moment later than this one; a pause is counted from `since`. None: it never comes
     again.
     """
@@ -106,22 +107,22 @@ def after(given: Rhythm, moment: float, since: float = 0.0) -> float | None:
             return _cron(expression, timezone, moment)
 
 
-def latest(given: Rhythm, first: float, now: float, since: float = 0.0) -> float:
+def find_latest_time(given: Recurrence, first: float, now: float, since: float = 0.0) -> float:
     """The last moment up to now, of those from `first` on, which is one itself."""
     back = 60.0
     found = first
     while now - back > first:  # years may have passed: look back from now, further and further
-        candidate = after(given, now - back, since)
+        candidate = find_next_time(given, now - back, since)
         if candidate is not None and candidate <= now:
             found = candidate
             break
         back *= 2
-    while (following := after(given, found, since)) is not None and following <= now:
+    while (following := find_next_time(given, found, since)) is not None and following <= now:
         found = following
     return found
 
 
-def text(given: Rhythm) -> str:
+def format_recurrence(given: Recurrence) -> str:
     """A rhythm as people say it."""
     match given:
         case Cron(expression, timezone):
@@ -132,7 +133,7 @@ def text(given: Rhythm) -> str:
             return f"once at {dates.datetime.fromtimestamp(at, dates.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def zone(name: str) -> ZoneInfo:
+def load_timezone(name: str) -> ZoneInfo:
     from zoneinfo import ZoneInfo
 
     try:
@@ -145,8 +146,8 @@ def zone(name: str) -> ZoneInfo:
 def _cron(expression: str, timezone: str, moment: float) -> float | None:
     from cronsim import CronSim
 
-    place: Any = dates.UTC if timezone == "UTC" else zone(timezone)
-    parts = NAMED.get(expression.lower(), expression)
+    place: Any = dates.UTC if timezone == "UTC" else load_timezone(timezone)
+    parts = CRON_ALIASES.get(expression.lower(), expression)
     known = _checked(parts)
     if known is not None:
         raise BadSchedule(expression, known)

@@ -4,8 +4,8 @@ Rules
   1. Each moment is done once, whatever number of processes look: it is done under a key made of the
      schedule's name, its incarnation and the moment, and the schedule moves on by compare-and-set.
   2. First it is written down which moment is begun, then it is done, then the schedule moves on.
-     Who dies between is followed by another process after `PATIENCE`, which does the same moment
-     under the same key.
+     Who dies between is followed by another process after `TAKEOVER_SECONDS`, which does the same
+     moment under the same key.
   3. What cannot be done is tried again, later and later, and the schedule says why. Where the
      program or the timezone is missing, nothing is changed: a process that has it will do it. No
      schedule waits for another.
@@ -30,38 +30,44 @@ from everhold.errors import (
     UnknownSession,
 )
 from everhold.ports.store import Duty, Store
-from everhold.schedules.action import Deed, Hands, told, waits
-from everhold.schedules.recurrence import Once, Rhythm, after, latest, text
+from everhold.schedules.action import Action, ActionRunner, action_retry_delay, describe_failure
+from everhold.schedules.recurrence import (
+    Once,
+    Recurrence,
+    find_latest_time,
+    find_next_time,
+    format_recurrence,
+)
 
 log = logging.getLogger("everhold")
 
-KIND: Final = "schedule"
-AT_ONCE: Final = 100
+SCHEDULE_KIND: Final = "schedule"
+BATCH_SIZE: Final = 100
 #: Seconds after which another process goes on with a moment that was begun and not finished.
-PATIENCE: Final = 10.0
+TAKEOVER_SECONDS: Final = 10.0
 #: Seconds that a moment may be late where missed ones do not count.
-GRACE: Final = 60.0
+MISSED_GRACE: Final = 60.0
 #: Seconds between two looks whether the session before has ended: a tenth of the time that was
 #: waited, within these.
-QUEUED: Final = (1.0, 60.0)
+QUEUE_POLL_RANGE: Final = (1.0, 60.0)
 
 Overlap = Literal["allow", "skip", "queue"]
 CatchUp = Literal["one", "all", "none"]
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ScheduleTerms(msgspec.Struct, frozen=True):
     """What the author of a schedule says."""
 
-    when: Rhythm
-    do: Deed
+    when: Recurrence
+    do: Action
     overlap: Overlap = "allow"  # what to do while the session of the moment before has not ended
     catch_up: CatchUp = "one"  # which of the moments that nobody was there for are made up
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredSchedule(msgspec.Struct, frozen=True):
     """A schedule as it is stored."""
 
-    terms: Terms
+    terms: ScheduleTerms
     since: float
     incarnation: str
     revision: int = 1
@@ -79,7 +85,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
     name: str
     when: str
-    do: Deed
+    do: Action
     overlap: str
     catch_up: str
     state: str  # active, paused, or done
@@ -93,7 +99,7 @@ class Schedule(msgspec.Struct, frozen=True):
 class Schedules:
     """Keeps schedules, and does what is due. `dice` draws the incarnations."""
 
-    def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
+    def __init__(self, store: Store, hands: ActionRunner, dice: Callable[[int], int]) -> None:
         self._store = store
         self._hands = hands
         self._dice = dice
@@ -103,36 +109,44 @@ class Schedules:
     # ---- what its author says
 
     async def put(
-        self, name: str, terms: Terms, now: float, revision: int | None = None
+        self, name: str, terms: ScheduleTerms, now: float, revision: int | None = None
     ) -> Schedule:
         """Make a schedule, or change one; the same again changes nothing. With `revision`, only if
         it is that one's.
         """
         _check(name, terms)
         while True:
-            duty = await self._store.duty(KIND, name)
+            duty = await self._store.duty(SCHEDULE_KIND, name)
             kept = None if duty is None else _read(duty)
             if revision is not None and revision != (0 if kept is None else kept.revision):
                 raise Outdated(f"schedule {name!r}", revision, 0 if kept is None else kept.revision)
             if kept is not None and kept.terms == terms:
-                return shown(name, kept)
+                return build_schedule(name, kept)
             fresh = self._changed(kept, terms, now)
             try:
-                await self._write(duty or Duty(KIND, name, None), fresh)
+                await self._write(duty or Duty(SCHEDULE_KIND, name, None), fresh)
             except Overtaken:
                 continue
-            return shown(name, fresh)
+            return build_schedule(name, fresh)
 
-    def _changed(self, kept: Kept | None, terms: Terms, now: float) -> Kept:
+    def _changed(
+        self, kept: StoredSchedule | None, terms: ScheduleTerms, now: float
+    ) -> StoredSchedule:
         if kept is None:
-            first = terms.when.at if isinstance(terms.when, Once) else after(terms.when, now, now)
-            return Kept(terms, now, f"{self._dice(48):012x}", next=first)
+            first = (
+                terms.when.at
+                if isinstance(terms.when, Once)
+                else find_next_time(terms.when, now, now)
+            )
+            return StoredSchedule(terms, now, f"{self._dice(48):012x}", next=first)
         changed = msgspec.structs.replace(
             kept, terms=terms, revision=kept.revision + 1, problem="", tries=0
         )
         if kept.terms.when == terms.when:
             return changed
-        first = terms.when.at if isinstance(terms.when, Once) else after(terms.when, now, now)
+        first = (
+            terms.when.at if isinstance(terms.when, Once) else find_next_time(terms.when, now, now)
+        )
         return msgspec.structs.replace(changed, since=now, next=first)
 
     async def pause(self, name: str) -> Schedule:
@@ -142,19 +156,21 @@ class Schedules:
     async def resume(self, name: str, now: float) -> Schedule:
         """Go on with the next moment after now: those between were not missed, but called off."""
 
-        def resumed(kept: Kept) -> Kept:
+        def resumed(kept: StoredSchedule) -> StoredSchedule:
             if not kept.paused:
                 return kept
             following = kept.next
             if following is not None and not isinstance(kept.terms.when, Once) and following <= now:
-                following = after(kept.terms.when, now, kept.since)
+                following = find_next_time(kept.terms.when, now, kept.since)
             return msgspec.structs.replace(kept, paused=False, next=following)
 
         return await self._edit(name, resumed)
 
-    async def _edit(self, name: str, change: Callable[[Kept], Kept]) -> Schedule:
+    async def _edit(
+        self, name: str, change: Callable[[StoredSchedule], StoredSchedule]
+    ) -> Schedule:
         while True:
-            duty = await self._store.duty(KIND, name)
+            duty = await self._store.duty(SCHEDULE_KIND, name)
             if duty is None:
                 raise UnknownSchedule(name)
             kept = change(_read(duty))
@@ -164,12 +180,12 @@ class Schedules:
                     await self._write(duty, kept)
                 except Overtaken:
                     continue
-            return shown(name, kept)
+            return build_schedule(name, kept)
 
     async def remove(self, name: str) -> None:
         """Forget a schedule; sessions that it has begun go on."""
         while True:
-            duty = await self._store.duty(KIND, name)
+            duty = await self._store.duty(SCHEDULE_KIND, name)
             if duty is None:
                 raise UnknownSchedule(name)
             try:
@@ -182,14 +198,14 @@ class Schedules:
     async def all(self, prefix: str = "") -> list[Schedule]:
         found: list[Duty] = []
         while page := await self._store.duties(
-            KIND, prefix=prefix, after=found[-1].id if found else ""
+            SCHEDULE_KIND, prefix=prefix, after=found[-1].id if found else ""
         ):
             found += page
-        return [shown(duty.id, _read(duty)) for duty in found]
+        return [build_schedule(duty.id, _read(duty)) for duty in found]
 
     async def moments(self, name: str, count: int) -> list[float]:
         """The next moments of a schedule, as if it were not paused."""
-        duty = await self._store.duty(KIND, name)
+        duty = await self._store.duty(SCHEDULE_KIND, name)
         if duty is None:
             raise UnknownSchedule(name)
         kept = _read(duty)
@@ -197,14 +213,14 @@ class Schedules:
         following = kept.next
         while following is not None and len(found) < count:
             found.append(following)
-            following = after(kept.terms.when, following, kept.since)
+            following = find_next_time(kept.terms.when, following, kept.since)
         return found
 
     # ---- doing
 
     async def look(self, now: float) -> bool:
         """Do what is due; returns whether there may be more."""
-        due = await self._store.duties(KIND, due=now, limit=AT_ONCE + self._left)
+        due = await self._store.duties(SCHEDULE_KIND, due=now, limit=BATCH_SIZE + self._left)
         moved = False
         left = 0
         for duty in due:
@@ -241,9 +257,9 @@ class Schedules:
         key = _key(duty, kept)
         happened = dates.datetime.fromtimestamp(kept.begun, dates.UTC).isoformat()
         try:
-            done = await self._hands.do(kept.terms.do, key, happened, {KIND: duty.id})
+            done = await self._hands.do(kept.terms.do, key, happened, {SCHEDULE_KIND: duty.id})
         except Exception as error:
-            problem = told(error)
+            problem = describe_failure(error)
             tries = kept.tries + 1
             log.log(
                 logging.WARNING if tries == 1 else logging.INFO, "schedule %s: %s", duty.id, problem
@@ -251,13 +267,15 @@ class Schedules:
             await self._write(
                 duty,
                 msgspec.structs.replace(kept, problem=problem, tries=tries),
-                now + waits(tries),
+                now + action_retry_delay(tries),
             )
             return True
         await self._write(duty, _moved_on(kept, kept.begun, done.session_id))
         return True
 
-    async def _decided(self, kept: Kept, now: float) -> tuple[Kept, float | None]:
+    async def _decided(
+        self, kept: StoredSchedule, now: float
+    ) -> tuple[StoredSchedule, float | None]:
         """What is to be done now: a moment is begun, or passed over, or has to wait; and when to
         look again.
         """
@@ -265,16 +283,16 @@ class Schedules:
         moment = kept.next
         assert moment is not None
         if kept.terms.catch_up == "one":
-            moment = latest(when, moment, now, kept.since)
-        elif kept.terms.catch_up == "none" and moment < now - GRACE:
-            following = after(when, now - GRACE, kept.since)
+            moment = find_latest_time(when, moment, now, kept.since)
+        elif kept.terms.catch_up == "none" and moment < now - MISSED_GRACE:
+            following = find_next_time(when, now - MISSED_GRACE, kept.since)
             return _waiting(kept, following)
         if kept.terms.overlap != "allow" and await self._is_under_way(kept.last_session):
             if kept.terms.overlap == "queue":
                 waited = (now - (kept.next or now)) / 10
-                return kept, now + min(max(waited, QUEUED[0]), QUEUED[1])
-            return _waiting(kept, after(when, moment, kept.since))
-        return msgspec.structs.replace(kept, begun=moment, tries=0), now + PATIENCE
+                return kept, now + min(max(waited, QUEUE_POLL_RANGE[0]), QUEUE_POLL_RANGE[1])
+            return _waiting(kept, find_next_time(when, moment, kept.since))
+        return msgspec.structs.replace(kept, begun=moment, tries=0), now + TAKEOVER_SECONDS
 
     async def _is_under_way(self, session_id: str | None) -> bool:
         if session_id is None:
@@ -284,7 +302,7 @@ class Schedules:
         except UnknownSession:
             return False
 
-    async def _write(self, duty: Duty, kept: Kept, due: float | None = None) -> Duty:
+    async def _write(self, duty: Duty, kept: StoredSchedule, due: float | None = None) -> Duty:
         """Keep a schedule as it is now; it is due at its next moment unless `due` says
         otherwise.
         """
@@ -292,26 +310,26 @@ class Schedules:
         if due is None and kept.begun is not None:
             at = duty.due_at  # its author changed it while a moment is being done
         body = msgspec.to_builtins(kept)
-        await self._store.undertake([Duty(KIND, duty.id, body, at, duty.version)])
-        return Duty(KIND, duty.id, body, at, duty.version + 1)
+        await self._store.undertake([Duty(SCHEDULE_KIND, duty.id, body, at, duty.version)])
+        return Duty(SCHEDULE_KIND, duty.id, body, at, duty.version + 1)
 
 
-def key_begun(duty: Duty) -> str | None:
+def get_running_key(duty: Duty) -> str | None:
     """The key of what a schedule does now: it may be done, and not noted yet."""
     kept = _read(duty)
     return None if kept.begun is None else _key(duty, kept)
 
 
-def _key(duty: Duty, kept: Kept) -> str:
-    return f"{KIND}:{duty.id}:{kept.incarnation}:{kept.begun:.3f}"
+def _key(duty: Duty, kept: StoredSchedule) -> str:
+    return f"{SCHEDULE_KIND}:{duty.id}:{kept.incarnation}:{kept.begun:.3f}"
 
 
-def shown(name: str, kept: Kept) -> Schedule:
+def build_schedule(name: str, kept: StoredSchedule) -> Schedule:
     terms = kept.terms
     over = kept.next is None and kept.begun is None
     return Schedule(
         name,
-        text(terms.when),
+        format_recurrence(terms.when),
         terms.do,
         terms.overlap,
         terms.catch_up,
@@ -324,24 +342,24 @@ def shown(name: str, kept: Kept) -> Schedule:
     )
 
 
-def _moved_on(kept: Kept, moment: float, session_id: str) -> Kept:
+def _moved_on(kept: StoredSchedule, moment: float, session_id: str) -> StoredSchedule:
     following = kept.next
     if following is None or following <= moment:  # else its author has changed it meanwhile
-        following = after(kept.terms.when, moment, kept.since)
+        following = find_next_time(kept.terms.when, moment, kept.since)
     return msgspec.structs.replace(
         kept, begun=None, tries=0, problem="", last=moment, last_session=session_id, next=following
     )
 
 
-def _waiting(kept: Kept, following: float | None) -> tuple[Kept, float | None]:
+def _waiting(kept: StoredSchedule, following: float | None) -> tuple[StoredSchedule, float | None]:
     return msgspec.structs.replace(kept, next=following), following
 
 
-def _read(duty: Duty) -> Kept:
-    return msgspec.convert(duty.body, Kept)
+def _read(duty: Duty) -> StoredSchedule:
+    return msgspec.convert(duty.body, StoredSchedule)
 
 
-def _check(name: str, terms: Terms) -> None:
+def _check(name: str, terms: ScheduleTerms) -> None:
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         raise BadArguments("schedule", f"a name has 1 to 200 printable characters, got {name!r}")
     if terms.overlap not in get_args(Overlap):
@@ -354,5 +372,5 @@ def _check(name: str, terms: Terms) -> None:
         )
     if (terms.overlap, terms.catch_up) == ("queue", "none"):
         raise BadSchedule(
-            text(terms.when), "overlap='queue' keeps what catch_up='none' would let go"
+            format_recurrence(terms.when), "overlap='queue' keeps what catch_up='none' would let go"
         )

@@ -10,11 +10,19 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.engine.accept import Signal
 from everhold.errors import BadArguments, EverholdError, KeyConflict, KeyDeleted
-from everhold.packages.catalog import named
-from everhold.packages.find import find
-from everhold.schedules.action import FIELDS, Deed, Done, Feed, Start, arguments, deed
-from everhold.schedules.recurrence import When, rhythm
-from everhold.schedules.schedule import CatchUp, Overlap, Schedule, Schedules, Terms
+from everhold.packages.catalog import find_named_program
+from everhold.packages.find import find_program
+from everhold.schedules.action import (
+    ALL_FIELDS,
+    Action,
+    ActionResult,
+    Feed,
+    Start,
+    build_arguments,
+    make_action,
+)
+from everhold.schedules.recurrence import RecurrenceSpec, parse_recurrence
+from everhold.schedules.schedule import CatchUp, Overlap, Schedule, Schedules, ScheduleTerms
 from everhold.schedules.trigger import Emitted, Handover, Trigger, Triggers
 
 if TYPE_CHECKING:
@@ -23,20 +31,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Seconds after which a program that was not found is looked for again.
-LOOK_AGAIN: Final = 5.0
+PROGRAM_RETRY_SECONDS: Final = 5.0
 
 
 class Timetable:
     """The part of `Runtime` that keeps schedules and triggers."""
 
-    _hands: Hands
+    _hands: RuntimeActionRunner
     _schedules: Schedules
     _triggers: Triggers
 
     def _keep_time(self) -> None:
         """Register with reconciliation, which starts what is due."""
         runtime = cast("Runtime", self)
-        hands = self._hands = Hands(runtime)
+        hands = self._hands = RuntimeActionRunner(runtime)
         self._schedules = Schedules(runtime.store, hands, runtime._dice)
         self._triggers = Triggers(runtime.store, hands, runtime._dice)
         runtime._reconciler.chores += [self._schedules.look, self._triggers.look]
@@ -46,7 +54,7 @@ class Timetable:
     async def schedule(
         self,
         name: str,
-        when: When,
+        when: RecurrenceSpec,
         do: Any,
         *,
         timezone: str = "UTC",
@@ -67,10 +75,10 @@ class Timetable:
         has not ended; `catch_up` says which moments that nobody was there for are made up: the last
         "one", "all", or "none". With `revision`, the schedule has to be at it.
         """
-        wanted = deed(do, give=give, args=args, title=title, labels=labels)
-        if isinstance(wanted, Start) and wanted.give == FIELDS:
+        wanted = make_action(do, give=give, args=args, title=title, labels=labels)
+        if isinstance(wanted, Start) and wanted.give == ALL_FIELDS:
             raise BadArguments("give", "a moment has no fields; name one argument")
-        terms = Terms(rhythm(when, timezone), wanted, overlap, catch_up)
+        terms = ScheduleTerms(parse_recurrence(when, timezone), wanted, overlap, catch_up)
         return await self._whole(self._schedules.put(name, terms, self._now, revision))
 
     async def schedules(self, prefix: str = "") -> list[Schedule]:
@@ -103,7 +111,7 @@ class Timetable:
         name: str | None = None,
         where: Mapping[str, JSON] | None = None,
         args: Mapping[str, Any] | None = None,
-        give: str = FIELDS,
+        give: str = ALL_FIELDS,
         title: str = "",
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
@@ -117,8 +125,12 @@ class Timetable:
         values. With `revision`, the trigger has to be at it.
         """
         fed = isinstance(do, Feed)
-        wanted = deed(
-            do, give="" if fed and give == FIELDS else give, args=args, title=title, labels=labels
+        wanted = make_action(
+            do,
+            give="" if fed and give == ALL_FIELDS else give,
+            args=args,
+            title=title,
+            labels=labels,
         )
         own = name if name is not None else _name(wanted)
         return await self._whole(self._triggers.put(event, own, wanted, where or {}, revision))
@@ -182,7 +194,7 @@ class Timetable:
         return await runtime._engine.shielded.run(done())
 
 
-class Hands:
+class RuntimeActionRunner:
     """Does deeds with the verbs of a runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -190,13 +202,16 @@ class Hands:
         self.programs: frozenset[str] = frozenset()  # whose sessions are begun here; none: all
         self._absent: dict[str, float] = {}  # programs that were not found here, and when
 
-    def able(self, deed: Deed) -> bool:
+    def able(self, deed: Action) -> bool:
         if isinstance(deed, Feed):
             return True
         if self.programs and deed.program not in self.programs:
             return False
         now = self._runtime.clock.now()
-        if now - self._absent.get(deed.program, now - LOOK_AGAIN) < LOOK_AGAIN:
+        if (
+            now - self._absent.get(deed.program, now - PROGRAM_RETRY_SECONDS)
+            < PROGRAM_RETRY_SECONDS
+        ):
             return False
         try:
             self._program(deed.program)
@@ -206,23 +221,25 @@ class Hands:
         self._absent.pop(deed.program, None)
         return True
 
-    async def do(self, deed: Deed, key: str, happened: JSON, labels: Mapping[str, str]) -> Done:
+    async def do(
+        self, deed: Action, key: str, happened: JSON, labels: Mapping[str, str]
+    ) -> ActionResult:
         if isinstance(deed, Feed):
             return await self._feed(deed, key, happened)
         found = await self._runtime.store.find(key)
         if found is not None:
-            return Done(found, False)
+            return ActionResult(found, False)
         program = self._program(deed.program)
-        call = program(**arguments(deed, happened, program.signature))
+        call = program(**build_arguments(deed, happened, program.signature))
         told = {**labels, **deed.labels}
         try:
             status = await self._runtime.start(call, key=key, title=deed.title, labels=told, wait=0)
         # another process was quicker, or it has ended and was deleted
         except (KeyConflict, KeyDeleted) as known:
-            return Done(known.session_id, False)
-        return Done(status.session_id, True)
+            return ActionResult(known.session_id, False)
+        return ActionResult(status.session_id, True)
 
-    async def _feed(self, deed: Feed, key: str, happened: JSON) -> Done:
+    async def _feed(self, deed: Feed, key: str, happened: JSON) -> ActionResult:
         runtime = self._runtime
         session_id = await runtime.store.find(deed.session) or deed.session
         value = happened if deed.value is msgspec.UNSET else deed.value
@@ -232,7 +249,7 @@ class Hands:
             new = await runtime._engine.shielded.run(
                 runtime._acceptance.words(session_id, value, key)
             )
-        return Done(session_id, new)
+        return ActionResult(session_id, new)
 
     def _program(self, ref: str) -> Any:
         """The program of this reference, in its newest version."""
@@ -240,10 +257,10 @@ class Hands:
         if known is not None:
             return known
         found = self._runtime._settings
-        return find(ref) if found is None else named(ref, found)
+        return find_program(ref) if found is None else find_named_program(ref, found)
 
 
-def _name(wanted: Deed) -> str:
+def _name(wanted: Action) -> str:
     """What a trigger is called by itself: after its program, or its session."""
     return (
         wanted.session

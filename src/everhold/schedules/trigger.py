@@ -2,13 +2,14 @@
 
 Rules
   1. An event has a key. The same key with the same payload is the event that was emitted first;
-     another payload is a conflict. A key is remembered for `REMEMBERED` seconds after everything
-     was handed over.
+     another payload is a conflict. A key is remembered for `EVENT_KEY_SECONDS` seconds after
+     everything was handed over.
   2. The event and its handovers, one for each trigger that fits, are written down as one. Whatever
      happens then, each handover is done, under a key made of the trigger, its incarnation and the
      event: once.
   3. Emitting never fails because a handover does. One that fails is tried again, later and later,
-     `TRIES` times; then it is `failed`, and stays until somebody has it tried again or drops it.
+     `MAX_TRIES` times; then it is `failed`, and stays until somebody has it tried again or drops
+     it.
   4. Where a program is missing, nothing is changed: a process that has it does the handover.
 """
 
@@ -20,8 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, plain, same
-from everhold.engine.arguments import short_key
+from everhold.core.codec import JSON, is_same_json, to_plain
+from everhold.engine.arguments import check_key_length
 from everhold.errors import (
     BadArguments,
     EventConflict,
@@ -32,31 +33,31 @@ from everhold.errors import (
     UnknownTrigger,
 )
 from everhold.ports.store import Duty, Store
-from everhold.schedules.action import Deed, Hands, told, waits
+from everhold.schedules.action import Action, ActionRunner, action_retry_delay, describe_failure
 
 log = logging.getLogger("everhold")
 
 TRIGGER: Final = "trigger"
 EVENT: Final = "event"
 HANDOVER: Final = "handover"
-AT_ONCE: Final = 100
+BATCH_SIZE: Final = 100
 #: Tries before a handover has failed for good; the last comes about eight minutes after the first.
-TRIES: Final = 9
+MAX_TRIES: Final = 9
 #: Seconds after which another process goes on with what was written down and not handed over.
-PATIENCE: Final = 10.0
+TAKEOVER_SECONDS: Final = 10.0
 #: Seconds that the key of an event is remembered.
-REMEMBERED: Final = 7 * 86400.0
+EVENT_KEY_SECONDS: Final = 7 * 86400.0
 #: Bytes of the key of an event: with the names of event and trigger it is the key of the session
 #: that is begun.
-MOST_KEY: Final = 800
+MAX_KEY_BYTES: Final = 800
 #: What a handover has come to where nobody has to do anything about it any more.
 _OVER: Final = frozenset({"started", "already"})
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredTrigger(msgspec.Struct, frozen=True):
     """A trigger as it is stored, under `event/name`."""
 
-    do: Deed
+    do: Action
     where: dict[str, JSON]
     incarnation: str
     revision: int = 1
@@ -68,13 +69,13 @@ class Trigger(msgspec.Struct, frozen=True):
 
     event: str
     name: str
-    do: Deed
+    do: Action
     where: dict[str, JSON]  # fields that the payload must have, and their values; of a list, one
     enabled: bool
     revision: int
 
 
-class Happened(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True):
     """An event as it is stored, under `event/key`."""
 
     payload: JSON
@@ -82,10 +83,10 @@ class Happened(msgspec.Struct, frozen=True):
     handovers: list[str]  # the names of the triggers that fitted
 
 
-class Told(msgspec.Struct, frozen=True):
+class StoredHandover(msgspec.Struct, frozen=True):
     """A handover as it is stored, under `event/name/key`."""
 
-    do: Deed
+    do: Action
     incarnation: str
     tries: int = 0
     state: str = "waiting"  # started, already, waiting, or failed
@@ -122,7 +123,7 @@ class Emitted(msgspec.Struct, frozen=True):
 class Triggers:
     """Keeps triggers and events, and hands over what is due. `dice` draws incarnations and keys."""
 
-    def __init__(self, store: Store, hands: Hands, dice: Callable[[int], int]) -> None:
+    def __init__(self, store: Store, hands: ActionRunner, dice: Callable[[int], int]) -> None:
         self._store = store
         self._hands = hands
         self._dice = dice
@@ -134,7 +135,7 @@ class Triggers:
         self,
         event: str,
         name: str,
-        do: Deed,
+        do: Action,
         where: Mapping[str, JSON],
         revision: int | None = None,
     ) -> Trigger:
@@ -150,10 +151,10 @@ class Triggers:
             found = 0 if kept is None else kept.revision
             if revision is not None and revision != found:
                 raise Outdated(f"trigger {name!r} of {event!r}", revision, found)
-            if kept is not None and kept.do == do and same(kept.where, wanted):
+            if kept is not None and kept.do == do and is_same_json(kept.where, wanted):
                 return _shown(event, name, kept)
             if kept is None:
-                fresh = Kept(do, wanted, f"{self._dice(48):012x}")
+                fresh = StoredTrigger(do, wanted, f"{self._dice(48):012x}")
             else:
                 fresh = msgspec.structs.replace(kept, do=do, where=wanted, revision=found + 1)
             try:
@@ -200,7 +201,7 @@ class Triggers:
             raise UnknownTrigger(event, name)
         return duty
 
-    async def _keep(self, event: str, name: str, kept: Kept, version: int) -> None:
+    async def _keep(self, event: str, name: str, kept: StoredTrigger, version: int) -> None:
         await self._store.undertake(
             [Duty(TRIGGER, f"{event}/{name}", msgspec.to_builtins(kept), None, version)]
         )
@@ -217,25 +218,30 @@ class Triggers:
         ):
             raise BadArguments("key", "a key is printable text, and not blank")
         if key is not None:
-            short_key(key, MOST_KEY)
-        payload = plain(payload, "payload")
+            check_key_length(key, MAX_KEY_BYTES)
+        payload = to_plain(payload, "payload")
         key = f"{self._dice(96):024x}" if key is None else key
         while True:
             known = await self._store.duty(EVENT, f"{event}/{key}")
             if known is not None:
-                return await self._again(event, key, payload, msgspec.convert(known.body, Happened))
+                return await self._again(
+                    event, key, payload, msgspec.convert(known.body, StoredEvent)
+                )
             fits = [
                 one
                 for one in await self._pages(TRIGGER, f"{event}/")
                 if _fits(_trigger(one), payload)
             ]
-            happened = Happened(payload, now, [_split(one.id, 2)[1] for one in fits])
+            happened = StoredEvent(payload, now, [_split(one.id, 2)[1] for one in fits])
             reserved = [_reserved(one, key, now) for one in fits]
             try:
                 await self._store.undertake(
                     [
                         Duty(
-                            EVENT, f"{event}/{key}", msgspec.to_builtins(happened), now + REMEMBERED
+                            EVENT,
+                            f"{event}/{key}",
+                            msgspec.to_builtins(happened),
+                            now + EVENT_KEY_SECONDS,
                         ),
                         *reserved,
                     ]
@@ -258,8 +264,8 @@ class Triggers:
             log.warning("event %s: %s", duty.id, error)
             return _told(duty)
 
-    async def _again(self, event: str, key: str, payload: JSON, happened: Happened) -> Emitted:
-        if not same(happened.payload, payload):
+    async def _again(self, event: str, key: str, payload: JSON, happened: StoredEvent) -> Emitted:
+        if not is_same_json(happened.payload, payload):
             raise EventConflict(event, key)
         found = [
             await self._store.duty(HANDOVER, f"{event}/{name}/{key}") for name in happened.handovers
@@ -287,7 +293,7 @@ class Triggers:
                 return _told(duty)
             fresh = msgspec.structs.replace(told, state="waiting", tries=0)
             try:
-                duty = await self._note(duty, fresh, now + PATIENCE)
+                duty = await self._note(duty, fresh, now + TAKEOVER_SECONDS)
                 return await self._hand_over(duty, await self._payload(duty), now)
             except Overtaken:  # another caller tries it as well
                 continue
@@ -301,7 +307,7 @@ class Triggers:
 
     async def look(self, now: float) -> bool:
         """Hand over what is due, and forget what is over; returns whether there may be more."""
-        due = await self._store.duties(HANDOVER, due=now, limit=AT_ONCE + self._left)
+        due = await self._store.duties(HANDOVER, due=now, limit=BATCH_SIZE + self._left)
         moved = False
         left = 0
         for duty in due:
@@ -324,11 +330,11 @@ class Triggers:
             return _told(duty)
         labels = {EVENT: event, TRIGGER: name}
         try:
-            done = await self._hands.do(told_.do, key_of(duty), payload, labels)
+            done = await self._hands.do(told_.do, get_handover_key(duty), payload, labels)
         except Exception as error:
-            problem = told(error)
+            problem = describe_failure(error)
             tries = told_.tries + 1
-            over = tries >= TRIES
+            over = tries >= MAX_TRIES
             log.log(
                 logging.WARNING if over else logging.INFO,
                 "event %s, trigger %s: %s",
@@ -339,14 +345,16 @@ class Triggers:
             fresh = msgspec.structs.replace(
                 told_, tries=tries, error=problem, state="failed" if over else "waiting", at=now
             )
-            return _told(await self._note(duty, fresh, None if over else now + waits(tries)))
+            return _told(
+                await self._note(duty, fresh, None if over else now + action_retry_delay(tries))
+            )
         state = "started" if done.new else "already"
         fresh = msgspec.structs.replace(
             told_, state=state, session=done.session_id, error="", at=now
         )
         return _told(await self._note(duty, fresh, None))
 
-    async def _note(self, duty: Duty, told: Told, due: float | None) -> Duty:
+    async def _note(self, duty: Duty, told: StoredHandover, due: float | None) -> Duty:
         body = msgspec.to_builtins(told)
         await self._store.undertake([Duty(HANDOVER, duty.id, body, due, duty.version)])
         return Duty(HANDOVER, duty.id, body, due, duty.version + 1)
@@ -354,21 +362,21 @@ class Triggers:
     async def _payload(self, duty: Duty) -> JSON:
         event, _, key = _split(duty.id, 3)
         known = await self._store.duty(EVENT, f"{event}/{key}")
-        return None if known is None else msgspec.convert(known.body, Happened).payload
+        return None if known is None else msgspec.convert(known.body, StoredEvent).payload
 
     async def _forget(self, now: float) -> bool:
         """Forget events that were handed over long ago, or that nothing was triggered by."""
-        gone = await self._store.duties(EVENT, due=now, limit=AT_ONCE)
+        gone = await self._store.duties(EVENT, due=now, limit=BATCH_SIZE)
         for duty in gone:
             event, key = _split(duty.id, 2)
-            happened = msgspec.convert(duty.body, Happened)
+            happened = msgspec.convert(duty.body, StoredEvent)
             names = [f"{event}/{name}/{key}" for name in happened.handovers]
             found = [
                 one for id in names if (one := await self._store.duty(HANDOVER, id)) is not None
             ]
             over = all(_read(one).state in _OVER for one in found)
             fresh = [msgspec.structs.replace(one, body=None) for one in (duty, *found)]
-            later = [msgspec.structs.replace(duty, due_at=now + REMEMBERED)]
+            later = [msgspec.structs.replace(duty, due_at=now + EVENT_KEY_SECONDS)]
             try:
                 await self._store.undertake(fresh if over else later)
             except Overtaken:
@@ -384,7 +392,7 @@ class Triggers:
         return found
 
 
-def key_of(duty: Duty) -> str:
+def get_handover_key(duty: Duty) -> str:
     """The key under which a handover is done."""
     event, name, key = _split(duty.id, 3)
     return f"{TRIGGER}:{event}:{name}:{_read(duty).incarnation}:{key}"
@@ -392,11 +400,11 @@ def key_of(duty: Duty) -> str:
 
 def _reserved(trigger: Duty, key: str, now: float) -> Duty:
     kept = _trigger(trigger)
-    body = msgspec.to_builtins(Told(kept.do, kept.incarnation, at=now))
-    return Duty(HANDOVER, f"{trigger.id}/{key}", body, now + PATIENCE)
+    body = msgspec.to_builtins(StoredHandover(kept.do, kept.incarnation, at=now))
+    return Duty(HANDOVER, f"{trigger.id}/{key}", body, now + TAKEOVER_SECONDS)
 
 
-def _fits(kept: Kept, payload: JSON) -> bool:
+def _fits(kept: StoredTrigger, payload: JSON) -> bool:
     return kept.enabled and all(
         _has(payload, path.split("."), wanted) for path, wanted in kept.where.items()
     )
@@ -408,16 +416,18 @@ def _has(found: Any, path: list[str], wanted: JSON) -> bool:
             return False
         found = found[part]
     return (
-        any(same(found, one) for one in wanted) if isinstance(wanted, list) else same(found, wanted)
+        any(is_same_json(found, one) for one in wanted)
+        if isinstance(wanted, list)
+        else is_same_json(found, wanted)
     )
 
 
-def _trigger(duty: Duty) -> Kept:
-    return msgspec.convert(duty.body, Kept)
+def _trigger(duty: Duty) -> StoredTrigger:
+    return msgspec.convert(duty.body, StoredTrigger)
 
 
-def _read(duty: Duty) -> Told:
-    return msgspec.convert(duty.body, Told)
+def _read(duty: Duty) -> StoredHandover:
+    return msgspec.convert(duty.body, StoredHandover)
 
 
 def _told(duty: Duty) -> Handover:
@@ -427,7 +437,7 @@ def _told(duty: Duty) -> Handover:
     )
 
 
-def _shown(event: str, name: str, kept: Kept) -> Trigger:
+def _shown(event: str, name: str, kept: StoredTrigger) -> Trigger:
     return Trigger(event, name, kept.do, kept.where, kept.enabled, kept.revision)
 
 
@@ -455,4 +465,4 @@ def _where(given: Mapping[str, JSON]) -> dict[str, JSON]:
         raise BadArguments(
             "where", "say which field must have which value: {'customer.tier': 'gold'}"
         )
-    return dict(plain(dict(given), "where"))
+    return dict(to_plain(dict(given), "where"))

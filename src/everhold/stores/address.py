@@ -38,7 +38,7 @@ _PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _SECRETS: Final = frozenset({"password", "sslpassword"})
 
 
-class Parts(msgspec.Struct, frozen=True):
+class AddressParts(msgspec.Struct, frozen=True):
     """An address in pieces, each as it was written."""
 
     user: str | None
@@ -61,7 +61,7 @@ class Parts(msgspec.Struct, frozen=True):
         return f"postgresql://{who}{self.hosts}{self.path}" + ("?" + "&".join(told) if told else "")
 
 
-def parts(address: str) -> Parts | None:
+def split_address(address: str) -> AddressParts | None:
     """The pieces of an address; None if it is not one."""
     found = _ADDRESS.fullmatch(address)
     if found is None or _PERCENT.search(address):
@@ -74,7 +74,7 @@ def parts(address: str) -> Parts | None:
     if not all(mark for _, mark, _ in pairs):
         return None
     password = None if found["password"] is None else found["password"][1:]
-    return Parts(
+    return AddressParts(
         found["user"],
         password,
         hosts,
@@ -83,7 +83,7 @@ def parts(address: str) -> Parts | None:
     )
 
 
-def discreet(address: str) -> str:
+def hide_password(address: str) -> str:
     """An address without its password; of one that cannot be read, only the scheme."""
     scheme, mark, _ = address.partition("://")
     if not mark:
@@ -91,7 +91,7 @@ def discreet(address: str) -> str:
         return address if is_file or not may_hold_secret(address) else "***"
     if address.startswith("sqlite:///") or address == "memory://":
         return address
-    found = parts(address)
+    found = split_address(address)
     return (
         "***"
         if may_hold_secret(scheme)

@@ -14,16 +14,16 @@ from zlib import crc32
 import msgspec
 
 from everhold.core.codec import dumps
-from everhold.core.journal import Delivery, decode, decode_all
-from everhold.core.journal import seal as delivery_seal
+from everhold.core.journal import Delivery, decode_deliveries, decode_delivery
+from everhold.core.journal import checksum_delivery as delivery_seal
 from everhold.core.metrics import Metrics
-from everhold.core.session import Birth, Head, SessionId, State
+from everhold.core.session import Birth, Head, SessionId, SessionState
 
 _numbers = Struct("<qqqqqdd").pack
 _NAN: Final = float("nan")
 
 
-def head_seal(head: Head, metrics: bytes) -> int:
+def checksum_head(head: Head, metrics: bytes) -> int:
     due = _NAN if head.due_at is None else head.due_at
     row = _numbers(
         head.revision, head.n, head.open_from, head.mail, head.attempts, due, head.updated_at
@@ -32,12 +32,12 @@ def head_seal(head: Head, metrics: bytes) -> int:
 
 
 # A head that is not parked has the seal it had before there was such a column.
-_STATES: Final = {state: crc32(state.encode()) for state in State}
+_STATES: Final = {state: crc32(state.encode()) for state in SessionState}
 _PARKED: Final = {state: crc32(b"parked", begin) for state, begin in _STATES.items()}
 
 
 #: Why some strings are no text.
-HALF: Final = "a lone surrogate is not text"
+LONE_SURROGATE: Final = "a lone surrogate is not text"
 #: What a damaged row may raise when it is read.
 UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
 
@@ -51,7 +51,7 @@ class StoredBirth(Birth, frozen=True, omit_defaults=True, kw_only=True):
     source: SessionId | None = None
 
 
-def birth_text(birth: Birth, source: SessionId | None) -> str:
+def encode_birth(birth: Birth, source: SessionId | None) -> str:
     """The text of a birth, for a row; `source` is the session whose rows a fork reads."""
     if source == birth.origin:
         return dumps(birth)
@@ -66,7 +66,7 @@ def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
     rest = None if notes is None else notes.encode()
     if delivery_seal(n, at, given, said, rest) != sealed:
         raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
-    return decode(n, at, given, said, rest)
+    return decode_delivery(n, at, given, said, rest)
 
 
 def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
@@ -76,7 +76,7 @@ def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
     for n, at, answers, asked, notes, sealed in rows:
         if delivery_seal(n, at, answers, asked, notes) != sealed:
             raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
-    return decode_all(rows)
+    return decode_deliveries(rows)
 
 
 def read_head(row: tuple[Any, ...]) -> Head:
@@ -100,7 +100,7 @@ def read_head(row: tuple[Any, ...]) -> Head:
     head = Head(
         ref,
         revision,
-        State(state),
+        SessionState(state),
         n,
         open_from,
         due_at,
@@ -110,7 +110,7 @@ def read_head(row: tuple[Any, ...]) -> Head:
         attempts,
         bool(parked),
     )
-    if head_seal(head, text) != sealed or parked not in _FLAGS:
+    if checksum_head(head, text) != sealed or parked not in _FLAGS:
         raise ValueError(f"the head of session number {ref} does not match its seal")
     return head
 

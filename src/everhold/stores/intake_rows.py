@@ -7,21 +7,21 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import dumps, loads, plain, seal
-from everhold.core.intake import Hold, Intake, Item, ItemState
-from everhold.core.lease import Fence, Lease, Owner
+from everhold.core.codec import checksum_row, dumps, loads, to_plain
+from everhold.core.intake import Intake, IntakeItem, ItemHold, ItemState
+from everhold.core.lease import Fence, Lease, LeaseOwner
 from everhold.errors import BadValue
 from everhold.ports.store import Duty
 from everhold.stores.checksums import UNREADABLE
 
 #: The columns of a row, in order.
-ITEM: Final = (
+ITEM_COLUMNS: Final = (
     *("seq", "id", "key", "body", "at", "available_at"),
     *("state", "deferred", "hold", "fence", "ended", "seal"),
 )
 #: Those of them that may change.
-CHANGING: Final = ITEM[-6:]
-LEASE: Final = (
+CHANGING_COLUMNS: Final = ITEM_COLUMNS[-6:]
+LEASE_COLUMNS: Final = (
     "seq",
     "owner",
     "incarnation",
@@ -32,14 +32,14 @@ LEASE: Final = (
     "expires_at",
     "released",
 )
-DUTY: Final = ("kind", "id", "body", "due_at", "version", "seal")
+DUTY_COLUMNS: Final = ("kind", "id", "body", "due_at", "version", "seal")
 
-_NOBODYS: Final = Lease(Owner("", ""), "", 0, 0.0, 0.0, released=True)
-_item = msgspec.json.Decoder(Item).decode
-_hold = msgspec.json.Decoder(Hold).decode
+_NOBODYS: Final = Lease(LeaseOwner("", ""), "", 0, 0.0, 0.0, released=True)
+_item = msgspec.json.Decoder(IntakeItem).decode
+_hold = msgspec.json.Decoder(ItemHold).decode
 
 
-def item_row(item: Item) -> tuple[Any, ...]:
+def make_item_row(item: IntakeItem) -> tuple[Any, ...]:
     content = msgspec.structs.replace(
         item, state=ItemState.WAITING, deferred=False, hold=None, fence=0, end=None
     )
@@ -48,13 +48,13 @@ def item_row(item: Item) -> tuple[Any, ...]:
     ended = None if item.waits else dumps(item.end)
     came = (item.seq, item.id, item.key, body, float(item.at), float(item.available_at))
     row = (*came, item.state.value, int(item.deferred), hold, item.fence, ended)
-    return (*row, seal(*row))
+    return (*row, checksum_row(*row))
 
 
-def read_item(row: tuple[Any, ...]) -> Item:
+def read_item(row: tuple[Any, ...]) -> IntakeItem:
     """An item from its row; raises `ValueError` if the row is damaged."""
     seq, id, _, body, _, _, state, deferred, hold, fence, ended, sealed = row
-    if seal(*row[:-1]) != sealed:
+    if checksum_row(*row[:-1]) != sealed:
         raise ValueError(f"item {seq} ({id}) does not match its seal")
     return msgspec.structs.replace(
         _item(body),
@@ -66,27 +66,27 @@ def read_item(row: tuple[Any, ...]) -> Item:
     )
 
 
-def lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
+def make_lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
     """A row, also of a session for which something came before anybody worked on it."""
     held = _NOBODYS if lease is None else lease
     owner = held.owner
     row = (seq, owner.name, owner.incarnation, held.token, held.generation, float(held.claimed_at))
-    return (*row, seal(*row), float(held.expires_at), int(held.released))
+    return (*row, checksum_row(*row), float(held.expires_at), int(held.released))
 
 
 def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
     """The lease and the counter; raises `ValueError` if the row is damaged."""
     seq, name, incarnation, token, generation, claimed_at, sealed, expires_at, released = row
-    if seal(*row[:6]) != sealed:
+    if checksum_row(*row[:6]) != sealed:
         raise ValueError(f"lease {generation} does not match its seal")
     if generation == 0:
         return None, seq
     return Lease(
-        Owner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)
+        LeaseOwner(name, incarnation), token, generation, claimed_at, expires_at, bool(released)
     ), seq
 
 
-def flaws(
+def find_intake_flaws(
     lease: tuple[Any, ...] | None, rows: Iterable[tuple[Any, ...]]
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the rows of an intake: a code and a sentence each."""
@@ -101,10 +101,10 @@ def flaws(
         except (BadValue, *UNREADABLE):
             yield "broken_seal", f"item {row[0]} of its intake"
         else:
-            yield from unsound(held, seq, item)
+            yield from find_item_flaws(held, seq, item)
 
 
-def unsound(lease: Lease | None, seq: int, item: Item) -> Iterator[tuple[str, str]]:
+def find_item_flaws(lease: Lease | None, seq: int, item: IntakeItem) -> Iterator[tuple[str, str]]:
     """What is wrong with an item beside its lease and the counter."""
     generation = 0 if lease is None else lease.generation
     if item.hold is not None and item.hold.generation > generation:
@@ -117,7 +117,7 @@ def unsound(lease: Lease | None, seq: int, item: Item) -> Iterator[tuple[str, st
         yield "intake", f"item {item.seq} is there, and only {seq} have come"
 
 
-def released(fence: Fence, came: int, intake: Intake) -> bool:
+def release_if_held(fence: Fence, came: int, intake: Intake) -> bool:
     """Release a lease, if it is still this one; returns whether something waits that came after
     item `came`.
     """
@@ -125,23 +125,23 @@ def released(fence: Fence, came: int, intake: Intake) -> bool:
     return any(item.seq > came and item.available_at <= intake.now for item in intake.waiting())
 
 
-def check(duties: Sequence[Duty]) -> None:
+def check_duties(duties: Sequence[Duty]) -> None:
     """Raises `BadValue` if one could not be written."""
     for one in duties:
-        plain([one.kind, one.id, one.due_at], "the duty")
-        plain(one.body, f"the duty {one.kind}/{one.id}")
+        to_plain([one.kind, one.id, one.due_at], "the duty")
+        to_plain(one.body, f"the duty {one.kind}/{one.id}")
 
 
-def duty_row(duty: Duty) -> tuple[Any, ...]:
+def make_duty_row(duty: Duty) -> tuple[Any, ...]:
     """A row as it will be, one version on."""
     due = None if duty.due_at is None else float(duty.due_at)
     row = (duty.kind, duty.id, dumps(duty.body), due, duty.version + 1)
-    return (*row, seal(*row))
+    return (*row, checksum_row(*row))
 
 
 def read_duty(row: tuple[Any, ...]) -> Duty:
     """A duty from its row; raises `ValueError` if the row is damaged."""
     kind, id, body, due_at, version, sealed = row
-    if seal(kind, id, body, due_at, version) != sealed:
+    if checksum_row(kind, id, body, due_at, version) != sealed:
         raise ValueError(f"the duty {kind}/{id} does not match its seal")
     return Duty(kind, id, loads(body), due_at, version)

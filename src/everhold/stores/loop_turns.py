@@ -32,7 +32,7 @@ current_task: Any = (
 )
 
 
-def giving_turns(store: type[T]) -> type[T]:
+def give_loop_turns(store: type[T]) -> type[T]:
     """Let the verbs of a class of stores give turns. `commit_now` gives none: its caller does."""
     for name in dir(Store):
         verb = getattr(store, name, None)
@@ -42,7 +42,7 @@ def giving_turns(store: type[T]) -> type[T]:
     return store
 
 
-async def paced(rows: Iterable[T]) -> AsyncIterator[T]:
+async def iterate_with_turns(rows: Iterable[T]) -> AsyncIterator[T]:
     """What was read, with a turn for the loop now and then."""
     for number, row in enumerate(rows, 1):
         yield row

@@ -20,7 +20,7 @@ LONG: Final = 1.0
 MOST: Final = 16
 
 
-class Stall:
+class OutageTracker:
     def __init__(self) -> None:
         self._sound = time.monotonic()  # when something came through
         self._times: list[tuple[float, float]] = []  # when nothing did, oldest first

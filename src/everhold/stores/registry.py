@@ -9,7 +9,7 @@ from everhold.errors import BadSetting, MissingExtra
 from everhold.ports.store import Store
 
 
-def store(address: str, *, durability: str = "mixed") -> Store:
+def create_store(address: str, *, durability: str = "mixed") -> Store:
     """The store at a full address: sqlite:////abs/olute.db, memory:// or postgresql://…; not opened
     yet.
     """
@@ -32,14 +32,14 @@ def store(address: str, *, durability: str = "mixed") -> Store:
     raise BadSetting("database", f"{scheme}:// is not known")
 
 
-def pending_sql(address: str) -> str:
+def get_pending_sql(address: str) -> str:
     """The SQL that opening this Postgres database would run; an empty text if it is up to date."""
     if not address.startswith("postgresql://"):
         raise BadSetting(
             "--print-sql", "only a Postgres database can be brought up to date by hand"
         )
     try:
-        from everhold.stores.postgres.schema import pending
+        from everhold.stores.postgres.schema import build_pending_sql
     except ImportError:
         raise MissingExtra("postgres", "a postgresql:// database") from None
-    return asyncio.run(pending(address))
+    return asyncio.run(build_pending_sql(address))

@@ -1,6 +1,6 @@
 """Where the answers of a test come from.
 
-    {"*the reason*": "It broke."}         by pattern, as in `everhold.Script`
+    {"*the reason*": "It broke."}         by pattern, as in `everhold.ScriptModel`
     ["first", "second"]                   in the order asked
     lambda query: query.prompt.upper()    by a function, async or not
     Path("recorded.jsonl")                as in a recorded session: an exported file, or one written by --as-test
@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.journal import Delivery, describe
-from everhold.core.query import Answer, Query
+from everhold.core.journal import Delivery, describe_query
+from everhold.core.query import Query, QueryAnswer
 from everhold.core.session import Birth
 from everhold.errors import AnswerFailed, BadSetting
-from everhold.models import Command, Script
-from everhold.models.script import matcher
-from everhold.ports.answer import Said
+from everhold.models import CommandModel, ScriptModel
+from everhold.models.script import compile_prompt_pattern
+from everhold.ports.answer import Answer
 from everhold.ports.program import Answerer
 
 Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[str] | str
@@ -31,15 +31,15 @@ Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[
 _TAKES: Final = "it takes a dict of patterns, a list, a function, or the path of a recorded session"
 
 
-class Taped(msgspec.Struct):
+class RecordedSession(msgspec.Struct):
     """The questions and answers of one recorded session, by the key of the question."""
 
     program: str
     queries: dict[str, Query]
-    answers: dict[str, Answer]
+    answers: dict[str, QueryAnswer]
 
     @classmethod
-    def read(cls, birth: Birth, deliveries: Sequence[Delivery]) -> Taped:
+    def read(cls, birth: Birth, deliveries: Sequence[Delivery]) -> RecordedSession:
         queries = {query.q: query for delivery in deliveries for query in delivery.asked}
         answers = {
             queries[answer.q].key: answer for delivery in deliveries for answer in delivery.answers
@@ -47,14 +47,14 @@ class Taped(msgspec.Struct):
         return cls(_bare(birth.program), {query.key: query for query in queries.values()}, answers)
 
 
-class Recorded:
+class RecordedAnswers:
     """Answers as they were given before: the n-th session of a program gets those of the n-th
     recorded one.
     """
 
-    def __init__(self, tapes: Sequence[Taped], name: str) -> None:
+    def __init__(self, tapes: Sequence[RecordedSession], name: str) -> None:
         self._left = list(tapes)
-        self._taken: dict[str, Taped] = {}
+        self._taken: dict[str, RecordedSession] = {}
         self._name = name
 
     def claim(self, session_id: str, program: str) -> None:
@@ -66,7 +66,7 @@ class Recorded:
                     self._taken[session_id] = tape
                     return
 
-    def find(self, query: Query, session_id: str) -> Answer | None:
+    def find(self, query: Query, session_id: str) -> QueryAnswer | None:
         """What was answered at this place to a question of this kind."""
         tape = self._taken.get(session_id)
         if (
@@ -81,48 +81,50 @@ class Recorded:
         found = self.find(query, session_id)
         if found is None:
             raise AnswerFailed(
-                f"{self._name} has no answer for {query.id}, {describe(query)}", "script"
+                f"{self._name} has no answer for {query.id}, {describe_query(query)}", "script"
             )
-        return handed(found)
+        return give_recorded_answer(found)
 
 
-def handed(found: Answer) -> Any:
+def give_recorded_answer(found: QueryAnswer) -> Any:
     """A recorded answer as an answerer says it."""
     if found.error is not None:
         raise AnswerFailed(found.error.get("message", ""), found.error.get("code", ""))
-    return Said(found.value, usage=found.usage)
+    return Answer(found.value, usage=found.usage)
 
 
-def answerer(spec: Any, folder: Path | None = None) -> Answerer:
+def make_test_answerer(spec: Any, folder: Path | None = None) -> Answerer:
     """The answerer that a test means. Raises `BadSetting` for a real model."""
     if isinstance(spec, str | PathLike):
         path = (folder or Path()) / spec
         if path.is_file():
-            return recorded(path)
+            return load_recorded_answers(path)
         if isinstance(spec, PathLike) or spec.endswith((".json", ".jsonl")):
             raise BadSetting("answers", f"there is no file {path}")
         raise BadSetting("answers", f"{spec!r} is a real model; in a test {_TAKES}")
-    if isinstance(spec, Command):
+    if isinstance(spec, CommandModel):
         raise BadSetting("answers", f"{spec!r} asks a real model; in a test {_TAKES}")
-    if isinstance(spec, Script | Recorded):
+    if isinstance(spec, ScriptModel | RecordedAnswers):
         return spec
     if isinstance(spec, type) or not (isinstance(spec, Mapping | Sequence) or callable(spec)):
         raise BadSetting("answers", f"{_TAKES}, not {type(spec).__name__}")
-    return Script(spec, people=True)
+    return ScriptModel(spec, people=True)
 
 
-def recorded(path: Path) -> Recorded:
+def load_recorded_answers(path: Path) -> RecordedAnswers:
     """The answers of an exported file, or of one that `export --as-test` wrote."""
-    from everhold.archive.export_format import Carried, Reader
-    from everhold.archive.recording import Tape
+    from everhold.archive.export_format import ExportReader, SessionExport
+    from everhold.archive.recording import Recording
 
     if path.suffix == ".json":
-        found = Tape.read(path)
-        return Recorded([Taped.read(found.birth, found.deliveries)], path.name)
+        found = Recording.read(path)
+        return RecordedAnswers([RecordedSession.read(found.birth, found.deliveries)], path.name)
     with path.open("rb") as file:
-        reader = Reader(file, path.name)
-        carried = [one for one in reader if isinstance(one, Carried)]
-    return Recorded([Taped.read(one.birth, one.deliveries) for one in carried], path.name)
+        reader = ExportReader(file, path.name)
+        carried = [one for one in reader if isinstance(one, SessionExport)]
+    return RecordedAnswers(
+        [RecordedSession.read(one.birth, one.deliveries) for one in carried], path.name
+    )
 
 
 class StandIns:
@@ -133,14 +135,16 @@ class StandIns:
 
     def add(self, given: Mapping[str, Any]) -> None:
         for pattern, value in given.items():
-            self._table.insert(0, (matcher(pattern) if "*" in pattern else _named(pattern), value))
+            self._table.insert(
+                0, (compile_prompt_pattern(pattern) if "*" in pattern else _named(pattern), value)
+            )
 
     def find(self, query: Query) -> list[Any]:
         """The stand-in for a call, as a list of one; nothing if there is none."""
         return next(([value] for matches, value in self._table if matches(query.name)), [])
 
 
-def standing(value: Any) -> Callable[..., Any]:
+def make_stand_in(value: Any) -> Callable[..., Any]:
     """A function that stands in for another: itself, or one that returns this value, or raises this
     error.
     """

@@ -34,19 +34,26 @@ from typing import Any, Final, Literal
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import describe
+from everhold.core.journal import describe_query
 from everhold.core.query import Kind, Query, Rerun
 from everhold.core.session import Birth
 from everhold.core.status import Finished, OpenQuery, Returned
 from everhold.errors import BadSetting
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 from everhold.ports.program import Call
-from everhold.ports.store import Record, Store
-from everhold.stores.registry import store as store_at
-from everhold.testing.answers import Answers, StandIns, answerer
-from everhold.testing.compare import NotSame, Remembering, Told, apart, differences, records
+from everhold.ports.store import SessionRecord, Store
+from everhold.stores.registry import create_store as store_at
+from everhold.testing.answers import Answers, StandIns, make_test_answerer
+from everhold.testing.compare import (
+    NotSame,
+    RememberingAnswerer,
+    SessionTrace,
+    find_differences,
+    load_records,
+    run_in_own_loop,
+)
 from everhold.testing.faults import SlowStore
-from everhold.testing.runtime import AFTER, House, StillClock, named
+from everhold.testing.runtime import AFTER, RuntimeForTests, StillClock, list_call_names
 
 #: An "await" is a suspension of the verb, counted from 1; a "turn" is one of the event loop,
 #: counted from 0.
@@ -60,7 +67,7 @@ _TURNS: Final = 1000  # answers and timers before a program counts as endless
 _ANSWERED: Final = (Kind.LLM, Kind.APPROVAL, Kind.INPUT)
 
 
-class Place(msgspec.Struct, frozen=True):
+class CancelPoint(msgspec.Struct, frozen=True):
     """A place at which a caller was cancelled, and what came of it."""
 
     verb: str  # with what it was called for: "answer llm 'Why?'"
@@ -80,7 +87,7 @@ class CancelReport(msgspec.Struct, frozen=True):
 
     program: str
     verbs: list[str]  # the calls that the undisturbed run needed, in order
-    points: list[Place]
+    points: list[CancelPoint]
     result: JSON
 
     @property
@@ -116,12 +123,12 @@ def cancel_everywhere(
     returns an empty store each time it is called.
     """
     with _stores(store) as make:
-        return apart(
+        return run_in_own_loop(
             _Cancellations(call, answers, dict(calls or {}), dict(signals or {}), make).report()
         )
 
 
-async def leave(verb: Coroutine[Any, Any, Any], when: When, at: int) -> Left:
+async def cancel_caller_at(verb: Coroutine[Any, Any, Any], when: When, at: int) -> Left:
     """Call a verb and cancel its caller: at its suspension number `at`, or after so many turns of
     the event loop.
 
@@ -198,7 +205,7 @@ def _stores(given: str | Callable[[], Store]) -> Iterator[Callable[[], Store]]:
         )
 
 
-class _Caller(House):
+class _Caller(RuntimeForTests):
     """A runtime whose sessions draw the same numbers, however often their start is repeated."""
 
     def __init__(self, store: Store, stand_ins: StandIns) -> None:
@@ -216,12 +223,13 @@ class _Caller(House):
         should be none.
         """
         found = []
-        for record in await records(self.store):
+        for record in await load_records(self.store):
             queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
             for effect in record.effects:
                 if effect.worker == self._dispatch.worker:
                     found.append(
-                        f"{describe(queries[effect.q])} is marked as running, and no task runs it"
+                        f"{describe_query(queries[effect.q])} is marked as running, and no task"
+                        " runs it"
                     )
         return found
 
@@ -240,7 +248,7 @@ class _Run:
         self.verbs: list[str] = []
         self.left: Left = "returned"
         self.wrong: list[str] = []
-        self.told: dict[str, Told] = {}
+        self.told: dict[str, SessionTrace] = {}
         self.called: list[Query] = []
         self.result: JSON = None
 
@@ -269,7 +277,7 @@ class _Run:
                 self.wrong.append(f"it does not come to an end in {_TURNS} turns")
             self.wrong += await house.abandoned()
             self.wrong += [str(problem) for problem in await house.verify() if not problem.warning]
-            self.told = _named(await records(house.store), root)
+            self.told = _named(await load_records(house.store), root)
         self.called = house.called
 
     async def _call(
@@ -286,7 +294,7 @@ class _Run:
             await verb()
             return
         _, when, at = self._leaves
-        self.left = await leave(verb(), when, at)
+        self.left = await cancel_caller_at(verb(), when, at)
         if self.left == "stayed":
             self.wrong.append("it went on although it was cancelled")
         if when == "turn" or not repeat:
@@ -303,7 +311,7 @@ class _Run:
         story = self._story
         inbox = await house.inbox(limit=10_000)
         for query in inbox:
-            asked = describe(query.query)
+            asked = describe_query(query.query)
             if query.kind is Kind.CALL:
                 self.wrong.append(f"the outcome of {asked} is in doubt")
                 await house.answer(query, {"rerun": True})
@@ -346,15 +354,15 @@ class _Run:
 
     async def _open(self) -> str:
         return (
-            "; ".join(describe(query.query) for query in await self.house.inbox())
+            "; ".join(describe_query(query.query) for query in await self.house.inbox())
             or "something that never comes"
         )
 
 
-async def _answer(house: House, query: OpenQuery, said: Any) -> None:
+async def _answer(house: RuntimeForTests, query: OpenQuery, said: Any) -> None:
     if isinstance(said, Exception):
         await house.answer(query, error=str(said) or type(said).__name__)
-    elif isinstance(said, Said):
+    elif isinstance(said, Answer):
         await house.answer(query, said.value, usage=said.usage)
     else:
         await house.answer(query, said)
@@ -373,7 +381,9 @@ class _Cancellations:
         self.signals = signals
         self._make = make
         self.answers = (
-            None if answers is None else Remembering(answerer(answers), "cancel_everywhere")
+            None
+            if answers is None
+            else RememberingAnswerer(make_test_answerer(answers), "cancel_everywhere")
         )
         self.stand_ins = StandIns()
         self.stand_ins.add(calls)
@@ -401,30 +411,34 @@ class _Cancellations:
         return run
 
 
-def _place(verb: str, number: int, when: When, at: int, usual: _Run, run: _Run) -> Place:
+def _place(verb: str, number: int, when: When, at: int, usual: _Run, run: _Run) -> CancelPoint:
     """Compare a run in which a caller left with the undisturbed one."""
     wrong = list(dict.fromkeys(run.wrong))
-    calls = Counter(named(usual.called))
-    repeated = [name for name, times in Counter(named(run.called)).items() if times > calls[name]]
-    doubtful = set(named([query for query in run.called if query.rerun is not Rerun.SAFE]))
+    calls = Counter(list_call_names(usual.called))
+    repeated = [
+        name for name, times in Counter(list_call_names(run.called)).items() if times > calls[name]
+    ]
+    doubtful = set(
+        list_call_names([query for query in run.called if query.rerun is not Rerun.SAFE])
+    )
     wrong += [f"{name} ran twice" for name in repeated if name in doubtful]
     wrong += [
         f"the outcome of {name} is unknown" for one in run.told.values() for name in one.unknown
     ]
-    wrong += differences(usual.told, run.told, "its caller left")
-    return Place(verb, number, when, at, wrong, repeated)
+    wrong += find_differences(usual.told, run.told, "its caller left")
+    return CancelPoint(verb, number, when, at, wrong, repeated)
 
 
-def _named(found: list[Record], root: str) -> dict[str, Told]:
+def _named(found: list[SessionRecord], root: str) -> dict[str, SessionTrace]:
     """Sessions by what is the same in each run: the first one is nameless, and its id is left out
     of all texts.
     """
     told = {}
     for record in found:
-        text = msgspec.json.encode(Told.of(record)).decode().replace(root, "")
+        text = msgspec.json.encode(SessionTrace.of(record)).decode().replace(root, "")
         name = (record.birth.key or record.birth.id).replace(root, "").replace(_KEY, "")
-        told[name] = msgspec.json.decode(text, type=Told)
+        told[name] = msgspec.json.decode(text, type=SessionTrace)
     return told
 
 
-__all__ = ["CancelReport", "Place", "cancel_everywhere", "leave"]
+__all__ = ["CancelPoint", "CancelReport", "cancel_caller_at", "cancel_everywhere"]

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import describe
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.journal import describe_query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.status import Raised
 from everhold.errors import OutcomeUnknown
 from everhold.ports.program import Answerer
-from everhold.ports.store import Filter, Record, Store
-from everhold.testing.runtime import named
+from everhold.ports.store import SessionFilter, SessionRecord, Store
+from everhold.testing.runtime import list_call_names
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class NotSame(AssertionError):
     """A crash, or a cancelled caller, changed what a program did."""
 
 
-class Remembering:
+class RememberingAnswerer:
     """Gives each question the answer that it got in the first run; a new question goes to the
     answers of the test.
     """
@@ -43,7 +43,7 @@ class Remembering:
         place = (session_id, query.key)
         if place not in self._known:
             if self._inner is None:
-                raise AssertionError(f"{self._asks} has no answer for {describe(query)}")
+                raise AssertionError(f"{self._asks} has no answer for {describe_query(query)}")
             try:
                 self._known[place] = await self._inner.answer(query, session_id)
             except Exception as error:
@@ -54,7 +54,7 @@ class Remembering:
         return said
 
 
-class Told(msgspec.Struct):
+class SessionTrace(msgspec.Struct):
     """A session without numbers and times: what was asked where, what was answered, and how it
     ended.
     """
@@ -65,7 +65,7 @@ class Told(msgspec.Struct):
     outcome: Any
 
     @classmethod
-    def of(cls, record: Record) -> Told:
+    def of(cls, record: SessionRecord) -> SessionTrace:
         queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
         given = [answer for delivery in record.deliveries for answer in delivery.answers]
         notes = record.deliveries[-1].notes if record.deliveries else None
@@ -73,28 +73,30 @@ class Told(msgspec.Struct):
         if isinstance(outcome, Raised):
             outcome = Raised(outcome.error, outcome.kind)
         return cls(
-            {query.key: describe(query) for query in queries.values()},
+            {query.key: describe_query(query) for query in queries.values()},
             {queries[answer.q].key: _said(answer) for answer in given},
-            [named([queries[answer.q]])[0] for answer in given if _is_unknown(answer)],
+            [list_call_names([queries[answer.q]])[0] for answer in given if _is_unknown(answer)],
             outcome,
         )
 
 
-def _said(answer: Answer) -> JSON:
+def _said(answer: QueryAnswer) -> JSON:
     return answer.value if answer.error is None else {"error": answer.error}
 
 
-def _is_unknown(answer: Answer) -> bool:
+def _is_unknown(answer: QueryAnswer) -> bool:
     return answer.error is not None and answer.error.get("code") == OutcomeUnknown.code
 
 
-async def records(store: Store) -> list[Record]:
+async def load_records(store: Store) -> list[SessionRecord]:
     """Every session of a store, by id."""
-    rows = await store.list(Filter(limit=10_000))
+    rows = await store.list(SessionFilter(limit=10_000))
     return [await store.load(id) for id in sorted(row.birth.id for row in rows)]
 
 
-def differences(expected: Mapping[str, Told], told: Mapping[str, Told], after: str) -> list[str]:
+def find_differences(
+    expected: Mapping[str, SessionTrace], told: Mapping[str, SessionTrace], after: str
+) -> list[str]:
     """What is not the same in a run that was disturbed; `after` says by what, such as "the
     crash".
     """
@@ -105,7 +107,7 @@ def differences(expected: Mapping[str, Told], told: Mapping[str, Told], after: s
     return found
 
 
-def _differ(was: Told, now: Told, after: str) -> list[str]:
+def _differ(was: SessionTrace, now: SessionTrace, after: str) -> list[str]:
     found = []
     for what, old, new in (("asked", was.asked, now.asked), ("answered", was.answers, now.answers)):
         for place in dict.fromkeys([*old, *new]):
@@ -118,7 +120,7 @@ def _differ(was: Told, now: Told, after: str) -> list[str]:
     return found
 
 
-def apart(work: Coroutine[Any, Any, T]) -> T:
+def run_in_own_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on an event loop of its own, in a thread: another loop may be running
     here.
     """

@@ -26,16 +26,23 @@ from typing import Any, Final, Literal, NoReturn
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.journal import describe
+from everhold.core.journal import describe_query
 from everhold.core.query import Kind
 from everhold.core.status import Finished, Returned
 from everhold.ports.program import Call
 from everhold.ports.store import Change, Store
 from everhold.stores.memory import MemoryStore
-from everhold.testing.answers import Answers, StandIns, answerer
-from everhold.testing.compare import NotSame, Remembering, Told, apart, differences, records
+from everhold.testing.answers import Answers, StandIns, make_test_answerer
+from everhold.testing.compare import (
+    NotSame,
+    RememberingAnswerer,
+    SessionTrace,
+    find_differences,
+    load_records,
+    run_in_own_loop,
+)
 from everhold.testing.faults import CrashingStore
-from everhold.testing.runtime import AFTER, House, StillClock, named
+from everhold.testing.runtime import AFTER, RuntimeForTests, StillClock, list_call_names
 
 When = Literal["before", "after"]
 
@@ -43,7 +50,7 @@ _KEY: Final = "crash-everywhere"
 _TURNS: Final = 1000  # answers and timers before a program counts as endless
 
 
-class Point(msgspec.Struct, frozen=True):
+class CrashPoint(msgspec.Struct, frozen=True):
     """A place to crash at, and what came of it."""
 
     commit: int
@@ -61,7 +68,7 @@ class CrashReport(msgspec.Struct, frozen=True):
 
     program: str
     commits: int
-    points: list[Point]
+    points: list[CrashPoint]
     result: JSON
 
     @property
@@ -108,7 +115,7 @@ def crash_everywhere(
     name; `signals` are sent when it waits for them, by name. It must come to its end with what is
     given.
     """
-    return apart(_Crashes(call, answers, dict(calls or {}), dict(signals or {})).report())
+    return run_in_own_loop(_Crashes(call, answers, dict(calls or {}), dict(signals or {})).report())
 
 
 class _Crash(BaseException):
@@ -142,8 +149,8 @@ class _Crashes:
     ) -> None:
         self._call = call
         self._signals = signals
-        self._answers = Remembering(
-            None if answers is None else answerer(answers), "crash_everywhere"
+        self._answers = RememberingAnswerer(
+            None if answers is None else make_test_answerer(answers), "crash_everywhere"
         )
         self._stand_ins = StandIns()
         self._stand_ins.add(calls)
@@ -165,8 +172,8 @@ class _Crashes:
         return report
 
     async def _crashed(
-        self, commit: int, when: When, expected: dict[str, Told], calls: Counter[str]
-    ) -> Point:
+        self, commit: int, when: When, expected: dict[str, SessionTrace], calls: Counter[str]
+    ) -> CrashPoint:
         memory = MemoryStore()
         clock = StillClock()
         first = _Mortal(memory, commit, when)
@@ -178,10 +185,10 @@ class _Crashes:
         unknown = [name for one in told.values() for name in one.unknown]
         differ = [] if first.dead else ["it made fewer commits than before"]
         if not unknown:  # else it was told something else, and may do something else
-            differ += differences(expected, told, "the crash")
-        return Point(commit, when, differ, repeated, unknown)
+            differ += find_differences(expected, told, "the crash")
+        return CrashPoint(commit, when, differ, repeated, unknown)
 
-    async def _story(self, store: _Mortal) -> tuple[dict[str, Told], Counter[str]]:
+    async def _story(self, store: _Mortal) -> tuple[dict[str, SessionTrace], Counter[str]]:
         ended, calls = await self._life(store, StillClock())
         if not ended:
             waits = "; ".join(self._open) or "something that never comes"
@@ -192,7 +199,7 @@ class _Crashes:
 
     async def _life(self, store: _Mortal, clock: StillClock) -> tuple[bool, Counter[str]]:
         """One process: it goes on with the story to its end, or to its own."""
-        house = House(store, clock, self._stand_ins)
+        house = RuntimeForTests(store, clock, self._stand_ins)
         house.answer_with(self._answers, people=True)
         ended = False
         await house.__aenter__()
@@ -202,9 +209,9 @@ class _Crashes:
             pass
         finally:
             await house.die()
-        return ended, Counter(named(house.called))
+        return ended, Counter(list_call_names(house.called))
 
-    async def _told(self, house: House, store: _Mortal) -> bool:
+    async def _told(self, house: RuntimeForTests, store: _Mortal) -> bool:
         await house.adopt()
         status: Any = await house.start(self._call, key=_KEY)
         for _ in range(_TURNS):
@@ -217,11 +224,11 @@ class _Crashes:
             ):
                 return True
             if not await self._moved(house):
-                self._open = [describe(query.query) for query in await house.inbox()]
+                self._open = [describe_query(query.query) for query in await house.inbox()]
                 return False
         raise AssertionError(f"{self._call!r} does not come to an end in {_TURNS} turns")
 
-    async def _moved(self, house: House) -> bool:
+    async def _moved(self, house: RuntimeForTests) -> bool:
         """Do one thing that the sessions wait for; False if there is nothing."""
         for query in await house.inbox():
             if query.kind is Kind.CALL:
@@ -238,8 +245,8 @@ class _Crashes:
         return True
 
 
-async def _all_told(store: Store) -> dict[str, Told]:
-    return {record.birth.id: Told.of(record) for record in await records(store)}
+async def _all_told(store: Store) -> dict[str, SessionTrace]:
+    return {record.birth.id: SessionTrace.of(record) for record in await load_records(store)}
 
 
 def _silent_about_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -247,6 +254,6 @@ def _silent_about_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, An
         loop.default_exception_handler(context)
 
 
-def _where(points: list[Point], name: str, field: str) -> str:
+def _where(points: list[CrashPoint], name: str, field: str) -> str:
     places = [str(point) for point in points if name in getattr(point, field)]
     return ", ".join(places[:4]) + (f" and at {len(places) - 4} more" if len(places) > 4 else "")

@@ -128,7 +128,7 @@ class SlowStore:
         self.store.time = now
 
 
-class Child:
+class ChildProcess:
     """A process forked by a nursery."""
 
     def __init__(self, nursery: Nursery, pid: int, output: int) -> None:
@@ -201,14 +201,14 @@ class Nursery:
     ) -> None:
         self.close()
 
-    def start(self, function: str, **arguments: Any) -> Child:
+    def start(self, function: str, **arguments: Any) -> ChildProcess:
         """Fork a process that calls a function of the module; what it prints is `child.lines()`."""
         reading, writing = os.pipe()
         try:
             pid = int(self._say({"call": function, "with": arguments}, writing))
         finally:
             os.close(writing)
-        return Child(self, pid, reading)
+        return ChildProcess(self, pid, reading)
 
     def run(self, function: str, **arguments: Any) -> tuple[int, list[str]]:
         """Start one, wait for its end, and return its exit code and what it printed."""
@@ -239,7 +239,7 @@ class Nursery:
         return said.decode()
 
 
-def all_lines(children: Sequence[Child]) -> list[list[str]]:
+def read_all_lines(children: Sequence[ChildProcess]) -> list[list[str]]:
     """What several children print until all have ended, read side by side so that none waits for a
     reader.
     """

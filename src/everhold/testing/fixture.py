@@ -22,19 +22,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from everhold.archive.recording import Tape
+from everhold.archive.recording import Recording
 from everhold.blocking import BlockingRuntime
 from everhold.core.status import Finished, OpenQuery, Status
 from everhold.errors import EverholdError, Waiting
 from everhold.models import test_guard
 from everhold.ports.program import Call
 from everhold.programs.python import determinism_guard
-from everhold.runtime import result
+from everhold.runtime import convert_result
 from everhold.stores.memory import MemoryStore
 from everhold.testing import network
-from everhold.testing.answers import Answers, StandIns, answerer
-from everhold.testing.replay_check import Finding, again
-from everhold.testing.runtime import House, StillClock, named
+from everhold.testing.answers import Answers, StandIns, make_test_answerer
+from everhold.testing.replay_check import ReplayFinding, replay_record
+from everhold.testing.runtime import RuntimeForTests, StillClock, list_call_names
 from everhold.testing.session import Session
 
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class Kit:
         self.clock = StillClock()
         self.checks = True  #: whether what ran is replayed when the test is over
         self.accepted: list[Path] = []  # recordings that were updated
-        self._house = House(MemoryStore(), self.clock, StandIns())
+        self._house = RuntimeForTests(MemoryStore(), self.clock, StandIns())
         self._blocking = BlockingRuntime(self._house)
         self._folder = folder
         self._update = update
@@ -66,8 +66,8 @@ class Kit:
         self._quiet.callback(
             determinism_guard.configure, mode=determinism_guard.configure(mode="refuse")
         )
-        self._quiet.enter_context(test_guard.refused())
-        self._offline.enter_context(network.refused())
+        self._quiet.enter_context(test_guard.refuse_real_models())
+        self._offline.enter_context(network.refuse_network())
         self._quiet.push(self._offline)
         self._quiet.enter_context(self._blocking)
         return self
@@ -92,7 +92,7 @@ class Kit:
         test answers them.
         """
         self._house.answer_with(
-            None if given is None else answerer(given, self._folder), people=people
+            None if given is None else make_test_answerer(given, self._folder), people=people
         )
         self._wait(self._house.adopt())
 
@@ -134,7 +134,7 @@ class Kit:
         status = session.status
         if not isinstance(status, Finished):
             raise Waiting(session.session_id, session.queries, None, session.waits_for)
-        return result(call, status)
+        return convert_result(call, status)
 
     def skip(self, **time: float) -> Session | None:
         """Let time pass: skip(days=3), skip(hours=1). Timers and expiries on the way come each at
@@ -209,7 +209,7 @@ class Kit:
     @property
     def called(self) -> list[str]:
         """The names of the functions that programs called, in order."""
-        return named(self._house.called)
+        return list_call_names(self._house.called)
 
     @property
     def runtime(self) -> BlockingRuntime:
@@ -240,11 +240,11 @@ class Kit:
             complaints = self._elsewhere()
         return "\n".join(complaints)
 
-    async def _again(self, record: Any) -> list[Finding]:
+    async def _again(self, record: Any) -> list[ReplayFinding]:
         try:
-            return again(record, self._house.host, self._allowed)
+            return replay_record(record, self._house.host, self._allowed)
         except EverholdError as error:
-            return [Finding(0, "the beginning", f"{error} [{error.code}]")]
+            return [ReplayFinding(0, "the beginning", f"{error} [{error.code}]")]
 
     def _elsewhere(self) -> list[str]:
         """Replay what another process can load in a fresh one with another hash seed."""
@@ -272,7 +272,7 @@ class Kit:
         """
         __tracebackhide__ = True  # pytest shows the line of the test
         path = (self._folder or Path()) / file
-        tape = Tape.read(path)
+        tape = Recording.read(path)
         found = self._wait(self._difference(tape))
         if found and self._update:
             self._wait(self._accept(tape, path))
@@ -282,10 +282,10 @@ class Kit:
                 f"{tape.birth.program} asks or ends otherwise than in {path.name}\n{found}\n{words}"
             )
 
-    async def _difference(self, tape: Tape) -> str:
+    async def _difference(self, tape: Recording) -> str:
         return tape.difference(self._house.host)
 
-    async def _accept(self, tape: Tape, path: Path) -> None:
+    async def _accept(self, tape: Recording, path: Path) -> None:
         tape.updated(self._house.host).write(path)
         self.accepted.append(path)
 

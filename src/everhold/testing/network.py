@@ -28,7 +28,7 @@ class _Guard:
 
 
 @contextmanager
-def refused() -> Iterator[None]:
+def refuse_network() -> Iterator[None]:
     """Refuse the network meanwhile."""
     if not _Guard.hooked:
         sys.addaudithook(_hear)

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.programs.call_names import line
+from everhold.programs.call_names import find_program_line
 
 #: The functions of `time` that tell what time it is.
 CLOCKS: Final = frozenset(
@@ -67,7 +67,7 @@ _INSTEAD: Final = {
 }
 
 
-class Spotted(msgspec.Struct, frozen=True):
+class ForbiddenCall(msgspec.Struct, frozen=True):
     """A call that a program made to a clock, to dice or to a file."""
 
     what: str  # "clock", "dice" or "file"
@@ -83,7 +83,9 @@ class Spotted(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def spotting(found: list[Spotted], allowed: Collection[str] = ()) -> Iterator[None]:
+def record_forbidden_calls(
+    found: list[ForbiddenCall], allowed: Collection[str] = ()
+) -> Iterator[None]:
     """Note what is called on this thread meanwhile."""
 
     def see(frame: FrameType, event: str, called: Any) -> None:
@@ -92,7 +94,7 @@ def spotting(found: list[Spotted], allowed: Collection[str] = ()) -> Iterator[No
         what = _what(called)
         if what is None or not _is_the_programs(frame):
             return
-        spotted = Spotted(what[0], what[1], *line(frame))
+        spotted = ForbiddenCall(what[0], what[1], *find_program_line(frame))
         if spotted.name not in allowed and spotted not in found:
             found.append(spotted)
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import msgspec
 
-from everhold.archive.recording import Overhearing
-from everhold.core.codec import JSON, same
-from everhold.core.journal import Delivery, Reply, describe, restart_of
+from everhold.archive.recording import RecordingHost
+from everhold.core.codec import JSON, is_same_json
+from everhold.core.journal import Delivery, ProgramReply, describe_query, get_restart
 from everhold.core.query import Query
 from everhold.core.status import Raised, Returned
-from everhold.engine.replay import replay
+from everhold.engine.replay import replay_session
 from everhold.errors import Diverged, ForeignCall
-from everhold.ports.program import Host
-from everhold.ports.store import Record
-from everhold.testing.nondeterminism import Spotted, spotting
+from everhold.ports.program import ProgramHost
+from everhold.ports.store import SessionRecord
+from everhold.testing.nondeterminism import ForbiddenCall, record_forbidden_calls
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ReplayFinding(msgspec.Struct, frozen=True):
     """Something that a replay showed."""
 
     step: int
@@ -36,48 +36,50 @@ class Finding(msgspec.Struct, frozen=True):
         return f"step {self.step} ({self.where}): {self.what}"
 
 
-class Watching(Overhearing):
+class WatchingHost(RecordingHost):
     """A host that also notes what programs did that they should not."""
 
-    def __init__(self, host: Host, allowed: Collection[str] = ()) -> None:
+    def __init__(self, host: ProgramHost, allowed: Collection[str] = ()) -> None:
         super().__init__(host)
         self._allowed = allowed
-        self.spotted: list[list[Spotted]] = []
+        self.spotted: list[list[ForbiddenCall]] = []
 
-    def hear(self, advance: Any, args: tuple[Any, ...]) -> Reply:
+    def hear(self, advance: Any, args: tuple[Any, ...]) -> ProgramReply:
         self.spotted.append([])
-        with spotting(self.spotted[-1], self._allowed):
+        with record_forbidden_calls(self.spotted[-1], self._allowed):
             return super().hear(advance, args)
 
 
-def again(record: Record, host: Host, allowed: Collection[str] = ()) -> list[Finding]:
+def replay_record(
+    record: SessionRecord, host: ProgramHost, allowed: Collection[str] = ()
+) -> list[ReplayFinding]:
     """Play a session once more; nothing found means that it can be killed anywhere and goes on the
     same.
     """
-    watching = Watching(host, allowed)
-    found: list[Finding] = []
+    watching = WatchingHost(host, allowed)
+    found: list[ReplayFinding] = []
     step = 0
     try:
-        for played in replay(record, watching):
+        for played in replay_session(record, watching):
             step = played.given.n
             found += _read(step, played.recorded, watching)
             found += [
-                Finding(step, _where(played.recorded), what)
+                ReplayFinding(step, _where(played.recorded), what)
                 for what in _differ(played.recorded, played.reply)
             ]
     except Diverged as error:
         step = error.step
         found += _read(step, record.deliveries[step], watching)
         what = f"recorded: {error.recorded}; asked on replay: {error.asked}"
-        found.append(Finding(step, _where(record.deliveries[step]), what))
+        found.append(ReplayFinding(step, _where(record.deliveries[step]), what))
     return found + _reached_out(record)
 
 
-def _read(step: int, recorded: Delivery, watching: Watching) -> list[Finding]:
-    return [Finding(step, _where(recorded), str(spotted)) for spotted in watching.spotted[-1]]
+def _read(step: int, recorded: Delivery, watching: WatchingHost) -> list[ReplayFinding]:
+    return [ReplayFinding(step, _where(recorded), str(spotted)) for spotted in watching.spotted[-1]]
 
 
-def _differ(recorded: Delivery, reply: Reply) -> Iterator[str]:
+def _differ(recorded: Delivery, reply: ProgramReply) -> Iterator[str]:
     """What a reply says otherwise, although the questions have the same shape."""
     asked = {query.q: query for query in reply.asked}
     for old in recorded.asked:
@@ -91,33 +93,37 @@ def _differ(recorded: Delivery, reply: Reply) -> Iterator[str]:
                         f"{old.id} has another {name}. recorded: {_shown(before)}; asked on"
                         f" replay: {_shown(now)}"
                     )
-    began = restart_of(recorded)
+    began = get_restart(recorded)
     begins = None if reply.notes is None else reply.notes.restart
-    if began is not None and begins is not None and not same(began.args, begins.args):
+    if began is not None and begins is not None and not is_same_json(began.args, begins.args):
         yield f"it began again with {_shown(began.args)}; on replay with {_shown(begins.args)}"
     outcome = None if recorded.notes is None else recorded.notes.outcome
     match outcome, reply.outcome:
-        case Returned(value=old_value), Returned(value=new_value) if not same(old_value, new_value):
+        case Returned(value=old_value), Returned(value=new_value) if not is_same_json(
+            old_value, new_value
+        ):
             yield f"it returned {_shown(old_value)}; on replay {_shown(new_value)}"
         case Raised(error=old_error), Raised(error=new_error) if old_error != new_error:
             yield f"it failed with {old_error!r}; on replay with {new_error!r}"
 
 
-def _reached_out(record: Record) -> list[Finding]:
+def _reached_out(record: SessionRecord) -> list[ReplayFinding]:
     """What was refused to the program while it ran: it had no business with files or the
     network.
     """
     notes = record.deliveries[-1].notes if record.deliveries else None
     outcome = None if notes is None else notes.outcome
     if isinstance(outcome, Raised) and outcome.kind in (ForeignCall.code, ForeignCall.__name__):
-        return [Finding(record.deliveries[-1].n, _where(record.deliveries[-1]), outcome.error)]
+        return [
+            ReplayFinding(record.deliveries[-1].n, _where(record.deliveries[-1]), outcome.error)
+        ]
     return []
 
 
 def _where(delivery: Delivery) -> str:
     """A step in words: what was asked there, else what was handed over, else the end."""
     if delivery.asked:
-        return f"{delivery.asked[0].id}, {describe(delivery.asked[0])}"
+        return f"{delivery.asked[0].id}, {describe_query(delivery.asked[0])}"
     if delivery.answers:
         return f"after the answer to {delivery.answers[0].id}"
     return "the beginning" if delivery.n == 0 else "the end"

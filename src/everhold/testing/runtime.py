@@ -17,9 +17,9 @@ from typing import Any
 from everhold.core.query import FOR_PEOPLE, Kind, Query
 from everhold.core.session import Birth
 from everhold.ports.program import Answerer, Call
-from everhold.ports.store import Record, Store
+from everhold.ports.store import SessionRecord, Store
 from everhold.runtime import Runtime
-from everhold.testing.answers import Recorded, StandIns, handed, standing
+from everhold.testing.answers import RecordedAnswers, StandIns, give_recorded_answer, make_stand_in
 from everhold.testing.clock import ManualClock
 
 #: Seconds after the moment of a timer at which it is surely due.
@@ -35,7 +35,7 @@ class StillClock(ManualClock):
         await asyncio.sleep(0)
 
 
-class House(Runtime):
+class RuntimeForTests(Runtime):
     """The runtime of one test, or of one life between two crashes."""
 
     def __init__(self, store: Store, clock: StillClock, stand_ins: StandIns) -> None:
@@ -46,7 +46,7 @@ class House(Runtime):
         self.still = clock
         self.stand_ins = stand_ins
         self.called: list[Query] = []  # the calls that were run, in order
-        self._recorded: Recorded | None = None
+        self._recorded: RecordedAnswers | None = None
         self._dispatch.instead = self._instead
 
     def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
@@ -54,7 +54,7 @@ class House(Runtime):
         kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
         found = {kind: answerer for kind in kinds if answerer is not None}
         self._dispatch.answer_with(found, addressed=people)
-        self._recorded = answerer if isinstance(answerer, Recorded) else None
+        self._recorded = answerer if isinstance(answerer, RecordedAnswers) else None
 
     async def adopt(self) -> None:
         """Let whoever answers now take what was open before."""
@@ -98,7 +98,7 @@ class House(Runtime):
         if moment > self.still.now():
             self.still.advance(moment - self.still.now())
 
-    async def records(self) -> list[Record]:
+    async def records(self) -> list[SessionRecord]:
         """Every session as it is stored, oldest first."""
         found = await self.sessions(limit=10_000)
         return [await self.store.load(info.session_id) for info in reversed(found)]
@@ -139,11 +139,11 @@ class House(Runtime):
         self.called.append(query)
         if found := self.stand_ins.find(query):
             partial: Any = effect
-            return functools.partial(standing(found[0]), *partial.args, **partial.keywords)
+            return functools.partial(make_stand_in(found[0]), *partial.args, **partial.keywords)
         answer = None if self._recorded is None else self._recorded.find(query, session_id)
-        return effect if answer is None else lambda: handed(answer).value
+        return effect if answer is None else lambda: give_recorded_answer(answer).value
 
 
-def named(queries: Collection[Query]) -> list[str]:
+def list_call_names(queries: Collection[Query]) -> list[str]:
     """The names of calls as their author wrote them."""
     return [query.name.rpartition(":")[2] for query in queries]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from everhold.core.journal import describe
+from everhold.core.journal import describe_query
 from everhold.core.query import Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
-from everhold.models.script import matcher
+from everhold.models.script import compile_prompt_pattern
 
 if TYPE_CHECKING:
     from everhold.testing.fixture import Kit
@@ -107,7 +107,7 @@ class Session:
         status = self.status
         if isinstance(status, Finished):
             return status.state if status.error is None else f"failed: {status.error}"
-        questions = [f"it waits for {describe(query.query)}" for query in self.queries]
+        questions = [f"it waits for {describe_query(query.query)}" for query in self.queries]
         words = () if isinstance(status, Accepted) else status.waiting_for
         return "; ".join([*questions, *(f"it waits for {word}" for word in words)]) or status.state
 
@@ -124,7 +124,7 @@ class Session:
     def assert_not_asked(self, pattern: str) -> None:
         __tracebackhide__ = True
         if found := self._matching(pattern):
-            raise AssertionError(f"it asked {pattern!r}: {describe(found[0])}")
+            raise AssertionError(f"it asked {pattern!r}: {describe_query(found[0])}")
 
     def assert_waits_for(self, pattern: str) -> None:
         """A question that fits is open."""
@@ -148,7 +148,7 @@ class Session:
         """It failed, with an error that fits."""
         __tracebackhide__ = True
         error = self.error
-        if error is None or not matcher(pattern)(error):
+        if error is None or not compile_prompt_pattern(pattern)(error):
             raise AssertionError(f"it did not fail with {pattern!r}: {self.waits_for}")
 
     def _decide(self, value: bool, to: str | None) -> Session:
@@ -172,7 +172,8 @@ class Session:
 
     def _told(self) -> str:
         return (
-            "\n".join(f"  {query.id} {describe(query)}" for query in self.questions) or "  nothing"
+            "\n".join(f"  {query.id} {describe_query(query)}" for query in self.questions)
+            or "  nothing"
         )
 
     def _after(self, status: Status) -> Session:
@@ -181,8 +182,8 @@ class Session:
 
 
 def _fits(pattern: str | None) -> Any:
-    """Whether a question's prompt or name fits a pattern, as in `everhold.Script`."""
+    """Whether a question's prompt or name fits a pattern, as in `everhold.ScriptModel`."""
     if pattern is None:
         return lambda query: True
-    matches = matcher(pattern)
+    matches = compile_prompt_pattern(pattern)
     return lambda query: bool(matches(query.prompt or query.name))

@@ -12,7 +12,7 @@ from everhold.mcp import server
 from tests.conformance.mcp import fixture, task
 
 
-class Fixtured(server.Front):
+class Fixtured(server.McpFront):
     def server(self, *, web: bool = True) -> Server[Any]:
         made = super().server(web=web)
         task.mount(made, self)
@@ -21,5 +21,5 @@ class Fixtured(server.Front):
 
 
 if __name__ == "__main__":
-    server.Front = Fixtured
+    server.McpFront = Fixtured
     sys.exit(main())

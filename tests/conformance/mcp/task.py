@@ -10,8 +10,8 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 
 from everhold.core.status import Finished
-from everhold.mcp.server import Front
-from everhold.mcp.tasks import declared, missing
+from everhold.mcp.server import McpFront
+from everhold.mcp.tasks import has_task_support, make_missing_error
 from tests.conformance.mcp import fixture, programs
 
 #: For each tool: its program, and whether it does without tasks for clients that do not know them.
@@ -32,23 +32,23 @@ async def greet(ctx: fixture.Ctx, params: types.CallToolRequestParams) -> fixtur
     return fixture.said(fixture.text(f"Hello, {(params.arguments or {})['name']}!"))
 
 
-def mount(server: Server[Any], front: Front) -> None:
+def mount(server: Server[Any], front: McpFront) -> None:
     """Put these tools beside those of the fixture."""
     for name, (program, plain) in TOOLS.items():
         fixture.tool(name)(_worker(front, program, plain=plain))
     fixture.tool(COMPOSED)(_composed(front))
 
 
-def _worker(front: Front, program: Any, *, plain: bool) -> fixture.Work:
+def _worker(front: McpFront, program: Any, *, plain: bool) -> fixture.Work:
     async def work(ctx: fixture.Ctx, params: types.CallToolRequestParams) -> Any:
-        if not plain and not declared(ctx):
-            raise missing()
+        if not plain and not has_task_support(ctx):
+            raise make_missing_error()
         return await _started(front, ctx, program(**(params.arguments or {})))
 
     return work
 
 
-def _composed(front: Front) -> fixture.Work:
+def _composed(front: McpFront) -> fixture.Work:
     async def work(ctx: fixture.Ctx, params: types.CallToolRequestParams) -> Any:
         got = fixture.answers(params, "user_name")
         if got is None:
@@ -60,10 +60,10 @@ def _composed(front: Front) -> fixture.Work:
     return work
 
 
-async def _started(front: Front, ctx: fixture.Ctx, call: Any) -> Any:
+async def _started(front: McpFront, ctx: fixture.Ctx, call: Any) -> Any:
     runtime = await front.house.runtime()
-    status = await runtime.start(call, wait=0 if declared(ctx) else None)
-    if not declared(ctx):
+    status = await runtime.start(call, wait=0 if has_task_support(ctx) else None)
+    if not has_task_support(ctx):
         status = await runtime.wait(status.session_id)
         assert isinstance(status, Finished)
         return fixture.said(fixture.text(str(status.result)))

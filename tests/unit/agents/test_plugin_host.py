@@ -5,15 +5,15 @@ from hashlib import sha256
 
 import pytest
 
-from everhold.agents.directives import asked, read, written
-from everhold.agents.frames import message, nth
-from everhold.agents.plugin_host import Plugged, fingerprint
+from everhold.agents.directives import call_hook, decode_directive, encode_directive
+from everhold.agents.frames import find_nth_message, normalize_message
+from everhold.agents.plugin_host import PluginHost, fingerprint_plugins
 from everhold.core.graph import Graph, Node
 from everhold.core.message import Role
 from everhold.core.tool import Confirm, Deny
 from everhold.errors import BadArguments, BadDirective, UnknownNode
 from everhold.hooks import (
-    ALLOWED,
+    ALLOWED_DIRECTIVES,
     HOOKS,
     Abort,
     AddMessages,
@@ -30,7 +30,7 @@ from everhold.hooks import (
     Reply,
     SetOptions,
     Show,
-    overrides,
+    overrides_hook,
 )
 
 
@@ -61,7 +61,7 @@ def test_a_fingerprint_is_made_of_name_version_and_revision():
     one.revision = 258
     told = b"counter\x001\x00" + bytes([2, 1, 0, 0, 0, 0, 0, 0]) + b"\xff"
     expected = sha256(told).digest()[:8][::-1].hex()
-    assert fingerprint([one]) == expected
+    assert fingerprint_plugins([one]) == expected
 
 
 @pytest.mark.parametrize("change", [{"name": "x"}, {"version": "2"}, {"revision": 1}])
@@ -69,23 +69,23 @@ def test_a_fingerprint_changes_with_each_of_them(change):
     """Row 3: and with nothing else."""
     before, after = Counter(), Counter()
     after.elsewhere = "x"
-    assert fingerprint([before]) == fingerprint([after])
+    assert fingerprint_plugins([before]) == fingerprint_plugins([after])
     for name, value in change.items():
         setattr(after, name, value)
-    assert fingerprint([before]) != fingerprint([after])
-    assert fingerprint([before, Other()]) != fingerprint([Other(), before])
+    assert fingerprint_plugins([before]) != fingerprint_plugins([after])
+    assert fingerprint_plugins([before, Other()]) != fingerprint_plugins([Other(), before])
 
 
 def test_each_conversation_has_a_copy():
     """Row 3: what one counts the other does not know."""
     given = Counter()
-    one, two = Plugged([given]), Plugged([given])
+    one, two = PluginHost([given]), PluginHost([given])
     one.plugins[0].counted()
     assert (one.plugins[0].count, two.plugins[0].count) == (1, 0)
 
 
 def test_nothing_is_captured_while_no_revision_changes():
-    plugged = Plugged([Counter()])
+    plugged = PluginHost([Counter()])
     plugged.plugins[0].count = 5
     assert plugged.capture() is None and plugged.unkept() is None
     plugged.plugins[0].revision += 1
@@ -96,7 +96,7 @@ def test_nothing_is_captured_while_no_revision_changes():
 
 def test_a_failed_capture_keeps_the_old_snapshot_and_the_old_fingerprint(caplog):
     """Row 3: else the stale snapshot would pass for a fresh one (D13)."""
-    plugged = Plugged([Counter()])
+    plugged = PluginHost([Counter()])
     plugin = plugged.plugins[0]
     plugin.counted()
     plugged.capture()
@@ -112,7 +112,7 @@ def test_a_failed_capture_keeps_the_old_snapshot_and_the_old_fingerprint(caplog)
 
 def test_restoring_without_an_entry_resets_the_plugin():
     """Row 3: a snapshot that knows nothing of a plugin makes it begin anew."""
-    plugged = Plugged([Counter(), Other()])
+    plugged = PluginHost([Counter(), Other()])
     plugged.plugins[0].counted()
     plugged.adopt(
         {"fingerprint": "", "plugins": {"other": {"version": "1", "revision": 4, "state": None}}},
@@ -130,7 +130,7 @@ def test_restoring_without_an_entry_resets_the_plugin():
 
 def test_what_a_plugin_already_knows_is_not_taken_from_it():
     """A decision's snapshot never overwrites a newer one."""
-    plugged = Plugged([Counter()])
+    plugged = PluginHost([Counter()])
     plugged.plugins[0].counted()
     old = plugged.capture()
     plugged.plugins[0].counted()
@@ -142,7 +142,7 @@ def test_what_a_plugin_already_knows_is_not_taken_from_it():
         "state": {"count": 2},
     }
     plugged.adopt_if({})
-    fresh = Plugged([Counter()])
+    fresh = PluginHost([Counter()])
     fresh.adopt(old)
     assert (fresh.plugins[0].count, fresh.plugins[0].revision) == (1, 1)
 
@@ -151,7 +151,7 @@ def test_decisions_that_come_in_another_order_leave_the_latest():
     """Two that were made beside each other: what is kept is that of the later one, whichever comes
     last.
     """
-    plugged = Plugged([Counter()])
+    plugged = PluginHost([Counter()])
     plugged.plugins[0].counted()
     first = plugged.capture()
     plugged.plugins[0].counted()
@@ -166,14 +166,16 @@ def test_decisions_that_come_in_another_order_leave_the_latest():
 )
 def test_directives_are_data(directive):
     """What was decided is read back from the journal as it was."""
-    assert read(written(directive)) == directive
+    assert decode_directive(encode_directive(directive)) == directive
 
 
 def test_every_directive_makes_sense_somewhere():
     """And every hook that decides says which do."""
-    everywhere = {kind for kinds in ALLOWED.values() for kind in kinds}
+    everywhere = {kind for kinds in ALLOWED_DIRECTIVES.values() for kind in kinds}
     assert everywhere == {*Directive.__subclasses__(), Deny, Confirm}
-    assert set(ALLOWED) == {hook for hook in HOOKS if hook.startswith("before_")} - {"before_store"}
+    assert set(ALLOWED_DIRECTIVES) == {hook for hook in HOOKS if hook.startswith("before_")} - {
+        "before_store"
+    }
 
 
 EVERY = [
@@ -195,19 +197,19 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("hook", ALLOWED)
+@pytest.mark.parametrize("hook", ALLOWED_DIRECTIVES)
 @pytest.mark.parametrize("directive", EVERY, ids=lambda one: type(one).__name__)
 async def test_each_hook_takes_what_makes_sense_there_and_refuses_the_rest(hook, directive):
     """Typed, and with what would have made sense."""
     plugin = type("Probe", (Plugin,), {"name": "probe", hook: lambda self, *given: [directive]})()
-    if type(directive) in ALLOWED[hook]:
-        assert await asked(plugin, hook, None, ()) == [directive]
+    if type(directive) in ALLOWED_DIRECTIVES[hook]:
+        assert await call_hook(plugin, hook, None, ()) == [directive]
         return
     with pytest.raises(BadDirective) as error:
-        await asked(plugin, hook, None, ())
+        await call_hook(plugin, hook, None, ())
     assert (
         type(directive).__name__ in str(error.value)
-        and ALLOWED[hook][0].__name__ in error.value.hint
+        and ALLOWED_DIRECTIVES[hook][0].__name__ in error.value.hint
     )
 
 
@@ -216,20 +218,23 @@ async def test_what_is_no_directive_is_refused():
         "Probe", (Plugin,), {"name": "probe", "before_turn": lambda self, moment: "stop"}
     )()
     with pytest.raises(BadDirective, match="'stop'"):
-        await asked(plugin, "before_turn", None, ())
+        await call_hook(plugin, "before_turn", None, ())
 
 
 def test_a_plugin_that_does_nothing_is_asked_nothing():
-    assert Plugged([Other()]).hooks == []
-    assert not any(overrides(Other(), hook) for hook in HOOKS)
+    assert PluginHost([Other()]).hooks == []
+    assert not any(overrides_hook(Other(), hook) for hook in HOOKS)
 
 
 # ---- messages and frames
 
 
 def test_messages_are_words_or_objects():
-    assert message("Hi.") == {"role": "user", "content": [{"type": "text", "text": "Hi."}]}
-    assert message({"role": "system", "content": "Be kind."})["content"] == [
+    assert normalize_message("Hi.") == {
+        "role": "user",
+        "content": [{"type": "text", "text": "Hi."}],
+    }
+    assert normalize_message({"role": "system", "content": "Be kind."})["content"] == [
         {"type": "text", "text": "Be kind."}
     ]
 
@@ -239,13 +244,13 @@ def test_messages_are_words_or_objects():
 )
 def test_what_is_no_message_is_refused(wrong):
     with pytest.raises(BadArguments):
-        message(wrong)
+        normalize_message(wrong)
 
 
 def test_the_nth_message_of_a_frame():
     graph = Graph()
     graph.add(Node("1.0", None, role=Role.USER, content="a"))
     graph.add(Node("1.1", "1.0", role=Role.ASSISTANT, content="b"))
-    assert (nth(graph, 1), nth(graph, 2)) == ("1.0", "1.1")
+    assert (find_nth_message(graph, 1), find_nth_message(graph, 2)) == ("1.0", "1.1")
     with pytest.raises(UnknownNode):
-        nth(graph, 3)
+        find_nth_message(graph, 3)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from everhold.agents.prompt import Layer, Prompt, layer_of
+from everhold.agents.prompt import PromptBuilder, PromptLayer, parse_prompt_layer
 from everhold.errors import BadArguments
 from everhold.hooks import Contribute
 
 
 def text(*contributions, layers=(), tools=()):
-    return Prompt().text(list(layers), list(contributions), tools)
+    return PromptBuilder().text(list(layers), list(contributions), tools)
 
 
 def test_slots_come_in_their_order_and_priorities_within_them():
@@ -43,8 +43,8 @@ def test_a_title_is_a_heading():
 
 def test_layers_add_replace_clear_and_put_in_another_order():
     """Row 23: the turn's layer lies over the session's."""
-    session = Layer(add={"guidance": "Be brief."}, clear=["environment"])
-    turn = Layer(replace={"intro": "You are stern."}, template=["guidance", "intro"])
+    session = PromptLayer(add={"guidance": "Be brief."}, clear=["environment"])
+    turn = PromptLayer(replace={"intro": "You are stern."}, template=["guidance", "intro"])
     said = Contribute("intro", "You are kind."), Contribute("environment", "Linux.")
     assert text(*said, layers=[session]) == "You are kind.\n\nBe brief."
     assert text(*said, layers=[session, turn]) == "Be brief.\n\nYou are stern."
@@ -55,12 +55,12 @@ def test_one_prompt_is_remembered():
     """Row 23: the same inputs are not put together again; any change is, and so is everything after
     forgetting.
     """
-    prompt, said = Prompt(), [Contribute("intro", "Hello.")]
+    prompt, said = PromptBuilder(), [Contribute("intro", "Hello.")]
     prompt.text([], said, ["a"])
     prompt.text([], said, ["a"])
     assert prompt.built == 1
     prompt.text([], said, ["a", "b"])
-    prompt.text([Layer(add={"intro": "x"})], said, ["a", "b"])
+    prompt.text([PromptLayer(add={"intro": "x"})], said, ["a", "b"])
     prompt.text([], [Contribute("intro", "Hello!")], ["a", "b"])
     assert prompt.built == 4
     prompt.forget()
@@ -71,9 +71,9 @@ def test_one_prompt_is_remembered():
 
 
 def test_a_layer_is_read_from_options():
-    assert layer_of(None) is None
-    assert layer_of("Be brief.") == Layer(add={"guidance": "Be brief."})
-    assert layer_of({"clear": ["intro"]}) == Layer(clear=["intro"])
+    assert parse_prompt_layer(None) is None
+    assert parse_prompt_layer("Be brief.") == PromptLayer(add={"guidance": "Be brief."})
+    assert parse_prompt_layer({"clear": ["intro"]}) == PromptLayer(clear=["intro"])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_layer_is_read_from_options():
 )
 def test_what_is_no_layer_is_refused(wrong):
     with pytest.raises(BadArguments):
-        layer_of(wrong)
+        parse_prompt_layer(wrong)
 
 
 def test_an_unknown_slot_is_refused():

@@ -5,12 +5,12 @@ import pytest
 from everhold.agents.agent import Agent
 from everhold.agents.subagents import subagent
 from everhold.archive import redact
-from everhold.archive.check import examine
+from everhold.archive.check import check_session
 from everhold.core.tool import Deny
 from everhold.hooks import Contribute, Plugin
-from everhold.ports.store import Filter
+from everhold.ports.store import SessionFilter
 from everhold.ports.tool import Tool, tool
-from everhold.ports.tool_source import Offer
+from everhold.ports.tool_source import OfferedTool
 from everhold.programs.lua.code_executor import Lua
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -64,13 +64,15 @@ async def test_no_words_are_left_and_the_loop_replays():
         await session.send(f"What is {SECRET}?")
         await session.send(f"Why {SECRET}?")
         await session.configure({"note": SECRET})
-        (row,) = await runtime.store.list(Filter(limit=2))
+        (row,) = await runtime.store.list(SessionFilter(limit=2))
         record = await runtime.store.load(row.birth.id)
         asked = {query.q: query for delivery in record.deliveries for query in delivery.asked}
-        record.deliveries = [redact.delivery(one, asked, redact.PARTS) for one in record.deliveries]
+        record.deliveries = [
+            redact.redact_delivery(one, asked, redact.REDACTABLE_PARTS) for one in record.deliveries
+        ]
         assert SECRET in repr(await runtime.store.load(row.birth.id))
         assert SECRET not in repr(record.deliveries)
-        assert examine(record, runtime.host, redacted=redact.PARTS).verdict == "ok"
+        assert check_session(record, runtime.host, redacted=redact.REDACTABLE_PARTS).verdict == "ok"
 
 
 class Shop:
@@ -79,7 +81,7 @@ class Shop:
     name = "shop"
 
     async def offered(self):
-        return [Offer("buy", "buy")]
+        return [OfferedTool("buy", "buy")]
 
     def tool(self, offer):
         async def buy(what: str) -> str:
@@ -119,17 +121,21 @@ async def test_subagents_sources_and_programs_replay_without_words():
     async with Runtime(MemoryStore(), llm=model) as runtime:
         session = await runtime.session(chief, "c")
         assert (await session.send(f"What is {SECRET}?")).text == f"{SECRET} of the chief"
-        rows = await runtime.store.list(Filter(limit=3))
+        rows = await runtime.store.list(SessionFilter(limit=3))
         assert len(rows) == 2
         for row in rows:
             record = await runtime.store.load(row.birth.id)
             asked = {query.q: query for delivery in record.deliveries for query in delivery.asked}
-            record.birth = redact.birth(record.birth, redact.PARTS)
+            record.birth = redact.redact_birth(record.birth, redact.REDACTABLE_PARTS)
             record.deliveries = [
-                redact.delivery(one, asked, redact.PARTS) for one in record.deliveries
+                redact.redact_delivery(one, asked, redact.REDACTABLE_PARTS)
+                for one in record.deliveries
             ]
             assert SECRET not in repr(record.deliveries) + repr(record.birth)
-            assert examine(record, runtime.host, redacted=redact.PARTS).verdict == "ok"
+            assert (
+                check_session(record, runtime.host, redacted=redact.REDACTABLE_PARTS).verdict
+                == "ok"
+            )
 
 
 def use(kind):
@@ -151,4 +157,4 @@ def decided(reason):
     ],
 )
 def test_the_form_stays_and_the_words_go(value, expected):
-    assert redact.said(value) == expected
+    assert redact.redact_conversation(value) == expected

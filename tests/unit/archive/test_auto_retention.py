@@ -8,26 +8,26 @@ import logging
 import pytest
 
 import everhold
-from everhold.archive.auto_retention import Keeper
-from everhold.archive.retention import Plan
-from everhold.archive.retention_settings import retention
-from everhold.core.session import State
+from everhold.archive.auto_retention import AutoRetention
+from everhold.archive.retention import RetentionPlan
+from everhold.archive.retention_settings import load_retention
+from everhold.core.session import SessionState
 from everhold.errors import BadArguments, BadSetting, StoreFull
 from everhold.packages.settings import settings
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.factories import begin, end
+from everhold.testing.conformance.factories import commit_end, commit_start
 
 HOUR = 3600.0
-PLAN = Plan(ages={State.COMPLETED: 0.0})
+PLAN = RetentionPlan(ages={SessionState.COMPLETED: 0.0})
 
 
 class House:
     def __init__(self, store=None, clock=None, every=HOUR):
         self.store, self.clock = store or MemoryStore(), clock or ManualClock()
         self.tasks = set()
-        self.keeper = Keeper(self.store, self.clock, PLAN, every, self.tasks)
+        self.keeper = AutoRetention(self.store, self.clock, PLAN, every, self.tasks)
 
     async def look(self):
         assert await self.keeper.see_to(self.clock.now()) is False
@@ -35,7 +35,7 @@ class House:
             await asyncio.wait(set(self.tasks))
 
     async def ended(self, id):
-        await end(self.store, await begin(self.store, id))
+        await commit_end(self.store, await commit_start(self.store, id))
 
     async def there(self, id):
         return id in self.store._sessions
@@ -112,7 +112,7 @@ def told(tmp_path, text):
 
 
 def test_the_settings_say_how_long_what_is_kept(tmp_path):
-    found = retention(
+    found = load_retention(
         told(
             tmp_path,
             """
@@ -127,8 +127,8 @@ def test_the_settings_say_how_long_what_is_kept(tmp_path):
         )
     )
     assert found.every == 12 * HOUR
-    assert found.plan == Plan(
-        ages={State.COMPLETED: 30 * 86400.0, State.FAILED: 90 * 86400.0},
+    assert found.plan == RetentionPlan(
+        ages={SessionState.COMPLETED: 30 * 86400.0, SessionState.FAILED: 90 * 86400.0},
         keep_last=100,
         per_program=True,
         intake=7 * 86400.0,
@@ -136,14 +136,17 @@ def test_the_settings_say_how_long_what_is_kept(tmp_path):
 
 
 def test_a_number_alone_is_about_what_is_swept_usually(tmp_path):
-    found = retention(told(tmp_path, "[retention]\nkeep_last = 5"))
-    assert (found.plan.ages, found.every) == ({State.COMPLETED: 0.0, State.CANCELLED: 0.0}, None)
+    found = load_retention(told(tmp_path, "[retention]\nkeep_last = 5"))
+    assert (found.plan.ages, found.every) == (
+        {SessionState.COMPLETED: 0.0, SessionState.CANCELLED: 0.0},
+        None,
+    )
 
 
 def test_without_a_word_nothing_is_swept(tmp_path):
-    assert retention(told(tmp_path, "llm = 'x:y'")) is None
-    assert retention(told(tmp_path, "[retention]")) is None
-    assert retention(None) is None
+    assert load_retention(told(tmp_path, "llm = 'x:y'")) is None
+    assert load_retention(told(tmp_path, "[retention]")) is None
+    assert load_retention(None) is None
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def test_without_a_word_nothing_is_swept(tmp_path):
 )
 def test_what_cannot_be_is_refused(tmp_path, text, why):
     with pytest.raises(BadSetting, match=why):
-        retention(told(tmp_path, text))
+        load_retention(told(tmp_path, text))
 
 
 @everhold.program

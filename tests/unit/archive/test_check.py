@@ -5,9 +5,9 @@ import pytest
 
 import everhold
 from everhold.archive import redact
-from everhold.archive.check import Checked, Report, examine
+from everhold.archive.check import CheckReport, SessionCheck, check_session
 from everhold.core.query import Usage
-from everhold.engine.replay import replay
+from everhold.engine.replay import replay_session
 from everhold.errors import UnknownProgram, VersionMissing
 from everhold.programs.python.execution import PythonHost
 from everhold.runtime import Runtime
@@ -80,7 +80,7 @@ async def recorded(call=None, answers=("a draft",)):
 async def test_a_program_that_asks_the_same_is_ok():
     """Every delivery matches, and nothing was done again."""
     record = await recorded()
-    found = examine(record, host(changed(_same)))
+    found = check_session(record, host(changed(_same)))
 
     assert (found.verdict, found.steps, found.goes_on) == ("ok", len(record.deliveries), True)
     assert EFFECTS == ["done"]
@@ -88,7 +88,7 @@ async def test_a_program_that_asks_the_same_is_ok():
 
 async def test_other_words_are_listed_with_step_and_question():
     """Each question that is put in other words, with what changed about it."""
-    found = examine(await recorded(), host(changed(_reworded)))
+    found = check_session(await recorded(), host(changed(_reworded)))
 
     assert (found.verdict, found.goes_on) == ("reworded", True)
     assert [(one.step, one.query_id, one.changed) for one in found.reworded] == [
@@ -100,7 +100,7 @@ async def test_other_words_are_listed_with_step_and_question():
 
 async def test_a_strict_program_diverges_where_it_is_reworded():
     """`strict=True` means the very words."""
-    found = examine(await recorded(), host(changed(_reworded, strict=True)))
+    found = check_session(await recorded(), host(changed(_reworded, strict=True)))
 
     assert (found.verdict, found.step) == ("diverged", 0)
     assert "strict" in found.asked
@@ -108,7 +108,7 @@ async def test_a_strict_program_diverges_where_it_is_reworded():
 
 async def test_a_program_that_asks_something_else_diverges():
     """With the step, what is recorded and what is asked, and what can be done about it."""
-    found = examine(await recorded(), host(changed(_other)))
+    found = check_session(await recorded(), host(changed(_other)))
 
     assert (found.verdict, found.step, found.steps, found.code) == ("diverged", 1, 1, "diverged")
     assert "call" in found.recorded and "approval" in found.asked
@@ -137,7 +137,7 @@ async def _ended(ctx: everhold.Context, round: int = 0) -> str:
 async def test_what_was_before_a_restart_is_not_checked():
     """A session goes on from its last restart: what code it began with does not matter any more."""
     record = await recorded(restarting(), answers=("x", "y"))
-    found = examine(record, host(changed(_restarting)))
+    found = check_session(record, host(changed(_restarting)))
 
     assert (found.verdict, found.steps, found.goes_on) == ("ok", 1, True)
 
@@ -149,7 +149,7 @@ async def test_to_begin_again_or_not_is_a_difference():
     for call, body in ((restarting(), _ended), (changed(_ended)(), restarting.body)):
         record = await recorded(call, answers=("x",))
         with pytest.raises(everhold.EverholdError, match="a restart"):
-            list(replay(record, host(changed(body))))
+            list(replay_session(record, host(changed(body))))
 
 
 async def test_replay_goes_on_across_a_restart():
@@ -157,15 +157,15 @@ async def test_replay_goes_on_across_a_restart():
     record = await recorded(restarting(), answers=("x", "y"))
     there = host(restarting)
 
-    assert [played.given.n for played in replay(record, there)] == [0, 1, 2, 3, 4]
-    assert [played.given.n for played in replay(record, there, to=4)] == [4]
-    assert [played.given.n for played in replay(record, there, to=3)] == [2, 3, 4]
-    assert [played.given.n for played in replay(record, there, to=1)] == [0, 1, 2, 3, 4]
+    assert [played.given.n for played in replay_session(record, there)] == [0, 1, 2, 3, 4]
+    assert [played.given.n for played in replay_session(record, there, to=4)] == [4]
+    assert [played.given.n for played in replay_session(record, there, to=3)] == [2, 3, 4]
+    assert [played.given.n for played in replay_session(record, there, to=1)] == [0, 1, 2, 3, 4]
 
 
 async def test_a_program_that_ends_early_diverges():
     """An end where a question is recorded is something else too."""
-    found = examine(await recorded(), host(changed(_shorter)))
+    found = check_session(await recorded(), host(changed(_shorter)))
 
     assert (found.verdict, found.step, found.asked) == ("diverged", 1, "the end, with a value")
 
@@ -179,20 +179,20 @@ async def test_a_program_that_is_not_here_is_missing(error):
     def nothing(ref, version):
         raise error
 
-    found = examine(await recorded(), PythonHost(nothing))
+    found = check_session(await recorded(), PythonHost(nothing))
     assert (found.verdict, found.code, found.steps) == ("missing", error.code, 0)
 
 
 async def test_arguments_that_do_not_fit_any_more_are_an_error():
     """The program is there, and cannot be started with what the session was started with."""
-    found = examine(await recorded(), host(changed(_other_arguments)))
+    found = check_session(await recorded(), host(changed(_other_arguments)))
 
     assert (found.verdict, found.code) == ("error", "bad_arguments")
 
 
 async def test_a_program_that_exits_diverges():
     """A check of many sessions survives what one program does."""
-    found = examine(await recorded(), host(changed(_exits)))
+    found = check_session(await recorded(), host(changed(_exits)))
 
     assert found.verdict == "diverged"
 
@@ -203,7 +203,7 @@ async def test_loading_that_fails_is_an_error():
     def broken(ref, version):
         raise ZeroDivisionError("at import")
 
-    found = examine(await recorded(), PythonHost(broken))
+    found = check_session(await recorded(), PythonHost(broken))
     assert (found.verdict, found.code, found.reason) == (
         "error",
         "ZeroDivisionError",
@@ -216,7 +216,7 @@ async def test_a_session_that_has_not_begun_only_needs_its_program():
     record = await recorded()
     record.deliveries = []
 
-    assert examine(record, host(changed(_other))).verdict == "ok"
+    assert check_session(record, host(changed(_other))).verdict == "ok"
 
 
 @everhold.program
@@ -240,14 +240,14 @@ async def test_a_retried_session_is_replayed_as_it_stands():
         await runtime.retry(status.session_id)
         record = await runtime.store.load(status.session_id)
 
-    assert examine(record, host(failing)).verdict == "ok"
-    assert [played.given.n for played in replay(record, host(failing))] == [0, 1]
+    assert check_session(record, host(failing)).verdict == "ok"
+    assert [played.given.n for played in replay_session(record, host(failing))] == [0, 1]
 
 
 async def test_replay_stops_where_its_reader_stops():
     """It goes delivery by delivery, and lets go of the program when it is closed."""
     record = await recorded()
-    tape = replay(record, host(first))
+    tape = replay_session(record, host(first))
     played = next(tape)
     tape.close()
 
@@ -268,18 +268,24 @@ async def deciding(ctx: everhold.Context) -> str:
 def hidden(record):
     """A record as a redacted file has it."""
     asked = {query.q: query for one in record.deliveries for query in one.asked}
-    record.deliveries = [redact.delivery(one, asked, redact.PARTS) for one in record.deliveries]
+    record.deliveries = [
+        redact.redact_delivery(one, asked, redact.REDACTABLE_PARTS) for one in record.deliveries
+    ]
     return record
 
 
 async def test_redacted_words_are_compared_by_their_length():
     """What was only hidden is not reworded; another length is."""
     assert (
-        examine(hidden(await recorded()), host(changed(_same)), redacted=redact.PARTS).verdict
+        check_session(
+            hidden(await recorded()), host(changed(_same)), redacted=redact.REDACTABLE_PARTS
+        ).verdict
         == "ok"
     )
 
-    found = examine(hidden(await recorded()), host(changed(_reworded)), redacted=redact.PARTS)
+    found = check_session(
+        hidden(await recorded()), host(changed(_reworded)), redacted=redact.REDACTABLE_PARTS
+    )
     assert [one.query_id for one in found.reworded] == ["q-0", "q-2"]
 
 
@@ -287,8 +293,11 @@ async def test_a_program_that_decides_by_hidden_words_seems_to_diverge():
     """So a report on a redacted file says what was hidden."""
     record = await recorded(deciding(), ["yes, please"])
 
-    assert examine(record, host(deciding)).verdict == "ok"
-    assert examine(hidden(record), host(deciding), redacted=redact.PARTS).verdict == "diverged"
+    assert check_session(record, host(deciding)).verdict == "ok"
+    assert (
+        check_session(hidden(record), host(deciding), redacted=redact.REDACTABLE_PARTS).verdict
+        == "diverged"
+    )
 
 
 # ---- the report
@@ -296,11 +305,11 @@ async def test_a_program_that_decides_by_hidden_words_seems_to_diverge():
 
 def test_a_report_is_plain_json_and_counts():
     """It can be written by one process and read by another."""
-    ok = Checked("s-1", "shop:refund", 1, "paused", "ok", 3)
-    lost = Checked("s-2", "shop:refund", 1, "running", "missing", code="unknown_program")
-    report = Report("app.db", [ok, lost, ok], [], "3.11", 7)
+    ok = SessionCheck("s-1", "shop:refund", 1, "paused", "ok", 3)
+    lost = SessionCheck("s-2", "shop:refund", 1, "running", "missing", code="unknown_program")
+    report = CheckReport("app.db", [ok, lost, ok], [], "3.11", 7)
 
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=CheckReport) == report
     assert (report.ok, report.counts) == (False, {"ok": 2, "missing": 1})
     assert msgspec.json.decode(msgspec.json.encode(ok)) == {
         "session_id": "s-1",
@@ -319,7 +328,7 @@ async def test_usage_and_budgets_are_counted_as_they_were():
         await runtime.answer(status.queries[0], "short", usage=Usage(70, 7))
         record = await runtime.store.load(status.session_id)
 
-    assert examine(record, host(thrifty)).verdict == "ok"
+    assert check_session(record, host(thrifty)).verdict == "ok"
 
 
 @everhold.program

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import everhold as eh
-from everhold.archive.recording import Tape
+from everhold.archive.recording import Recording
 from everhold.errors import BadExport, Spinning
 from everhold.ports.program import Program
 from everhold.programs.python.execution import PythonHost
@@ -44,14 +44,14 @@ def host(body) -> PythonHost:
 
 
 @pytest.fixture
-def tape() -> Iterator[Tape]:
+def tape() -> Iterator[Recording]:
     with Kit() as kit:
         kit.start(eh.program(was)(), answers=["Ann"])
         kit.approve()
-        yield Tape.of(kit._wait(kit._house.store.load(kit.last.session_id)))
+        yield Recording.of(kit._wait(kit._house.store.load(kit.last.session_id)))
 
 
-def test_the_same_program_differs_in_nothing(tape: Tape) -> None:
+def test_the_same_program_differs_in_nothing(tape: Recording) -> None:
     assert tape.difference(host(was)) == ""
 
 
@@ -74,17 +74,17 @@ def test_the_same_program_differs_in_nothing(tape: Tape) -> None:
         (otherwise, ["-  returns Ann True", "+  returns Ann: True"]),
     ],
 )
-def test_what_differs_is_shown_line_by_line(tape: Tape, body, lines: list[str]) -> None:
+def test_what_differs_is_shown_line_by_line(tape: Recording, body, lines: list[str]) -> None:
     found = tape.difference(host(body))
     assert [line for line in lines if line not in found] == []
 
 
 @pytest.mark.parametrize("body", [reworded, longer, shorter, otherwise])
-def test_what_was_accepted_differs_in_nothing(tape: Tape, body) -> None:
+def test_what_was_accepted_differs_in_nothing(tape: Recording, body) -> None:
     assert tape.updated(host(body)).difference(host(body)) == ""
 
 
-def test_accepting_keeps_the_answers_that_still_fit(tape: Tape) -> None:
+def test_accepting_keeps_the_answers_that_still_fit(tape: Recording) -> None:
     """The new question has no answer yet: there the session waits."""
     told = tape.updated(host(longer))
     assert [answer.value for step in told.deliveries for answer in step.answers] == ["Ann"]
@@ -115,13 +115,13 @@ async def restless(ctx: eh.Context, left: int = 2) -> str:
 
 
 @pytest.fixture
-def restarted() -> Iterator[Tape]:
+def restarted() -> Iterator[Recording]:
     with Kit() as kit:
         kit.start(eh.program(restarting)(), answers=["Ann", "Bob", "Cay"])
-        yield Tape.of(kit._wait(kit._house.store.load(kit.last.session_id)))
+        yield Recording.of(kit._wait(kit._house.store.load(kit.last.session_id)))
 
 
-def test_a_tape_goes_on_across_restarts(restarted: Tape, tmp_path: Path) -> None:
+def test_a_tape_goes_on_across_restarts(restarted: Recording, tmp_path: Path) -> None:
     """It is played as a whole, and other arguments of a restart are a difference that can be
     accepted.
     """
@@ -135,21 +135,21 @@ def test_a_tape_goes_on_across_restarts(restarted: Tape, tmp_path: Path) -> None
     assert accepted.difference(host(sooner)) == ""
     assert len(accepted.deliveries) == 4
     restarted.write(tmp_path / "tape.json")
-    assert Tape.read(tmp_path / "tape.json").difference(host(restarting)) == ""
+    assert Recording.read(tmp_path / "tape.json").difference(host(restarting)) == ""
 
 
-def test_a_tape_of_one_that_never_pauses_cannot_be_accepted(restarted: Tape) -> None:
+def test_a_tape_of_one_that_never_pauses_cannot_be_accepted(restarted: Recording) -> None:
     with pytest.raises(Spinning):
         restarted.updated(host(restless))
 
 
-def test_a_tape_is_written_and_read(tape: Tape, tmp_path: Path) -> None:
+def test_a_tape_is_written_and_read(tape: Recording, tmp_path: Path) -> None:
     tape.write(tmp_path / "t.json")
-    assert Tape.read(tmp_path / "t.json") == tape
+    assert Recording.read(tmp_path / "t.json") == tape
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"birth": 1}'])
 def test_what_is_no_tape_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(BadExport, match=r"t\.json"):
-        Tape.read(tmp_path / "t.json")
+        Recording.read(tmp_path / "t.json")

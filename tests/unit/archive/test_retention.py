@@ -5,17 +5,17 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.core.intake import Item, ItemKind
+from everhold.core.intake import IntakeItem, ItemKind
 from everhold.core.query import Kind
 from everhold.errors import BadArguments, BadSetting, StoreFull, SweepFailed, UnknownSession
-from everhold.ports.store import Duty, Reclaimed
+from everhold.ports.store import Duty, ReclaimResult
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.attachment import made
-from everhold.testing.conformance.factories import ask, begin, end
+from everhold.testing.conformance.attachment import make_attachment
+from everhold.testing.conformance.factories import commit_end, commit_start, make_query
 from tests.postgres import fresh
 
 DAY = 86400.0
@@ -246,7 +246,7 @@ async def test_a_dry_run_says_how_much_would_go_and_the_sweep_how_much_went(tmp_
             (gone[0], b"b" * 700),
             (stays, b"b" * 700),
         ):
-            await store.attach(session_id, made(data), data, 1.0)
+            await store.attach(session_id, make_attachment(data), data, 1.0)
         dry = await runtime.sweep(keep_last=0, dry_run=True)
         wet = await runtime.sweep(keep_last=0)
 
@@ -257,7 +257,7 @@ async def test_a_dry_run_says_how_much_would_go_and_the_sweep_how_much_went(tmp_
             {"completed": 1},
         )
         assert (await runtime.sweep(keep_last=0)).result == "nothing"
-        assert await runtime.attachment(stays, made(b"b" * 700).id) == b"b" * 700
+        assert await runtime.attachment(stays, make_attachment(b"b" * 700).id) == b"b" * 700
 
 
 async def test_a_report_says_only_what_this_call_did():
@@ -307,7 +307,7 @@ async def test_whoever_else_lives_on_the_loop_comes_in_between(tmp_path):
     """A long sweep of a file holds up no session for longer than one deletion."""
     async with opened(SQLiteStore(tmp_path / "app.db")) as runtime:
         for number in range(60):
-            await end(runtime.store, await begin(runtime.store, f"s-{number:02}"))
+            await commit_end(runtime.store, await commit_start(runtime.store, f"s-{number:02}"))
         turns = 0
 
         async def live():
@@ -352,11 +352,11 @@ async def test_a_parent_stays_while_a_child_lives():
 async def test_a_session_for_which_something_waits_stays():
     """Until whoever sent it was told."""
     async with opened() as runtime:
-        record = await begin(runtime.store, "s-1", ask(0))
+        record = await commit_start(runtime.store, "s-1", make_query(0))
         await runtime.store.intake(
-            "s-1", lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "hello"))
+            "s-1", lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.INPUT, "hello"))
         )
-        await end(runtime.store, record)
+        await commit_end(runtime.store, record)
         assert (await runtime.sweep(keep_last=0)).kept == {"s-1": "something waits to enter it"}
 
         await runtime.store.intake("s-1", lambda intake: intake.end_all({"code": "session_ended"}))
@@ -367,7 +367,7 @@ async def test_a_session_for_which_something_waits_stays():
 async def test_a_session_that_is_fed_by_a_schedule_or_a_trigger_stays(name):
     """Whether it is named by its id or by its key; what was handed over is no reason."""
     async with opened() as runtime:
-        await end(runtime.store, await begin(runtime.store, "s-1", key="by-key"))
+        await commit_end(runtime.store, await commit_start(runtime.store, "s-1", key="by-key"))
         feed = {"do": {"do": "feed", "session": name}}
         for kind, due in (("schedule", 1.0), ("trigger", None), ("handover", 5.0)):
             await runtime.store.undertake([Duty(kind, "x", feed, due)])
@@ -390,10 +390,11 @@ async def test_ended_inputs_of_the_others_are_forgotten_if_asked():
     """Those that are old enough."""
     async with opened() as runtime:
         store = runtime.store
-        await begin(store, "s-1", ask(0))
+        await commit_start(store, "s-1", make_query(0))
         for number in (1, 2):
             await store.intake(
-                "s-1", lambda intake, n=number: intake.enqueue(Item(f"i-{n}", ItemKind.INPUT, "x"))
+                "s-1",
+                lambda intake, n=number: intake.enqueue(IntakeItem(f"i-{n}", ItemKind.INPUT, "x")),
             )
             runtime.clock.advance(DAY)
         await store.intake("s-1", lambda intake: intake.cancel(["i-1", "i-2"]))
@@ -408,11 +409,11 @@ async def test_bytes_that_a_crash_left_behind_go_and_nothing_else():
     store = MemoryStore()
     async with opened(store) as runtime:
         stays = (await runtime.start(asking())).session_id
-        await store.attach(stays, made(b"read"), b"read", 1.0)
+        await store.attach(stays, make_attachment(b"read"), b"read", 1.0)
         store._blobs["0" * 64] = b"left"
-        assert await runtime.reclaim() == Reclaimed(1, 4, 0)
-        assert await runtime.reclaim() == Reclaimed()
-        assert await runtime.attachment(stays, made(b"read").id) == b"read"
+        assert await runtime.reclaim() == ReclaimResult(1, 4, 0)
+        assert await runtime.reclaim() == ReclaimResult()
+        assert await runtime.attachment(stays, make_attachment(b"read").id) == b"read"
 
 
 @pytest.mark.parametrize(
@@ -435,8 +436,8 @@ async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, k
         def say(statement, values):
             return server.run(statement, *values)
 
-    record = await begin(store, "s-1", ask(0, Kind.INPUT))
-    await store.attach("s-1", made(b"read"), b"read", 1.0)
+    record = await commit_start(store, "s-1", make_query(0, Kind.INPUT))
+    await store.attach("s-1", make_attachment(b"read"), b"read", 1.0)
     for number in range(450):
         say(
             f"INSERT INTO {schema}blob (id, data) VALUES ({mark}, {mark})",
@@ -448,9 +449,9 @@ async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, k
     )
     say(f"INSERT INTO {schema}effect VALUES ({', '.join([mark] * 5)})", (999, 0, "w", 1.0, 0))
 
-    assert await store.reclaim() == Reclaimed(450, 1800, 2)
-    assert await store.reclaim() == Reclaimed()
-    assert (await store.attachment("s-1", made(b"read").id))[1] == b"read"
+    assert await store.reclaim() == ReclaimResult(450, 1800, 2)
+    assert await store.reclaim() == ReclaimResult()
+    assert (await store.attachment("s-1", make_attachment(b"read").id))[1] == b"read"
     assert await store.load("s-1") == record
     assert await store.verify() == []
     await store.close()

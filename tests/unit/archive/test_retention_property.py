@@ -10,22 +10,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everhold.archive.retention import USUAL, Plan, sweep
-from everhold.core.intake import Item, ItemKind
-from everhold.core.session import ENDED, State
+from everhold.archive.retention import DEFAULT_STATES, RetentionPlan, sweep_sessions
+from everhold.core.intake import IntakeItem, ItemKind
+from everhold.core.session import ENDED, SessionState
 from everhold.core.status import Raised, Returned, Stopped
-from everhold.ports.store import Filter, Reclaimed
+from everhold.ports.store import ReclaimResult, SessionFilter
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.attachment import made
-from everhold.testing.conformance.factories import DAWN, ask, begin, branch, end, move
+from everhold.testing.conformance.attachment import make_attachment
+from everhold.testing.conformance.factories import (
+    DAWN,
+    commit_end,
+    commit_fork,
+    commit_start,
+    commit_step,
+    make_query,
+)
 from tests.postgres import fresh
 
 ENDS = {
-    State.COMPLETED: Returned("done"),
-    State.FAILED: Raised("it broke", "ValueError"),
-    State.CANCELLED: Stopped("enough"),
+    SessionState.COMPLETED: Returned("done"),
+    SessionState.FAILED: Raised("it broke", "ValueError"),
+    SessionState.CANCELLED: Stopped("enough"),
 }
 NOW = DAWN + 1000
 
@@ -37,13 +44,13 @@ session = st.fixed_dictionaries(
         "of": st.integers(0, 30),
         "at": st.integers(0, 3),
         "steps": st.integers(0, 3),
-        "state": st.sampled_from([*ENDS, State.PAUSED]),
+        "state": st.sampled_from([*ENDS, SessionState.PAUSED]),
         "keeps": st.lists(st.integers(0, 4), max_size=2),
         "waits": st.booleans(),
     }
 )
 plan = st.builds(
-    Plan,
+    RetentionPlan,
     ages=st.dictionaries(
         st.sampled_from([*ENDS]), st.sampled_from([0.0, 985.0, 995.0]), min_size=1
     ),
@@ -59,19 +66,21 @@ async def made_up(store, number, facts, ids):
     if kin is not None and facts["kin"] == "fork":
         origin = await store.load(kin)
         last = origin.head.n - origin.head.ended  # before its end
-        record = await branch(store, origin, id, min(facts["at"], last), created_at=born)
+        record = await commit_fork(store, origin, id, min(facts["at"], last), created_at=born)
     else:
         more = {} if kin is None else {"parent": kin}
-        record = await begin(store, id, ask(0), created_at=born, **more)
+        record = await commit_start(store, id, make_query(0), created_at=born, **more)
     for step in range(facts["steps"]):
         if step < len(facts["keeps"]):
             await keep(store, id, facts["keeps"][step])
-        asked = ask(1000 + number * 10 + step)
-        record = await move(store, record, asked=[asked], at=born)
+        asked = make_query(1000 + number * 10 + step)
+        record = await commit_step(store, record, asked=[asked], at=born)
     if facts["waits"]:
-        await store.intake(id, lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "hello")))
+        await store.intake(
+            id, lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.INPUT, "hello"))
+        )
     if facts["state"] in ENDS:
-        await end(store, record, ENDS[facts["state"]])
+        await commit_end(store, record, ENDS[facts["state"]])
     if facts["keeps"]:
         await keep(store, id, facts["keeps"][-1])
     return id
@@ -79,13 +88,13 @@ async def made_up(store, number, facts, ids):
 
 async def keep(store, id, what):
     data = f"data {what}".encode() * 50
-    await store.attach(id, made(data), data, 1.0)
+    await store.attach(id, make_attachment(data), data, 1.0)
 
 
 async def looked_at(store):
     """Everything that can be read, by session."""
     found = {}
-    for row in await store.list(Filter(limit=1000)):
+    for row in await store.list(SessionFilter(limit=1000)):
         id = row.birth.id
         attached = [await store.attachment(id, one.id) for one in await store.attachments(id)]
         waits = await store.intake(
@@ -103,9 +112,9 @@ async def check(store, family, wanted):
             ids.append(await made_up(store, number, facts, ids))
         before = await looked_at(store)
 
-        dry = await sweep(store, wanted, NOW, dry_run=True)
+        dry = await sweep_sessions(store, wanted, NOW, dry_run=True)
         assert await looked_at(store) == before
-        swept = await sweep(store, wanted, NOW)
+        swept = await sweep_sessions(store, wanted, NOW)
         after = await looked_at(store)
 
         gone = set(before) - set(after)
@@ -124,10 +133,12 @@ async def check(store, family, wanted):
             )
         for id in gone:
             parent = before[id][0].birth.parent
-            assert parent is None or parent in gone or before[parent][0].head.state in USUAL
+            assert (
+                parent is None or parent in gone or before[parent][0].head.state in DEFAULT_STATES
+            )
         assert await store.verify() == []
-        assert await store.reclaim() == Reclaimed()
-        again = await sweep(store, wanted, NOW)
+        assert await store.reclaim() == ReclaimResult()
+        again = await sweep_sessions(store, wanted, NOW)
         assert set(again.deleted) <= set(swept.kept) | set(after)
         assert {id: after[id] for id in after if id not in again.deleted} == await looked_at(store)
     finally:
@@ -158,7 +169,7 @@ def test_in_the_end_nothing_is_left(kind, family):
     byte.
     """
     family = [
-        {**facts, "state": facts["state"] if facts["state"] in ENDS else State.FAILED}
+        {**facts, "state": facts["state"] if facts["state"] in ENDS else SessionState.FAILED}
         for facts in family
     ]
     family = [{**facts, "waits": False} for facts in family]
@@ -168,9 +179,9 @@ def test_in_the_end_nothing_is_left(kind, family):
         ids = []
         for number, facts in enumerate(family):
             ids.append(await made_up(store, number, facts, ids))
-        swept = await sweep(store, Plan(ages=dict.fromkeys(ENDS, 0.0)), NOW)
+        swept = await sweep_sessions(store, RetentionPlan(ages=dict.fromkeys(ENDS, 0.0)), NOW)
         assert (set(swept.deleted), swept.kept) == (set(ids), {})
-        assert await store.reclaim() == Reclaimed()
+        assert await store.reclaim() == ReclaimResult()
         rows = [store._blobs, store._buried] if kind == "memory" else _rows(store)
         assert [len(each) for each in rows] == [0] * len(rows)
         await store.close()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import everhold
 from everhold.archive import redact
-from everhold.archive.export_format import FORMAT, Reader
+from everhold.archive.export_format import EXPORT_FORMAT, ExportReader
 from everhold.core.codec import loads
 from everhold.errors import (
     BadExport,
@@ -711,10 +711,11 @@ async def test_what_is_wrong_is_said_with_its_line(tmp_path, text, reason):
 
 async def test_a_newer_format_is_called_newer(tmp_path):
     """The format is met before the shape, so a newer file is not called broken."""
-    text = b'{"everhold":"export","format":%d,"new":"things"}\n' % (FORMAT + 1)
+    text = b'{"everhold":"export","format":%d,"new":"things"}\n' % (EXPORT_FORMAT + 1)
 
-    assert f"format {FORMAT + 1}; this everhold knows formats up to {FORMAT}" in await refused(
-        tmp_path, text
+    assert (
+        f"format {EXPORT_FORMAT + 1}; this everhold knows formats up to {EXPORT_FORMAT}"
+        in await refused(tmp_path, text)
     )
 
 
@@ -768,10 +769,10 @@ async def test_other_line_ends_and_empty_lines_do_no_harm(tmp_path, sound):
 @given(st.text())
 def test_a_placeholder_has_the_length_of_the_text(text):
     """In characters and in bytes; and redacting it again changes nothing."""
-    hidden = redact.text(text)
+    hidden = redact.redact_text(text)
 
     assert (len(hidden), len(hidden.encode())) == (len(text), len(text.encode()))
-    assert redact.text(hidden) == hidden
+    assert redact.redact_text(hidden) == hidden
     assert not set("abcABC234") & set(hidden)
 
 
@@ -802,7 +803,7 @@ def test_only_free_text_of_a_schema_is_replaced():
         "tags": ["red"],
     }
 
-    assert redact.fitting(value, VERDICT) == {
+    assert redact.redact_to_schema(value, VERDICT) == {
         "mood": "good",
         "why": "xxx xxxx xx",
         "note": "xxx 1",
@@ -839,7 +840,7 @@ def test_only_free_text_of_a_schema_is_replaced():
 )
 def test_what_a_schema_decides_by_stays(value, schema, hidden):
     """Where it is not sure that a text is free, it is kept."""
-    assert redact.fitting(value, schema) == hidden
+    assert redact.redact_to_schema(value, schema) == hidden
 
 
 async def test_a_redacted_file_says_so_and_cannot_be_imported(tmp_path):
@@ -854,7 +855,11 @@ async def test_a_redacted_file_says_so_and_cannot_be_imported(tmp_path):
         done = await house.there.export(house.file, redact=True)
         text = house.file.read_text()
 
-        assert done.redacted == loads(text.splitlines()[0])["redacted"] == list(redact.PARTS)
+        assert (
+            done.redacted
+            == loads(text.splitlines()[0])["redacted"]
+            == list(redact.REDACTABLE_PARTS)
+        )
         assert not [
             word
             for word in ("come back", "broken", "Ann", "Bob", "example", "brief")
@@ -880,7 +885,7 @@ async def test_arguments_are_redacted_when_they_are_named(tmp_path):
         await paused(house.there, refund(order="Ann's"))
         await house.there.export(house.file, redact=["arguments"])
         with house.file.open("rb") as file:
-            (carried,) = Reader(file, "it")
+            (carried,) = ExportReader(file, "it")
 
         assert carried.birth.args == {"order": "xxx'x"}
         assert carried.deliveries[1].answers[0].value == "broken"

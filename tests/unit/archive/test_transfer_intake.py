@@ -6,19 +6,30 @@ import json
 
 import pytest
 
-from everhold.core.intake import Item, ItemKind, ItemState
-from everhold.core.lease import Taken
+from everhold.core.intake import IntakeItem, ItemKind, ItemState
+from everhold.core.lease import LeaseGranted
 from everhold.errors import BadExport, InputConflict
-from everhold.ports.store import Filter
+from everhold.ports.store import SessionFilter
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.factories import ask, begin, end, step
-from everhold.testing.conformance.harness import opened, ready
-from everhold.testing.conformance.intake_lanes import kept, on, put, said, task
-from everhold.testing.conformance.lease import BOB, lease_of, take, taken
+from everhold.testing.conformance.factories import commit_end, commit_start, make_query, make_step
+from everhold.testing.conformance.harness import list_ready, using_store
+from everhold.testing.conformance.intake_lanes import (
+    act_on_intake,
+    enqueue_items,
+    list_all_items,
+    make_input,
+    make_task,
+)
+from everhold.testing.conformance.lease import (
+    BOB,
+    get_current_lease,
+    take_free_lease,
+    try_take_lease,
+)
 from tests.postgres import fresh
 
 
@@ -31,19 +42,19 @@ def made(kind, folder, request):
 
 async def furnished(store):
     """A session for which something waits, is claimed, was completed and was cancelled."""
-    await begin(store, "s-1", ask(0))
-    await put(
+    await commit_start(store, "s-1", make_query(0))
+    await enqueue_items(
         store,
-        said("i-1", key="k-1"),
-        said("i-2", key="k\0-2"),
-        task("i-3", available_at=5e9),
-        said("i-4"),
+        make_input("i-1", key="k-1"),
+        make_input("i-2", key="k\0-2"),
+        make_task("i-3", available_at=5e9),
+        make_input("i-4"),
     )
-    fence = await taken(store)
-    claim = await on(store, lambda intake: intake.claim_next(fence, "c-1", 1))
-    await on(store, lambda intake: intake.complete(claim, {"step": 1}))
-    await on(store, lambda intake: intake.cancel(["i-4"], "é"))
-    await on(store, lambda intake: intake.claim_next(fence, "c-2"))
+    fence = await take_free_lease(store)
+    claim = await act_on_intake(store, lambda intake: intake.claim_next(fence, "c-1", 1))
+    await act_on_intake(store, lambda intake: intake.complete(claim, {"step": 1}))
+    await act_on_intake(store, lambda intake: intake.cancel(["i-4"], "é"))
+    await act_on_intake(store, lambda intake: intake.claim_next(fence, "c-2"))
 
 
 async def exported(store, file, **options):
@@ -67,13 +78,13 @@ async def test_what_waits_moves_along(tmp_path, request, kinds):
     """Items in order, with their ends and keys; the claim and the lease stay behind."""
     there, here = (made(kind, tmp_path, request) for kind in kinds)
     file = tmp_path / "file.jsonl"
-    async with opened(there), opened(here):
+    async with using_store(there), using_store(here):
         await furnished(there)
-        before = await kept(there)
+        before = await list_all_items(there)
         await exported(there, file)
         await imported(here, file)
 
-        found = await kept(here)
+        found = await list_all_items(here)
         assert [
             (item.id, item.seq, item.key, item.body, item.state, item.end)
             for item in found.values()
@@ -88,8 +99,8 @@ async def test_what_waits_moves_along(tmp_path, request, kinds):
             ItemState.CANCELLED,
         ]
         assert [item.hold for item in found.values()] == [None] * 4
-        assert before["i-2"].hold is not None and await lease_of(here) is None
-        assert await ready(here, 9) == ["s-1"]
+        assert before["i-2"].hold is not None and await get_current_lease(here) is None
+        assert await list_ready(here, 9) == ["s-1"]
         assert await here.verify() == []
 
         lines = file.read_bytes().splitlines()
@@ -106,42 +117,48 @@ async def test_a_key_is_known_where_it_arrives(tmp_path):
     await exported(there, file)
     await imported(here, file)
 
-    again = Item("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k-1")
-    assert not (await on(here, lambda intake: intake.enqueue(again), "k-1")).new
+    again = IntakeItem("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k-1")
+    assert not (await act_on_intake(here, lambda intake: intake.enqueue(again), "k-1")).new
     with pytest.raises(InputConflict):
-        await on(here, lambda intake: intake.enqueue(said("i-9", key="k-1")), "k-1")
+        await act_on_intake(
+            here, lambda intake: intake.enqueue(make_input("i-9", key="k-1")), "k-1"
+        )
     assert (
-        await on(here, lambda intake: intake.enqueue(said("i-9", key="k-9")), "k-9")
+        await act_on_intake(
+            here, lambda intake: intake.enqueue(make_input("i-9", key="k-9")), "k-9"
+        )
     ).item.seq == 5
 
-    found = await take(here, BOB, "t-9")
-    assert isinstance(found, Taken) and found.lease.generation == 1
-    claim = await on(here, lambda intake: intake.claim_next(found.lease.fence, "c"))
+    found = await try_take_lease(here, BOB, "t-9")
+    assert isinstance(found, LeaseGranted) and found.lease.generation == 1
+    claim = await act_on_intake(here, lambda intake: intake.claim_next(found.lease.fence, "c"))
     record = await here.load("s-1")
     await here.commit(
-        step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim)), 1
+        make_step(record, answers={0: "a"}, intake=lambda intake: intake.complete(claim)), 1
     )
-    assert (await kept(here))["i-2"].state is ItemState.COMPLETED
+    assert (await list_all_items(here))["i-2"].state is ItemState.COMPLETED
 
 
 async def test_what_waits_for_a_session_that_has_ended_moves_too(tmp_path):
     """Whoever looks there tells it so."""
     there, here, file = MemoryStore(), MemoryStore(), tmp_path / "file.jsonl"
-    record = await begin(there, "s-1")
-    await put(there, said("i-1"))
-    await end(there, record)
+    record = await commit_start(there, "s-1")
+    await enqueue_items(there, make_input("i-1"))
+    await commit_end(there, record)
     await exported(there, file)
     await imported(here, file)
 
-    assert await ready(here, 9) == ["s-1"]
+    assert await list_ready(here, 9) == ["s-1"]
 
 
 async def test_what_waits_is_redacted(tmp_path):
     """It is somebody's words."""
     store, file = MemoryStore(), tmp_path / "file.jsonl"
-    await begin(store, "s-1")
-    await put(store, Item("i-1", ItemKind.INPUT, {"content": "Ann"}), said("i-2"))
-    await on(store, lambda intake: intake.cancel(["i-2"], "Ann said so"))
+    await commit_start(store, "s-1")
+    await enqueue_items(
+        store, IntakeItem("i-1", ItemKind.INPUT, {"content": "Ann"}), make_input("i-2")
+    )
+    await act_on_intake(store, lambda intake: intake.cancel(["i-2"], "Ann said so"))
     await exported(store, file, redact=True)
 
     assert "Ann" not in file.read_text() and '"content":"xxx"' in file.read_text()
@@ -159,7 +176,8 @@ class Moving(MemoryStore):
             waiting = await super().intake(session_id, lambda intake: intake.waiting())
             done = (lambda intake: intake.cancel([waiting[0].id])) if waiting else None
             await self.commit(
-                step(record, asked=[ask(record.head.n + 1)], intake=done), record.head.revision
+                make_step(record, asked=[make_query(record.head.n + 1)], intake=done),
+                record.head.revision,
             )
         return await super().intake(session_id, act, whole=whole, **more)
 
@@ -169,15 +187,15 @@ async def test_a_session_and_its_intake_are_of_one_moment(tmp_path):
     neither.
     """
     store, here, file = Moving(), MemoryStore(), tmp_path / "file.jsonl"
-    await begin(store, "s-1", ask(0))
-    await put(store, *(said(f"i-{n}") for n in range(3)))
+    await commit_start(store, "s-1", make_query(0))
+    await enqueue_items(store, *(make_input(f"i-{n}") for n in range(3)))
     store.moves = 2
     await exported(store, file)
     await imported(here, file)
 
     record = await here.load("s-1")
     assert [one.n for one in record.deliveries] == [0, 1, 2]
-    assert [item.waits for item in (await kept(here)).values()] == [False, False, True]
+    assert [item.waits for item in (await list_all_items(here)).values()] == [False, False, True]
 
 
 ODD = [
@@ -208,4 +226,4 @@ async def test_an_intake_that_makes_no_sense_is_refused(tmp_path, change, reason
 
     with pytest.raises(BadExport, match=reason):
         await imported(here, io.BytesIO(b"".join(lines)))
-    assert await here.list(Filter()) == []
+    assert await here.list(SessionFilter()) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.cli.output import ago, clean, line
+from everhold.cli.output import format_ago, format_line, strip_controls
 
 from .conftest import Cli
 
@@ -258,7 +258,7 @@ def test_bare_db_says_where_the_database_is(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_text_of_models_cannot_steer_the_terminal() -> None:
-    assert clean("a\x1b[31mred\x07\nb\tc") == "a�[31mred�\nb\tc"
+    assert strip_controls("a\x1b[31mred\x07\nb\tc") == "a�[31mred�\nb\tc"
 
 
 @pytest.mark.process
@@ -294,14 +294,14 @@ def test_in_a_narrow_terminal_each_row_has_lines_of_its_own(
 
 
 def test_ages_are_in_the_largest_unit_that_fits() -> None:
-    assert [ago(0, now) for now in (0, 1, 61, 7200, 200_000)] == [
+    assert [format_ago(0, now) for now in (0, 1, 61, 7200, 200_000)] == [
         "just now",
         "1 second ago",
         "1 minute ago",
         "2 hours ago",
         "2 days ago",
     ]
-    assert line("a\n  b" * 3, 6) == "a ba …"
+    assert format_line("a\n  b" * 3, 6) == "a ba …"
 
 
 def test_a_timer_that_no_calendar_can_show_is_shown_all_the_same(cli: Cli) -> None:

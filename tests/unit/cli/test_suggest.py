@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everhold.cli import suggest as room
-from everhold.cli.suggest import beside
+from everhold.cli.suggest import suggest_reference
 
 TEXT = """
 raise SystemExit("it was run")
@@ -32,8 +32,8 @@ def test_a_file_is_told_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
     names = "jobs.py:plain, jobs.py:second, jobs.py:one, jobs.py:two, jobs.py:three"
     assert (
-        beside("jobs", tmp_path)
-        == beside("jobs.py", tmp_path)
+        suggest_reference("jobs", tmp_path)
+        == suggest_reference("jobs.py", tmp_path)
         == f"jobs.py is a file; name what is in it: {names}"
     )
 
@@ -42,13 +42,13 @@ def test_a_file_is_told_with_what_it_holds(tmp_path: Path) -> None:
 def test_a_name_is_found_in_a_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
     (tmp_path / "broken.py").write_text("def (")
-    assert beside(name, tmp_path) == f"Did you mean jobs.py:{name}?"
+    assert suggest_reference(name, tmp_path) == f"Did you mean jobs.py:{name}?"
 
 
 @pytest.mark.parametrize("name", ["helper", "limit", "made", "nobody", "", "..", "a\0b"])
 def test_what_is_nowhere_is_not_told(tmp_path: Path, name: str) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
-    assert beside(name, tmp_path) == ""
+    assert suggest_reference(name, tmp_path) == ""
 
 
 def test_what_cannot_be_read_in_a_moment_is_not_read(
@@ -56,5 +56,7 @@ def test_what_cannot_be_read_in_a_moment_is_not_read(
 ) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
     monkeypatch.setattr(room, "LARGE", 10)
-    assert beside("plain", tmp_path) == ""
-    assert beside("jobs", tmp_path) == "jobs.py is a file; name what is in it: jobs.py:NAME"
+    assert suggest_reference("plain", tmp_path) == ""
+    assert (
+        suggest_reference("jobs", tmp_path) == "jobs.py is a file; name what is in it: jobs.py:NAME"
+    )

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import everhold
-from everhold.cli.context import SHORT
-from everhold.cli.worker import Voice, _limits
+from everhold.cli.context import SHORT_ID_LENGTH
+from everhold.cli.worker import WorkerOutput, _limits
 from everhold.core.session import OUTSIDE, WORKERS
 from everhold.errors import BadSetting
-from everhold.packages.find import find
-from everhold.wire import Exit
+from everhold.packages.find import find_program
+from everhold.wire import ExitCode
 from everhold.workers import Limits
 
 from .conftest import Cli
@@ -28,7 +28,7 @@ def events(text: str) -> list[str]:
 def test_once_with_nothing_to_do(cli: Cli) -> None:
     """It exits with 0, and its last line says that nothing is left."""
     said = cli("worker", "--once", "--json")
-    assert (said.code, said.err) == (Exit.OK, "")
+    assert (said.code, said.err) == (ExitCode.OK, "")
     assert events(said.out) == ["opened", "started", "stopped", "done"]
     last = json.loads(said.out.splitlines()[-1])
     assert (last["left"], last["moved"], last["next_due"]) == (0, 0, None)
@@ -56,11 +56,11 @@ def test_who_could_not_be_told_is_left(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "everhold.toml").write_text(HANGS)
     said = cli("worker", "--once", "--for", "1s", "--json")
     last = json.loads(said.out.splitlines()[-1])
-    assert (said.code, last["left"], last["untold"]) == (Exit.LEFT, 0, 1)
+    assert (said.code, last["left"], last["untold"]) == (ExitCode.LEFT, 0, 1)
     assert last["text"] == "1 question to tell people of"
 
     (tmp_path / "open").touch()
-    assert cli("worker", "--once").code == Exit.OK
+    assert cli("worker", "--once").code == ExitCode.OK
     assert json.loads((tmp_path / "told").read_text())["prompt"] == "Your name?"
 
 
@@ -93,13 +93,14 @@ def test_sessions_are_called_what_people_call_them(cli: Cli, tmp_path: Path) -> 
     def begun(*given: dict[str, Any]) -> list[str]:
         with everhold.open_blocking(recover=False) as runtime:
             ids = [
-                runtime.start(find("dozes.py:dozes")(), wait=0, **one).session_id for one in given
+                runtime.start(find_program("dozes.py:dozes")(), wait=0, **one).session_id
+                for one in given
             ]
         time.sleep(0.02)  # until they are due
         return ids
 
     short = begun({"key": "order-7", "title": "Order"}, {"title": "The order\nof Ann"}, {})[2][
-        :SHORT
+        :SHORT_ID_LENGTH
     ]
     said = cli("worker", "--once").out.splitlines()
     assert sorted(line for line in said if line.startswith("completed")) == [
@@ -120,7 +121,7 @@ def parked(who: str) -> str:
     async def begin() -> str:
         async with everhold.open(recover=False) as runtime:
             runtime._llm = who
-            return (await runtime.start(find("shop.py:grades")())).session_id
+            return (await runtime.start(find_program("shop.py:grades")())).session_id
 
     return asyncio.run(begin())
 
@@ -179,7 +180,7 @@ def test_sessions_of_older_databases_are_answered_if_the_worker_is_told_to(
 def test_what_is_refused(cli: Cli, words: list[str], code: str, part: str) -> None:
     """Before anything is worked on, with a code and words that name it."""
     said = cli("worker", "--once", *words) if "--for" not in words else cli("worker", *words)
-    assert said.code == Exit.USAGE
+    assert said.code == ExitCode.USAGE
     assert f"[{code}]" in said.err
     assert part in said.err
     assert "started" not in said.out
@@ -202,7 +203,7 @@ def test_what_is_refused(cli: Cli, words: list[str], code: str, part: str) -> No
 def test_settings_that_are_wrong(cli: Cli, tmp_path: Path, text: str, part: str) -> None:
     (tmp_path / "everhold.toml").write_text(f"[worker]\n{text}\n")
     said = cli("worker", "--once")
-    assert (said.code, part in said.err) == (Exit.USAGE, True)
+    assert (said.code, part in said.err) == (ExitCode.USAGE, True)
 
 
 def test_limits_of_the_command_line() -> None:
@@ -222,7 +223,7 @@ def test_a_worker_whom_nobody_hears_any_more_goes_on(monkeypatch: pytest.MonkeyP
         raise BrokenPipeError
 
     monkeypatch.setattr("everhold.cli.worker.click.echo", echo)
-    voice = Voice(as_json=False)
+    voice = WorkerOutput(as_json=False)
     with voice.hearing_warnings():
         voice.say("completed", "", "s-1")
         logging.getLogger("everhold").warning("something")

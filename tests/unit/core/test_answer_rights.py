@@ -2,7 +2,7 @@
 
 import pytest
 
-from everhold.core.answer_rights import MODEL, PREPARED, refuse_others
+from everhold.core.answer_rights import MODEL_KINDS, SCRIPTED_KINDS, refuse_other_kinds
 from everhold.core.query import FOR_PEOPLE, Kind, Query
 from everhold.errors import NotAllowed
 
@@ -11,12 +11,14 @@ def test_a_model_answers_no_question_for_people() -> None:
     assert FOR_PEOPLE
     for kind in FOR_PEOPLE:
         with pytest.raises(NotAllowed, match=f"q-3, which is of the kind {kind}"):
-            refuse_others(MODEL, Query(3, "k", kind=kind))
-        refuse_others(PREPARED, Query(3, "k", kind=kind))  # a person wrote the answer down
+            refuse_other_kinds(MODEL_KINDS, Query(3, "k", kind=kind))
+        refuse_other_kinds(
+            SCRIPTED_KINDS, Query(3, "k", kind=kind)
+        )  # a person wrote the answer down
 
 
-@pytest.mark.parametrize("kinds", [MODEL, PREPARED])
+@pytest.mark.parametrize("kinds", [MODEL_KINDS, SCRIPTED_KINDS])
 def test_a_call_is_answered_by_neither(kinds: frozenset[Kind]) -> None:
-    refuse_others(kinds, Query(0, "k", kind=Kind.LLM))
+    refuse_other_kinds(kinds, Query(0, "k", kind=Kind.LLM))
     with pytest.raises(NotAllowed):
-        refuse_others(kinds, Query(0, "k", kind=Kind.CALL))
+        refuse_other_kinds(kinds, Query(0, "k", kind=Kind.CALL))

@@ -1,11 +1,11 @@
 """A conversation read from a journal."""
 
 from everhold.core.conversation import Conversation
-from everhold.core.graph import Node, text
-from everhold.core.journal import Delivery, Notes, decode, encode
+from everhold.core.graph import Node, extract_text
+from everhold.core.journal import Delivery, DeliveryNotes, decode_delivery, encode_delivery
 from everhold.core.message import Role
-from everhold.core.query import Answer, Kind, Query, Usage
-from everhold.core.turn import Answered, Settled
+from everhold.core.query import Kind, Query, QueryAnswer, Usage
+from everhold.core.turn import SettledTurn, TurnAnswered
 
 USED = Usage(prompt_tokens=10, completion_tokens=2, model="m")
 
@@ -17,35 +17,35 @@ def journal():
         Delivery(
             1,
             1.0,
-            [Answer(0, {"id": "i1", "content": "Hello?"})],
+            [QueryAnswer(0, {"id": "i1", "content": "Hello?"})],
             [Query(1, "0.1:0", args={"leaf": "1.0"})],
-            Notes(nodes=[Node("1.0", None, role=Role.USER, q=0)]),
+            DeliveryNotes(nodes=[Node("1.0", None, role=Role.USER, q=0)]),
         ),
         Delivery(
             2,
             2.0,
-            [Answer(1, "Hello.", usage=USED)],
+            [QueryAnswer(1, "Hello.", usage=USED)],
             [Query(2, "0:1", kind=Kind.SIGNAL, name="input")],
-            Notes(
+            DeliveryNotes(
                 nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)],
-                settled=Settled(1, "i1", Answered(), "1.1", 1),
+                settled=SettledTurn(1, "i1", TurnAnswered(), "1.1", 1),
             ),
         ),
         Delivery(
             3,
             3.0,
-            [Answer(2, {"id": "i2", "content": "Sum up."})],
+            [QueryAnswer(2, {"id": "i2", "content": "Sum up."})],
             [Query(3, "0.2:0", args={"leaf": "2.0"}, options={"source": "compaction"})],
-            Notes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]),
+            DeliveryNotes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]),
         ),
-        Delivery(4, 4.0, [Answer(3, None, {"code": "x", "message": "no"}, USED)], []),
+        Delivery(4, 4.0, [QueryAnswer(3, None, {"code": "x", "message": "no"}, USED)], []),
     ]
 
 
 def test_what_was_said_and_what_it_cost():
     told = Conversation(journal()[:3])
-    assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
-    assert told.turns == [Settled(1, "i1", Answered(), "1.1", 1)]
+    assert [extract_text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
+    assert told.turns == [SettledTurn(1, "i1", TurnAnswered(), "1.1", 1)]
     assert told.settled("i1") is told.turns[0]
     assert told.settled("i2") is None
     assert told.ledger.total.total == 12
@@ -59,18 +59,20 @@ def test_a_turn_under_way_is_pending_and_its_cost_is_known():
 
 
 def test_a_moved_leaf():
-    moved = Delivery(3, 3.0, [], [], Notes(leaf="1.0"))
+    moved = Delivery(3, 3.0, [], [], DeliveryNotes(leaf="1.0"))
     told = Conversation([*journal()[:3], moved])
     assert told.graph.leaf == "1.0"
     assert (
-        Conversation([*journal()[:3], Delivery(3, 3.0, [], [], Notes(leaf=None))]).graph.leaf
+        Conversation(
+            [*journal()[:3], Delivery(3, 3.0, [], [], DeliveryNotes(leaf=None))]
+        ).graph.leaf
         is None
     )
 
 
 def test_it_is_stored_with_its_deliveries():
     for delivery in journal():
-        assert decode(delivery.n, delivery.at, *encode(delivery)) == delivery
+        assert decode_delivery(delivery.n, delivery.at, *encode_delivery(delivery)) == delivery
 
 
 def test_a_retry_stands_for_the_failure_before_it():
@@ -78,16 +80,16 @@ def test_a_retry_stands_for_the_failure_before_it():
     failed = Delivery(
         2,
         2.0,
-        [Answer(1, "Hello.")],
+        [QueryAnswer(1, "Hello.")],
         [],
-        Notes(nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)]),
+        DeliveryNotes(nodes=[Node("1.1", "1.0", role=Role.ASSISTANT, q=1)]),
     )
     again = journal()[2]
     retried = Delivery(3, 3.0, [], again.asked, again.notes)
     assert retried.notes is not None
     retried.notes.retry = True
     told = Conversation([*deliveries, failed, retried])
-    assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
+    assert [extract_text(message) for message in told.graph.messages()] == ["Hello?", "Hello."]
 
 
 def test_what_was_said_under_an_id_is_known_before_its_turn_settles():
@@ -100,21 +102,28 @@ def test_an_input_that_came_during_a_turn_is_named_by_a_later_node():
     first = journal()[:2]
     first[1].asked.append(Query(2, "0:1", kind=Kind.SIGNAL, name="input"))
     ahead = Delivery(
-        2, 1.5, [Answer(2, {"id": "i2", "content": "And?"})], [Query(3, "0:2", kind=Kind.SIGNAL)]
+        2,
+        1.5,
+        [QueryAnswer(2, {"id": "i2", "content": "And?"})],
+        [Query(3, "0:2", kind=Kind.SIGNAL)],
     )
-    again = Delivery(3, 1.6, [Answer(3, {"id": "i2", "content": "And?"})], [])
+    again = Delivery(3, 1.6, [QueryAnswer(3, {"id": "i2", "content": "And?"})], [])
     settled = journal()[2]
-    then = Delivery(5, 2.0, [], [], Notes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]))
+    then = Delivery(5, 2.0, [], [], DeliveryNotes(nodes=[Node("2.0", "1.1", role=Role.USER, q=2)]))
     told = Conversation(
         [*first, ahead, again, Delivery(4, 2.0, settled.answers, [], settled.notes), then]
     )
-    assert [text(message) for message in told.graph.messages()] == ["Hello?", "Hello.", "And?"]
+    assert [extract_text(message) for message in told.graph.messages()] == [
+        "Hello?",
+        "Hello.",
+        "And?",
+    ]
 
 
 def test_a_signal_that_is_no_input_is_not_one():
     odd = [
         Delivery(0, 0.0, [], [Query(0, "0:0", kind=Kind.SIGNAL, name="input")]),
-        Delivery(1, 1.0, [Answer(0, {"do": "cancel", "turn": 1})], []),
+        Delivery(1, 1.0, [QueryAnswer(0, {"do": "cancel", "turn": 1})], []),
     ]
     assert Conversation(odd).inputs == {}
 
@@ -129,7 +138,7 @@ def test_who_spent_what():
         Query(1, "0:1", kind=Kind.SESSION, name="m:a", options={"source": "subagent:finder"}),
         Query(2, "0:2", kind=Kind.SESSION, name="m:b"),
     ]
-    answers = [Answer(q, "x", usage=usage) for q in (0, 1, 2, 9)]
+    answers = [QueryAnswer(q, "x", usage=usage) for q in (0, 1, 2, 9)]
     told = Conversation([Delivery(0, 0.0, [], asked), Delivery(1, 1.0, answers, [])])
     assert [(source, cost.total) for source, _, cost in told.spent] == [
         ("session:m:b", 11),

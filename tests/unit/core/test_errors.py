@@ -85,16 +85,16 @@ def test_the_page_lists_nothing_else():
 def test_every_leaf_has_a_row_on_the_wire():
     """Each leaf falls under exactly one branch of the wire's table, and no error exits with 0."""
     for leaf in LEAVES:
-        assert sum(issubclass(leaf, branch) for branch in BRANCHES if branch in wire.ROWS) == 1, (
-            leaf
-        )
+        assert (
+            sum(issubclass(leaf, branch) for branch in BRANCHES if branch in wire.ERROR_ROWS) == 1
+        ), leaf
         assert 200 <= wire.http_status(made(leaf)) < 600, leaf
-        assert wire.exit_code(made(leaf)) in set(wire.Exit) - {wire.Exit.OK}, leaf
+        assert wire.exit_code(made(leaf)) in set(wire.ExitCode) - {wire.ExitCode.OK}, leaf
 
 
 def test_the_wire_knows_no_other_errors():
     """A row of the wire's table is a branch or a leaf of the page."""
-    assert set(wire.ROWS) <= {*BRANCHES, *LEAVES}
+    assert set(wire.ERROR_ROWS) <= {*BRANCHES, *LEAVES}
 
 
 def test_every_leaf_writes_its_own_sentence():

@@ -3,17 +3,17 @@
 import pytest
 
 from everhold.core.graph import (
-    INITIAL,
+    INITIAL_FRAME,
     Frame,
     Graph,
+    ModelView,
     Node,
     NodeKind,
-    View,
-    applicable,
-    blocks,
-    brief,
-    common,
-    text,
+    compact_blocks,
+    count_shared_nodes,
+    extract_text,
+    parse_nodes,
+    to_blocks,
 )
 from everhold.core.message import Role
 from everhold.errors import DamagedGraph, UnknownNode
@@ -32,7 +32,7 @@ def chain(*ids):
 
 
 def words(messages):
-    return [text(message) for message in messages]
+    return [extract_text(message) for message in messages]
 
 
 def test_each_node_becomes_the_tip_and_settling_makes_it_the_leaf():
@@ -121,17 +121,17 @@ def test_a_frame_begins_a_new_context_and_the_old_one_stays_readable():
     graph = chain("1.0", "1.1")
     graph.add(Node("2.0", "1.1", NodeKind.FRAME, content={"reason": "compaction"}))
     graph.add(said("2.1", "2.0", "in short"))
-    assert graph.frame == Frame("2.0", "compaction", INITIAL)
+    assert graph.frame == Frame("2.0", "compaction", INITIAL_FRAME)
     assert words(graph.messages()) == ["in short"]
-    assert words(graph.messages(INITIAL)) == ["words of 1.0", "words of 1.1"]
+    assert words(graph.messages(INITIAL_FRAME)) == ["words of 1.0", "words of 1.1"]
     assert words(graph.messages("2.0")) == ["in short"]
     graph.add(Node("3.0", "2.1", NodeKind.FRAME, content={"reason": "continue_as"}))
-    assert [frame.id for frame in graph.frames] == [INITIAL, "2.0", "3.0"]
+    assert [frame.id for frame in graph.frames] == [INITIAL_FRAME, "2.0", "3.0"]
     assert graph.frame.previous == "2.0"
 
 
 def test_before_any_frame_there_is_the_initial_one():
-    assert Graph().frame == Frame(INITIAL, INITIAL, None)
+    assert Graph().frame == Frame(INITIAL_FRAME, INITIAL_FRAME, None)
 
 
 def test_a_view_shows_what_was_to_be_seen_at_its_leaf():
@@ -143,13 +143,13 @@ def test_a_view_shows_what_was_to_be_seen_at_its_leaf():
     )
     graph.add(said("1.1", "1.0", "one"))
     graph.add(said("1.2", "1.1", "two"))
-    view = View("1.2", "1.0")
+    view = ModelView("1.2", "1.0")
     system, messages, tools = graph.shown(view)
     assert (system, words(messages), tools) == ("Be brief.", ["one", "two"], [{"name": "a"}])
     graph.add(said("2.0", "1.2", "three"))
     assert graph.shown(view) == (system, messages, tools)
     extra = {"role": "user", "content": [{"type": "text", "text": "now"}]}
-    assert words(graph.shown(View("2.0", skip=2, extra=[extra]))[1]) == ["three", "now"]
+    assert words(graph.shown(ModelView("2.0", skip=2, extra=[extra]))[1]) == ["three", "now"]
 
 
 def test_the_newest_node_of_a_kind():
@@ -163,9 +163,9 @@ def test_the_newest_node_of_a_kind():
 
 def test_what_two_paths_share():
     one, other = chain("1.0", "1.1", "2.0"), chain("1.0", "1.1", "2.1")
-    assert common(one.path("2.0"), other.path("2.1")) == 2
-    assert common(one.path("2.0"), one.path("1.1")) == 2
-    assert common([], one.path("2.0")) == 0
+    assert count_shared_nodes(one.path("2.0"), other.path("2.1")) == 2
+    assert count_shared_nodes(one.path("2.0"), one.path("1.1")) == 2
+    assert count_shared_nodes([], one.path("2.0")) == 0
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_two_paths_share():
 )
 def test_mere_words_are_kept_as_text(said, kept):
     """And read back as the same blocks."""
-    assert brief(said) == kept and blocks(brief(said)) == said
+    assert compact_blocks(said) == kept and to_blocks(compact_blocks(said)) == said
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,14 @@ def test_mere_words_are_kept_as_text(said, kept):
     ],
 )
 def test_what_is_said_is_blocks(content, expected):
-    assert blocks(content) == expected
+    assert to_blocks(content) == expected
 
 
 def test_words_among_blocks():
     assert (
-        text([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}])
+        extract_text(
+            [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+        )
         == "ab"
     )
 
@@ -230,7 +232,7 @@ def test_nodes_that_are_handed_in_are_looked_at():
     frame = {"id": "9.0", "kind": "frame", "content": {"reason": "compaction"}}
     message = {"id": "9.1", "role": "user", "content": "words"}
     prompt = {"id": "9.2", "kind": "prompt", "content": {"tools": [{"name": "look"}]}}
-    assert [node.id for node in applicable([frame, message, prompt])] == ["9.0", "9.1", "9.2"]
+    assert [node.id for node in parse_nodes([frame, message, prompt])] == ["9.0", "9.1", "9.2"]
 
 
 @pytest.mark.parametrize(
@@ -249,8 +251,8 @@ def test_nodes_that_are_handed_in_are_looked_at():
 )
 def test_what_is_no_conversation_is_damage(given):
     with pytest.raises(DamagedGraph):
-        applicable(given)
+        parse_nodes(given)
 
 
 def test_a_block_without_words_says_nothing():
-    assert text([{"type": "text"}, {"type": "text", "text": "here"}]) == "here"
+    assert extract_text([{"type": "text"}, {"type": "text", "text": "here"}]) == "here"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from everhold.core.conversation import Conversation, inputs_of
+from everhold.core.conversation import Conversation, extract_inputs
 from everhold.core.graph import Node
-from everhold.core.intake import Intake, Item, ItemKind
-from everhold.core.journal import Delivery, Notes
+from everhold.core.intake import Intake, IntakeItem, ItemKind
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.message import Role
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.errors import InputEnded, SessionBusy, UnknownInput
 
 
@@ -34,7 +34,7 @@ def words(text):
 )
 def test_the_inputs_in_what_was_said(said, found):
     """One, or several that came together; what is neither has none."""
-    assert inputs_of(said) == found
+    assert extract_inputs(said) == found
 
 
 def heard(*said):
@@ -44,7 +44,7 @@ def heard(*said):
     deliveries = [Delivery(0, 0.0, [], [Query(0, "s", kind=Kind.SIGNAL, name="input")])]
     for n, one in enumerate(said):
         asked = [Query(n + 1, "s", kind=Kind.SIGNAL, name="input")]
-        deliveries.append(Delivery(n + 1, 0.0, [Answer(n, one)], asked))
+        deliveries.append(Delivery(n + 1, 0.0, [QueryAnswer(n, one)], asked))
     return Conversation(deliveries)
 
 
@@ -52,7 +52,7 @@ def test_an_input_has_entered_when_a_node_names_it():
     told = heard({"id": "a", "content": "A"})
     assert told.inputs == {"a": "A"} and not told.entered("a") and not told.entered("b")
     node = Node("1.0", None, role=Role.USER, q=0)
-    told.fold(Delivery(2, 0.0), Delivery(2, 0.0, notes=Notes(nodes=[node])))
+    told.fold(Delivery(2, 0.0), Delivery(2, 0.0, notes=DeliveryNotes(nodes=[node])))
     assert told.entered("a")
 
 
@@ -69,7 +69,7 @@ def test_what_came_twice_is_what_came_first():
 def test_a_vacuum_forgets_what_has_ended_and_is_old():
     intake = Intake("s", 10.0)
     for name in "abc":
-        intake.enqueue(Item(name, ItemKind.INPUT, {"content": name}))
+        intake.enqueue(IntakeItem(name, ItemKind.INPUT, {"content": name}))
         intake.now += 10
     intake.cancel(["a", "b"])
     assert intake.vacuum(15.0) == 1 and set(intake.items) == {"b", "c"}

@@ -8,21 +8,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from everhold.core.intake import (
     Boundary,
-    Cancel,
-    Cancelled,
+    CancelOutcome,
     Claim,
-    Hold,
+    DeliveryPolicy,
     Intake,
-    Item,
+    IntakeItem,
+    ItemCancellation,
+    ItemHold,
     ItemKind,
     ItemState,
     Lane,
-    Slot,
-    When,
-    idle_order,
+    MergePolicy,
+    order_idle_lanes,
 )
-from everhold.core.lease import Busy, Fence, Owner, Taken
-from everhold.core.session import State
+from everhold.core.lease import Fence, LeaseGranted, LeaseOwner, LeaseRefused
+from everhold.core.session import SessionState
 from everhold.errors import (
     BadArguments,
     BadValue,
@@ -32,27 +32,27 @@ from everhold.errors import (
     SessionEnded,
 )
 
-ANNA, BEN = Owner("anna", "1"), Owner("ben", "1")
+ANNA, BEN = LeaseOwner("anna", "1"), LeaseOwner("ben", "1")
 EARLY, LATE = Boundary.AFTER_WORK, Boundary.BEFORE_COMPLETION
 
 
 def said(id, **facts):
     """A user's input."""
-    return Item(id, ItemKind.INPUT, {"text": id}, **facts)
+    return IntakeItem(id, ItemKind.INPUT, {"text": id}, **facts)
 
 
 def task(id, **facts):
     """Work for a turn."""
-    return Item(id, ItemKind.TASK, {"do": id}, **facts)
+    return IntakeItem(id, ItemKind.TASK, {"do": id}, **facts)
 
 
 def join(id, merge="m", **facts):
     """Work that may be done together with its neighbours."""
-    return task(id, slot=Slot.JOIN, merge=merge, **facts)
+    return task(id, slot=MergePolicy.JOIN, merge=merge, **facts)
 
 
 def command(id, **facts):
-    return Item(id, ItemKind.COMMAND, {"name": id}, **facts)
+    return IntakeItem(id, ItemKind.COMMAND, {"name": id}, **facts)
 
 
 def intake(*items, now=100.0, **facts):
@@ -67,7 +67,7 @@ def working(*items, owner=ANNA, **facts):
     """An intake, and the fence of who works on it."""
     made = intake(*items, **facts)
     found = made.take(owner, "t-1", 10.0)
-    assert isinstance(found, Taken)
+    assert isinstance(found, LeaseGranted)
     return made, found.lease.fence
 
 
@@ -82,7 +82,7 @@ def overtaken(before, owner=BEN):
     """The same intake after the lease ran out and somebody else took it."""
     after = later(before, 20.0)
     found = after.take(owner, "t-2", 10.0)
-    assert isinstance(found, Taken)
+    assert isinstance(found, LeaseGranted)
     return after, found.lease.fence
 
 
@@ -99,7 +99,7 @@ def test_it_holds_the_lease():
     made, fence = working()
 
     assert made.moved and made.holder is made.lease
-    assert isinstance(made.take(BEN, "t-2", 10.0), Busy)
+    assert isinstance(made.take(BEN, "t-2", 10.0), LeaseRefused)
     assert made.renew(fence, 30.0).expires_at == 130.0
     made.guard(fence)
     made.release(fence)
@@ -124,7 +124,7 @@ def test_what_comes_gets_its_place():
         at=1.0,
         state=ItemState.FAILED,
         deferred=True,
-        hold=Hold("c", "t", 1),
+        hold=ItemHold("c", "t", 1),
         fence=3,
         end="x",
     )
@@ -141,7 +141,7 @@ def test_the_same_key_is_the_same_item():
     made = intake(said("a", key="k"))
     made.cancel(["a"])
 
-    again = made.enqueue(Item("b", ItemKind.INPUT, {"text": "a"}, key="k", turn=7))
+    again = made.enqueue(IntakeItem("b", ItemKind.INPUT, {"text": "a"}, key="k", turn=7))
 
     assert (again.new, again.item.id, again.item.state) == (False, "a", ItemState.CANCELLED)
     assert made.enqueue(said("c", key="other")).new
@@ -166,9 +166,9 @@ def test_a_key_is_not_an_id():
 @pytest.mark.parametrize(
     "other",
     [
-        Item("b", ItemKind.INPUT, {"text": "other"}, key="k"),
-        Item("b", ItemKind.INPUT, {"text": "a"}, key="k", boundary=LATE),
-        Item("b", ItemKind.TASK, {"text": "a"}, key="k"),
+        IntakeItem("b", ItemKind.INPUT, {"text": "other"}, key="k"),
+        IntakeItem("b", ItemKind.INPUT, {"text": "a"}, key="k", boundary=LATE),
+        IntakeItem("b", ItemKind.TASK, {"text": "a"}, key="k"),
     ],
 )
 def test_the_same_key_with_other_content_is_a_conflict(other):
@@ -192,8 +192,8 @@ def test_a_blank_name_is_refused(item):
 @pytest.mark.parametrize(
     "item",
     [
-        Item("a", ItemKind.TASK, {"number": float("nan")}),
-        Item("a", ItemKind.TASK, {"set": {1}}),
+        IntakeItem("a", ItemKind.TASK, {"number": float("nan")}),
+        IntakeItem("a", ItemKind.TASK, {"set": {1}}),
         said("\ud800"),
         said("a", key="\ud800"),
         said("a", available_at=float("inf")),
@@ -230,7 +230,7 @@ def test_where_only_what_is_named_was_read_nothing_else_is_known():
 
 def test_a_session_that_has_ended_takes_nothing_in():
     """What came before is still told."""
-    made = later(intake(said("a", key="k")), state=State.COMPLETED)
+    made = later(intake(said("a", key="k")), state=SessionState.COMPLETED)
 
     assert not made.enqueue(said("a", key="k")).new
     with pytest.raises(SessionEnded):
@@ -239,7 +239,7 @@ def test_a_session_that_has_ended_takes_nothing_in():
 
 def test_what_is_handed_over_at_once_leaves_a_tombstone():
     """Also with the step that ends the session; once, whoever tries it again."""
-    made = intake(state=State.COMPLETED)
+    made = intake(state=SessionState.COMPLETED)
     made.mark(said("a", key="k"), {"step": 3})
 
     assert (made.items["a"].state, made.items["a"].end, made.items["a"].seq) == (
@@ -278,7 +278,7 @@ def test_lanes_never_merge():
     """Inputs are one lane; commands, wakes and tasks are the other; each in the order in which they
     came.
     """
-    wake = Item("w", ItemKind.WAKE, {})
+    wake = IntakeItem("w", ItemKind.WAKE, {})
     made = intake(task("t"), said("a"), command("c"), wake, said("b"))
 
     assert ids(made.waiting(Lane.INPUT)) == ["a", "b"]
@@ -312,14 +312,14 @@ def test_cancelling_tells_what_became_of_each():
 
     found = made.cancel(["t", "nobody", "k", "a", "c"])
 
-    assert before == [Cancelled("c", Cancel.CANCELLED, made.items["c"])]
+    assert before == [ItemCancellation("c", CancelOutcome.CANCELLED, made.items["c"])]
     assert made.items["c"].end == {"reason": "because"}
     assert [(one.name, one.outcome) for one in found] == [
-        ("t", Cancel.CLAIMED),
-        ("nobody", Cancel.UNKNOWN),
-        ("k", Cancel.CANCELLED),
-        ("a", Cancel.COMPLETED),
-        ("c", Cancel.ALREADY),
+        ("t", CancelOutcome.CLAIMED),
+        ("nobody", CancelOutcome.UNKNOWN),
+        ("k", CancelOutcome.CANCELLED),
+        ("a", CancelOutcome.COMPLETED),
+        ("c", CancelOutcome.ALREADY),
     ]
     assert (
         found[0].item is not None
@@ -334,7 +334,7 @@ def test_what_failed_has_ended():
     made, fence = working(said("a"))
     made.fail(made.claim_next(fence, "c"), {"code": "bad"})
 
-    assert made.cancel(["a"])[0].outcome is Cancel.COMPLETED
+    assert made.cancel(["a"])[0].outcome is CancelOutcome.COMPLETED
 
 
 def test_cancelling_from_one_on():
@@ -345,8 +345,8 @@ def test_cancelling_from_one_on():
     found = made.cancel_from("b", "enough")
 
     assert found is not None and [(one.name, one.outcome) for one in found] == [
-        ("b", Cancel.CANCELLED),
-        ("c", Cancel.CANCELLED),
+        ("b", CancelOutcome.CANCELLED),
+        ("c", CancelOutcome.CANCELLED),
     ]
     assert ids(made.waiting()) == ["a", "t"]
 
@@ -405,8 +405,8 @@ def test_work_that_joins():
     """
     others = [
         join("d", "n"),
-        join("e", "n", when=When.IDLE),
-        Item("f", ItemKind.WAKE, {}, slot=Slot.JOIN, merge="n"),
+        join("e", "n", when=DeliveryPolicy.IDLE),
+        IntakeItem("f", ItemKind.WAKE, {}, slot=MergePolicy.JOIN, merge="n"),
     ]
     made, fence = working(join("a"), join("b"), join("c"), *others)
 
@@ -416,7 +416,7 @@ def test_work_that_joins():
 
 def test_work_for_idle_hours_waits_at_a_boundary():
     """It blocks what comes after it, until no turn is under way or it is claimed."""
-    made, fence = working(task("a", when=When.IDLE), task("b"))
+    made, fence = working(task("a", when=DeliveryPolicy.IDLE), task("b"))
 
     assert made.claim_work(fence, "1", EARLY) is None
     assert ids(made.claim_work(fence, "2")) == ["a"]
@@ -433,7 +433,7 @@ def test_what_is_not_available_yet_is_skipped():
 
 def test_a_command_first_blocks_work():
     """It is claimed as a command; a later one neither joins nor jumps."""
-    made, fence = working(command("a"), join("b"), command("c", slot=Slot.JOIN, merge="m"))
+    made, fence = working(command("a"), join("b"), command("c", slot=MergePolicy.JOIN, merge="m"))
 
     assert made.claim_work(fence, "1") is None
     assert ids(made.claim_command(fence, "2")) == ["a"]
@@ -454,7 +454,9 @@ def test_certain_work():
 def test_certain_work_keeps_the_rules():
     """The boundary holds, what stands alone stays alone, and a command may be named."""
     made, fence = working(
-        command("x", slot=Slot.JOIN, merge="m"), command("y", slot=Slot.JOIN, merge="m"), task("a")
+        command("x", slot=MergePolicy.JOIN, merge="m"),
+        command("y", slot=MergePolicy.JOIN, merge="m"),
+        task("a"),
     )
 
     assert ids(made.claim_named(fence, "1", ["x", "y"])[0]) == ["x"]
@@ -492,7 +494,7 @@ def test_what_comes_first_where_no_turn_is_under_way(items, chosen):
 )
 def test_an_older_command_goes_before_inputs(inputs, work, lane):
     """If it is first among the work, and really older."""
-    assert idle_order(inputs, work) is lane
+    assert order_idle_lanes(inputs, work) is lane
 
 
 # ---- claims and generations
@@ -617,7 +619,7 @@ def test_what_is_given_back_may_be_claimed_again():
     assert new is not None and (new.items[0].fence, new.id) == (2, "i-1-2")
     with pytest.raises(ClaimLost):
         made.complete(old)
-    assert made.items["a"].hold == Hold("i-1-2", "2", 1)
+    assert made.items["a"].hold == ItemHold("i-1-2", "2", 1)
 
 
 def test_an_item_ends_once():
@@ -754,10 +756,10 @@ class Door(RuleBasedStateMachine):
     def enqueue(self, kind, joins, turn):
         self._read()
         self.sent += 1
-        slot, merge = (Slot.JOIN, "m") if joins else (Slot.ALONE, None)
+        slot, merge = (MergePolicy.JOIN, "m") if joins else (MergePolicy.ALONE, None)
         turn = turn if kind is ItemKind.INPUT else None
         self.intake.enqueue(
-            Item(
+            IntakeItem(
                 f"i-{self.sent}", kind, {}, key=f"k-{self.sent}", slot=slot, merge=merge, turn=turn
             )
         )
@@ -766,7 +768,7 @@ class Door(RuleBasedStateMachine):
     def take(self, owner, token):
         self._read()
         found = self.intake.take(owner, token, 10.0)
-        if isinstance(found, Taken):
+        if isinstance(found, LeaseGranted):
             self.fences[owner] = found.lease.fence
 
     @rule(seconds=st.sampled_from([1.0, 20.0]))
@@ -807,7 +809,7 @@ class Door(RuleBasedStateMachine):
             return
         claim = data.draw(st.sampled_from(self.claims))
         before = dict(self.intake.items)
-        hold = Hold(claim.id, claim.token, claim.generation)
+        hold = ItemHold(claim.id, claim.token, claim.generation)
         mine = all(before[item.id].waits and before[item.id].hold == hold for item in claim.items)
         try:
             getattr(self.intake, how)(claim, *([] if how == "abandon" else [how]))

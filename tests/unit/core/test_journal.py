@@ -7,30 +7,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from everhold.core.journal import (
+    AskedQuery,
     Delivery,
-    Expected,
-    Notes,
-    Opened,
-    Reply,
+    DeliveryNotes,
+    ExpectedReply,
+    ProgramReply,
     Restart,
-    bare,
-    compare,
-    decode,
-    decode_all,
-    describe,
-    encode,
-    ended,
-    fold,
-    lately,
-    open_from,
-    open_queries,
-    restart_of,
-    seal,
-    tape,
+    checksum_delivery,
+    compare_reply,
+    decode_deliveries,
+    decode_delivery,
+    describe_outcome,
+    describe_query,
+    encode_delivery,
+    find_first_open_delivery,
+    find_next_noted,
+    find_open_queries,
+    fold_delivery,
+    get_restart,
+    pair_replies,
+    split_at_last_restart,
 )
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Answer, Kind, Query, Rerun, Usage
+from everhold.core.query import Kind, Query, QueryAnswer, Rerun, Usage
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import Diverged
 
@@ -45,25 +45,25 @@ def given(n, answers=(), asked=(), **notes):
     return Delivery(
         n,
         float(n),
-        [Answer(q, "a") for q in answers],
+        [QueryAnswer(q, "a") for q in answers],
         [ask(q) for q in asked],
-        Notes(**notes) if notes else None,
+        DeliveryNotes(**notes) if notes else None,
     )
 
 
 def reply(*asked, outcome=None):
-    return Reply(list(asked), [], None, outcome, None)
+    return ProgramReply(list(asked), [], None, outcome, None)
 
 
 def expected(*asked, outcome=None, n=4):
-    notes = None if outcome is None else Notes(outcome=outcome)
+    notes = None if outcome is None else DeliveryNotes(outcome=outcome)
     delivery = Delivery(n, 1.0, [], list(asked), notes)
-    return Expected(delivery, delivery)
+    return ExpectedReply(delivery, delivery)
 
 
 def divergence(recorded, said, known=0, strict=False):
     with pytest.raises(Diverged) as refused:
-        compare(recorded, said, known, strict)
+        compare_reply(recorded, said, known, strict)
     return refused.value
 
 
@@ -74,14 +74,14 @@ WHOLE = Delivery(
     7,
     1234.5,
     [
-        Answer(1, {"a": [1, None]}, usage=Usage(3, 4), by={"front": "cli"}),
-        Answer(2, error={"code": "c", "message": "m"}),
+        QueryAnswer(1, {"a": [1, None]}, usage=Usage(3, 4), by={"front": "cli"}),
+        QueryAnswer(2, error={"code": "c", "message": "m"}),
     ],
     [
         ask(3, kind=Kind.TOOL, args={"x": 1.5}, rerun=Rerun.NEVER, schema={"type": "string"}),
         ask(4, default=None),
     ],
-    Notes(
+    DeliveryNotes(
         fired=True,
         cancel="enough",
         retry=True,
@@ -100,10 +100,13 @@ WHOLE = Delivery(
 )
 def test_a_delivery_is_read_back_as_it_was_written(delivery):
     """Three texts hold all of a delivery but its number and time, as bytes or as text."""
-    texts = encode(delivery)
+    texts = encode_delivery(delivery)
 
-    assert decode(delivery.n, delivery.at, *texts) == delivery
-    assert decode(delivery.n, delivery.at, *(text and text.decode() for text in texts)) == delivery
+    assert decode_delivery(delivery.n, delivery.at, *texts) == delivery
+    assert (
+        decode_delivery(delivery.n, delivery.at, *(text and text.decode() for text in texts))
+        == delivery
+    )
 
 
 @pytest.mark.parametrize("outcome", [Returned([1]), Raised("no"), Stopped("enough")])
@@ -111,12 +114,12 @@ def test_an_outcome_is_read_back_as_what_it_was(outcome):
     """An end is stored with its tag."""
     delivery = given(1, outcome=outcome)
 
-    assert decode(1, 1.0, *encode(delivery)).notes.outcome == outcome
+    assert decode_delivery(1, 1.0, *encode_delivery(delivery)).notes.outcome == outcome
 
 
 def test_an_empty_delivery_is_short():
     """Nothing said is nearly nothing stored."""
-    assert encode(Delivery(0, 0.0)) == (b"[]", b"[]", None)
+    assert encode_delivery(Delivery(0, 0.0)) == (b"[]", b"[]", None)
 
 
 def test_a_seal_sees_every_part():
@@ -130,8 +133,8 @@ def test_a_seal_sees_every_part():
         (*row[:4], None),
     ]
 
-    assert seal(*row) == seal(1, 2, b"[1]", b"[2]", b"{}")
-    assert len({seal(*one) for one in [row, *others]}) == 6
+    assert checksum_delivery(*row) == checksum_delivery(1, 2, b"[1]", b"[2]", b"{}")
+    assert len({checksum_delivery(*one) for one in [row, *others]}) == 6
 
 
 # ---- what is open
@@ -141,19 +144,21 @@ def test_asked_and_answered():
     """What was asked is open until it is answered, in any order."""
     journal = [given(0, asked=[0, 1, 2]), given(1, [1], [3])]
 
-    assert list(open_queries(journal)) == [0, 2, 3]
-    assert open_queries(journal)[3] == Opened(ask(3), 1, 1.0)
+    assert list(find_open_queries(journal)) == [0, 2, 3]
+    assert find_open_queries(journal)[3] == AskedQuery(ask(3), 1, 1.0)
 
 
 def test_withdrawn():
     """What was withdrawn is no longer open, also if it was asked in the delivery before."""
-    assert list(open_queries([given(0, asked=[0, 1]), given(1, [0], [2], withdrawn=[1, 9])])) == [2]
+    assert list(
+        find_open_queries([given(0, asked=[0, 1]), given(1, [0], [2], withdrawn=[1, 9])])
+    ) == [2]
 
 
 @pytest.mark.parametrize("outcome", [Returned(), Raised("no"), Stopped()])
 def test_an_end_closes_everything(outcome):
     """Nothing is open after the end."""
-    assert open_queries([given(0, asked=[0, 1]), given(1, [0], outcome=outcome)]) == {}
+    assert find_open_queries([given(0, asked=[0, 1]), given(1, [0], outcome=outcome)]) == {}
 
 
 def test_a_retry_opens_what_it_lists():
@@ -164,7 +169,7 @@ def test_a_retry_opens_what_it_lists():
         given(2, asked=[1, 2], retry=True),
     ]
 
-    assert {q: entry.n for q, entry in open_queries(journal).items()} == {1: 2, 2: 2}
+    assert {q: entry.n for q, entry in find_open_queries(journal).items()} == {1: 2, 2: 2}
 
 
 def test_where_reading_begins():
@@ -173,8 +178,8 @@ def test_where_reading_begins():
     """
     journal = [given(0, asked=[0]), given(1, [0], [1, 2]), given(2, [1], [3])]
 
-    assert open_from(open_queries(journal), 2) == 1
-    assert open_from({}, 2) == 3
+    assert find_first_open_delivery(find_open_queries(journal), 2) == 1
+    assert find_first_open_delivery({}, 2) == 3
 
 
 # ---- replay
@@ -184,8 +189,8 @@ def test_each_delivery_replies_for_itself():
     """Without retries a delivery is compared with its own reply."""
     journal = [given(0, asked=[0]), given(1, [0], fired=True)]
 
-    assert list(tape(journal)) == [Expected(one, one) for one in journal]
-    assert list(tape([])) == []
+    assert list(pair_replies(journal)) == [ExpectedReply(one, one) for one in journal]
+    assert list(pair_replies([])) == []
 
 
 def test_the_last_retry_stands():
@@ -198,7 +203,7 @@ def test_the_last_retry_stands():
         given(4, [1], [2]),
     ]
 
-    assert [(one.given.n, one.reply.n) for one in tape(journal)] == [(0, 0), (1, 3), (4, 4)]
+    assert [(one.given.n, one.reply.n) for one in pair_replies(journal)] == [(0, 0), (1, 3), (4, 4)]
 
 
 def test_bare_deliveries_end_where_there_is_more():
@@ -211,34 +216,34 @@ def test_bare_deliveries_end_where_there_is_more():
         given(2, asked=[0], retry=True),
     )
 
-    assert bare([], 0) == 0
-    assert bare([plain, plain, noted, plain], 0) == 2
-    assert bare([plain, plain, noted, plain], 2) == 2
-    assert bare([plain, plain, noted, plain], 3) == 4
-    assert bare([plain, plain, retried, plain], 0) == 1
-    assert bare([retried, plain], 0) == 0
+    assert find_next_noted([], 0) == 0
+    assert find_next_noted([plain, plain, noted, plain], 0) == 2
+    assert find_next_noted([plain, plain, noted, plain], 2) == 2
+    assert find_next_noted([plain, plain, noted, plain], 3) == 4
+    assert find_next_noted([plain, plain, retried, plain], 0) == 1
+    assert find_next_noted([retried, plain], 0) == 0
 
 
 def test_a_journal_is_decoded_as_its_deliveries_are():
     """All rows at once come to the same as one by one, whatever follows in a row."""
     journal = [given(0, asked=[0, 1]), given(1, [0], fired=True), given(2, [1], [2])]
-    rows = [(one.n, one.at, *encode(one), "more") for one in journal]
+    rows = [(one.n, one.at, *encode_delivery(one), "more") for one in journal]
 
-    assert decode_all(rows) == journal == [decode(*row[:5]) for row in rows]
-    assert decode_all([]) == []
+    assert decode_deliveries(rows) == journal == [decode_delivery(*row[:5]) for row in rows]
+    assert decode_deliveries([]) == []
 
 
 def test_the_same_again():
     """A program that asks what it asked before has changed nothing."""
-    assert compare(expected(ask(0), ask(1)), reply(ask(0), ask(1)), 0, True) == []
-    assert compare(expected(), reply(), 0, True) == []
+    assert compare_reply(expected(ask(0), ask(1)), reply(ask(0), ask(1)), 0, True) == []
+    assert compare_reply(expected(), reply(), 0, True) == []
 
 
 def test_other_words_are_noted():
     """Where only the wording changed the recorded answer stands, and the query is named."""
     reworded = msgspec.structs.replace(ask(1), prompt="other words")
 
-    assert compare(expected(ask(0), ask(1)), reply(ask(0), reworded), 0, False) == [1]
+    assert compare_reply(expected(ask(0), ask(1)), reply(ask(0), reworded), 0, False) == [1]
 
 
 def test_other_words_are_refused_when_strict():
@@ -252,7 +257,7 @@ def test_other_words_are_refused_when_strict():
 
 def test_what_is_neither_shape_nor_wording_may_change():
     """Another addressee or expiry is not noted, even when strict."""
-    assert compare(expected(ask(0)), reply(ask(0, to="ada", expires_at=9.0)), 0, True) == []
+    assert compare_reply(expected(ask(0)), reply(ask(0, to="ada", expires_at=9.0)), 0, True) == []
 
 
 @pytest.mark.parametrize(
@@ -270,7 +275,7 @@ def test_another_shape_diverges(change):
 
     error = divergence(expected(recorded), reply(msgspec.structs.replace(recorded, **change)))
 
-    assert (error.step, error.recorded) == (4, describe(recorded))
+    assert (error.step, error.recorded) == (4, describe_query(recorded))
 
 
 def schema(**said):
@@ -290,7 +295,7 @@ def test_what_a_schema_tells_people_is_wording():
         ask(0, schema=schema(title="B", inner="b")),
     )
 
-    assert compare(expected(old), reply(new), 0, False) == [0]
+    assert compare_reply(expected(old), reply(new), 0, False) == [0]
 
 
 def test_a_property_may_be_called_title():
@@ -317,10 +322,10 @@ def test_more_or_fewer_questions_diverge(recorded, asked, was, now):
 
 def test_a_retry_lists_what_was_open_before():
     """What a retry repeats is not expected to be asked again by the program."""
-    retried = Expected(given(1, [0], outcome=Raised("no")), given(2, asked=[1, 3], retry=True))
+    retried = ExpectedReply(given(1, [0], outcome=Raised("no")), given(2, asked=[1, 3], retry=True))
 
-    assert compare(retried, reply(ask(3)), 3, True) == []
-    assert divergence(retried, reply(ask(1), ask(3)), 3).recorded == describe(ask(3))
+    assert compare_reply(retried, reply(ask(3)), 3, True) == []
+    assert divergence(retried, reply(ask(1), ask(3)), 3).recorded == describe_query(ask(3))
 
 
 @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
@@ -328,7 +333,7 @@ def test_the_same_end(outcome):
     """An end of the same sort is the same end, whatever its value or words."""
     other = {Returned: Returned(2), Raised: Raised("other"), Stopped: Stopped("x")}[type(outcome)]
 
-    assert compare(expected(outcome=outcome), reply(outcome=other), 0, True) == []
+    assert compare_reply(expected(outcome=outcome), reply(outcome=other), 0, True) == []
 
 
 @pytest.mark.parametrize(
@@ -364,7 +369,7 @@ def test_another_end_diverges(recorded, said, was, now):
 
 def test_no_end_in_words():
     """Nothing is not an end."""
-    assert ended(None) == "no end"
+    assert describe_outcome(None) == "no end"
 
 
 @pytest.mark.parametrize(
@@ -389,7 +394,7 @@ def test_no_end_in_words():
 )
 def test_a_query_in_one_line(query, line):
     """Kind, the first words, the place, and what it should return."""
-    assert describe(query) == line
+    assert describe_query(query) == line
 
 
 # ---- any life
@@ -418,9 +423,11 @@ class AnyLife(RuleBasedStateMachine):
         fresh = [ask(self.asked + index) for index in range(count)]
         self.asked += count
         again = [ask(q) for q in notes.pop("again", [])]
-        delivery = Delivery(n, float(n), answers, again + fresh, Notes(**notes) if notes else None)
-        self.deliveries.append(decode(n, float(n), *encode(delivery)))
-        fold(self.folded, delivery)
+        delivery = Delivery(
+            n, float(n), answers, again + fresh, DeliveryNotes(**notes) if notes else None
+        )
+        self.deliveries.append(decode_delivery(n, float(n), *encode_delivery(delivery)))
+        fold_delivery(self.folded, delivery)
         for answer in answers:
             del self.open[answer.q]
         for q in notes.get("withdrawn", []):
@@ -443,13 +450,13 @@ class AnyLife(RuleBasedStateMachine):
         notes = ({"withdrawn": chosen[cut:]} if chosen[cut:] else {}) | (
             {"fired": True} if fired else {}
         )
-        self.append([Answer(q, value) for q in chosen[:cut]], count, **notes)
+        self.append([QueryAnswer(q, value) for q in chosen[:cut]], count, **notes)
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), outcome=st.sampled_from([Returned(1), Raised("no"), Stopped()]))
     def end(self, data, outcome):
         """What is asked in the breath of an end is not recorded."""
-        self.append([Answer(q, "last") for q in self.some(data, 1)], 0, outcome=outcome)
+        self.append([QueryAnswer(q, "last") for q in self.some(data, 1)], 0, outcome=outcome)
         self.failed = dict(self.open) if isinstance(outcome, Raised) else None
         self.open, self.alive = {}, False
 
@@ -471,27 +478,27 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def what_is_open(self):
-        opened = open_queries(self.deliveries)
+        opened = find_open_queries(self.deliveries)
         assert {q: entry.n for q, entry in opened.items()} == self.open
         assert opened == self.folded
 
     @invariant()
     def the_rest_need_not_be_read(self):
-        start = open_from(self.folded, len(self.deliveries) - 1)
+        start = find_first_open_delivery(self.folded, len(self.deliveries) - 1)
         assert start == min(self.open.values(), default=len(self.deliveries))
-        assert open_queries(self.deliveries[start:]) == self.folded
+        assert find_open_queries(self.deliveries[start:]) == self.folded
 
     def teardown(self):
         """The program that says the same again diverges nowhere; one that says more does, at the
         first step.
         """
         known = 0
-        for one in tape(self.deliveries):
-            notes = one.reply.notes or Notes()
+        for one in pair_replies(self.deliveries):
+            notes = one.reply.notes or DeliveryNotes()
             fresh = [query for query in one.reply.asked if query.q >= known]
-            assert compare(one, reply(*fresh, outcome=notes.outcome), known, True) == []
+            assert compare_reply(one, reply(*fresh, outcome=notes.outcome), known, True) == []
             with pytest.raises(Diverged):
-                compare(one, reply(*fresh, ask(10_000)), known, False)
+                compare_reply(one, reply(*fresh, ask(10_000)), known, False)
             known += len(fresh)
         assert known == self.asked
 
@@ -510,10 +517,14 @@ def test_what_a_schema_says_to_people_is_wording_and_its_values_are_shape():
     another = Query(0, "0:0", schema={"const": {"title": "b"}})
     step = Delivery(0, 0.0, asked=[told])
 
-    assert compare(Expected(step, step), Reply([better], [], None, None, None), 0, False) == [0]
+    assert compare_reply(
+        ExpectedReply(step, step), ProgramReply([better], [], None, None, None), 0, False
+    ) == [0]
     with pytest.raises(Diverged):
         step = Delivery(0, 0.0, asked=[other])
-        compare(Expected(step, step), Reply([another], [], None, None, None), 0, False)
+        compare_reply(
+            ExpectedReply(step, step), ProgramReply([another], [], None, None, None), 0, False
+        )
 
 
 # Beginning again
@@ -525,8 +536,8 @@ def restarts(n):
 
 def test_a_program_that_never_began_again_is_replayed_whole():
     journal = [given(0, asked=[0]), given(1, [0], cancel="enough")]
-    assert [restart_of(one) for one in journal] == [None, None]
-    assert lately(journal) == (None, journal)
+    assert [get_restart(one) for one in journal] == [None, None]
+    assert split_at_last_restart(journal) == (None, journal)
 
 
 def test_what_came_after_the_last_restart_is_replayed():
@@ -537,12 +548,16 @@ def test_what_came_after_the_last_restart_is_replayed():
         restarts(3),
         given(4, asked=[3]),
     ]
-    assert lately(journal) == (journal[3], journal[4:])
-    assert lately(journal[:4]) == (journal[3], [])
+    assert split_at_last_restart(journal) == (journal[3], journal[4:])
+    assert split_at_last_restart(journal[:4]) == (journal[3], [])
 
 
-AGAIN = Reply(
-    [], [], None, None, Notes(restart=Restart(args={"day": 7}, count=1, q=1, metrics=Metrics()))
+AGAIN = ProgramReply(
+    [],
+    [],
+    None,
+    None,
+    DeliveryNotes(restart=Restart(args={"day": 7}, count=1, q=1, metrics=Metrics())),
 )
 
 
@@ -553,7 +568,7 @@ def test_a_program_that_begins_again_as_it_did_has_not_diverged(recorded):
     """Whatever with; and one that never paused in between was ended for it, where replay goes on
     from the last time.
     """
-    assert compare(Expected(recorded, recorded), AGAIN, 0, True) == []
+    assert compare_reply(ExpectedReply(recorded, recorded), AGAIN, 0, True) == []
 
 
 @pytest.mark.parametrize(
@@ -571,5 +586,5 @@ def test_a_program_that_begins_again_as_it_did_has_not_diverged(recorded):
     ],
 )
 def test_beginning_again_and_anything_else_differ(recorded, said, words):
-    told = divergence(Expected(recorded, recorded), said)
+    told = divergence(ExpectedReply(recorded, recorded), said)
     assert (told.recorded, told.asked) == words

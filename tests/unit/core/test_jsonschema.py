@@ -2,7 +2,13 @@
 
 import pytest
 
-from everhold.core.jsonschema import check, describe, show, takes_text, usable
+from everhold.core.jsonschema import (
+    accepts_text,
+    check_schema,
+    describe_schema,
+    format_value,
+    validate_value,
+)
 from everhold.core.jsonschema.keywords import OPERANDS
 from everhold.core.jsonschema.validate import DEPTH, RULES
 from everhold.errors import AnswerRefused, BadSchema, BadValue
@@ -208,18 +214,18 @@ UNUSABLE = [
 @pytest.mark.parametrize(("schema", "value"), FITS)
 def test_what_fits_passes(schema, value):
     """A value that a schema allows is let through, and the schema is usable."""
-    usable(schema)
+    check_schema(schema)
 
-    assert check(value, schema) is None
+    assert validate_value(value, schema) is None
 
 
 @pytest.mark.parametrize(("schema", "value", "path", "expected", "got"), MISFITS)
 def test_what_does_not_fit_is_refused_with_the_place(schema, value, path, expected, got):
     """A misfit names its path, what was expected there, and what came instead."""
-    usable(schema)
+    check_schema(schema)
 
     with pytest.raises(AnswerRefused) as refused:
-        check(value, schema)
+        validate_value(value, schema)
 
     assert refused.value.path == path
     assert expected in (None, refused.value.expected)
@@ -230,7 +236,7 @@ def test_what_does_not_fit_is_refused_with_the_place(schema, value, path, expect
 def test_what_could_not_be_checked_is_refused_before_it_is_asked(schema, place, reason):
     """A schema that says more than the checker understands is refused, by place and reason."""
     with pytest.raises((BadSchema, BadValue)) as refused:
-        usable(schema)
+        check_schema(schema)
 
     assert refused.value.path == place
     assert reason in refused.value.reason
@@ -253,9 +259,9 @@ def test_annotations_change_nothing():
         "contentMediaType": "text/plain",
         "x-order": 1,
     }
-    usable(schema)
+    check_schema(schema)
 
-    assert check("anything at all", schema) is None
+    assert validate_value("anything at all", schema) is None
 
 
 def test_every_rule_has_a_word_in_the_vocabulary():
@@ -282,7 +288,7 @@ def test_the_first_misfit_does_not_depend_on_the_order_of_the_schema():
     said = []
     for one in (schema, dict(reversed(schema.items()))):
         with pytest.raises(AnswerRefused) as refused:
-            check({"a": 1}, one)
+            validate_value({"a": 1}, one)
         said.append(str(refused.value))
 
     assert said[0] == said[1]
@@ -291,10 +297,10 @@ def test_the_first_misfit_does_not_depend_on_the_order_of_the_schema():
 @pytest.mark.parametrize("loop", [{"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}])
 def test_a_schema_that_only_refers_to_itself_ends(loop):
     """A loop is cut, once, however many alternatives lead back into it."""
-    usable(loop)
+    check_schema(loop)
 
     with pytest.raises(BadSchema, match=f"deeper than {DEPTH}"):
-        check(1, loop)
+        validate_value(1, loop)
 
 
 def test_a_deep_answer_to_a_recursive_schema_fits():
@@ -303,12 +309,12 @@ def test_a_deep_answer_to_a_recursive_schema_fits():
     for _ in range(50):
         value = {"next": value}
 
-    assert check(value, TREE) is None
+    assert validate_value(value, TREE) is None
 
 
 def test_many_items_are_compared_by_content_without_waiting():
     """Ten thousand items are looked at once each, not once for every other."""
-    assert check(list(range(10_000)), {"uniqueItems": True}) is None
+    assert validate_value(list(range(10_000)), {"uniqueItems": True}) is None
 
 
 @pytest.mark.parametrize(
@@ -330,26 +336,26 @@ def test_many_items_are_compared_by_content_without_waiting():
 )
 def test_whether_text_may_fit_is_known_before_trying(schema, expected):
     """Types, listed values, references and alternatives decide whether a string has a chance."""
-    assert takes_text(schema, schema) is expected
+    assert accepts_text(schema, schema) is expected
 
 
 def test_long_things_are_told_short():
     """Long text, long lists and endless schemas are cut in messages."""
-    assert show("x" * 100) == f"'{'x' * 80}…'"
-    assert show({str(n): n for n in range(20)}).endswith("'11', …")
+    assert format_value("x" * 100) == f"'{'x' * 80}…'"
+    assert format_value({str(n): n for n in range(20)}).endswith("'11', …")
     assert (
-        describe({"enum": list(range(20))}, True)
+        describe_schema({"enum": list(range(20))}, True)
         == "one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"
     )
-    assert describe({"$ref": "#"}, {"$ref": "#"}) == "a value"
+    assert describe_schema({"$ref": "#"}, {"$ref": "#"}) == "a value"
     assert (
-        describe({"allOf": [{"type": "string"}, {"minLength": 1}]}, True)
+        describe_schema({"allOf": [{"type": "string"}, {"minLength": 1}]}, True)
         == "a string and a value of length ≥ 1"
     )
 
 
 def test_tags_are_part_of_the_description():
     """An object that is told apart by a constant is described with it."""
-    assert describe(SHAPES, SHAPES) == (
+    assert describe_schema(SHAPES, SHAPES) == (
         "an object with 'kind' = 'round', 'r' or an object with 'kind' = 'long', 'r' or null"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everhold.core.ledger import Ledger, Tokens, tokens
+from everhold.core.ledger import Ledger, TokenCounts, count_usage_tokens
 from everhold.core.query import Usage
 from everhold.errors import BadValue
 
@@ -24,13 +24,16 @@ def entered(*entries):
 
 
 def test_the_caches_part_is_not_counted_twice():
-    cost = tokens(USED)
-    assert cost == Tokens(input=30, output=20, cache_read=60, cache_write=10, reasoning=5)
+    cost = count_usage_tokens(USED)
+    assert cost == TokenCounts(input=30, output=20, cache_read=60, cache_write=10, reasoning=5)
     assert (cost.total, cost.context) == (120, 100)
 
 
 def test_less_than_nothing_is_nothing():
-    assert tokens(Usage(prompt_tokens=-5, completion_tokens=-1, cache_read_tokens=-2)) == Tokens()
+    assert (
+        count_usage_tokens(Usage(prompt_tokens=-5, completion_tokens=-1, cache_read_tokens=-2))
+        == TokenCounts()
+    )
 
 
 def test_entries_of_one_source_and_model_add_up():

@@ -5,15 +5,15 @@ import pytest
 from everhold.core import codec
 from everhold.core.message import (
     Image,
+    ImageData,
     Message,
-    Picture,
     Role,
     Text,
     ToolResult,
     ToolUse,
     assistant,
-    decode,
-    encode,
+    decode_message,
+    encode_message,
     system,
     user,
 )
@@ -23,12 +23,12 @@ FORMS = [
     (Message(Role.SIGNAL), '{"role":"signal"}'),
     (system("Be brief."), '{"role":"system","content":[{"type":"text","text":"Be brief."}]}'),
     (
-        user("Look:", Image(Picture("image/png", b"\x00\xff\x10"))),
+        user("Look:", Image(ImageData("image/png", b"\x00\xff\x10"))),
         '{"role":"user","content":[{"type":"text","text":"Look:"},'
         '{"type":"image","image":{"media_type":"image/png","data":"AP8Q"}}]}',
     ),
     (
-        user(Image(Picture("image/png", b""))),
+        user(Image(ImageData("image/png", b""))),
         '{"role":"user","content":[{"type":"image","image":{"media_type":"image/png","data":""}}]}',
     ),
     (
@@ -45,21 +45,25 @@ FORMS = [
 @pytest.mark.parametrize(("message", "text"), FORMS)
 def test_a_message_has_one_json(message, text):
     """Every block is written as fluers writes it, and reads back as it was."""
-    assert codec.dumps(encode(message)) == text
-    assert decode(codec.loads(text)) == message
+    assert codec.dumps(encode_message(message)) == text
+    assert decode_message(codec.loads(text)) == message
 
 
 def test_empty_content_is_left_out_and_may_be_missing():
     """A message with nothing in it is its role, written either way."""
-    assert encode(Message(Role.USER, ())) == {"role": "user"}
-    assert decode({"role": "user", "content": []}) == decode({"role": "user"}) == user()
+    assert encode_message(Message(Role.USER, ())) == {"role": "user"}
+    assert (
+        decode_message({"role": "user", "content": []})
+        == decode_message({"role": "user"})
+        == user()
+    )
 
 
 def test_other_keys_are_ignored():
     """What another program adds to a message or a block does not stop us."""
     value = {"role": "user", "id": 7, "content": [{"type": "text", "text": "a", "cache": True}]}
 
-    assert decode(value) == Message(Role.USER, (Text("a"),))
+    assert decode_message(value) == Message(Role.USER, (Text("a"),))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_other_keys_are_ignored():
 def test_a_malformed_message_is_refused_with_its_path(value, path):
     """What is missing or of another kind is named."""
     with pytest.raises(BadValue) as refused:
-        decode(value)
+        decode_message(value)
 
     assert refused.value.path == path
 
@@ -96,7 +100,7 @@ def test_bad_base64_is_not_an_image(data):
     block = {"type": "image", "image": {"media_type": "image/png", "data": data}}
 
     with pytest.raises(BadValue) as refused:
-        decode({"role": "user", "content": [block]})
+        decode_message({"role": "user", "content": [block]})
 
     assert refused.value.path == "message.content[0].image.data"
 
@@ -112,6 +116,6 @@ def test_bad_base64_is_not_an_image(data):
 def test_what_json_would_change_is_not_written(message, path):
     """Tuples, NaN and lone surrogates in a message are refused with their path."""
     with pytest.raises(BadValue) as refused:
-        encode(message)
+        encode_message(message)
 
     assert refused.value.path == path

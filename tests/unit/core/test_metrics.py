@@ -5,8 +5,8 @@ import msgspec
 from everhold.core.budget import Budget
 from everhold.core.metrics import Metrics
 from everhold.core.observer import Observer
-from everhold.core.query import Answer, Kind, Query, Usage
-from everhold.core.usage import Source, Spent
+from everhold.core.query import Kind, Query, QueryAnswer, Usage
+from everhold.core.usage import TokenCost, TokenSource
 
 HELLO = Query(0, "0:0", "hello", system="sys")  # 8 bytes, 2 + 1 tokens
 WORLD = Query(1, "0:1", "world")  # 5 bytes, 2 tokens
@@ -56,9 +56,9 @@ def test_usage_provided():
     metrics = Metrics()
     metrics.paused((HELLO,))
 
-    cost = metrics.answered(HELLO, Answer(0, "fine", usage=Usage(30, 12)))
+    cost = metrics.answered(HELLO, QueryAnswer(0, "fine", usage=Usage(30, 12)))
 
-    assert cost == Spent(30, Source.PROVIDED, 12, Source.PROVIDED)
+    assert cost == TokenCost(30, TokenSource.PROVIDED, 12, TokenSource.PROVIDED)
     auto = metrics.stats(0)["auto"]
     assert auto["prompt_tokens"] == {"tokens": 30, "source": "provided"}
     assert auto["response_tokens"] == {"tokens": 12, "source": "provided"}
@@ -71,7 +71,7 @@ def test_usage_that_is_always_provided_stays_provided():
     metrics.paused((HELLO, HELLO))
 
     for _ in range(2):
-        metrics.answered(HELLO, Answer(0, "fine", usage=Usage(30, 12)))
+        metrics.answered(HELLO, QueryAnswer(0, "fine", usage=Usage(30, 12)))
 
     assert metrics.prompt.json() == {"tokens": 60, "source": "provided"}
     assert metrics.response.json() == {"tokens": 24, "source": "provided"}
@@ -82,7 +82,7 @@ def test_usage_estimated():
     metrics = Metrics()
     metrics.paused((HELLO,))
 
-    metrics.answered(HELLO, Answer(0, "x" * 42))
+    metrics.answered(HELLO, QueryAnswer(0, "x" * 42))
 
     auto = metrics.stats(0)["auto"]
     assert auto["total_response_chars"] == 42
@@ -95,8 +95,8 @@ def test_usage_mixed():
     for first, second in ((Usage(30, 12), None), (None, Usage(30, 12))):
         metrics = Metrics()
         metrics.paused((HELLO, HELLO))
-        metrics.answered(HELLO, Answer(0, "fine", usage=first))
-        metrics.answered(HELLO, Answer(0, "fine", usage=second))
+        metrics.answered(HELLO, QueryAnswer(0, "fine", usage=first))
+        metrics.answered(HELLO, QueryAnswer(0, "fine", usage=second))
 
         assert metrics.prompt.json() == {"tokens": 33, "source": "estimated"}
         assert metrics.response.json() == {"tokens": 13, "source": "estimated"}
@@ -106,7 +106,7 @@ def test_usage_for_the_prompt_only_leaves_the_response_estimated():
     """The total of a provided prompt and an estimated response is estimated."""
     metrics = Metrics()
     metrics.paused((WORLD,))
-    metrics.answered(WORLD, Answer(1, "fine", usage=Usage(prompt_tokens=9)))
+    metrics.answered(WORLD, QueryAnswer(1, "fine", usage=Usage(prompt_tokens=9)))
 
     auto = metrics.stats(0)["auto"]
     assert auto["prompt_tokens"]["source"] == "provided"
@@ -129,7 +129,7 @@ def test_only_llm_queries_count():
     tool = Query(0, "0:0", "look it up", kind=Kind.TOOL, name="search")
 
     metrics.paused((tool,))
-    cost = metrics.answered(tool, Answer(0, "found", usage=Usage(5, 5)))
+    cost = metrics.answered(tool, QueryAnswer(0, "found", usage=Usage(5, 5)))
 
     assert (cost, metrics) == (None, Metrics())
 
@@ -148,7 +148,7 @@ def test_a_default_after_expiry_costs_nothing_more():
     metrics = Metrics()
     metrics.paused((WORLD,))
 
-    cost = metrics.answered(WORLD, Answer(1, "never mind", expired=True))
+    cost = metrics.answered(WORLD, QueryAnswer(1, "never mind", expired=True))
 
     assert cost is None
     assert (metrics.tokens, metrics.response_chars) == (2, 0)
@@ -158,10 +158,10 @@ def test_partly_answered_counts_nothing_twice():
     """`answered` has counted the answer already when `partly_answered` follows."""
     metrics = Metrics()
     metrics.paused((HELLO, WORLD))
-    metrics.answered(WORLD, Answer(1, "fine"))
+    metrics.answered(WORLD, QueryAnswer(1, "fine"))
     before = metrics.copy()
 
-    metrics.partly_answered(WORLD, Answer(1, "fine"))
+    metrics.partly_answered(WORLD, QueryAnswer(1, "fine"))
 
     assert metrics == before
 
@@ -186,7 +186,7 @@ def test_stats_show_what_was_recorded_and_the_limits():
 
 def test_metrics_are_stored_as_a_short_array():
     """The stored form holds no names, so that every row stays small."""
-    metrics = Metrics(1, 2, 3, 4, 5, 6, Source.PROVIDED, 7, Source.ESTIMATED, 8, 9)
+    metrics = Metrics(1, 2, 3, 4, 5, 6, TokenSource.PROVIDED, 7, TokenSource.ESTIMATED, 8, 9)
 
     assert msgspec.json.encode(metrics) == b'[1,2,3,4,5,6,"provided",7,"estimated",8,9]'
 

@@ -6,12 +6,12 @@ import pytest
 
 from everhold.core.metrics import Metrics
 from everhold.core.observer import Observer, Observers
-from everhold.core.query import Answer, Query
-from everhold.core.usage import Source, Spent
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.usage import TokenCost, TokenSource
 
 Q = Query(0, "0:0", "hello")
-A = Answer(0, "hi")
-COST = Spent(2, Source.ESTIMATED, 1, Source.ESTIMATED)
+A = QueryAnswer(0, "hi")
+COST = TokenCost(2, TokenSource.ESTIMATED, 1, TokenSource.ESTIMATED)
 METRICS = Metrics(rounds=4)
 
 #: Each event with the facts it is told.

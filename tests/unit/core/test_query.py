@@ -9,15 +9,15 @@ from everhold.core.query import (
     ANSWERABLE,
     EFFECTS,
     FOR_PEOPLE,
-    Answer,
     Kind,
     Query,
+    QueryAnswer,
     Rerun,
-    inherited_space,
-    lua_space,
-    number,
-    own_space,
-    reworded,
+    has_new_wording,
+    inherit_namespace,
+    make_lua_namespace,
+    make_own_namespace,
+    parse_query_number,
 )
 from everhold.core.session import mint
 
@@ -26,13 +26,13 @@ ASKED = Query(3, "0.1:2", "Which owl?", options={"temperature": 0.5})
 
 def test_ids_are_spelled_from_numbers():
     """The third query is q-3, and so is its answer."""
-    assert (ASKED.id, Answer(3).id) == ("q-3", "q-3")
+    assert (ASKED.id, QueryAnswer(3).id) == ("q-3", "q-3")
 
 
 @given(st.integers(0, 10**18 - 1))
 def test_a_number_is_read_from_its_id(q):
     """`number` undoes `id`."""
-    assert number(Query(q, "0:0").id) == q
+    assert parse_query_number(Query(q, "0:0").id) == q
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_a_number_is_read_from_its_id(q):
 )
 def test_what_is_not_an_id_has_no_number(text):
     """Only `q-` and a plain ordinal is a query's id."""
-    assert number(text) is None
+    assert parse_query_number(text) is None
 
 
 def test_an_endless_id_has_no_number():
     """An id longer than any counter is not an id, and not an error."""
-    assert number("q-" + "9" * 5000) is None
+    assert parse_query_number("q-" + "9" * 5000) is None
 
 
 def test_defaults_are_not_written():
     """A query is stored with what it says, and nothing else."""
     assert msgspec.json.encode(Query(0, "0:0", "Hello")) == b'{"q":0,"key":"0:0","prompt":"Hello"}'
-    assert msgspec.json.encode(Answer(0, "Hi")) == b'{"q":0,"value":"Hi"}'
+    assert msgspec.json.encode(QueryAnswer(0, "Hi")) == b'{"q":0,"value":"Hi"}'
 
 
 def test_no_default_and_a_default_of_null_differ():
@@ -103,7 +103,7 @@ def test_a_query_never_changes():
 )
 def test_other_words(change):
     """A query that says something else to whoever answers is reworded."""
-    assert reworded(ASKED, msgspec.structs.replace(ASKED, **change))
+    assert has_new_wording(ASKED, msgspec.structs.replace(ASKED, **change))
 
 
 @pytest.mark.parametrize(
@@ -111,26 +111,28 @@ def test_other_words(change):
 )
 def test_the_same_words(change):
     """Who is asked, until when, and what happens otherwise is not wording."""
-    assert not reworded(ASKED, msgspec.structs.replace(ASKED, **change))
+    assert not has_new_wording(ASKED, msgspec.structs.replace(ASKED, **change))
 
 
 ONE, FORK = mint(1.5, 7), mint(2.5, 8)
 
 
 def test_a_namespace_of_one_session_has_its_like_in_a_fork():
-    assert inherited_space(own_space(ONE, "0.1"), FORK) == own_space(FORK, "0.1")
-    assert inherited_space("default", FORK) is None
+    assert inherit_namespace(make_own_namespace(ONE, "0.1"), FORK) == make_own_namespace(
+        FORK, "0.1"
+    )
+    assert inherit_namespace("default", FORK) is None
 
 
 @pytest.mark.parametrize(
     ("recorded", "asked", "is_reworded"),
     [
-        (own_space(ONE, "0.1"), own_space(FORK, "0.1"), False),
-        (own_space(ONE, "0.1"), own_space(FORK, "0.2"), True),
-        (own_space(ONE, "0.1"), "default", True),
+        (make_own_namespace(ONE, "0.1"), make_own_namespace(FORK, "0.1"), False),
+        (make_own_namespace(ONE, "0.1"), make_own_namespace(FORK, "0.2"), True),
+        (make_own_namespace(ONE, "0.1"), "default", True),
         ("default", "mine", True),
-        ("default", lua_space("default"), False),
-        ("default", lua_space("mine"), True),
+        ("default", make_lua_namespace("default"), False),
+        ("default", make_lua_namespace("mine"), True),
     ],
 )
 def test_a_fork_asks_for_values_in_its_own_name(recorded, asked, is_reworded):
@@ -141,11 +143,15 @@ def test_a_fork_asks_for_values_in_its_own_name(recorded, asked, is_reworded):
         Query(0, "0:0", kind=Kind.STATE, args={"in": one, "do": "keys"}, to=one)
         for one in (recorded, asked)
     )
-    assert reworded(old, new) is is_reworded
+    assert has_new_wording(old, new) is is_reworded
 
 
 def test_lua_has_namespaces_of_its_own_but_for_shared_ones():
-    assert [lua_space("a"), lua_space("a", {"b"}), lua_space("a", ["a"])] == ["lua/a", "lua/a", "a"]
+    assert [
+        make_lua_namespace("a"),
+        make_lua_namespace("a", {"b"}),
+        make_lua_namespace("a", ["a"]),
+    ] == ["lua/a", "lua/a", "a"]
 
 
 def test_who_may_answer():

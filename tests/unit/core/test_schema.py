@@ -11,7 +11,13 @@ import msgspec
 import pydantic
 import pytest
 
-from everhold.core.schema import check, fit, read, schema_of, unfit
+from everhold.core.schema import (
+    decode_value_as,
+    encode_value_as,
+    parse_answer,
+    schema_of,
+    validate_value,
+)
 from everhold.errors import AnswerRefused, BadSchema, BadValue
 
 
@@ -168,10 +174,10 @@ def test_a_schema_and_its_type_agree(type_, value, wrong):
     """What the schema lets through the type can read; what it refuses the type refuses too."""
     schema = schema_of(type_)
 
-    check(value, schema)
-    fit(value, type_)
+    validate_value(value, schema)
+    decode_value_as(value, type_)
     with pytest.raises(AnswerRefused):
-        check(wrong, schema)
+        validate_value(wrong, schema)
 
 
 def test_a_schema_is_made_once():
@@ -233,24 +239,24 @@ def test_a_schema_that_cannot_be_checked_is_refused():
 
 def test_values_become_what_the_type_says():
     """Dataclasses, enums, dates, tuples and pydantic models come out as themselves."""
-    assert fit({"items": [{"name": "a"}]}, Order) == Order([Item("a")])
-    assert fit(["red", 2], tuple[Colour, Level]) == (Colour.RED, Level.HIGH)
-    assert fit({"1": "2026-01-31"}, dict[int, date]) == {1: date(2026, 1, 31)}
-    assert fit({"pages": [{"n": 1}]}, Book) == Book([Page(n=1)])
-    assert fit({"day": "2026-01-31"}, Strict) == Strict(day=date(2026, 1, 31))
+    assert decode_value_as({"items": [{"name": "a"}]}, Order) == Order([Item("a")])
+    assert decode_value_as(["red", 2], tuple[Colour, Level]) == (Colour.RED, Level.HIGH)
+    assert decode_value_as({"1": "2026-01-31"}, dict[int, date]) == {1: date(2026, 1, 31)}
+    assert decode_value_as({"pages": [{"n": 1}]}, Book) == Book([Page(n=1)])
+    assert decode_value_as({"day": "2026-01-31"}, Strict) == Strict(day=date(2026, 1, 31))
 
 
 @pytest.mark.parametrize("type_", [None, Any, object])
 def test_without_a_type_a_value_stays_as_it_is(type_):
     """No annotation, Any and object leave plain JSON alone."""
-    assert fit({"a": [1]}, type_) == {"a": [1]}
+    assert decode_value_as({"a": [1]}, type_) == {"a": [1]}
 
 
 def test_a_schema_may_stand_for_a_type():
     """With a raw schema the value is checked and handed on."""
-    assert fit(1, {"type": "integer"}) == 1
+    assert decode_value_as(1, {"type": "integer"}) == 1
     with pytest.raises(AnswerRefused, match="answer should be an integer"):
-        fit("1", {"type": "integer"})
+        decode_value_as("1", {"type": "integer"})
 
 
 @pytest.mark.parametrize(
@@ -269,7 +275,7 @@ def test_a_schema_may_stand_for_a_type():
 def test_a_value_that_is_not_of_the_type_is_refused(value, type_, path, expected):
     """The refusal has the path and what was expected, whichever library said so."""
     with pytest.raises(AnswerRefused) as refused:
-        fit(value, type_)
+        decode_value_as(value, type_)
 
     assert refused.value.path == path
     assert refused.value.expected.startswith(expected)
@@ -279,7 +285,7 @@ def test_a_value_that_is_not_of_the_type_is_refused(value, type_, path, expected
 def test_nothing_can_be_made_into_a_type_without_a_schema(type_):
     """A type that JSON cannot describe is the author's mistake, not the answer's."""
     with pytest.raises(BadSchema, match=re.escape("Opaque" if type_ is Opaque else "Nowhere")):
-        fit(1, type_)
+        decode_value_as(1, type_)
 
 
 # Out of a type
@@ -311,8 +317,8 @@ def test_nothing_can_be_made_into_a_type_without_a_schema(type_):
 )
 def test_typed_values_become_plain_and_can_be_read_again(value, type_, expected):
     """What is stored is plain JSON, and the type makes the same value of it."""
-    assert unfit(value, type_, "the result") == expected
-    assert fit(expected, type_) == value
+    assert encode_value_as(value, type_, "the result") == expected
+    assert decode_value_as(expected, type_) == value
 
 
 @pytest.mark.parametrize(
@@ -321,7 +327,7 @@ def test_typed_values_become_plain_and_can_be_read_again(value, type_, expected)
 def test_nothing_is_changed_unasked(type_):
     """Without a type, or with one that JSON has, a tuple is refused with its path."""
     with pytest.raises(BadValue) as refused:
-        unfit([(1, 2)], type_, "the result")
+        encode_value_as([(1, 2)], type_, "the result")
 
     assert refused.value.path == "the result[0]"
 
@@ -343,7 +349,7 @@ def test_nothing_is_changed_unasked(type_):
 def test_what_does_not_fit_its_own_type_is_refused(value, type_, path):
     """A result that could not be read back is refused with the place that is wrong."""
     with pytest.raises((BadValue, BadSchema)) as refused:
-        unfit(value, type_, "the result")
+        encode_value_as(value, type_, "the result")
 
     assert refused.value.path == path
 
@@ -353,9 +359,9 @@ def test_what_does_not_fit_its_own_type_is_refused(value, type_, path):
 
 def test_without_a_schema_an_answer_is_text():
     """Text is stored as it came; anything else is refused."""
-    assert read(" as it\x00came\n", None) == " as it\x00came\n"
+    assert parse_answer(" as it\x00came\n", None) == " as it\x00came\n"
     with pytest.raises(AnswerRefused, match="answer should be a string, got 3"):
-        read(3, None)
+        parse_answer(3, None)
 
 
 @pytest.mark.parametrize(
@@ -371,18 +377,18 @@ def test_without_a_schema_an_answer_is_text():
 )
 def test_text_is_read_as_json_where_only_json_can_fit(answer):
     """A value, its JSON text, and the same in blanks or a fence are one answer."""
-    assert read(answer, schema_of(Verdict)) == {"right": True}
+    assert parse_answer(answer, schema_of(Verdict)) == {"right": True}
 
 
 def test_text_stays_text_where_text_can_fit():
     """A string that happens to be JSON is not unpacked when a string was asked for."""
-    assert read('{"a": 1}', schema_of(str)) == '{"a": 1}'
-    assert read("1", schema_of(int | str)) == "1"
+    assert parse_answer('{"a": 1}', schema_of(str)) == '{"a": 1}'
+    assert parse_answer("1", schema_of(int | str)) == "1"
 
 
 def test_a_fence_inside_the_text_is_not_the_fence_around_it():
     """Only a fence around the whole answer is taken off."""
-    assert read('```\n["```"]\n```', {"type": "array"}) == ["```"]
+    assert parse_answer('```\n["```"]\n```', {"type": "array"}) == ["```"]
 
 
 @pytest.mark.parametrize(
@@ -391,7 +397,7 @@ def test_a_fence_inside_the_text_is_not_the_fence_around_it():
 def test_text_that_is_not_json_is_refused_with_what_was_expected(answer):
     """Whoever answered is told the form that would have fitted."""
     with pytest.raises(AnswerRefused, match="an object with 'right', got text that is not JSON"):
-        read(answer, schema_of(Verdict))
+        parse_answer(answer, schema_of(Verdict))
 
 
 @pytest.mark.parametrize("unit", ["\n", " ", "```", "```\n", "a", "\n```json"])
@@ -399,7 +405,7 @@ def test_text_that_never_ends_its_fence_is_refused_in_a_moment(unit):
     """However long it is: whoever answers holds up nobody else."""
     began = process_time()
     with pytest.raises(AnswerRefused):
-        read("```" + unit * (200_000 // len(unit)) + "x", schema_of(Verdict))
+        parse_answer("```" + unit * (200_000 // len(unit)) + "x", schema_of(Verdict))
     assert process_time() - began < 10
 
 
@@ -417,7 +423,7 @@ def test_a_refusal_in_words_of_the_type_itself_is_read_in_a_moment(words):
 
     began = process_time()
     with pytest.raises(AnswerRefused):
-        fit({"a": words * 20_000}, Picky)
+        decode_value_as({"a": words * 20_000}, Picky)
     assert process_time() - began < 10
 
 
@@ -427,13 +433,13 @@ def test_a_refusal_in_words_of_the_type_itself_is_read_in_a_moment(words):
 def test_what_cannot_be_stored_does_not_pass_the_door(answer):
     """An answer is plain JSON before it is anything else, also when it came as text."""
     with pytest.raises(BadValue):
-        read(answer, {"type": "integer"})
+        parse_answer(answer, {"type": "integer"})
 
 
 def test_a_misfit_at_the_door_says_where():
     """The message is enough to send a better answer."""
     with pytest.raises(AnswerRefused) as refused:
-        read('{"items": [{"name": "a"}, {"name": "b", "count": 0}]}', schema_of(Order))
+        parse_answer('{"items": [{"name": "a"}, {"name": "b", "count": 0}]}', schema_of(Order))
 
     assert str(refused.value) == (
         "the answer does not fit: answer.items[1].count should be an integer ≥ 1, got 0"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from everhold.core.metrics import Metrics
-from everhold.core.session import ENDED, MOVES, Event, Head, State, mint, moved
+from everhold.core.session import ENDED, MOVES, Head, SessionEvent, SessionState, apply_event, mint
 from everhold.errors import IllegalMove
 
 DIAGRAM = """
@@ -25,7 +25,12 @@ paused     cancelled -> cancelled
 failed     retried   -> running
 """
 LEGAL = {(was, event): now for was, event, _, now in map(str.split, DIAGRAM.strip().splitlines())}
-REFUSED = [(state, event) for state in State for event in Event if (state, event) not in LEGAL]
+REFUSED = [
+    (state, event)
+    for state in SessionState
+    for event in SessionEvent
+    if (state, event) not in LEGAL
+]
 
 
 def test_the_table_is_the_diagram():
@@ -38,25 +43,28 @@ def test_the_table_is_the_diagram():
 @pytest.mark.parametrize(("state", "event"), LEGAL)
 def test_a_legal_move(state, event):
     """A pair in the table leads where the table says."""
-    assert moved(State(state), Event(event)) == LEGAL[state, event]
+    assert apply_event(SessionState(state), SessionEvent(event)) == LEGAL[state, event]
 
 
 @pytest.mark.parametrize(("state", "event"), REFUSED)
 def test_what_the_table_omits_is_refused(state, event):
     """Any other pair raises `IllegalMove`, which says both."""
     with pytest.raises(IllegalMove) as refused:
-        moved(state, event)
+        apply_event(state, event)
 
     assert str(refused.value) == f"a {state} session cannot be {event}"
 
 
 def test_every_state_is_in_the_table():
     """Dead ends are written out."""
-    assert set(MOVES) == set(State)
-    assert {state for state in State if not MOVES[state]} == {State.COMPLETED, State.CANCELLED}
+    assert set(MOVES) == set(SessionState)
+    assert {state for state in SessionState if not MOVES[state]} == {
+        SessionState.COMPLETED,
+        SessionState.CANCELLED,
+    }
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", SessionState)
 def test_a_head_knows_whether_it_is_over(state):
     """Completed, failed and cancelled sessions have ended; running and paused ones have not."""
     head = Head(1, 1, state, 0, 0, None, 0.0, Metrics())
@@ -69,30 +77,34 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.state = State.RUNNING
+        self.state = SessionState.RUNNING
         self.last_end = None
 
-    @rule(event=st.sampled_from(Event))
+    @rule(event=st.sampled_from(SessionEvent))
     def happen(self, event):
         before = self.state
         allowed = (
-            event is not Event.RETRIED
+            event is not SessionEvent.RETRIED
             if self.last_end is None
-            else (self.last_end is Event.FAILED and event is Event.RETRIED)
+            else (self.last_end is SessionEvent.FAILED and event is SessionEvent.RETRIED)
         )
         try:
-            self.state = moved(before, event)
+            self.state = apply_event(before, event)
         except IllegalMove:
             assert not allowed
             return
         assert allowed
-        self.last_end = event if event in (Event.COMPLETED, Event.FAILED, Event.CANCELLED) else None
+        self.last_end = (
+            event
+            if event in (SessionEvent.COMPLETED, SessionEvent.FAILED, SessionEvent.CANCELLED)
+            else None
+        )
 
-    @precondition(lambda self: self.last_end in (Event.COMPLETED, Event.CANCELLED))
-    @rule(event=st.sampled_from(Event))
+    @precondition(lambda self: self.last_end in (SessionEvent.COMPLETED, SessionEvent.CANCELLED))
+    @rule(event=st.sampled_from(SessionEvent))
     def stay_over(self, event):
         with pytest.raises(IllegalMove):
-            moved(self.state, event)
+            apply_event(self.state, event)
 
     @invariant()
     def the_state_tells_the_end(self):
@@ -134,5 +146,5 @@ def test_dice_beyond_ninety_six_bits():
 
 
 def test_who_wants_what_is_open_or_what_is_replayed_reads_from_there_on() -> None:
-    head = Head(1, 1, State.PAUSED, 9, 8, None, 0.0, Metrics(begun=4))
+    head = Head(1, 1, SessionState.PAUSED, 9, 8, None, 0.0, Metrics(begun=4))
     assert (head.first(-1), head.first(-2)) == (8, 4)

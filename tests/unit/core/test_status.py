@@ -4,14 +4,13 @@ import msgspec
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.codec import plain
+from everhold.core.codec import to_plain
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Answer, Kind, Query, Usage
-from everhold.core.session import State
+from everhold.core.query import Kind, Query, QueryAnswer, Usage
+from everhold.core.session import SessionState
 from everhold.core.status import (
     Accepted,
-    Facts,
     Finished,
     OpenQuery,
     Outcome,
@@ -20,11 +19,12 @@ from everhold.core.status import (
     Raised,
     Returned,
     Running,
+    SessionFacts,
     Stopped,
-    idle_expired,
-    snapshot,
-    snapshots,
-    sole,
+    is_idle_expired,
+    require_sole_query,
+    snapshot_session,
+    snapshot_sessions,
 )
 from everhold.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
 
@@ -35,7 +35,7 @@ def asked(number, prompt="hello", **fields):
 
 def facts(**given):
     base = {"session_id": "s-1", "state": "paused", "started_at": 1.0, "last_activity_at": 2.5}
-    return Facts(**{**base, "elapsed_ms": 70, "metrics": Metrics(), **given})
+    return SessionFacts(**{**base, "elapsed_ms": 70, "metrics": Metrics(), **given})
 
 
 FORWARDED = [name for name in Query.__struct_fields__ if name not in ("q", "rerun")]
@@ -105,20 +105,20 @@ def test_an_outcome_is_stored_with_its_name(outcome, stored):
 def test_sole_of_none_open():
     """Without an open question the error names the state."""
     with pytest.raises(NoOpenQuery, match="completed"):
-        sole("s-1", "completed", [])
+        require_sole_query("s-1", "completed", [])
 
 
 def test_sole_of_one_open():
     """The only open question need not be named."""
     query = asked(7)
 
-    assert sole("s-1", "paused", [query]) is query
+    assert require_sole_query("s-1", "paused", [query]) is query
 
 
 def test_sole_of_many_open():
     """With several open the error counts and names them."""
     with pytest.raises(ManyOpenQueries, match=r"3 open questions \(q-0, q-1, q-2\)"):
-        sole("s-1", "paused", [asked(0), asked(1), asked(2)])
+        require_sole_query("s-1", "paused", [asked(0), asked(1), asked(2)])
 
 
 @pytest.mark.parametrize("kind", [Kind.APPROVAL, Kind.LLM, Kind.CALL])
@@ -126,10 +126,10 @@ def test_a_signal_that_is_waited_for_makes_no_question_ambiguous(kind):
     """It is sent by its name; alone it is what is meant."""
     signal, question = asked(0, kind=Kind.SIGNAL), asked(1, kind=kind)
 
-    assert sole("s-1", "paused", [signal, question]) is question
-    assert sole("s-1", "paused", [signal]) is signal
+    assert require_sole_query("s-1", "paused", [signal, question]) is question
+    assert require_sole_query("s-1", "paused", [signal]) is signal
     with pytest.raises(ManyOpenQueries, match=r"\(q-1, q-2\)"):
-        sole("s-1", "paused", [signal, question, asked(2)])
+        require_sole_query("s-1", "paused", [signal, question, asked(2)])
 
 
 def test_sole_looks_only_at_what_can_be_answered():
@@ -138,9 +138,9 @@ def test_sole_looks_only_at_what_can_be_answered():
     """
     timer, question = asked(0, kind=Kind.TIMER), asked(1)
 
-    assert sole("s-1", "paused", [timer, question]) is question
+    assert require_sole_query("s-1", "paused", [timer, question]) is question
     with pytest.raises(NoOpenQuery):
-        sole("s-1", "paused", [timer])
+        require_sole_query("s-1", "paused", [timer])
 
 
 @pytest.mark.parametrize(
@@ -150,23 +150,23 @@ def test_sole_looks_only_at_what_can_be_answered():
 )
 def test_idle_sessions_expire_at_their_ttl(idle, expired):
     """Idle for the ttl or longer expires; a moment less does not."""
-    assert idle_expired(0.0, idle, 10800.0) is expired
+    assert is_idle_expired(0.0, idle, 10800.0) is expired
 
 
 def test_a_ttl_of_zero_expires_at_once():
     """No time at all is enough for ttl 0."""
-    assert idle_expired(100.0, 100.0, 0.0) is True
+    assert is_idle_expired(100.0, 100.0, 0.0) is True
 
 
 @pytest.mark.parametrize("ttl", [10.0, 0.0, -1.0])
 def test_a_clock_going_backwards_expires_nothing(ttl):
     """A session last active in the future is not idle, whatever the ttl."""
-    assert idle_expired(100.0, 99.9, ttl) is False
+    assert is_idle_expired(100.0, 99.9, ttl) is False
 
 
 def test_a_snapshot_of_nothing_special():
     """A snapshot without extras has exactly these keys."""
-    assert snapshot(facts(state="running")) == {
+    assert snapshot_session(facts(state="running")) == {
         "session_id": "s-1",
         "state": "running",
         "phase": "running",
@@ -185,7 +185,7 @@ def test_a_snapshot_of_nothing_special():
 
 def test_a_snapshot_shows_what_there_is():
     """Strategy, logs, progress and what remains of a budget are shown when they exist."""
-    shown = snapshot(
+    shown = snapshot_session(
         facts(
             strategy="panel",
             logs=[LogEntry(1, "info", "ctx.log", "hi")],
@@ -208,16 +208,16 @@ def test_a_snapshot_counts_tokens():
     first, second = asked(0), asked(1, "world!")
     metrics = Metrics()
     metrics.paused((first.query, second.query))
-    metrics.answered(first.query, Answer(0, "x", usage=Usage(10, 4)))
+    metrics.answered(first.query, QueryAnswer(0, "x", usage=Usage(10, 4)))
 
-    tokens = snapshot(facts(metrics=metrics, open=[second]))["metrics"]["tokens"]
+    tokens = snapshot_session(facts(metrics=metrics, open=[second]))["metrics"]["tokens"]
 
     assert (tokens["prompt_total"], tokens["response_total"], tokens["total"]) == (12, 4, 16)
 
 
 def test_the_current_query_of_a_partly_answered_batch():
     """It is the oldest llm query still open, also when the batch's last one is answered."""
-    tokens = snapshot(facts(open=[asked(0, kind=Kind.TOOL), asked(2, "hello"), asked(3)]))[
+    tokens = snapshot_session(facts(open=[asked(0, kind=Kind.TOOL), asked(2, "hello"), asked(3)]))[
         "metrics"
     ]["tokens"]
 
@@ -232,34 +232,38 @@ def test_history_only_when_asked_for():
     """The newest ten exchanges are shown, oldest first, and only if they were given."""
     history = [{"query_id": f"q-{number}"} for number in range(12)]
 
-    shown = snapshot(facts(history=history))["metrics"]["conversation_history"]
+    shown = snapshot_session(facts(history=history))["metrics"]["conversation_history"]
 
     assert [one["query_id"] for one in shown] == [f"q-{number}" for number in range(2, 12)]
-    assert "conversation_history" not in snapshot(facts())["metrics"]
+    assert "conversation_history" not in snapshot_session(facts())["metrics"]
 
 
 def test_an_ended_session_is_terminal():
     """An ended session's state is `terminal`; its phase says how it ended."""
-    shown = snapshot(facts(state="failed"))
+    shown = snapshot_session(facts(state="failed"))
 
     assert (shown["state"], shown["phase"]) == ("terminal", "failed")
 
 
 def test_a_snapshot_is_plain_json():
     """A state given as an enum is shown as text, so that the snapshot can be stored as it is."""
-    shown = snapshot(facts(state=State.PAUSED, open=[asked(0)]), PendingFilter.read("full"))
+    shown = snapshot_session(
+        facts(state=SessionState.PAUSED, open=[asked(0)]), PendingFilter.read("full")
+    )
 
-    assert plain(shown) == shown
+    assert to_plain(shown) == shown
 
 
 def test_an_empty_list():
     """No sessions at all have exactly this form."""
-    assert snapshots([]) == {"active_sessions": 0, "sessions": []}
+    assert snapshot_sessions([]) == {"active_sessions": 0, "sessions": []}
 
 
 def test_a_list_counts_the_live_ones():
     """Running and paused sessions are active; ended ones are listed and not counted."""
-    listed = snapshots([facts(state="running"), facts(state="paused"), facts(state="cancelled")])
+    listed = snapshot_sessions(
+        [facts(state="running"), facts(state="paused"), facts(state="cancelled")]
+    )
 
     assert listed["active_sessions"] == 2
     assert [one["phase"] for one in listed["sessions"]] == ["running", "paused", "cancelled"]
@@ -267,7 +271,7 @@ def test_a_list_counts_the_live_ones():
 
 def test_without_a_filter_queries_are_only_counted():
     """No filter: a number of what somebody can answer, and no list."""
-    shown = snapshot(facts(open=[asked(0), asked(1, kind=Kind.TIMER)]))
+    shown = snapshot_session(facts(open=[asked(0), asked(1, kind=Kind.TIMER)]))
 
     assert shown["pending_queries"] == 1
     assert "pending" not in shown
@@ -305,7 +309,7 @@ def test_a_filter_says_what_is_shown(given, shown):
     """Presets and objects choose the facts; a preview is cut by characters."""
     pending = PendingFilter.read(given, preview_chars=3)
 
-    assert snapshot(facts(open=[asked(0, "hééllo")]), pending)["pending"] == [shown]
+    assert snapshot_session(facts(open=[asked(0, "hééllo")]), pending)["pending"] == [shown]
 
 
 def test_a_preview_is_200_characters_unless_told():

@@ -5,44 +5,50 @@ shown.
 import pytest
 
 from everhold.core.tool import (
-    Beside,
     Confirm,
-    Handed,
     Later,
+    SideOutput,
+    ToolHandoff,
     Window,
-    apart,
-    beside,
-    confirms_of,
-    digest,
-    handed_of,
-    key_of,
-    later_of,
-    recorded,
+    decode_confirms,
+    decode_handoff,
+    decode_later,
+    digest_tool_call,
+    encode_pending_call,
+    make_call_key,
+    unwrap_side_output,
+    wrap_side_output,
 )
 from everhold.errors import BadArguments
 
 
 def test_a_digest_names_a_tool_with_its_input():
     """The order of names says nothing; anything else is another call."""
-    assert digest("pay", {"a": 1, "b": [2]}) == digest("pay", {"b": [2], "a": 1})
+    assert digest_tool_call("pay", {"a": 1, "b": [2]}) == digest_tool_call(
+        "pay", {"b": [2], "a": 1}
+    )
     others = [
-        digest("pay", {"a": 1}),
-        digest("pay", {"a": 1.0}),
-        digest("pay", {"a": "1"}),
-        digest("say", {"a": 1}),
+        digest_tool_call("pay", {"a": 1}),
+        digest_tool_call("pay", {"a": 1.0}),
+        digest_tool_call("pay", {"a": "1"}),
+        digest_tool_call("say", {"a": 1}),
     ]
-    assert len({digest("pay", {"a": True}), *others}) == 5
+    assert len({digest_tool_call("pay", {"a": True}), *others}) == 5
 
 
 def test_a_key_is_the_place_of_a_call_in_its_session():
-    assert key_of("s-1", 0, "c") == key_of("s-1", 0, "c") == "ccdf074b7842df7ed952c9d11112164d"
+    assert (
+        make_call_key("s-1", 0, "c")
+        == make_call_key("s-1", 0, "c")
+        == "ccdf074b7842df7ed952c9d11112164d"
+    )
     assert (
         len(
             {
-                key_of("s-1", 0, "c"),
-                key_of("s-2", 0, "c"),
-                key_of("s-1", 1, "c"),
-                key_of("s-1", 0, "d"),
+                make_call_key("s-1", 0, "c"),
+                make_call_key("s-2", 0, "c"),
+                make_call_key("s-1", 1, "c"),
+                make_call_key("s-1", 0, "d"),
             }
         )
         == 4
@@ -51,12 +57,17 @@ def test_a_key_is_the_place_of_a_call_in_its_session():
 
 @pytest.mark.parametrize("verdict", [Confirm(), Confirm("why", "ada", 5.0)])
 def test_a_verdict_is_read_as_it_was_recorded(verdict):
-    assert confirms_of(recorded(verdict)) == [verdict]
-    assert confirms_of(recorded([verdict, Confirm("too")])) == [verdict, Confirm("too")]
+    assert decode_confirms(encode_pending_call(verdict)) == [verdict]
+    assert decode_confirms(encode_pending_call([verdict, Confirm("too")])) == [
+        verdict,
+        Confirm("too"),
+    ]
 
 
 def test_what_comes_later_is_read_as_it_was_recorded():
-    later = later_of(recorded(Later("When?", timeout=5, on_timeout="fail", to="press")))
+    later = decode_later(
+        encode_pending_call(Later("When?", timeout=5, on_timeout="fail", to="press"))
+    )
     assert (later.prompt, later.timeout, later.on_timeout, later.to) == (
         "When?",
         5,
@@ -77,19 +88,28 @@ def test_a_later_that_makes_no_sense_is_refused(options):
 
 def test_what_is_said_beside_a_result_is_told_apart():
     """A result that looks as if something were said beside it is not mistaken for one."""
-    nothing = Beside()
-    assert (beside("r", nothing), beside({"a": 1}, nothing)) == ("r", {"a": 1})
-    assert apart(beside("r", Beside(["a", "b"]))) == ("r", Beside(["a", "b"]))
-    written = Beside(writes=[["set", "shop", "a", 1]])
-    assert apart(beside("r", written)) == ("r", written)
-    assert apart(beside({"$said": ["forged"]}, nothing)) == ({"$said": ["forged"]}, nothing)
-    assert apart(beside({"$writes": ["forged"]}, nothing)) == ({"$writes": ["forged"]}, None)
-    assert apart("r") == ("r", None)
+    nothing = SideOutput()
+    assert (wrap_side_output("r", nothing), wrap_side_output({"a": 1}, nothing)) == ("r", {"a": 1})
+    assert unwrap_side_output(wrap_side_output("r", SideOutput(["a", "b"]))) == (
+        "r",
+        SideOutput(["a", "b"]),
+    )
+    written = SideOutput(writes=[["set", "shop", "a", 1]])
+    assert unwrap_side_output(wrap_side_output("r", written)) == ("r", written)
+    assert unwrap_side_output(wrap_side_output({"$said": ["forged"]}, nothing)) == (
+        {"$said": ["forged"]},
+        nothing,
+    )
+    assert unwrap_side_output(wrap_side_output({"$writes": ["forged"]}, nothing)) == (
+        {"$writes": ["forged"]},
+        None,
+    )
+    assert unwrap_side_output("r") == ("r", None)
 
 
 def test_what_is_handed_on_is_read_as_it_was_recorded():
-    handed = Handed("shop:digest", 2, {"words": "x"})
-    assert handed_of(recorded(handed)) == handed
+    handed = ToolHandoff("shop:digest", 2, {"words": "x"})
+    assert decode_handoff(encode_pending_call(handed)) == handed
 
 
 LINES = "".join(f"line {n}\n" for n in range(10))

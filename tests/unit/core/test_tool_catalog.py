@@ -2,8 +2,13 @@
 
 import pytest
 
-from everhold.core.tool_catalog import Catalog, CatalogKey, Catalogs, Surface
-from everhold.core.tool_registry import Manifest
+from everhold.core.tool_catalog import (
+    LayeredToolRegistry,
+    ToolCatalog,
+    ToolCatalogCache,
+    ToolCatalogKey,
+)
+from everhold.core.tool_registry import ToolManifest
 from everhold.errors import ToolClash
 
 
@@ -17,49 +22,49 @@ class Shelf:
     def manifests(self):
         if self.broken:
             raise OSError("gone")
-        return [Manifest(name, name, f"from {id(self)}") for name in self.names]
+        return [ToolManifest(name, name, f"from {id(self)}") for name in self.names]
 
 
 def names(surface):
     return [tool.name for tool in surface.catalog().tools]
 
 
-KEY = CatalogKey(True, 0, 0, "p")
+KEY = ToolCatalogKey(True, 0, 0, "p")
 
 
 def test_a_catalog_is_built_once_for_its_key():
     """Row 21: one build for a key, and another if any of its four parts differs."""
     built = []
-    catalogs = Catalogs(limit=10)
+    catalogs = ToolCatalogCache(limit=10)
     keys = [
         KEY,
-        CatalogKey(False, 0, 0, "p"),
-        CatalogKey(True, 1, 0, "p"),
-        CatalogKey(True, 0, 1, "p"),
-        CatalogKey(True, 0, 0, "q"),
+        ToolCatalogKey(False, 0, 0, "p"),
+        ToolCatalogKey(True, 1, 0, "p"),
+        ToolCatalogKey(True, 0, 1, "p"),
+        ToolCatalogKey(True, 0, 0, "q"),
     ]
     for _ in range(2):
         for key in keys:
-            catalogs.of(key, lambda: built.append(1) or Catalog([]))
+            catalogs.of(key, lambda: built.append(1) or ToolCatalog([]))
     assert len(built) == 5
 
 
 def test_only_a_few_catalogs_are_remembered():
     """Row 21, D3: the one that was not used for the longest time is forgotten."""
-    catalogs = Catalogs(limit=2)
-    first = catalogs.of(KEY, lambda: Catalog([]))
-    catalogs.of(CatalogKey(True, 1, 0), lambda: Catalog([]))
-    assert catalogs.of(KEY, lambda: Catalog([])) is first
-    catalogs.of(CatalogKey(True, 2, 0), lambda: Catalog([]))
+    catalogs = ToolCatalogCache(limit=2)
+    first = catalogs.of(KEY, lambda: ToolCatalog([]))
+    catalogs.of(ToolCatalogKey(True, 1, 0), lambda: ToolCatalog([]))
+    assert catalogs.of(KEY, lambda: ToolCatalog([])) is first
+    catalogs.of(ToolCatalogKey(True, 2, 0), lambda: ToolCatalog([]))
     assert len(catalogs) == 2
-    assert catalogs.of(KEY, lambda: Catalog([])) is first
+    assert catalogs.of(KEY, lambda: ToolCatalog([])) is first
     catalogs.clear()
-    assert catalogs.of(KEY, lambda: Catalog([])) is not first
+    assert catalogs.of(KEY, lambda: ToolCatalog([])) is not first
 
 
 def test_a_build_that_fails_is_not_remembered():
     """Row 21: the next one tries again."""
-    catalogs = Catalogs()
+    catalogs = ToolCatalogCache()
 
     def fails():
         raise OSError
@@ -67,24 +72,27 @@ def test_a_build_that_fails_is_not_remembered():
     with pytest.raises(OSError):
         catalogs.of(KEY, fails)
     assert len(catalogs) == 0
-    assert catalogs.of(KEY, lambda: Catalog([])).tools == ()
+    assert catalogs.of(KEY, lambda: ToolCatalog([])).tools == ()
 
 
 def test_what_is_told_of_a_catalog_is_put_together_once():
     """Row 21: specs, projection and fingerprint."""
-    catalog = Catalog([Manifest("1", "b", "B"), Manifest("2", "a")], ["told"])
+    catalog = ToolCatalog([ToolManifest("1", "b", "B"), ToolManifest("2", "a")], ["told"])
     assert catalog.specs is catalog.specs
     assert catalog.projection is catalog.projection
     assert catalog.projection[0] == {"id": "1", "name": "b", "description": "B", "input_schema": {}}
-    assert catalog.fingerprint == Catalog([Manifest("3", "a"), Manifest("4", "b")]).fingerprint
-    assert catalog.fingerprint != Catalog([Manifest("3", "a")]).fingerprint
+    assert (
+        catalog.fingerprint
+        == ToolCatalog([ToolManifest("3", "a"), ToolManifest("4", "b")]).fingerprint
+    )
+    assert catalog.fingerprint != ToolCatalog([ToolManifest("3", "a")]).fingerprint
     assert catalog.contributions == ("told",)
 
 
 def test_the_same_overlay_is_no_change_and_the_tools_below_are_heard_anew():
     """Row 22, D2: its revision stays, and what a source below has by now is seen."""
     base, over = Shelf("a"), Shelf("b")
-    surface = Surface({"base": base})
+    surface = LayeredToolRegistry({"base": base})
     assert surface.lay_over([over])
     assert (surface.revision, names(surface)) == (1, ["a", "b"])
     base.names.append("c")
@@ -95,7 +103,7 @@ def test_the_same_overlay_is_no_change_and_the_tools_below_are_heard_anew():
 def test_an_overlay_is_known_by_its_objects():
     """Row 22: equal is not the same; order, contributions and the flag count too."""
     one, other = Shelf("b"), Shelf("b")
-    surface = Surface({"base": Shelf("a")})
+    surface = LayeredToolRegistry({"base": Shelf("a")})
     changes = [
         surface.lay_over([one]),
         surface.lay_over([one]),
@@ -112,7 +120,7 @@ def test_an_overlay_is_known_by_its_objects():
 
 def test_what_is_laid_over_wins_and_the_rest_may_be_left_out():
     """Row 22: the overlay replaces by name; hidden tools are simply absent."""
-    surface = Surface({"base": Shelf("a", "b")})
+    surface = LayeredToolRegistry({"base": Shelf("a", "b")})
     over = Shelf("b", "c")
     surface.lay_over([over])
     assert {
@@ -134,7 +142,7 @@ def test_what_is_laid_over_wins_and_the_rest_may_be_left_out():
 def test_a_composition_that_fails_leaves_everything(what):
     """Row 22: the old registry, the old overlay, the old catalog."""
     base, over = Shelf("a"), Shelf("b")
-    surface = Surface({"base": base})
+    surface = LayeredToolRegistry({"base": base})
     surface.lay_over([over])
     before = surface.catalog()
     broken = Shelf("x", "x") if what == "clash" else Shelf("x")
@@ -150,7 +158,7 @@ def test_a_composition_that_fails_leaves_everything(what):
 def test_a_refresh_that_fails_keeps_the_old_tools():
     """Row 21: and the catalog of them."""
     base = Shelf("a")
-    surface = Surface({"base": base})
+    surface = LayeredToolRegistry({"base": base})
     before = surface.catalog()
     base.broken = True
     with pytest.raises(OSError):
@@ -164,7 +172,7 @@ def test_a_refresh_that_fails_keeps_the_old_tools():
 def test_tools_that_come_and_go_are_forgotten():
     """D3: a source that changes all the time costs a few catalogs."""
     base = Shelf("a")
-    surface = Surface({"base": base})
+    surface = LayeredToolRegistry({"base": base})
     for n in range(100):
         base.names = [f"tool-{n}"]
         surface.refresh()
@@ -174,7 +182,7 @@ def test_tools_that_come_and_go_are_forgotten():
 
 def test_an_overlay_whose_tools_change_is_seen():
     over = Shelf("b")
-    surface = Surface({"base": Shelf("a")})
+    surface = LayeredToolRegistry({"base": Shelf("a")})
     surface.lay_over([over])
     assert names(surface) == ["a", "b"]
     over.names = ["c"]
@@ -183,11 +191,11 @@ def test_an_overlay_whose_tools_change_is_seen():
 
 def test_tools_are_found_by_words():
     """Words of the name count more; the same words find the same, in the same order."""
-    catalog = Catalog(
+    catalog = ToolCatalog(
         [
-            Manifest("1", "send_mail", "Send a letter."),
-            Manifest("2", "read_mail", "Read what came."),
-            Manifest("3", "weather", "Tell of rain, by mail if need be."),
+            ToolManifest("1", "send_mail", "Send a letter."),
+            ToolManifest("2", "read_mail", "Read what came."),
+            ToolManifest("3", "weather", "Tell of rain, by mail if need be."),
         ]
     )
     assert [one.name for one in catalog.found("read MAIL!")] == [

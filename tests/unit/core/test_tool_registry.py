@@ -2,10 +2,16 @@
 
 import pytest
 
-from everhold.core.tool_registry import LAST, Entry, Manifest, Registry, ToolState
+from everhold.core.tool_registry import (
+    MAX_GENERATION,
+    RegisteredTool,
+    ToolManifest,
+    ToolRegistry,
+    ToolRegistryState,
+)
 from everhold.errors import BadArguments, StaleTools, ToolClash
 
-A, B, C = (Manifest(f"id-{name}", name) for name in "abc")
+A, B, C = (ToolManifest(f"id-{name}", name) for name in "abc")
 
 
 def named(registry):
@@ -13,7 +19,7 @@ def named(registry):
 
 
 def registry(**sources):
-    found = Registry()
+    found = ToolRegistry()
     found.refresh(sources)
     return found
 
@@ -47,7 +53,7 @@ def test_what_a_source_says_now_stands():
     """Row 2: the id is the identity; name and description are the source's."""
     found = registry(one=[A, B])
     found.apply({"id-a": False}, 1)
-    found.refresh({"one": [Manifest("id-a", "renamed", "anew"), B]})
+    found.refresh({"one": [ToolManifest("id-a", "renamed", "anew"), B]})
     assert named(found) == ["b"]
     found.apply({"id-a": True}, found.generation)
     assert [(one.name, one.description) for one in found.members] == [
@@ -57,7 +63,7 @@ def test_what_a_source_says_now_stands():
 
 
 @pytest.mark.parametrize(
-    "other", [Manifest("id-a", "x"), Manifest("id-x", "a")], ids=["id", "name"]
+    "other", [ToolManifest("id-a", "x"), ToolManifest("id-x", "a")], ids=["id", "name"]
 )
 def test_two_sources_with_one_tool_are_refused_and_nothing_changes(other):
     """Row 2: a failed refresh keeps the old registry."""
@@ -103,12 +109,12 @@ def test_a_kept_registry_is_restored():
 
 def test_a_kept_registry_that_names_a_tool_twice_is_refused():
     with pytest.raises(BadArguments):
-        Registry().restore(ToolState(1, (Entry(A), Entry(A))))
+        ToolRegistry().restore(ToolRegistryState(1, (RegisteredTool(A), RegisteredTool(A))))
 
 
 def test_generations_do_not_overflow():
     found = registry(one=[A])
-    found.generation = LAST
+    found.generation = MAX_GENERATION
     with pytest.raises(BadArguments):
         found.refresh({"one": [B]})
 
@@ -123,7 +129,9 @@ def test_a_fork_goes_its_own_way():
 def test_what_is_laid_over_takes_the_place_of_what_is_below():
     """Row 22: by id and by name; the registry below stays as it was."""
     found = registry(one=[A, B, C])
-    laid = found.over([Manifest("id-a", "a", "other"), Manifest("id-x", "b", "other")], "context")
+    laid = found.over(
+        [ToolManifest("id-a", "a", "other"), ToolManifest("id-x", "b", "other")], "context"
+    )
     assert {one.name: one.description for one in laid.members} == {
         "a": "other",
         "b": "other",

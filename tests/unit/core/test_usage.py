@@ -2,17 +2,17 @@
 
 import pytest
 
-from everhold.core.query import Answer, Query, Usage
+from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.core.usage import (
-    Count,
-    Source,
-    Spent,
-    asked,
-    estimate,
-    measure,
-    price,
-    usage_of,
-    wrote,
+    TokenCost,
+    TokenCount,
+    TokenSource,
+    estimate_tokens,
+    measure_answer,
+    measure_query,
+    measure_text,
+    parse_usage,
+    price_exchange,
 )
 from everhold.errors import BadArguments
 
@@ -33,18 +33,18 @@ from everhold.errors import BadArguments
 )
 def test_an_estimate_rounds_both_parts_up(text, tokens):
     """ASCII characters count a quarter, others two thirds, and each part is rounded up."""
-    assert estimate(text) == tokens
+    assert estimate_tokens(text) == tokens
 
 
 def test_size_is_in_bytes():
     """A text is measured in bytes of UTF-8, whatever the wire calls it."""
-    assert measure("abc") == (3, 1)
-    assert measure("héé") == (5, 3)
+    assert measure_text("abc") == (3, 1)
+    assert measure_text("héé") == (5, 3)
 
 
 def test_a_lone_surrogate_is_measured_and_not_refused():
     """Counting is no door: text that could not be stored does not break it."""
-    assert measure("\ud800") == (3, 1)
+    assert measure_text("\ud800") == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -60,27 +60,27 @@ def test_a_lone_surrogate_is_measured_and_not_refused():
 )
 def test_the_weakest_source_wins(one, other, weaker):
     """A merge is as weak as its weaker part, whichever comes first."""
-    assert Source(one).merge(Source(other)) == weaker
-    assert Source(other).merge(Source(one)) == weaker
+    assert TokenSource(one).merge(TokenSource(other)) == weaker
+    assert TokenSource(other).merge(TokenSource(one)) == weaker
 
 
 def test_counts_add_up():
     """Adding counts adds their tokens and keeps the weaker source."""
-    total = Count(3, Source.PROVIDED).plus(Count(4, Source.ESTIMATED))
+    total = TokenCount(3, TokenSource.PROVIDED).plus(TokenCount(4, TokenSource.ESTIMATED))
 
-    assert total == Count(7, Source.ESTIMATED)
+    assert total == TokenCount(7, TokenSource.ESTIMATED)
     assert total.json() == {"tokens": 7, "source": "estimated"}
     assert type(total.json()["source"]) is str
 
 
 def test_nothing_is_definitely_zero():
     """A count of nothing is 0 and definite."""
-    assert Count().json() == {"tokens": 0, "source": "definite"}
+    assert TokenCount().json() == {"tokens": 0, "source": "definite"}
 
 
 def test_a_prompt_includes_its_system_text():
     """What a model reads is the prompt and the system text, each estimated by itself."""
-    assert asked(Query(0, "0:0", "hello", system="sys")) == (8, 3)
+    assert measure_query(Query(0, "0:0", "hello", system="sys")) == (8, 3)
 
 
 def test_a_prompt_includes_the_texts_of_its_messages():
@@ -95,44 +95,53 @@ def test_a_prompt_includes_the_texts_of_its_messages():
         "abc",
     ]
 
-    assert asked(Query(0, "0:0", messages=messages)) == (13, 4)
+    assert measure_query(Query(0, "0:0", messages=messages)) == (13, 4)
 
 
 def test_an_answer_is_measured_as_text_or_as_its_json():
     """A text counts as it is, a structured answer by its JSON, an error not at all."""
-    assert wrote(Answer(0, "yes!!")) == (5, 2)
-    assert wrote(Answer(0, {"a": 1})) == (7, 2)
-    assert wrote(Answer(0, error={"code": "overloaded", "message": "later"})) == (0, 0)
+    assert measure_answer(QueryAnswer(0, "yes!!")) == (5, 2)
+    assert measure_answer(QueryAnswer(0, {"a": 1})) == (7, 2)
+    assert measure_answer(QueryAnswer(0, error={"code": "overloaded", "message": "later"})) == (
+        0,
+        0,
+    )
 
 
 def test_usage_that_is_provided_is_taken():
     """What the answerer counted is what it cost."""
-    cost = price(Usage(10, 20), 1, 2)
+    cost = price_exchange(Usage(10, 20), 1, 2)
 
-    assert cost == Spent(10, Source.PROVIDED, 20, Source.PROVIDED)
+    assert cost == TokenCost(10, TokenSource.PROVIDED, 20, TokenSource.PROVIDED)
 
 
 def test_usage_that_is_missing_is_estimated():
     """Without a word from the answerer both parts are estimates."""
-    assert price(None, 1, 2) == Spent(1, Source.ESTIMATED, 2, Source.ESTIMATED)
+    assert price_exchange(None, 1, 2) == TokenCost(
+        1, TokenSource.ESTIMATED, 2, TokenSource.ESTIMATED
+    )
 
 
 def test_usage_that_is_half_provided_is_half_estimated():
     """Each part that the answerer left out is estimated by itself."""
-    assert price(Usage(prompt_tokens=10), 1, 2) == Spent(10, Source.PROVIDED, 2, Source.ESTIMATED)
-    assert price(Usage(completion_tokens=20), 1, 2) == Spent(
-        1, Source.ESTIMATED, 20, Source.PROVIDED
+    assert price_exchange(Usage(prompt_tokens=10), 1, 2) == TokenCost(
+        10, TokenSource.PROVIDED, 2, TokenSource.ESTIMATED
+    )
+    assert price_exchange(Usage(completion_tokens=20), 1, 2) == TokenCost(
+        1, TokenSource.ESTIMATED, 20, TokenSource.PROVIDED
     )
 
 
 def test_a_negative_count_is_not_a_count():
     """Nobody can win tokens back for a budget by reporting less than nothing."""
-    assert price(Usage(-5, -5), 1, 2) == Spent(1, Source.ESTIMATED, 2, Source.ESTIMATED)
+    assert price_exchange(Usage(-5, -5), 1, 2) == TokenCost(
+        1, TokenSource.ESTIMATED, 2, TokenSource.ESTIMATED
+    )
 
 
 @pytest.mark.parametrize("given", [{"prompt_tokens": 3, "completion_tokens": 1}, Usage(3, 1)])
 def test_usage_from_outside(given):
-    assert usage_of(given) == Usage(3, 1)
+    assert parse_usage(given) == Usage(3, 1)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +151,4 @@ def test_usage_from_outside(given):
 def test_usage_from_outside_that_is_none(given):
     """Whoever says it is told, whatever type it came in: a record of it could not be read again."""
     with pytest.raises(BadArguments, match="usage"):
-        usage_of(given)
+        parse_usage(given)

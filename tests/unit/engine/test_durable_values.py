@@ -3,7 +3,7 @@
 import pytest
 
 from everhold.core.query import Kind, Query
-from everhold.engine.durable_values import Values
+from everhold.engine.durable_values import DurableValues
 from everhold.errors import BadValue
 from everhold.stores.memory import MemoryStore
 
@@ -18,7 +18,7 @@ async def test_a_scan_sees_what_begins_so():
     """Keys and values in the order of the keys, what this step wrote and deleted included; other
     rooms are apart.
     """
-    values = Values(MemoryStore())
+    values = DurableValues(MemoryStore())
     for key, value in {"b/2": 2, "a/1": 1, "b/1": None, "b/3": 3, "bb": 4}.items():
         await values.answer(asked("set", key=key, value=[value]))
     await values.answer(asked("set", "other", "b/9", [9]))
@@ -38,7 +38,7 @@ async def test_a_count_that_is_no_number_is_refused(before, delta):
     """Also one that JSON cannot hold: a program would see another value when it is replayed.
     Nothing is written.
     """
-    values = Values(MemoryStore())
+    values = DurableValues(MemoryStore())
     await values.answer(asked("set", key="n", value=[before]))
 
     with pytest.raises(BadValue, match="'n'"):

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from everhold.core.lease import Owner, Timings
+from everhold.core.lease import LeaseOwner, LeaseTimings
 from everhold.engine.leases import Leases
 from everhold.errors import StoreBusy, StoreUnavailable, UnknownSession
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.factories import begin
-from everhold.testing.conformance.intake_lanes import put, said
+from everhold.testing.conformance.factories import commit_start
+from everhold.testing.conformance.intake_lanes import enqueue_items, make_input
 
 TTL = 9.0
 
@@ -30,7 +30,9 @@ class House:
         async def introduce() -> None:
             self.introduced += 1
 
-        return Leases(self.store, Owner(name, f"w-{name}"), self.clock, Timings(TTL), introduce)
+        return Leases(
+            self.store, LeaseOwner(name, f"w-{name}"), self.clock, LeaseTimings(TTL), introduce
+        )
 
     async def lease(self, session_id: str):
         return await self.store.intake(session_id, lambda intake: intake.lease)
@@ -40,7 +42,7 @@ class House:
 def house() -> House:
     found = House()
     for id in ("s-1", "s-2"):
-        asyncio.run(begin(found.store, id))
+        asyncio.run(commit_start(found.store, id))
     return found
 
 
@@ -160,7 +162,7 @@ async def test_what_came_while_it_was_held_is_told_when_it_is_given_back(house):
     freed = []
     house.ours.freed = freed.append
     async with house.ours.held("s-1"), house.ours.held("s-2"):
-        await put(house.store, said("i-1"), id="s-2")
+        await enqueue_items(house.store, make_input("i-1"), id="s-2")
         await house.ours.release("s-1")
         assert freed == []
     assert freed == ["s-2"]
@@ -172,12 +174,12 @@ async def test_what_waited_before_it_was_held_is_not_told(house):
     """
     freed = []
     house.ours.freed = freed.append
-    await put(house.store, said("i-1"), id="s-1")
+    await enqueue_items(house.store, make_input("i-1"), id="s-1")
     async with house.ours.held("s-1"):
         pass
     assert freed == []
     async with house.ours.held("s-1"):
-        await put(house.store, said("i-2"), id="s-1")
+        await enqueue_items(house.store, make_input("i-2"), id="s-1")
     assert freed == ["s-1"]
 
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from everhold.engine.limits import Closed, Gate, Job, Limits
+from everhold.engine.limits import Job, JobLimiter, LimiterClosed, Limits
 
 
 class Queue:
     """Jobs at a gate; `inside` are those that went in, in order."""
 
     def __init__(self, concurrency: int = 1, **limits) -> None:
-        self.gate = Gate(concurrency, Limits(**limits))
+        self.gate = JobLimiter(concurrency, Limits(**limits))
         self.inside: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task] = {}
@@ -129,7 +129,7 @@ async def test_a_closed_gate():
     queue.gate.close()
     await queue.come("c", "c")
     found = await asyncio.gather(queue.tasks["b"], queue.tasks["c"], return_exceptions=True)
-    assert [type(each) for each in found] == [Closed, Closed]
+    assert [type(each) for each in found] == [LimiterClosed, LimiterClosed]
     assert queue.gate.running == 1
     await queue.end("a")
     assert queue.inside == ["a"]

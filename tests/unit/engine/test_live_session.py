@@ -2,12 +2,12 @@
 
 import pytest
 
-from everhold.core.journal import Delivery, Notes
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
-from everhold.core.session import Birth, Head, Seed, SessionId, State
+from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Stopped
-from everhold.engine.live_session import Live, is_noticed
+from everhold.engine.live_session import LiveSession, is_noticed
 
 
 class Silent:
@@ -17,7 +17,7 @@ class Silent:
 
 def live():
     birth = Birth(id=SessionId("s-1"), program="m:f", created_at=0.0, seeds=[Seed(0, "0")])
-    return Live(birth, Head(1, 1, State.PAUSED, 0, 0, None, 0.0, Metrics()), Silent())
+    return LiveSession(birth, Head(1, 1, SessionState.PAUSED, 0, 0, None, 0.0, Metrics()), Silent())
 
 
 def ask(q, **more):
@@ -47,11 +47,11 @@ def test_an_answered_query_does_not_expire():
     """Answers, withdrawals and the end take queries out of account."""
     session = live()
     session.fold(Delivery(0, 0.0, [], [ask(q, expires_at=5.0 + q) for q in range(4)]))
-    session.fold(Delivery(1, 1.0, [Answer(0, "x")]))
+    session.fold(Delivery(1, 1.0, [QueryAnswer(0, "x")]))
     assert session.due() == 6.0
-    session.fold(Delivery(2, 2.0, notes=Notes(withdrawn=[1])))
+    session.fold(Delivery(2, 2.0, notes=DeliveryNotes(withdrawn=[1])))
     assert session.due() == 7.0
-    session.fold(Delivery(3, 3.0, notes=Notes(outcome=Stopped(""))))
+    session.fold(Delivery(3, 3.0, notes=DeliveryNotes(outcome=Stopped(""))))
     assert (session.due(), session.opened, session.expiring) == (None, {}, {})
 
 
@@ -62,7 +62,7 @@ def test_what_somebody_outside_can_answer_is_counted():
     session.fold(Delivery(0, 0.0, [], [ask(q, kind=kind) for q, kind in enumerate(kinds)]))
     session.working[2] = "w-1"
     assert session.remaining() == 2
-    session.fold(Delivery(1, 1.0, [Answer(1, "the end of the child"), Answer(0, "x")]))
+    session.fold(Delivery(1, 1.0, [QueryAnswer(1, "the end of the child"), QueryAnswer(0, "x")]))
     assert session.remaining() == 1
 
 

@@ -7,12 +7,12 @@ from contextlib import closing
 import pytest
 
 import everhold
-from everhold.core.intake import Item, ItemKind
+from everhold.core.intake import IntakeItem, ItemKind
 from everhold.core.lease import TTL
-from everhold.engine.reconcile import PATIENCE
+from everhold.engine.reconcile import MAX_STORE_RETRY_DELAY
 from everhold.errors import StoreDamaged, StoreFull, StoreUnavailable
 from everhold.ports.program import REGISTRY
-from everhold.ports.store import News, Worker
+from everhold.ports.store import RemoteChange, WorkerRecord
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
@@ -155,7 +155,8 @@ async def test_a_session_that_does_not_move_here_is_read_once(works):
 
         async def say(id, what):
             await store.intake(
-                id, lambda intake: intake.enqueue(Item(what, ItemKind.INPUT, {"content": what}))
+                id,
+                lambda intake: intake.enqueue(IntakeItem(what, ItemKind.INPUT, {"content": what})),
             )
 
         async def looked():
@@ -253,17 +254,17 @@ async def test_what_another_sees_to_first_is_left_to_it():
         reconciler._mover, reconciler.living = mover, frozenset({"w-other"})
         reconciler._rested = asyncio.get_running_loop().time() + 600
         with runtime._sessions.watched("s-1") as told:
-            reconciler._hear(News(["s-1"], first="w-other"))
+            reconciler._hear(RemoteChange(["s-1"], first="w-other"))
             assert told.done()
         with runtime._sessions.watched("s-1") as told:
             resting = asyncio.create_task(reconciler._in_peace(None))
             await asyncio.wait_for(told, 60)
         with runtime._sessions.watched("s-1") as told:
-            reconciler._hear(News(first="w-other"))
+            reconciler._hear(RemoteChange(first="w-other"))
             await asyncio.wait_for(told, 60)
         assert mover.sent == []
         for first in ("", "w-gone", runtime._dispatch.worker):
-            reconciler._hear(News([f"s-{first}"], first=first))
+            reconciler._hear(RemoteChange([f"s-{first}"], first=first))
         assert mover.sent == ["s-", "s-w-gone", f"s-{runtime._dispatch.worker}"]
         reconciler.poke()
         await asyncio.wait_for(resting, 60)
@@ -274,7 +275,7 @@ async def test_what_another_sees_to_first_is_looked_at_soon_after():
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
         reconciler = runtime._reconciler
         reconciler._mover, reconciler.living = Requests(), frozenset({"w-other"})
-        reconciler._hear(News(["s-1"], first="w-other"))
+        reconciler._hear(RemoteChange(["s-1"], first="w-other"))
         assert await asyncio.wait_for(reconciler._rest(), 60) is True
 
 
@@ -284,7 +285,7 @@ async def test_news_that_move_nothing_only_wake_who_waits():
         reconciler, mover = runtime._reconciler, Requests()
         reconciler._mover = mover
         with runtime._sessions.watched("s-1") as told:
-            reconciler._hear(News(["s-1"], moves=False))
+            reconciler._hear(RemoteChange(["s-1"], moves=False))
             assert told.done()
         assert mover.sent == []
         assert not reconciler._heard.is_set()
@@ -297,7 +298,7 @@ async def test_a_process_that_dies_during_a_look_is_found_dead():
     clock, store = ManualClock(), MemoryStore()
     async with Runtime(store, clock=clock, recover=False, ttl=600) as runtime:
         reconciler = runtime._reconciler
-        await store.beat(Worker("w-other", "elsewhere", 1, 3.0))
+        await store.beat(WorkerRecord("w-other", "elsewhere", 1, 3.0))
         unmoved = store.unmoved
 
         async def slow(*given, **more):
@@ -349,7 +350,7 @@ async def test_a_store_that_stays_away_is_asked_less_and_less_often(monkeypatch,
             runtime._reconciler.poke()
             while len(waited) < 8:
                 await sleep(0.001)
-        assert waited[:8] == sorted(waited[:8]) and waited[0] < waited[7] == PATIENCE
+        assert waited[:8] == sorted(waited[:8]) and waited[0] < waited[7] == MAX_STORE_RETRY_DELAY
         clock.advance(2)
         assert (await runtime.wait(id, 60)).result == "awake"
     assert "nothing moves by itself while the store is away" in caplog.text

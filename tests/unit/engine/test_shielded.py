@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 import everhold
-from everhold.engine.shielded import Shielded
+from everhold.engine.shielded import ShieldedCalls
 from everhold.errors import Overtaken, StoreUnavailable
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -34,7 +34,7 @@ class Verb:
 
 async def left(verb):
     """A caller that waits for a verb, and leaves in the middle of it."""
-    shielded = Shielded()
+    shielded = ShieldedCalls()
     caller = asyncio.create_task(shielded.run(verb()))
     await verb.began.wait()
     caller.cancel()
@@ -46,7 +46,7 @@ async def left(verb):
 async def test_a_verb_returns_to_its_caller():
     verb = Verb()
     verb.go.set()
-    assert await Shielded().run(verb()) == "done"
+    assert await ShieldedCalls().run(verb()) == "done"
 
 
 async def test_a_verb_completes_although_its_caller_is_cancelled():
@@ -60,7 +60,7 @@ async def test_a_verb_completes_although_its_caller_is_cancelled():
 
 async def test_a_verb_completes_although_its_caller_has_a_timeout():
     """A timeout cancels, too; the caller hears of it and not of the verb."""
-    verb, shielded = Verb(), Shielded()
+    verb, shielded = Verb(), ShieldedCalls()
     with pytest.raises(TimeoutError):
         # clock: nothing ends it earlier, for the verb waits for `go`
         async with asyncio.timeout(0.01):
@@ -72,7 +72,7 @@ async def test_a_verb_completes_although_its_caller_has_a_timeout():
 
 async def test_a_verb_completes_although_its_caller_is_cancelled_before_it_began():
     """The task of the verb exists by then; that it has not had a turn yet makes no difference."""
-    verb, shielded = Verb(), Shielded()
+    verb, shielded = Verb(), ShieldedCalls()
     verb.go.set()
     caller = asyncio.create_task(shielded.run(verb()))
     await asyncio.sleep(0)  # the caller has begun to wait
@@ -91,7 +91,7 @@ async def test_a_verb_completes_although_its_caller_is_cancelled_before_it_began
 )
 async def test_an_error_reaches_the_caller(error):
     """Also an interrupt, which would end the loop if a task raised it."""
-    verb, shielded = Verb(error), Shielded()
+    verb, shielded = Verb(error), ShieldedCalls()
     verb.go.set()
     try:
         await shielded.run(verb())
@@ -110,7 +110,7 @@ async def test_a_verb_that_is_cancelled_itself_says_so():
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await Shielded().run(verb())
+        await ShieldedCalls().run(verb())
     task = asyncio.current_task()
     assert task is not None and not task.cancelling()
 
@@ -158,7 +158,7 @@ async def test_nothing_is_left_to_the_garbage_collector_after_an_error(kind):
 
     async def caller():
         with suppress(kind):
-            await Shielded().run(verb())
+            await ShieldedCalls().run(verb())
 
     gc.collect()
     gc.disable()
@@ -171,7 +171,7 @@ async def test_nothing_is_left_to_the_garbage_collector_after_an_error(kind):
 
 
 async def test_rest_waits_for_all():
-    shielded = Shielded()
+    shielded = ShieldedCalls()
     first, second = Verb(), Verb()
     callers = [asyncio.create_task(shielded.run(verb())) for verb in (first, second)]
     await second.began.wait()
@@ -186,7 +186,7 @@ async def test_rest_waits_for_all():
 
 async def test_rest_waits_for_what_begins_meanwhile():
     """A verb that begins while others are waited for has as long as they have."""
-    shielded = Shielded()
+    shielded = ShieldedCalls()
     first, second = Verb(), Verb()
     callers = [asyncio.create_task(shielded.run(first()))]
     await first.began.wait()
@@ -208,7 +208,7 @@ async def test_rest_cancels_what_takes_longer(timeout):
     """A runtime that closes waits for so long. Its callers were not cancelled: they get an
     error.
     """
-    verb, shielded = Verb(), Shielded(where="app.db")
+    verb, shielded = Verb(), ShieldedCalls(where="app.db")
     caller = asyncio.create_task(shielded.run(verb()))
     await verb.began.wait()
     await shielded.rest(timeout)
@@ -227,7 +227,7 @@ async def test_what_must_not_begin_does_not():
     verb = Verb()
     coroutine = verb()
     with pytest.raises(ValueError, match="not here"):
-        await Shielded(refuse).run(coroutine)
+        await ShieldedCalls(refuse).run(coroutine)
     assert not verb.began.is_set()
     coroutine.close()
 
@@ -291,7 +291,7 @@ async def test_a_plain_answer_that_has_to_wait_completes_although_its_caller_lea
 
 async def test_a_verb_that_the_end_of_its_runtime_cuts_off_says_so():
     """Its caller was not cancelled, so it does not look as if it had been."""
-    shielded = Shielded(where="here")
+    shielded = ShieldedCalls(where="here")
     caller = asyncio.create_task(shielded.run(asyncio.Event().wait()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

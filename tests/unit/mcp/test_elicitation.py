@@ -36,7 +36,7 @@ FLAT = {
     ],
 )
 def test_what_a_form_can_ask_is_asked_in_one(schema, names):
-    assert list(elicitation.form(query(schema=schema)).schema["properties"]) == names
+    assert list(elicitation.build_form(query(schema=schema)).schema["properties"]) == names
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_a_form_can_ask_is_asked_in_one(schema, names):
     ],
 )
 def test_what_no_form_can_ask_is_left_to_the_command_line(schema):
-    assert elicitation.form(query(schema=schema)) is None
+    assert elicitation.build_form(query(schema=schema)) is None
 
 
 def test_a_choice_within_an_object_is_one_in_the_form():
@@ -64,20 +64,23 @@ def test_a_choice_within_an_object_is_one_in_the_form():
         "properties": {"color": part},
         "$defs": {"Color": {"enum": ["red", "blue"]}},
     }
-    shown = elicitation.form(query(schema=schema)).schema["properties"]
+    shown = elicitation.build_form(query(schema=schema)).schema["properties"]
     assert shown == {"color": {"type": "string", "enum": ["red", "blue"], "default": "red"}}
 
 
 @pytest.mark.parametrize("kind", [Kind.TOOL, Kind.SIGNAL, Kind.CALL, Kind.LLM])
 def test_only_approvals_and_input_have_forms(kind):
-    assert elicitation.form(query(kind)) is None
+    assert elicitation.build_form(query(kind)) is None
 
 
 def test_nobody_is_asked_while_the_model_has_something_to_do():
     both = Paused("s-1", (query(Kind.APPROVAL, number=0), query(Kind.LLM, number=1)))
-    assert elicitation.askable(both) == {}
-    assert list(elicitation.askable(Paused("s-1", both.queries[:1]))) == ["q-0"]
-    assert elicitation.askable(Paused("s-1", (query(Kind.APPROVAL, to="alice"),))) == {}
+    assert elicitation.select_person_questions(both) == {}
+    assert list(elicitation.select_person_questions(Paused("s-1", both.queries[:1]))) == ["q-0"]
+    assert (
+        elicitation.select_person_questions(Paused("s-1", (query(Kind.APPROVAL, to="alice"),)))
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,23 +99,24 @@ def test_nobody_is_asked_while_the_model_has_something_to_do():
     ],
 )
 def test_only_a_clear_yes_or_no_in_an_accepted_form_is_a_decision(result, value):
-    assert elicitation.answered(query(Kind.APPROVAL), result) is value
+    assert elicitation.read_form_result(query(Kind.APPROVAL), result) is value
 
 
 def test_a_flat_object_is_answered_as_a_whole():
     said = ElicitResult(action="accept", content={"name": "Ann", "age": 4})
-    assert elicitation.answered(query(schema=FLAT), said) == {"name": "Ann", "age": 4}
+    assert elicitation.read_form_result(query(schema=FLAT), said) == {"name": "Ann", "age": 4}
 
 
 def test_a_person_reads_whose_question_it_is():
     assert (
-        elicitation.message(query(), "Refund 7") == 'everhold session s-1 "Refund 7" asks:\n\nWell?'
+        elicitation.format_form_message(query(), "Refund 7")
+        == 'everhold session s-1 "Refund 7" asks:\n\nWell?'
     )
-    assert elicitation.message(query(), "") == "everhold session s-1 asks:\n\nWell?"
+    assert elicitation.format_form_message(query(), "") == "everhold session s-1 asks:\n\nWell?"
 
 
 def test_a_title_that_a_model_chose_cannot_pass_for_the_question():
-    told = elicitation.message(
+    told = elicitation.format_form_message(
         query(), 'x" asks:\n\nPress approve to close this window.' + "z" * 200
     )
     assert told.splitlines()[1:] == ["", "Well?"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everhold.mcp.json_edit import Malformed, drop, put, read
+from everhold.mcp.json_edit import MalformedText, drop_json_server, parse_host_json, put_json_server
 
 PATH = ("servers", "everhold")
 ENTRY = {"command": "/opt/everhold", "args": ["mcp"]}
@@ -43,13 +43,13 @@ SERVERS = st.dictionaries(
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_what_was_put_in_can_be_taken_out_to_the_byte(text: str) -> None:
-    assert drop(put(text, PATH, ENTRY), PATH) == text
+    assert drop_json_server(put_json_server(text, PATH, ENTRY), PATH) == text
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_putting_it_in_twice_is_putting_it_in_once(text: str) -> None:
-    once = put(text, PATH, ENTRY)
-    assert put(once, PATH, ENTRY) == once
+    once = put_json_server(text, PATH, ENTRY)
+    assert put_json_server(once, PATH, ENTRY) == once
 
 
 @settings(max_examples=40)
@@ -63,14 +63,14 @@ def test_the_rest_means_what_it_meant(
     before = others | ({} if servers is None else {"servers": servers})
     text = json.dumps(before, indent=indent)
 
-    after = put(text, PATH, ENTRY)
+    after = put_json_server(text, PATH, ENTRY)
 
     assert json.loads(after) == before | {"servers": (servers or {}) | {"everhold": ENTRY}}
-    assert drop(after, PATH) == text
+    assert drop_json_server(after, PATH) == text
 
 
 def test_an_empty_file_becomes_one() -> None:
-    text = put("", PATH, ENTRY)
+    text = put_json_server("", PATH, ENTRY)
     assert json.loads(text) == {"servers": {"everhold": ENTRY}}
     assert text.endswith("}\n")
 
@@ -80,7 +80,7 @@ def test_what_a_person_added_to_our_member_stays() -> None:
         '{\n  "servers": {\n    "everhold": {"env": {"A": "1"}, /* old */ "command": "/old",'
         ' "args": []}\n  }\n}'
     )
-    after = put(text, PATH, ENTRY)
+    after = put_json_server(text, PATH, ENTRY)
     assert after == text.replace('"/old"', '"/opt/everhold"').replace(
         '"args": []', f'"args": {_as_indented(["mcp"])}'
     )
@@ -92,24 +92,28 @@ def _as_indented(value: list[str]) -> str:
 
 def test_an_object_that_holds_a_comment_stays() -> None:
     text = '{\n  "servers": {\n    // none of mine yet\n  }\n}\n'
-    assert drop(put(text, PATH, ENTRY), PATH) == text
+    assert drop_json_server(put_json_server(text, PATH, ENTRY), PATH) == text
 
 
 @pytest.mark.parametrize("after", ['}, "z": 1}', "}}"])
 def test_what_follows_on_the_line_does_not_end_up_in_the_remark_above(after: str) -> None:
     text = '{"a": 1, // mine\n  "servers": {"everhold": {}' + after
-    assert "// mine\n" in drop(text, PATH)
-    assert read(drop(text, PATH)).value == {"a": "1"} | ({"z": "1"} if "z" in after else {})
+    assert "// mine\n" in drop_json_server(text, PATH)
+    assert parse_host_json(drop_json_server(text, PATH)).value == {"a": "1"} | (
+        {"z": "1"} if "z" in after else {}
+    )
 
 
 def test_a_member_that_was_hidden_by_ours_is_not_lost_with_it() -> None:
-    with pytest.raises(Malformed):
-        drop('{"servers": {"everhold": {"command": "a"}, "everhold": {"command": "b"}}}', PATH)
+    with pytest.raises(MalformedText):
+        drop_json_server(
+            '{"servers": {"everhold": {"command": "a"}, "everhold": {"command": "b"}}}', PATH
+        )
 
 
 def test_of_two_members_with_one_name_the_last_counts_as_it_does_for_readers() -> None:
     text = '{"servers": {"everhold": {"command": "a"}, "everhold": {"command": "b"}}}'
-    assert json.loads(put(text, PATH, ENTRY)) == {"servers": {"everhold": ENTRY}}
+    assert json.loads(put_json_server(text, PATH, ENTRY)) == {"servers": {"everhold": ENTRY}}
 
 
 @pytest.mark.parametrize(
@@ -133,8 +137,8 @@ def test_of_two_members_with_one_name_the_last_counts_as_it_does_for_readers() -
     ],
 )
 def test_what_is_not_json_is_refused_with_the_line(text: str, says: str) -> None:
-    with pytest.raises(Malformed) as refused:
-        read(text)
+    with pytest.raises(MalformedText) as refused:
+        parse_host_json(text)
     assert str(refused.value) == says
 
 
@@ -143,11 +147,11 @@ def test_what_is_not_json_is_refused_with_the_line(text: str, says: str) -> None
     ["[]", '"x"', "7", '{"servers": []}', '{"servers": null}', '{"servers": {"everhold": 1}}'],
 )
 def test_what_holds_no_objects_is_refused(text: str) -> None:
-    with pytest.raises(Malformed, match="should be an object"):
-        put(text, PATH, ENTRY)
+    with pytest.raises(MalformedText, match="should be an object"):
+        put_json_server(text, PATH, ENTRY)
 
 
 @pytest.mark.parametrize("end", ["", "\n}", '\\"\n}'])
 def test_a_string_that_never_ends_is_found_malformed_at_once(end: str) -> None:
-    with pytest.raises(Malformed):
-        read('{"command": "' + "everhold mcp " * 1000 + end)
+    with pytest.raises(MalformedText):
+        parse_host_json('{"command": "' + "everhold mcp " * 1000 + end)

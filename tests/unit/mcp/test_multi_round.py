@@ -17,7 +17,7 @@ from mcp.types import (
 from everhold.core.query import Kind, Query, Usage
 from everhold.core.status import OpenQuery, Paused
 from everhold.mcp import multi_round
-from everhold.ports.answer import Said
+from everhold.ports.answer import Answer
 
 TALK = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
 BLOCKS = [{"role": "user", "content": [{"type": "text", "text": "Hi."}]}]
@@ -29,7 +29,7 @@ def query(number=0, prompt="Well?", kind=Kind.LLM, **more):
 
 def said_to(asked, note=""):
     """Who says what to the model."""
-    request = multi_round.requests({asked.id: asked}, "", {asked.id: note})[asked.id]
+    request = multi_round.build_input_requests({asked.id: asked}, "", {asked.id: note})[asked.id]
     assert request.method == "sampling/createMessage"
     return [(one.role, one.content.text) for one in request.params.messages]
 
@@ -65,9 +65,9 @@ def test_a_schema_and_a_refusal_are_told_after_the_prompt():
 
 @pytest.mark.parametrize("odd", ["hot", None, [1]])
 def test_options_that_sampling_does_not_have_are_left_out(odd):
-    request = multi_round.requests({"q-0": query(options={"temperature": odd, "top_k": 3})}, "")[
-        "q-0"
-    ]
+    request = multi_round.build_input_requests(
+        {"q-0": query(options={"temperature": odd, "top_k": 3})}, ""
+    )["q-0"]
     assert request.params.temperature is None
 
 
@@ -89,7 +89,7 @@ def text(words):
     ],
 )
 def test_the_text_of_a_models_message_is_its_answer(response, words):
-    assert multi_round.answered(query(), response) == Said(words, Usage(model="m"))
+    assert multi_round.read_round_answer(query(), response) == Answer(words, Usage(model="m"))
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_the_text_of_a_models_message_is_its_answer(response, words):
     ],
 )
 def test_nothing_else_is_a_models_answer(response):
-    assert multi_round.answered(query(), response) is msgspec.UNSET
+    assert multi_round.read_round_answer(query(), response) is msgspec.UNSET
 
 
 def test_a_models_message_is_no_persons_answer():
     for kind in (Kind.APPROVAL, Kind.INPUT):
         said = CreateMessageResult(role="assistant", model="m", content=text("true"))
-        assert multi_round.answered(query(kind=kind), said) is msgspec.UNSET
+        assert multi_round.read_round_answer(query(kind=kind), said) is msgspec.UNSET
 
 
 def test_what_is_addressed_or_fits_no_form_is_put_to_no_client():
@@ -133,4 +133,4 @@ def test_what_is_addressed_or_fits_no_form_is_put_to_no_client():
             query(4, kind=Kind.SIGNAL, name="go"),
         ),
     )
-    assert list(multi_round.putable(status)) == ["q-0", "q-1"]
+    assert list(multi_round.select_client_questions(status)) == ["q-0", "q-1"]

@@ -46,7 +46,7 @@ STATUSES = [
 
 @pytest.mark.parametrize("status", STATUSES, ids=lambda status: type(status).__name__)
 def test_the_next_sentence_is_one_and_names_the_session_or_the_end(status):
-    told = render.told(status)["next"]
+    told = render.render_status(status)["next"]
     assert told.endswith(".")
     assert "\n" not in told
     assert (
@@ -57,9 +57,14 @@ def test_the_next_sentence_is_one_and_names_the_session_or_the_end(status):
     )
 
 
-@pytest.mark.parametrize("status", [one for one in STATUSES if not render.others(one)], ids=str)
+@pytest.mark.parametrize(
+    "status", [one for one in STATUSES if not render.list_other_questions(one)], ids=str
+)
 def test_the_keys_of_the_wire_are_kept(status):
-    wire, told = status_json(status), render.told(status, title="T", extra={"estimate": {}})
+    wire, told = (
+        status_json(status),
+        render.render_status(status, title="T", extra={"estimate": {}}),
+    )
     assert {key: told[key] for key in wire if key != "hint"} == {
         k: v for k, v in wire.items() if k != "hint"
     }
@@ -67,29 +72,32 @@ def test_the_keys_of_the_wire_are_kept(status):
 
 
 def test_a_question_for_a_person_is_never_among_those_for_a_model():
-    told = render.told(asked(LLM, YES), option=" -d app.db")
+    told = render.render_status(asked(LLM, YES), option=" -d app.db")
     assert told["query_id"] == "q-0"
     assert [one["id"] for one in told["for_people"]] == ["q-2"]
     assert told["for_people"][0]["command"] == "everhold answer s-1 --query q-2 -d app.db"
-    alone = render.told(asked(YES))
+    alone = render.render_status(asked(YES))
     assert alone["status"] == "waiting"
     assert "prompt" not in alone
     assert "you cannot" in alone["next"]
 
 
 def test_a_signal_is_sent_and_not_answered():
-    assert render.told(asked(GO))["for_people"][0]["command"] == "everhold signal s-1 go"
+    assert render.render_status(asked(GO))["for_people"][0]["command"] == "everhold signal s-1 go"
 
 
 def test_what_a_person_types_is_one_command_whatever_a_signal_is_called():
     odd = Query(3, "0:3", kind=Kind.SIGNAL, name="go; rm -rf ~")
     assert (
-        render.told(asked(odd))["for_people"][0]["command"] == "everhold signal s-1 'go; rm -rf ~'"
+        render.render_status(asked(odd))["for_people"][0]["command"]
+        == "everhold signal s-1 'go; rm -rf ~'"
     )
 
 
 def test_many_questions_are_all_named_and_the_form_is_shown():
-    told = render.told(asked(*(Query(number, f"0:{number}", "?") for number in range(5))))["next"]
+    told = render.render_status(asked(*(Query(number, f"0:{number}", "?") for number in range(5))))[
+        "next"
+    ]
     assert "(q-0, q-1, q-2, q-3, q-4)" in told
     assert '{"query_id": "q-2", "response": "…"}, …]' in told
     assert told.count('"query_id"') == 3
@@ -99,7 +107,7 @@ def test_the_text_says_all_that_a_question_holds():
     schema = Query(
         4, "0:4", "Right?", schema={"type": "integer"}, messages=[{"role": "user", "content": "Hm"}]
     )
-    words = render.text(render.told(asked(LLM, MORE, schema), title="My title"))
+    words = render.render_text(render.render_status(asked(LLM, MORE, schema), title="My title"))
     for part in (
         "My title",
         "Question q-1",
@@ -115,13 +123,15 @@ def test_the_text_says_all_that_a_question_holds():
 
 
 def test_the_text_of_an_end_has_the_result():
-    words = render.text(render.told(Finished("s-1", Returned({"a": 1}), {"auto": {}})))
+    words = render.render_text(
+        render.render_status(Finished("s-1", Returned({"a": 1}), {"auto": {}}))
+    )
     assert 'result: {"a":1}' in words
     assert words.startswith("completed · session s-1")
 
 
 def test_lists_of_rows_are_one_a_line():
-    assert render.text({"because": ["one", "two"], "rows": [{"a": 1}], "none": []}) == (
+    assert render.render_text({"because": ["one", "two"], "rows": [{"a": 1}], "none": []}) == (
         'because: \n- one\n- two\n\nrows: \n- {"a":1}\n\nnone: []'
     )
 
@@ -153,17 +163,17 @@ def test_lists_of_rows_are_one_a_line():
     ],
 )
 def test_what_moves_a_session_is_a_tool_where_a_model_may_do_it(sentence, said):
-    assert render.move(sentence, " -d x") == said
+    assert render.translate_move(sentence, " -d x") == said
 
 
 def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     assert (
-        render.refused(UnknownSession("s-9"))["hint"]
+        render.render_error(UnknownSession("s-9"))["hint"]
         == "Call the tool `sessions` to list the sessions that are here."
     )
-    assert "Roll the code back" in render.refused(Diverged(3, "a", "b"))["hint"]
-    assert render.refused(BadSetting("x", "y"))["hint"]
-    hint = render.refused(StoreDamaged("app.db", "torn"), " -d app.db")["hint"]
+    assert "Roll the code back" in render.render_error(Diverged(3, "a", "b"))["hint"]
+    assert render.render_error(BadSetting("x", "y"))["hint"]
+    hint = render.render_error(StoreDamaged("app.db", "torn"), " -d app.db")["hint"]
     assert hint.startswith("Run `everhold db verify -d app.db`;")
-    told = render.unforeseen(RuntimeError("x" * 5000))
+    told = render.render_unforeseen_error(RuntimeError("x" * 5000))
     assert (told["code"], len(told["error"])) == ("internal", 2000)

@@ -20,42 +20,42 @@ def folder(tmp_path, monkeypatch):
 
 
 def codec(database="sqlite:////a.db"):
-    return request_state.Codec(lambda: database)
+    return request_state.StateCodec(lambda: database)
 
 
 def test_a_key_is_made_once_and_readable_by_its_owner_alone(folder):
-    first = request_state.key(folder)
-    assert len(first) == request_state.SIZE
-    assert request_state.key(folder) == first
-    assert [file.name for file in folder.iterdir()] == [request_state.FILE]
-    assert (folder / request_state.FILE).stat().st_mode & 0o777 == 0o600
+    first = request_state.load_state_key(folder)
+    assert len(first) == request_state.KEY_BYTES
+    assert request_state.load_state_key(folder) == first
+    assert [file.name for file in folder.iterdir()] == [request_state.KEY_FILE]
+    assert (folder / request_state.KEY_FILE).stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_many_that_make_a_key_at_once_get_the_same(folder):
     with ThreadPoolExecutor(16) as pool:
-        assert len(set(pool.map(lambda _: request_state.key(folder), range(64)))) == 1
-    assert [file.name for file in folder.iterdir()] == [request_state.FILE]
+        assert len(set(pool.map(lambda _: request_state.load_state_key(folder), range(64)))) == 1
+    assert [file.name for file in folder.iterdir()] == [request_state.KEY_FILE]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
 def test_a_key_that_others_could_read_is_replaced(folder, mode, caplog):
-    first = request_state.key(folder)
-    (folder / request_state.FILE).chmod(mode)
+    first = request_state.load_state_key(folder)
+    (folder / request_state.KEY_FILE).chmod(mode)
     with caplog.at_level(logging.WARNING, "everhold"):
-        second = request_state.key(folder)
+        second = request_state.load_state_key(folder)
     assert second != first
-    assert request_state.key(folder) == second
+    assert request_state.load_state_key(folder) == second
     assert "open to others" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 33, b"x" * 4096])
 def test_a_damaged_key_is_replaced(folder, content, caplog):
-    request_state.key(folder)
-    (folder / request_state.FILE).write_bytes(content)
+    request_state.load_state_key(folder)
+    (folder / request_state.KEY_FILE).write_bytes(content)
     with caplog.at_level(logging.WARNING, "everhold"):
-        fresh = request_state.key(folder)
-    assert len(fresh) == request_state.SIZE
+        fresh = request_state.load_state_key(folder)
+    assert len(fresh) == request_state.KEY_BYTES
     assert fresh != content
     assert "damaged" in caplog.text
 
@@ -63,14 +63,14 @@ def test_a_damaged_key_is_replaced(folder, content, caplog):
 def test_where_no_key_can_be_kept_the_process_has_its_own(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     with caplog.at_level(logging.WARNING, "everhold"):
-        assert len(request_state.key(tmp_path / "file")) == request_state.SIZE
+        assert len(request_state.load_state_key(tmp_path / "file")) == request_state.KEY_BYTES
     assert "forgotten on a restart" in caplog.text
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links to folders")
 def test_a_key_that_is_a_folder_is_no_key(folder):
-    (folder / request_state.FILE).mkdir(parents=True)
-    assert request_state.key(folder) != request_state.key(folder)
+    (folder / request_state.KEY_FILE).mkdir(parents=True)
+    assert request_state.load_state_key(folder) != request_state.load_state_key(folder)
 
 
 def test_what_one_process_seals_another_unseals_and_reads_nothing_else(folder):

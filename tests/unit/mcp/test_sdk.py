@@ -9,7 +9,9 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-LOADED = "from everhold.mcp.sdk import load, server; load(web=False); import sys\n"
+LOADED = (
+    "from everhold.mcp.sdk import load_sdk, load_server_class; load_sdk(web=False); import sys\n"
+)
 
 
 def says(code: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 
 from everhold.mcp import stdio
-from everhold.mcp.stdio import Incoming, Ledger, Outgoing
+from everhold.mcp.stdio import IncomingStream, OutgoingStream, PendingRequests
 
 REQUEST = b'{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n'
 CANCEL = b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}\n'
@@ -20,7 +20,7 @@ ANSWER = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
 
 def ends(*lines, write=None, lost=None):
     """Both directions over a list of lines."""
-    left, written, ledger = [*lines, b""], [], Ledger()
+    left, written, ledger = [*lines, b""], [], PendingRequests()
 
     async def line():
         return left.pop(0)
@@ -28,8 +28,8 @@ def ends(*lines, write=None, lost=None):
     async def keep(words):
         written.append(words)
 
-    outgoing = Outgoing(write or keep, ledger)
-    return Incoming(line, ledger, outgoing, lost or (lambda: None)), outgoing, written
+    outgoing = OutgoingStream(write or keep, ledger)
+    return IncomingStream(line, ledger, outgoing, lost or (lambda: None)), outgoing, written
 
 
 async def test_the_end_comes_after_the_answer():

@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from everhold.mcp.json_edit import Malformed
-from everhold.mcp.toml_edit import drop, put, snippet
+from everhold.mcp.json_edit import MalformedText
+from everhold.mcp.toml_edit import drop_toml_server, format_toml_server, put_toml_server
 
 PATH = ("mcp_servers", "everhold")
 ENTRY = {"command": "C:\\tools\\everhold.exe", "args": ["mcp", "--database", "sqlite:///ü.db"]}
@@ -23,24 +23,24 @@ FILES = {
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_what_was_put_in_can_be_taken_out_to_the_byte(text: str) -> None:
-    assert drop(put(text, PATH, ENTRY), PATH) == text
+    assert drop_toml_server(put_toml_server(text, PATH, ENTRY), PATH) == text
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_the_rest_means_what_it_meant(text: str) -> None:
-    before, after = tomllib.loads(text), tomllib.loads(put(text, PATH, ENTRY))
+    before, after = tomllib.loads(text), tomllib.loads(put_toml_server(text, PATH, ENTRY))
     assert after["mcp_servers"].pop("everhold") == ENTRY
     assert {name: table for name, table in after.items() if table} == before
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_putting_it_in_twice_is_putting_it_in_once(text: str) -> None:
-    once = put(text, PATH, ENTRY)
-    assert put(once, PATH, ENTRY) == once
+    once = put_toml_server(text, PATH, ENTRY)
+    assert put_toml_server(once, PATH, ENTRY) == once
 
 
 def test_a_last_line_without_an_end_gets_one() -> None:
-    assert put("a = 1", PATH, ENTRY).startswith("a = 1\n\n[mcp_servers.everhold]\n")
+    assert put_toml_server("a = 1", PATH, ENTRY).startswith("a = 1\n\n[mcp_servers.everhold]\n")
 
 
 OLD = """\
@@ -61,21 +61,21 @@ q = 1
 
 
 def test_what_a_person_added_to_our_table_stays() -> None:
-    after = put(OLD, PATH, {"command": "/new", "args": ["mcp", "-x"]})
+    after = put_toml_server(OLD, PATH, {"command": "/new", "args": ["mcp", "-x"]})
     assert after == OLD.replace('"/old" # was here', '"/new"').replace(
         'args = [\n  "mcp", # the server\n]', 'args = ["mcp", "-x"]'
     )
 
 
 def test_a_key_that_was_missing_from_our_table_is_put_in() -> None:
-    after = put(
+    after = put_toml_server(
         '[mcp_servers.everhold]\ncommand = "/x"\n[b]\n', PATH, {"command": "/x", "args": ["mcp"]}
     )
     assert after == '[mcp_servers.everhold]\nargs = ["mcp"]\ncommand = "/x"\n[b]\n'
 
 
 def test_our_table_goes_with_those_within_it_and_the_comment_of_the_next_stays() -> None:
-    assert drop(OLD, PATH) == "\n# what follows\n[z]\nq = 1\n"
+    assert drop_toml_server(OLD, PATH) == "\n# what follows\n[z]\nq = 1\n"
 
 
 @pytest.mark.parametrize(
@@ -89,22 +89,22 @@ def test_our_table_goes_with_those_within_it_and_the_comment_of_the_next_stays()
     ],
 )
 def test_other_forms_are_left_alone(text: str) -> None:
-    with pytest.raises(Malformed):
-        put(text, PATH, ENTRY)
+    with pytest.raises(MalformedText):
+        put_toml_server(text, PATH, ENTRY)
 
 
 def test_an_inline_server_is_not_taken_out() -> None:
-    with pytest.raises(Malformed, match="does not edit"):
-        drop('[mcp_servers]\neverhold = { command = "everhold" }\n', PATH)
+    with pytest.raises(MalformedText, match="does not edit"):
+        drop_toml_server('[mcp_servers]\neverhold = { command = "everhold" }\n', PATH)
 
 
 @pytest.mark.parametrize("text", ["a = \n", "[a\n", "a = 1\na = 2\n", "x = " + "[" * 5000])
 def test_what_is_not_toml_is_refused(text: str) -> None:
-    with pytest.raises(Malformed):
-        put(text, PATH, ENTRY)
+    with pytest.raises(MalformedText):
+        put_toml_server(text, PATH, ENTRY)
 
 
 def test_a_snippet_is_the_table_alone() -> None:
-    assert tomllib.loads(snippet(("mcp_servers", "my server"), ENTRY)) == {
+    assert tomllib.loads(format_toml_server(("mcp_servers", "my server"), ENTRY)) == {
         "mcp_servers": {"my server": ENTRY}
     }

@@ -4,7 +4,7 @@ import pytest
 
 from everhold.core.query import Query
 from everhold.errors import BadSetting
-from everhold.models import Command, Function, Model, Script, answerer
+from everhold.models import CommandModel, FunctionModel, Model, ScriptModel, make_answerer
 
 
 class Own:
@@ -18,26 +18,26 @@ async def ask(query):
 
 def test_nobody_parks():
     """None is nobody: queries stay open."""
-    assert answerer(None) is None
+    assert make_answerer(None) is None
 
 
-@pytest.mark.parametrize("own", [Own(), Command("cat"), Script([])])
+@pytest.mark.parametrize("own", [Own(), CommandModel("cat"), ScriptModel([])])
 def test_an_answerer_is_taken_as_it_is(own):
     """Whatever has `answer` answers."""
-    assert answerer(own) is own
+    assert make_answerer(own) is own
 
 
 def test_a_function_becomes_one():
     """A function of a query is wrapped."""
-    assert isinstance(answerer(ask), Function)
+    assert isinstance(make_answerer(ask), FunctionModel)
 
 
 @pytest.mark.parametrize("given", [["yes"], ("yes",), {"": "yes"}])
 async def test_prepared_answers_become_a_script(given):
     """A list, tuple or dict of answers is a script."""
-    made = answerer(given)
+    made = make_answerer(given)
 
-    assert isinstance(made, Script)
+    assert isinstance(made, ScriptModel)
     assert await made.answer(Query(0, "0:0", "Well?"), "s-1") == "yes"
 
 
@@ -45,7 +45,7 @@ def test_a_model_is_named_by_its_provider():
     """`provider:name` is a model; whether it can be asked here is said when the runtime is
     opened.
     """
-    made = answerer("anthropic:claude-sonnet-4-6 | openai:gpt-5-mini")
+    made = make_answerer("anthropic:claude-sonnet-4-6 | openai:gpt-5-mini")
 
     assert isinstance(made, Model)
     assert [str(name) for name in made.names] == [
@@ -57,10 +57,11 @@ def test_a_model_is_named_by_its_provider():
 WRONG = {
     "command": (
         "claude -p",
-        "'claude -p' is no model, which is provider:name; a command is everhold.Command('claude"
+        "'claude -p' is no model, which is provider:name; a command is"
+        " everhold.CommandModel('claude"
         " -p')",
     ),
-    "class": (Command, "Command is a class; it takes provider:name, an async function"),
+    "class": (CommandModel, "Command is a class; it takes provider:name, an async function"),
     "number": (7, "or None, not int"),
 }
 
@@ -69,6 +70,6 @@ WRONG = {
 def test_anything_else_is_refused(given, told):
     """With what it takes instead."""
     with pytest.raises(BadSetting) as caught:
-        answerer(given)
+        make_answerer(given)
 
     assert told in str(caught.value)

@@ -13,19 +13,19 @@ import pytest
 
 from everhold.core.query import FOR_PEOPLE, Query
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed
-from everhold.models import Command
-from everhold.models.command import question
+from everhold.models import CommandModel
+from everhold.models.command import format_model_prompt
 
 ASK = Query(0, "0:0", "What is up?")
-CAT = Command("cat")
+CAT = CommandModel("cat")
 
 
-def python(code: str, **options) -> Command:
-    return Command([sys.executable, "-c", code], **options)
+def python(code: str, **options) -> CommandModel:
+    return CommandModel([sys.executable, "-c", code], **options)
 
 
-def shell(line: str, **options) -> Command:
-    return Command(["sh", "-c", line], **options)
+def shell(line: str, **options) -> CommandModel:
+    return CommandModel(["sh", "-c", line], **options)
 
 
 async def ends(pid: int) -> bool:
@@ -92,7 +92,7 @@ QUESTIONS = {
 @pytest.mark.parametrize(("query", "text"), QUESTIONS.values(), ids=QUESTIONS)
 def test_what_the_command_reads(query, text):
     """System text, prompt, messages and schema are one text, in this order."""
-    assert question(query) == text
+    assert format_model_prompt(query) == text
 
 
 async def test_a_command_cannot_see():
@@ -256,7 +256,7 @@ async def test_cancelling_while_the_command_starts(turns, tmp_path):
 @pytest.mark.process
 async def test_cancelling_a_command_that_cannot_start():
     """The cancellation wins over the mistake in the settings."""
-    answer = asyncio.create_task(Command("no-such-command").answer(ASK, "s-1"))
+    answer = asyncio.create_task(CommandModel("no-such-command").answer(ASK, "s-1"))
     while len(asyncio.all_tasks()) < 3:  # this test, the answer, the start
         await asyncio.sleep(0)
 
@@ -301,7 +301,7 @@ here.unlink()
 @pytest.mark.process
 async def test_only_so_many_at_once(tmp_path):
     """With `at_once=2`, three questions never make three processes."""
-    command = Command([sys.executable, "-c", COUNT, str(tmp_path)], at_once=2)
+    command = CommandModel([sys.executable, "-c", COUNT, str(tmp_path)], at_once=2)
 
     together = await asyncio.gather(*(command.answer(ASK, "s-1") for _ in range(4)))
 
@@ -311,7 +311,7 @@ async def test_only_so_many_at_once(tmp_path):
 @pytest.mark.process
 def test_one_command_serves_several_loops():
     """A command that was crowded in one event loop can be used in the next."""
-    command = Command("cat", at_once=1)
+    command = CommandModel("cat", at_once=1)
 
     async def crowd():
         return await asyncio.gather(*(command.answer(ASK, "s-1") for _ in range(3)))
@@ -334,7 +334,7 @@ async def test_a_command_that_is_not_there():
     """A missing command is a mistake in the settings, not an answer; it can be checked
     beforehand.
     """
-    command = Command("no-such-command --now")
+    command = CommandModel("no-such-command --now")
 
     with pytest.raises(BadSetting, match="there is no command 'no-such-command' here"):
         command.check()
@@ -348,7 +348,7 @@ async def test_a_file_that_is_no_command(tmp_path):
     file = tmp_path / "data"
     file.write_bytes(b"\x00\x01")
     file.chmod(0o755)
-    command = Command([str(file)])
+    command = CommandModel([str(file)])
 
     command.check()
     with pytest.raises(BadSetting, match="cannot be run: Exec format error"):
@@ -356,12 +356,12 @@ async def test_a_file_that_is_no_command(tmp_path):
 
 
 WRONG = {
-    "empty": (lambda: Command(""), "it is empty"),
-    "blank": (lambda: Command(["", "x"]), "it is empty"),
-    "quote": (lambda: Command("claude 'p"), "is not a command: no closing quotation"),
-    "none at once": (lambda: Command("cat", at_once=0), "it should be at least 1, got 0"),
+    "empty": (lambda: CommandModel(""), "it is empty"),
+    "blank": (lambda: CommandModel(["", "x"]), "it is empty"),
+    "quote": (lambda: CommandModel("claude 'p"), "is not a command: no closing quotation"),
+    "none at once": (lambda: CommandModel("cat", at_once=0), "it should be at least 1, got 0"),
     "no time": (
-        lambda: Command("cat", timeout=0),
+        lambda: CommandModel("cat", timeout=0),
         "it should be more than 0 seconds, or None, got 0",
     ),
 }
@@ -378,4 +378,4 @@ def test_what_is_no_command_is_refused(make, told):
 
 def test_it_says_what_it_is():
     """Its repr is the command, as one would type it."""
-    assert repr(Command(["llm", "-m", "a b"])) == """Command("llm -m 'a b'")"""
+    assert repr(CommandModel(["llm", "-m", "a b"])) == """Command("llm -m 'a b'")"""

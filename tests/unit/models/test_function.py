@@ -8,8 +8,8 @@ import pytest
 
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Usage
 from everhold.errors import BadSetting, NotAllowed
-from everhold.models import Function
-from everhold.ports.answer import Said
+from everhold.models import FunctionModel
+from everhold.ports.answer import Answer
 
 ASK = Query(0, "0:0", "What is up?")
 
@@ -20,7 +20,7 @@ async def shout(query):
 
 async def test_an_async_function():
     """What it returns is the answer."""
-    assert await Function(shout).answer(ASK, "s-1") == "WHAT IS UP?"
+    assert await FunctionModel(shout).answer(ASK, "s-1") == "WHAT IS UP?"
 
 
 async def test_a_plain_function_runs_in_a_thread():
@@ -31,7 +31,7 @@ async def test_a_plain_function_runs_in_a_thread():
         begun.set()
         return goes_on.wait(30) and threading.current_thread() is not threading.main_thread()
 
-    answer = asyncio.create_task(Function(wait).answer(ASK, "s-1"))
+    answer = asyncio.create_task(FunctionModel(wait).answer(ASK, "s-1"))
     while not begun.is_set():
         await asyncio.sleep(0)
     goes_on.set()
@@ -58,17 +58,17 @@ ASYNC = {
 @pytest.mark.parametrize("function", ASYNC.values(), ids=ASYNC)
 async def test_whatever_gives_something_to_await(function):
     """Partials, methods, callable objects and lambdas around async functions are awaited."""
-    assert await Function(function).answer(ASK, "s-1") == "WHAT IS UP?"
+    assert await FunctionModel(function).answer(ASK, "s-1") == "WHAT IS UP?"
 
 
 async def test_usage_goes_with_the_value():
     """A function may say what the answer cost."""
-    said = Said("much", Usage(3, 4))
+    said = Answer("much", Usage(3, 4))
 
     async def costly(query):
         return said
 
-    assert await Function(costly).answer(ASK, "s-1") is said
+    assert await FunctionModel(costly).answer(ASK, "s-1") is said
 
 
 async def test_what_it_raises_goes_up():
@@ -78,7 +78,7 @@ async def test_what_it_raises_goes_up():
         raise KeyError("gone")
 
     with pytest.raises(KeyError, match="gone"):
-        await Function(fail).answer(ASK, "s-1")
+        await FunctionModel(fail).answer(ASK, "s-1")
 
 
 async def test_cancelling_reaches_the_function():
@@ -91,7 +91,7 @@ async def test_cancelling_reaches_the_function():
         finally:
             ended.append(query.id)
 
-    answer = asyncio.create_task(Function(long).answer(ASK, "s-1"))
+    answer = asyncio.create_task(FunctionModel(long).answer(ASK, "s-1"))
     await asyncio.sleep(0)
     answer.cancel()
 
@@ -104,7 +104,7 @@ async def test_cancelling_reaches_the_function():
 async def test_people_are_not_answered_for(kind):
     """A question for a person never reaches the function."""
     with pytest.raises(NotAllowed, match=f"of the kind {kind}"):
-        await Function(shout).answer(Query(0, "0:0", "Sure?", kind=kind), "s-1")
+        await FunctionModel(shout).answer(Query(0, "0:0", "Sure?", kind=kind), "s-1")
 
 
 def test_a_function_of_something_else_is_refused():
@@ -112,15 +112,15 @@ def test_a_function_of_something_else_is_refused():
     with pytest.raises(
         BadSetting, match="should take one query: missing a required argument: 'system'"
     ):
-        Function(lambda prompt, system: "")
+        FunctionModel(lambda prompt, system: "")
 
 
 async def test_a_builtin_is_taken_at_its_word():
     """A callable without a signature is accepted."""
-    assert await Function(type).answer(ASK, "s-1") is Query
+    assert await FunctionModel(type).answer(ASK, "s-1") is Query
 
 
 def test_it_says_what_it_is():
     """Its repr names the function."""
-    assert repr(Function(shout)) == "Function(shout)"
-    assert Function.kinds == {Kind.LLM}
+    assert repr(FunctionModel(shout)) == "Function(shout)"
+    assert FunctionModel.kinds == {Kind.LLM}

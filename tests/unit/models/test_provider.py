@@ -18,10 +18,10 @@ from everhold.errors import (
 )
 from everhold.models import Model, Patience
 from everhold.models.provider import model as home
-from everhold.models.provider.model_name import Name, names
-from everhold.models.provider.model_settings import OPTIONS
-from everhold.models.provider.provider_errors import trouble_of
-from everhold.models.provider.retry import Pace
+from everhold.models.provider.model_name import ModelName, parse_model_names
+from everhold.models.provider.model_settings import MODEL_OPTIONS
+from everhold.models.provider.provider_errors import classify_model_error
+from everhold.models.provider.retry import RetryBackoff
 
 VARIABLES = (
     "OPENAI_API_KEY",
@@ -55,23 +55,25 @@ def agents(model: Any) -> Query:
 # ---- names
 
 NAMED = {
-    "anthropic:claude-sonnet-4-6": Name("anthropic", "claude-sonnet-4-6"),
-    "openai:ft:gpt-4o:org::id": Name("openai", "ft:gpt-4o:org::id"),
-    "openai:qwen3@http://127.0.0.1:8000/v1": Name("openai", "qwen3", "http://127.0.0.1:8000/v1"),
-    "google:gemini@001": Name("google", "gemini@001"),
-    "openai-chat:a/b@https://host/v1": Name("openai-chat", "a/b", "https://host/v1"),
+    "anthropic:claude-sonnet-4-6": ModelName("anthropic", "claude-sonnet-4-6"),
+    "openai:ft:gpt-4o:org::id": ModelName("openai", "ft:gpt-4o:org::id"),
+    "openai:qwen3@http://127.0.0.1:8000/v1": ModelName(
+        "openai", "qwen3", "http://127.0.0.1:8000/v1"
+    ),
+    "google:gemini@001": ModelName("google", "gemini@001"),
+    "openai-chat:a/b@https://host/v1": ModelName("openai-chat", "a/b", "https://host/v1"),
 }
 
 
 @pytest.mark.parametrize(("text", "expected"), NAMED.items(), ids=NAMED)
-def test_a_model_is_a_provider_a_name_and_maybe_an_address(text: str, expected: Name) -> None:
-    assert names(text) == (expected,)
+def test_a_model_is_a_provider_a_name_and_maybe_an_address(text: str, expected: ModelName) -> None:
+    assert parse_model_names(text) == (expected,)
     assert str(expected) == text
 
 
 @pytest.mark.parametrize("given", ["a:b|c:d", "a:b | c:d", ["a:b", "c:d"]])
 def test_several_models_are_asked_in_order(given: Any) -> None:
-    assert names(given) == (Name("a", "b"), Name("c", "d"))
+    assert parse_model_names(given) == (ModelName("a", "b"), ModelName("c", "d"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_several_models_are_asked_in_order(given: Any) -> None:
 def test_what_names_no_model_is_refused(given: Any) -> None:
     """With how a model is named."""
     with pytest.raises(BadSetting) as caught:
-        names(given)
+        parse_model_names(given)
 
     assert "provider:name" in str(caught.value)
 
@@ -89,7 +91,7 @@ def test_what_names_no_model_is_refused(given: Any) -> None:
 
 
 def test_waits_double_up_to_the_longest() -> None:
-    pace = Pace(Patience(attempts=6), never)
+    pace = RetryBackoff(Patience(attempts=6), never)
 
     assert [pace.failed() for _ in range(6)] == [2.0, 4.0, 8.0, 10.0, 10.0, None]
 
@@ -97,21 +99,21 @@ def test_waits_double_up_to_the_longest() -> None:
 def test_a_part_of_each_wait_is_random() -> None:
     """Half of it, unless somebody says otherwise; each wait draws for itself."""
     drawn = iter([0.0, 0.5, 0.75, 0.99])
-    pace = Pace(Patience(attempts=5), lambda: next(drawn))
+    pace = RetryBackoff(Patience(attempts=5), lambda: next(drawn))
     assert [pace.failed() for _ in range(4)] == [2.0, 3.0, 5.0, pytest.approx(5.05)]
     for jitter, wait in ((0, 2.0), (0.25, 1.75), (1, 1.0)):
-        assert Pace(Patience(jitter=jitter), lambda: 0.5).failed() == wait
+        assert RetryBackoff(Patience(jitter=jitter), lambda: 0.5).failed() == wait
     drawn = iter([0.0, 0.5, 0.75])
-    pace = Pace(Patience(), lambda: next(drawn))
+    pace = RetryBackoff(Patience(), lambda: next(drawn))
     assert [pace.throttled() for _ in range(3)] == [2.0, 3.0, 5.0]
 
 
 def test_a_random_part_makes_no_wait_shorter_than_a_provider_asks() -> None:
     """It comes on top of it, up to half of `base`, also on top of the longest."""
     for draw, more in ((0.0, 0.0), (0.5, 0.5), (0.9, 0.9)):
-        pace = Pace(Patience(), lambda draw=draw: draw)
+        pace = RetryBackoff(Patience(), lambda draw=draw: draw)
         assert [pace.failed(5.0), pace.failed(600.0)] == [5.0 + more, 60.0 + more]
-        pace = Pace(Patience(), lambda draw=draw: draw)
+        pace = RetryBackoff(Patience(), lambda draw=draw: draw)
         assert [pace.throttled(7.0), pace.throttled(60.0)] == [7.0 + more, 60.0 + more]
 
 
@@ -127,7 +129,7 @@ def test_models_that_fail_together_do_not_come_back_together(
     async def fails(*given: Any, **more: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(home, "_loaded", lambda name, key: (fails, trouble_of))
+    monkeypatch.setattr(home, "_loaded", lambda name, key: (fails, classify_model_error))
     monkeypatch.setattr(home, "refuse_in_tests", lambda what: None)
 
     async def asked() -> None:
@@ -146,30 +148,30 @@ def test_models_that_fail_together_do_not_come_back_together(
 def test_a_used_up_quota_is_not_asked_again() -> None:
     """Waiting does not fill an account, whatever the provider says of when to come back."""
     error = ModelQuotaExceededError("x", "You exceeded your current quota.", retry_after=1.0)
-    trouble = trouble_of(Name("openai", "x"), error)
-    pace = Pace(Patience(), never)
+    trouble = classify_model_error(ModelName("openai", "x"), error)
+    pace = RetryBackoff(Patience(), never)
     assert (trouble.code, trouble.way, trouble.wait(pace)) == ("quota_exceeded", "stays", None)
     assert (pace.attempts, pace.throttles) == (0, 0)
 
 
 def test_a_provider_may_ask_for_a_longer_wait_within_limits() -> None:
-    pace = Pace(Patience(), never)
+    pace = RetryBackoff(Patience(), never)
 
     assert [pace.failed(5.0), pace.failed(1.0), pace.failed(600.0)] == [5.0, 4.0, 60.0]
 
 
 def test_slowing_down_is_counted_by_itself() -> None:
     """At most eight times, at most ninety seconds, and a wait of nothing counts as a second."""
-    assert [Pace(Patience(), never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [
+    assert [RetryBackoff(Patience(), never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [
         0.0,
         30.0,
         60.0,
     ]
-    pace = Pace(Patience(), never)
+    pace = RetryBackoff(Patience(), never)
     assert [pace.throttled(0.0) for _ in range(9)] == [0.0] * 8 + [None]
-    pace = Pace(Patience(), never)
+    pace = RetryBackoff(Patience(), never)
     assert [pace.throttled(40.0) for _ in range(3)] == [40.0, 40.0, None]
-    pace = Pace(Patience(), never)
+    pace = RetryBackoff(Patience(), never)
     assert [pace.throttled() for _ in range(4)] == [2.0, 4.0, 8.0, 10.0]
     assert pace.attempts == 0
 
@@ -256,13 +258,13 @@ def test_a_missing_extra_is_said_in_one_line(library: str, monkeypatch: pytest.M
 
 def test_options_are_looked_at_when_they_are_given() -> None:
     assert Model("a:b", temperature=0, openai_store=False, extra_headers={"x": "y"}).names == (
-        Name("a", "b"),
+        ModelName("a", "b"),
     )
     with pytest.raises(BadSetting, match="did you mean temperature"):
         Model("a:b", temprature=0)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", MODEL_OPTIONS)
 def test_every_option_is_one_that_the_library_knows(name: str) -> None:
     from pydantic_ai.settings import ModelSettings
 
@@ -406,9 +408,11 @@ def test_it_shows_its_models_and_no_key() -> None:
 
 
 def test_every_code_is_on_the_list_that_the_docs_are_written_from() -> None:
-    from everhold.models.provider.attempt import ENDS
-    from everhold.models.provider.error_codes import CODES
-    from everhold.models.provider.provider_errors import KINDS
+    from everhold.models.provider.attempt import FINAL_FINISH_REASONS
+    from everhold.models.provider.error_codes import ANSWER_ERROR_CODES
+    from everhold.models.provider.provider_errors import ERROR_KINDS
 
-    raised = {code for _, code, _ in KINDS} | {code for code, _ in ENDS.values()}
-    assert set(CODES) == raised | {"empty_response", "bad_option", "not_supported"}
+    raised = {code for _, code, _ in ERROR_KINDS} | {
+        code for code, _ in FINAL_FINISH_REASONS.values()
+    }
+    assert set(ANSWER_ERROR_CODES) == raised | {"empty_response", "bad_option", "not_supported"}

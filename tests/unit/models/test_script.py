@@ -8,8 +8,8 @@ import pytest
 
 from everhold.core.query import Kind, Query, Usage
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed
-from everhold.models import Script
-from everhold.ports.answer import Said
+from everhold.models import ScriptModel
+from everhold.ports.answer import Answer
 
 
 def ask(prompt="", q=0, **more):
@@ -25,9 +25,9 @@ async def answers(script, *prompts):
 
 async def test_a_list_is_given_in_order():
     """The first question gets the first answer, of whatever type."""
-    said = Said("cheap", Usage(1, 2))
+    said = Answer("cheap", Usage(1, 2))
 
-    assert await answers(Script(["one", 2, {"three": [3]}, said]), *"abcd") == [
+    assert await answers(ScriptModel(["one", 2, {"three": [3]}, said]), *"abcd") == [
         "one",
         2,
         {"three": [3]},
@@ -37,7 +37,7 @@ async def test_a_list_is_given_in_order():
 
 async def test_questions_asked_together_are_answered_in_the_order_asked():
     """A batch is not shuffled."""
-    script = Script(["one", "two", "three"])
+    script = ScriptModel(["one", "two", "three"])
 
     assert await asyncio.gather(*(script.answer(ask(q=q), "s-1") for q in range(3))) == [
         "one",
@@ -47,13 +47,16 @@ async def test_questions_asked_together_are_answered_in_the_order_asked():
 
 
 EXHAUSTED = {
-    "list": (Script([]), "the script had 0 answers and is used up; asked: q-7 (llm) 'Which one?'"),
+    "list": (
+        ScriptModel([]),
+        "the script had 0 answers and is used up; asked: q-7 (llm) 'Which one?'",
+    ),
     "pattern": (
-        Script({"Which": []}),
+        ScriptModel({"Which": []}),
         "the pattern 'Which' had 0 answers and is used up; asked: q-7 (llm) 'Which one?'",
     ),
     "unmatched": (
-        Script({"Who": "me"}),
+        ScriptModel({"Who": "me"}),
         "no pattern of the script matches; asked: q-7 (llm) 'Which one?'",
     ),
 }
@@ -70,7 +73,7 @@ async def test_nothing_is_made_up(script, told):
 
 async def test_one_answer_too_few():
     """The answers that were there are counted."""
-    script = Script(["only"])
+    script = ScriptModel(["only"])
     await script.answer(ask(), "s-1")
 
     with pytest.raises(AnswerFailed, match="the script had 1 answer and is used up"):
@@ -90,7 +93,7 @@ SHOWN = {
 async def test_a_question_is_shown_short(query, shown):
     """A long prompt is cut; without a prompt the messages are shown."""
     with pytest.raises(AnswerFailed) as caught:
-        await Script([]).answer(query, "s-1")
+        await ScriptModel([]).answer(query, "s-1")
 
     assert str(caught.value).endswith(shown)
 
@@ -115,19 +118,19 @@ MATCHES = {
 @pytest.mark.parametrize(("pattern", "prompt", "matches"), MATCHES.values(), ids=MATCHES)
 async def test_how_patterns_match(pattern, prompt, matches):
     """Plain text anywhere, `*` over the whole prompt, `re:` as a regular expression."""
-    script = Script({pattern: "this", "": "other"})
+    script = ScriptModel({pattern: "this", "": "other"})
 
     assert await script.answer(ask(prompt), "s-1") == ("this" if matches else "other")
 
 
 async def test_the_first_pattern_that_matches():
     """Patterns are tried in the order written."""
-    assert await answers(Script({"a": 1, "ab": 2, "b": 3}), "ab", "b") == [1, 3]
+    assert await answers(ScriptModel({"a": 1, "ab": 2, "b": 3}), "ab", "b") == [1, 3]
 
 
 async def test_one_answer_serves_for_ever_and_a_list_is_used_up():
     """A list under a pattern is given in order."""
-    script = Script({"ever": "same", "list": ["first", "second"]})
+    script = ScriptModel({"ever": "same", "list": ["first", "second"]})
 
     assert await answers(script, "ever", "list", "ever", "list") == [
         "same",
@@ -148,13 +151,13 @@ async def test_a_function_answers():
     async def later(query):
         return query.q
 
-    assert await answers(Script(lambda query: query.prompt * 2), "a") == ["aa"]
-    assert await answers(Script(later), "a", "b") == [0, 1]
+    assert await answers(ScriptModel(lambda query: query.prompt * 2), "a") == ["aa"]
+    assert await answers(ScriptModel(later), "a", "b") == [0, 1]
 
 
 async def test_an_exception_among_the_answers_is_raised():
     """So that a test can make a model fail."""
-    script = Script([AnswerFailed("overloaded"), "better"])
+    script = ScriptModel([AnswerFailed("overloaded"), "better"])
 
     with pytest.raises(AnswerFailed, match="overloaded"):
         await script.answer(ask(), "s-1")
@@ -163,7 +166,7 @@ async def test_an_exception_among_the_answers_is_raised():
 
 async def test_it_remembers_what_was_asked():
     """Also what it had no answer for."""
-    script = Script(["x"])
+    script = ScriptModel(["x"])
     await answers(script, "one")
     with pytest.raises(AnswerFailed):
         await script.answer(ask("two", 1), "s-1")
@@ -179,13 +182,13 @@ async def test_people_are_answered_for_only_if_it_says_so():
     approval = ask("Sure?", kind=Kind.APPROVAL)
 
     with pytest.raises(NotAllowed):
-        await Script([True]).answer(approval, "s-1")
-    assert await Script([True], people=True).answer(approval, "s-1") is True
+        await ScriptModel([True]).answer(approval, "s-1")
+    assert await ScriptModel([True], people=True).answer(approval, "s-1") is True
 
 
 async def test_a_refused_question_uses_nothing_up():
     """The answer is still there for the question it was meant for."""
-    script = Script(["for the model"])
+    script = ScriptModel(["for the model"])
 
     with pytest.raises(NotAllowed):
         await script.answer(ask("Sure?", kind=Kind.INPUT), "s-1")
@@ -202,7 +205,7 @@ async def test_a_script_from_a_file(content, tmp_path):
     file = tmp_path / "answers.json"
     file.write_text(json.dumps(content))
 
-    assert await answers(Script.read(file), "Why?") == ["one"]
+    assert await answers(ScriptModel.read(file), "Why?") == ["one"]
 
 
 BAD_FILES = {
@@ -221,7 +224,7 @@ def test_a_file_that_is_no_script(text, told, tmp_path):
         file.write_text(text)
 
     with pytest.raises(BadSetting) as caught:
-        Script.read(file)
+        ScriptModel.read(file)
 
     assert told in str(caught.value)
 
@@ -230,4 +233,4 @@ def test_a_file_that_is_no_script(text, told, tmp_path):
 def test_what_is_no_script(given):
     """A string or a number is not a script."""
     with pytest.raises(BadSetting, match="a script is a list, a dict or a function, not"):
-        Script(given)
+        ScriptModel(given)

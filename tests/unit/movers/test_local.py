@@ -6,7 +6,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from everhold.errors import StoreUnavailable
-from everhold.movers.local import AT_ONCE, LATER, PATIENCE, LocalMover
+from everhold.movers.local import (
+    FAILED_MOVE_DELAY,
+    MAX_CONCURRENT_MOVES,
+    STORE_RETRY_DELAY,
+    LocalMover,
+)
 from everhold.ports.mover import Next
 from everhold.testing.clock import ManualClock
 
@@ -104,18 +109,21 @@ async def test_a_request_during_a_move_moves_once_more():
 
 async def test_a_few_sessions_are_moved_at_a_time():
     async with serving() as house:
-        gates = {f"s-{n}": house.hold(f"s-{n}") for n in range(3 * AT_ONCE)}
+        gates = {f"s-{n}": house.hold(f"s-{n}") for n in range(3 * MAX_CONCURRENT_MOVES)}
         for name in gates:
             house.mover.send(name)
         await turns()
-        assert house.running == list(gates)[:AT_ONCE]
+        assert house.running == list(gates)[:MAX_CONCURRENT_MOVES]
         gates["s-3"].set()
         await turns()
-        assert house.begun[-1] == f"s-{AT_ONCE}" and len(house.running) == AT_ONCE
+        assert (
+            house.begun[-1] == f"s-{MAX_CONCURRENT_MOVES}"
+            and len(house.running) == MAX_CONCURRENT_MOVES
+        )
         for gate in gates.values():
             gate.set()
         await house.mover.rest()
-        assert sorted(house.begun) == sorted(gates) and house.most == AT_ONCE
+        assert sorted(house.begun) == sorted(gates) and house.most == MAX_CONCURRENT_MOVES
 
 
 async def test_a_session_that_is_moved_keeps_no_place_for_its_next_request():
@@ -123,11 +131,11 @@ async def test_a_session_that_is_moved_keeps_no_place_for_its_next_request():
     places first.
     """
     async with serving() as house:
-        gates = [house.hold(f"s-{n}") for n in range(AT_ONCE - 1)]
-        for n in range(AT_ONCE - 1):
+        gates = [house.hold(f"s-{n}") for n in range(MAX_CONCURRENT_MOVES - 1)]
+        for n in range(MAX_CONCURRENT_MOVES - 1):
             house.mover.send(f"s-{n}")
         await turns()
-        for n in range(AT_ONCE - 1):
+        for n in range(MAX_CONCURRENT_MOVES - 1):
             house.mover.send(f"s-{n}")
         house.mover.send("new")
         await turns()
@@ -183,8 +191,8 @@ async def test_a_program_that_is_not_here_is_not_asked_for_again():
 @pytest.mark.parametrize(
     ("error", "after", "words"),
     [
-        (StoreUnavailable("memory", "away"), PATIENCE, "which is tried again"),
-        (OSError("away"), LATER, "could not be moved"),
+        (StoreUnavailable("memory", "away"), STORE_RETRY_DELAY, "which is tried again"),
+        (OSError("away"), FAILED_MOVE_DELAY, "could not be moved"),
     ],
     ids=["store", "unknown"],
 )

@@ -3,7 +3,7 @@
 import asyncio
 
 from everhold.movers import timers as module
-from everhold.movers.timers import Timers
+from everhold.movers.timers import MoveTimers
 from everhold.testing.clock import ManualClock
 
 
@@ -12,7 +12,7 @@ class Times:
 
     def __init__(self) -> None:
         self.clock, self.fired = ManualClock(0.0), []
-        self.timers = Timers(self.clock, self.fired.append)
+        self.timers = MoveTimers(self.clock, self.fired.append)
 
     async def at(self, moment: float) -> list[str]:
         """What has fired at that time."""
@@ -74,7 +74,7 @@ async def test_it_can_be_set_again_while_it_fires():
         if len(fired) < 4:
             timers.set(session_id, clock.now() + 1)
 
-    timers = Timers(clock, fire)
+    timers = MoveTimers(clock, fire)
     timers.set("a", 0.5)
     timers.set("b", 0.5)
     for _ in range(6):

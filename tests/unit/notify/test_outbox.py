@@ -11,11 +11,24 @@ from everhold.core.query import Kind
 from everhold.core.session import SessionId
 from everhold.errors import StoreBusy
 from everhold.notify import outbox as module
-from everhold.notify.outbox import EntryState, NotTold, Outbox, entries, pause
+from everhold.notify.outbox import (
+    NotificationFailed,
+    Outbox,
+    OutboxState,
+    list_entries,
+    notify_retry_delay,
+)
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.factories import ask, begin, branch, end, mark, move
+from everhold.testing.conformance.factories import (
+    commit_end,
+    commit_fork,
+    commit_start,
+    commit_step,
+    commit_touch,
+    make_query,
+)
 
 DAY = 86400.0
 
@@ -69,11 +82,11 @@ class House:
     async def states(self):
         return [
             (entry.query_id, entry.teller, entry.state.value)
-            for entry, _ in await entries(self.store)
+            for entry, _ in await list_entries(self.store)
         ]
 
     async def one(self):
-        ((entry, _),) = await entries(self.store)
+        ((entry, _),) = await list_entries(self.store)
         return entry
 
 
@@ -90,8 +103,13 @@ async def opened(store, *tellers, **options):
 async def test_an_asking_is_told_once(store):
     """However often one looks, and whoever looks."""
     house = await opened(store, Told())
-    record = await begin(
-        store, "s-1", ask(0, Kind.APPROVAL, to="ada"), ask(1), labels={"a": "b"}, key="k"
+    record = await commit_start(
+        store,
+        "s-1",
+        make_query(0, Kind.APPROVAL, to="ada"),
+        make_query(1),
+        labels={"a": "b"},
+        key="k",
     )
     other = House(store, Told(), clock=house.clock)
     for each in (house, other, house, other):
@@ -109,11 +127,13 @@ async def test_an_asking_is_told_once(store):
 
 async def test_every_teller_tells_of_what_it_is_for(store):
     """By kind and by addressee; one that fails is nothing to the others."""
-    broken = Told("broken", fails=[NotTold("no")])
+    broken = Told("broken", fails=[NotificationFailed("no")])
     bosses = Told("bosses", to=("boss",))
     inputs = Told("inputs", kinds=(Kind.INPUT,))
     house = await opened(store, broken, bosses, inputs)
-    await begin(store, "s-1", ask(0, Kind.INPUT), ask(1, Kind.APPROVAL, to="boss"))
+    await commit_start(
+        store, "s-1", make_query(0, Kind.INPUT), make_query(1, Kind.APPROVAL, to="boss")
+    )
     await house.look()
 
     assert [id.split("/")[1] for id in broken.ids] == ["q-0", "q-1"]
@@ -130,11 +150,11 @@ async def test_every_teller_tells_of_what_it_is_for(store):
 
 async def test_what_fails_is_tried_again_later_and_later(store):
     """Under the same id."""
-    house = await opened(store, Told(fails=[NotTold(str(n)) for n in range(4)]))
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    house = await opened(store, Told(fails=[NotificationFailed(str(n)) for n in range(4)]))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     pauses = []
     await house.look()
-    while (entry := await house.one()).state is EntryState.WAITING:
+    while (entry := await house.one()).state is OutboxState.WAITING:
         pauses.append(round(entry.due_at - house.clock.now(), 6))
         house.clock.advance(entry.due_at - house.clock.now() - 0.01)
         await house.look()
@@ -152,15 +172,22 @@ async def test_what_fails_is_tried_again_later_and_later(store):
 
 
 def test_a_pause_is_five_minutes_at_most():
-    assert [pause(tries) for tries in (1, 2, 13, 14, 1000)] == [0.05, 0.1, 204.8, 300.0, 300.0]
+    assert [notify_retry_delay(tries) for tries in (1, 2, 13, 14, 1000)] == [
+        0.05,
+        0.1,
+        204.8,
+        300.0,
+        300.0,
+    ]
 
 
 async def test_a_receiver_says_when_it_wants_to_be_asked_again(store):
     """For five minutes at most."""
     house = await opened(
-        store, Told(fails=[NotTold("busy", after=7.0), NotTold("busy", after=1e9)])
+        store,
+        Told(fails=[NotificationFailed("busy", after=7.0), NotificationFailed("busy", after=1e9)]),
     )
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     for wanted in (7.0, 300.0):
         await house.look()
         entry = await house.one()
@@ -171,8 +198,8 @@ async def test_a_receiver_says_when_it_wants_to_be_asked_again(store):
 
 async def test_what_is_too_old_is_given_up_and_stays_to_be_seen(store, caplog):
     """With what went wrong last; a receiver that is gone for good is given up at once."""
-    house = await opened(store, Told(fails=[NotTold("no")] * 99, max_age=10.0))
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    house = await opened(store, Told(fails=[NotificationFailed("no")] * 99, max_age=10.0))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     for _ in range(12):
         await house.look()
         house.clock.advance(1.0)
@@ -184,7 +211,9 @@ async def test_what_is_too_old_is_given_up_and_stays_to_be_seen(store, caplog):
     assert len(house.tellers[0].heard) == heard
     assert "gave up" in caplog.text
 
-    gone = House(store, Told("gone", fails=[NotTold("gone", final=True)]), clock=house.clock)
+    gone = House(
+        store, Told("gone", fails=[NotificationFailed("gone", final=True)]), clock=house.clock
+    )
     await gone.look()
     assert ("q-0", "gone", "given_up") in await gone.states()
     await store.close()
@@ -195,7 +224,7 @@ async def test_a_try_has_its_time(store):
     slow = Told(timeout=0.05)
     slow.gate = asyncio.Event()
     house = await opened(store, slow)
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.look()
 
     assert ((await house.one()).state, (await house.one()).error) == (
@@ -208,7 +237,7 @@ async def test_a_try_has_its_time(store):
 async def test_a_teller_that_breaks_has_failed_and_its_words_are_not_kept(store):
     """Somebody's own teller may raise anything, with anything in it."""
     house = await opened(store, Told(fails=[ValueError("hush")]))
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.look()
 
     assert (await house.one()).error == "it failed with ValueError"
@@ -220,18 +249,18 @@ async def test_what_is_not_asked_any_more_is_not_told_any_more(store, how):
     """Its entry goes."""
     from everhold.ports.store import Letter
 
-    house = await opened(store, Told(fails=[NotTold("no")] * 9))
-    record = await begin(store, "s-1", ask(0, Kind.INPUT))
+    house = await opened(store, Told(fails=[NotificationFailed("no")] * 9))
+    record = await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.look()
     match how:
         case "answered":
-            await move(store, record, answers={0: "x"})
+            await commit_step(store, record, answers={0: "x"})
         case "withdrawn":
-            await move(store, record, withdrawn=[0])
+            await commit_step(store, record, withdrawn=[0])
         case "ended":
-            await end(store, record)
+            await commit_end(store, record)
         case "accepted":
-            await mark(
+            await commit_touch(
                 store,
                 record,
                 letters=[Letter("answer", {"q": 0, "value": 1}, 1.0)],
@@ -248,9 +277,9 @@ async def test_what_is_not_asked_any_more_is_not_told_any_more(store, how):
 async def test_a_fork_asks_for_itself(store):
     """It is another session, and its question another."""
     house = await opened(store, Told())
-    record = await begin(store, "s-1", ask(0, Kind.INPUT))
+    record = await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.look()
-    await branch(store, record, "s-2", 0)
+    await commit_fork(store, record, "s-2", 0)
     await house.look()
 
     assert [id.split("/")[0] for id in house.tellers[0].ids] == ["s-1", "s-2"]
@@ -260,13 +289,13 @@ async def test_a_fork_asks_for_itself(store):
 async def test_what_was_told_is_forgotten_with_its_question(store):
     """A day after it was told, and every day, one looks whether it is still open."""
     house = await opened(store, Told())
-    record = await begin(store, "s-1", ask(0, Kind.INPUT))
+    record = await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.look()
     house.clock.advance(DAY + 1)
     await house.look()
     assert await house.states() == [("q-0", "desk", "told")]
 
-    await move(store, record, answers={0: "x"})
+    await commit_step(store, record, answers={0: "x"})
     house.clock.advance(DAY + 1)
     await house.look()
     assert await house.states() == []
@@ -279,7 +308,7 @@ async def test_a_claim_that_died_is_taken_again(store):
     stuck = Told()
     stuck.gate = asyncio.Event()
     house = await opened(store, stuck)
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.outbox.see_to(house.clock.now())
     while not stuck.heard:
         await asyncio.sleep(0)
@@ -287,7 +316,7 @@ async def test_a_claim_that_died_is_taken_again(store):
     await heir.look()
     assert heir.tellers[0].heard == []
 
-    house.clock.advance(stuck.timeout + module.ABANDONED + 1)
+    house.clock.advance(stuck.timeout + module.ABANDONED_SECONDS + 1)
     await heir.look()
     assert heir.tellers[0].ids == stuck.ids
 
@@ -303,13 +332,13 @@ async def test_few_are_sent_at_a_time_and_all_are_sent(store):
     slow, quick = Told("slow", timeout=600.0), Told("quick", timeout=600.0)
     slow.gate = asyncio.Event()
     house = await opened(store, slow, quick)
-    await begin(store, "s-1", *(ask(q, Kind.INPUT) for q in range(150)))
+    await commit_start(store, "s-1", *(make_query(q, Kind.INPUT) for q in range(150)))
     for _ in range(100):
         await house.outbox.see_to(house.clock.now())
         await asyncio.sleep(0.001)
         if len(quick.heard) == 150:
             break
-    assert (len(slow.heard), len(quick.heard)) == (module.AT_ONCE, 150)
+    assert (len(slow.heard), len(quick.heard)) == (module.MAX_CONCURRENT, 150)
 
     slow.gate.set()
     for _ in range(100):
@@ -323,7 +352,7 @@ async def test_few_are_sent_at_a_time_and_all_are_sent(store):
 async def test_an_end_of_sending_wakes_the_reconciler(store):
     """So that what waits behind it is not left until the next look."""
     house = await opened(store, Told())
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     await house.look()
     assert house.poked == 1
     await store.close()
@@ -332,7 +361,7 @@ async def test_an_end_of_sending_wakes_the_reconciler(store):
 async def test_closing_sends_what_is_due_and_gives_the_rest_back(store):
     """Whoever opens next need not wait until a claim has run out."""
     house = await opened(store, Told())
-    await begin(store, "s-1", *(ask(q, Kind.INPUT) for q in range(9)))
+    await commit_start(store, "s-1", *(make_query(q, Kind.INPUT) for q in range(9)))
     await house.outbox.close(60.0)
     assert len(house.tellers[0].heard) == 9
 
@@ -340,10 +369,10 @@ async def test_closing_sends_what_is_due_and_gives_the_rest_back(store):
     stuck.gate = asyncio.Event()
     house = House(store, stuck, clock=house.clock)
     await house.outbox.see_to(house.clock.now())
-    while len(stuck.heard) < module.AT_ONCE:
+    while len(stuck.heard) < module.MAX_CONCURRENT:
         await asyncio.sleep(0.01)
     await house.outbox.close(0.05)
-    assert len(stuck.heard) == module.AT_ONCE
+    assert len(stuck.heard) == module.MAX_CONCURRENT
     heir = House(store, Told("stuck"), clock=house.clock)
     for _ in range(3):
         await heir.look()
@@ -354,7 +383,7 @@ async def test_closing_sends_what_is_due_and_gives_the_rest_back(store):
 async def test_a_store_that_is_busy_harms_nobody(store):
     """What was sent and could not be said to be is sent again; no task is lost."""
     house = await opened(store, Told())
-    await begin(store, "s-1", ask(0, Kind.INPUT))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
     undertake = store.undertake
 
     async def busy(duties):
@@ -376,36 +405,38 @@ async def test_a_person_puts_entries_back_and_drops_them(store):
     """Those given up are tried as if they were new; those dropped are not, and do not come
     again.
     """
-    house = await opened(store, Told(fails=[NotTold("gone", final=True)] * 2))
-    await begin(store, "s-1", ask(0, Kind.INPUT))
-    await begin(store, "s-2", ask(0, Kind.INPUT), created_at=1001.0)
+    house = await opened(store, Told(fails=[NotificationFailed("gone", final=True)] * 2))
+    await commit_start(store, "s-1", make_query(0, Kind.INPUT))
+    await commit_start(store, "s-2", make_query(0, Kind.INPUT), created_at=1001.0)
     await house.look()
     assert [state for _, _, state in await house.states()] == ["given_up", "given_up"]
 
-    chosen = await entries(store, session_id="s-1")
-    (again,) = await module.put_back(store, chosen, house.clock.now())
+    chosen = await list_entries(store, session_id="s-1")
+    (again,) = await module.retry_entries(store, chosen, house.clock.now())
     assert (again.state, again.tries, again.session_id) == ("waiting", 0, SessionId("s-1"))
     # others have moved it since
-    assert await module.put_back(store, chosen, house.clock.now()) == []
-    (dropped,) = await module.drop(store, await entries(store, session_id="s-2"), house.clock.now())
+    assert await module.retry_entries(store, chosen, house.clock.now()) == []
+    (dropped,) = await module.drop_entries(
+        store, await list_entries(store, session_id="s-2"), house.clock.now()
+    )
     assert dropped.state == "dropped"
     await house.look()
     await house.look()
 
     assert [state for _, _, state in await house.states()] == ["told", "dropped"]
     assert len(house.tellers[0].heard) == 3
-    assert await module.drop(store, await entries(store), house.clock.now()) == []
+    assert await module.drop_entries(store, await list_entries(store), house.clock.now()) == []
     await store.close()
 
 
 async def test_entries_of_closed_questions_are_forgotten_when_asked(store):
     """Those of open ones stay."""
     house = await opened(store, Told())
-    record = await begin(store, "s-1", ask(0, Kind.INPUT), ask(1, Kind.INPUT))
+    record = await commit_start(store, "s-1", make_query(0, Kind.INPUT), make_query(1, Kind.INPUT))
     await house.look()
-    assert await module.forget(store) == 0
-    await move(store, record, answers={0: "x"})
+    assert await module.forget_closed_entries(store) == 0
+    await commit_step(store, record, answers={0: "x"})
 
-    assert await module.forget(store) == 1
+    assert await module.forget_closed_entries(store) == 1
     assert await house.states() == [("q-1", "desk", "told")]
     await store.close()

@@ -39,7 +39,7 @@ def test_the_public_library_believes_what_we_sign_and_we_what_it_signs():
     """
     new, old, body = new_secret(), new_secret(), '{"kind": "asked", "prompt": "Büro?"}'
     now = datetime.now(UTC)
-    sent = signature.headers([new, old], "msg_1", int(now.timestamp()), body.encode())
+    sent = signature.build_headers([new, old], "msg_1", int(now.timestamp()), body.encode())
     for secret in (new, old):
         # clock: a time stamp, judged with a tolerance of five minutes
         assert Webhook(secret).verify(body, sent) == {"kind": "asked", "prompt": "Büro?"}

@@ -13,7 +13,7 @@ import pytest
 
 from everhold.core.query import Kind
 from everhold.errors import BadSetting
-from everhold.notify import ByCommand, ByWebhook, NotTold, new_secret, verify, webhook
+from everhold.notify import ByCommand, ByWebhook, NotificationFailed, new_secret, verify, webhook
 
 MESSAGE = json.dumps({"type": "question", "prompt": "Ja oder nein? ✓"}).encode()
 ID = "s-1/q-0/1700000000000"
@@ -22,7 +22,7 @@ CERTIFICATE = Path(__file__).parent / "localhost.pem"
 
 
 async def complaint(teller):
-    with pytest.raises(NotTold) as caught:
+    with pytest.raises(NotificationFailed) as caught:
         await teller.tell(ID, MESSAGE, 1700000000.5)
     return caught.value
 

@@ -17,7 +17,7 @@ from typing import Any
 from everhold.core.status import Finished, Paused
 from everhold.stores.memory import MemoryStore
 from everhold.testing.answers import StandIns
-from everhold.testing.runtime import House, StillClock
+from everhold.testing.runtime import RuntimeForTests, StillClock
 
 ENDLESS = 500  # rounds after which a strategy counts as endless
 
@@ -39,11 +39,11 @@ def play(calls: Iterable[Any], model: Callable[[str], str]) -> list[Played]:
 
 
 async def _play(calls: list[Any], model: Callable[[str], str]) -> list[Played]:
-    async with House(MemoryStore(), StillClock(), StandIns()) as house:
+    async with RuntimeForTests(MemoryStore(), StillClock(), StandIns()) as house:
         return [await _played(house, call, model) for call in calls]
 
 
-async def _played(house: House, call: Any, model: Callable[[str], str]) -> Played:
+async def _played(house: RuntimeForTests, call: Any, model: Callable[[str], str]) -> Played:
     status = await house.start(call)
     widths: list[int] = []
     prompts: list[str] = []

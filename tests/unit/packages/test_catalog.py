@@ -6,13 +6,20 @@ import pytest
 
 from everhold.errors import UnknownProgram, VersionMissing
 from everhold.packages import find as finding
-from everhold.packages.catalog import catalog, entry, estimate, named, strategy_of, summary_of
-from everhold.packages.lua.folder import Folders
-from everhold.packages.settings import PACKAGES, home, settings
+from everhold.packages.catalog import (
+    describe_program,
+    estimate_program,
+    find_named_program,
+    load_catalog,
+    strategy_of,
+    summary_of,
+)
+from everhold.packages.lua.folder import PackageFolders
+from everhold.packages.settings import PACKAGES_FOLDER, get_data_folder, settings
 from everhold.packages.strategies import NAMES
 from everhold.ports.program import program
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.search_path import Root
+from everhold.programs.lua.search_path import SearchRoot
 
 PYTHON = """
 @program
@@ -65,17 +72,17 @@ def points(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_strategy_is_found_by_its_name_and_stored_by_its_place(name, here):
-    found = named(name, settings())
+    found = find_named_program(name, settings())
     assert found.ref == f"everhold.packages.strategies.{name}:{name}"
-    assert named(found.ref, settings(), 1) is found
+    assert find_named_program(found.ref, settings(), 1) is found
 
 
 def test_a_lua_package_of_the_project(here, install):
     main = install(here / "packages", "debate")
-    found = named("debate", settings())
+    found = find_named_program("debate", settings())
     assert isinstance(found, LuaProgram)
     assert (found.ref, found.version, found.is_package) == (f"{main}:debate", 1, True)
-    assert named(found.ref, settings(), 1).ref == found.ref
+    assert find_named_program(found.ref, settings(), 1).ref == found.ref
 
 
 def test_a_lua_package_of_the_packages_path(here, write, install):
@@ -84,37 +91,39 @@ def test_a_lua_package_of_the_packages_path(here, write, install):
     """
     write("everhold.toml", "packages_path = ['first', '~/second']\n")
     install(here / "packages", "debate")
-    install(home().parent.parent / "second", "debate")
-    assert named("debate", settings()).ref.startswith(str(home().parent.parent / "second"))
+    install(get_data_folder().parent.parent / "second", "debate")
+    assert find_named_program("debate", settings()).ref.startswith(
+        str(get_data_folder().parent.parent / "second")
+    )
     main = install(here / "first", "debate")
-    assert named("debate", settings()).ref == f"{main}:debate"
+    assert find_named_program("debate", settings()).ref == f"{main}:debate"
 
 
 def test_a_package_that_is_installed_meanwhile_is_found(here, install):
     found = settings()
     with pytest.raises(UnknownProgram):
-        named("debate", found)
-    install(home() / PACKAGES, "debate")
-    assert named("debate", found).name == "debate"
+        find_named_program("debate", found)
+    install(get_data_folder() / PACKAGES_FOLDER, "debate")
+    assert find_named_program("debate", found).name == "debate"
 
 
 def test_a_hyphenated_package(here, install):
     install(here / "packages", "deep-debate")
-    assert named("deep-debate", settings()).name == "deep-debate"
+    assert find_named_program("deep-debate", settings()).name == "deep-debate"
 
 
 def test_a_linked_package_keeps_its_name(here, install):
     install(here / "elsewhere", "original")
     (here / "packages").mkdir()
     (here / "packages" / "linked").symlink_to(here / "elsewhere" / "original")
-    assert named("linked", settings()).ref == f"{here}/packages/linked/init.lua:linked"
+    assert find_named_program("linked", settings()).ref == f"{here}/packages/linked/init.lua:linked"
 
 
 def test_a_package_finds_others_where_the_settings_say(here, install):
     """It is itself whatever its name means elsewhere, and then the search path counts."""
-    install(home() / PACKAGES, "debate")
-    own = home() / PACKAGES
-    assert named("debate", settings()).roots == (
+    install(get_data_folder() / PACKAGES_FOLDER, "debate")
+    own = get_data_folder() / PACKAGES_FOLDER
+    assert find_named_program("debate", settings()).roots == (
         f"debate={own / 'debate'}",
         str(here / "packages"),
         str(own),
@@ -126,28 +135,28 @@ def test_a_package_finds_others_where_the_settings_say(here, install):
 
 def test_what_is_nearer_wins(here, write, install, points):
     """Built in, then of this process, then installed, then the project's own."""
-    assert named("panel", settings()).ref.startswith("everhold.packages.strategies")
+    assert find_named_program("panel", settings()).ref.startswith("everhold.packages.strategies")
 
     @program
     async def panel(ctx) -> None: ...
 
-    assert named("panel", settings()) is panel
-    main = install(home() / PACKAGES, "panel")
-    assert named("panel", settings()).ref == f"{main}:panel"
+    assert find_named_program("panel", settings()) is panel
+    main = install(get_data_folder() / PACKAGES_FOLDER, "panel")
+    assert find_named_program("panel", settings()).ref == f"{main}:panel"
     main = install(here / "packages", "panel")
-    assert named("panel", settings()).ref == f"{main}:panel"
+    assert find_named_program("panel", settings()).ref == f"{main}:panel"
 
 
 def test_a_listed_module_hides_a_strategy(here, write):
     write("everhold.toml", "programs = ['own_panels']\n")
     write("own_panels.py", PYTHON.format(name="panel"))
-    assert named("panel", settings()).ref == "own_panels:panel"
+    assert find_named_program("panel", settings()).ref == "own_panels:panel"
 
 
 def test_an_entry_point_hides_a_strategy(here, write, points):
     write("installed_panels.py", PYTHON.format(name="panel"))
     points.append(("panel", "installed_panels:panel"))
-    assert named("panel", settings()).ref == "installed_panels:panel"
+    assert find_named_program("panel", settings()).ref == "installed_panels:panel"
 
 
 def test_two_in_the_project_are_refused(here, write, install):
@@ -158,18 +167,18 @@ def test_two_in_the_project_are_refused(here, write, install):
     write("both_debates.py", PYTHON.format(name="debate"))
     main = install(here / "packages", "debate")
     with pytest.raises(UnknownProgram) as refused:
-        named("debate", settings())
+        find_named_program("debate", settings())
     assert refused.value.reason == f"several have this name: {main}:debate, both_debates:debate"
-    assert named("both_debates:debate", settings()).name == "debate"
-    assert named(f"{main}:debate", settings()).name == "debate"
+    assert find_named_program("both_debates:debate", settings()).name == "debate"
+    assert find_named_program(f"{main}:debate", settings()).name == "debate"
 
 
 def test_two_that_are_installed_are_refused(here, write, install, points):
     write("installed_debates.py", PYTHON.format(name="debate"))
     points.append(("debate", "installed_debates:debate"))
-    install(home() / PACKAGES, "debate")
+    install(get_data_folder() / PACKAGES_FOLDER, "debate")
     with pytest.raises(UnknownProgram, match="several have this name"):
-        named("debate", settings())
+        find_named_program("debate", settings())
 
 
 # Files
@@ -177,18 +186,18 @@ def test_two_that_are_installed_are_refused(here, write, install, points):
 
 def test_a_lua_file(here, write):
     main = write("tools/count.lua", "return { run = function(ctx) return ctx end }")
-    assert named("tools/count.lua", settings()).ref == f"{main}:count"
-    assert named(str(main), settings()).ref == f"{main}:count"
-    assert named(f"{main}:count", settings()).ref == f"{main}:count"
+    assert find_named_program("tools/count.lua", settings()).ref == f"{main}:count"
+    assert find_named_program(str(main), settings()).ref == f"{main}:count"
+    assert find_named_program(f"{main}:count", settings()).ref == f"{main}:count"
 
 
 def test_a_folder_with_a_package(here, install):
     main = install(here / "mine", "debate")
-    assert named("./mine/debate", settings()).ref == f"{main}:debate"
+    assert find_named_program("./mine/debate", settings()).ref == f"{main}:debate"
 
 
 def test_lua_text_is_found_by_its_stored_reference(here):
-    found = named("lua:code", settings(), 1)
+    found = find_named_program("lua:code", settings(), 1)
     assert isinstance(found, LuaProgram) and found.is_text
 
 
@@ -207,7 +216,7 @@ def test_lua_text_is_found_by_its_stored_reference(here):
 def test_what_is_not_there_says_so(name, reason, here, install):
     install(here / "packages", "debate")
     with pytest.raises(UnknownProgram) as refused:
-        named(name, settings())
+        find_named_program(name, settings())
     assert refused.value.reason == reason.format(here=here)
     assert refused.value.hint
 
@@ -215,17 +224,17 @@ def test_what_is_not_there_says_so(name, reason, here, install):
 def test_the_name_that_was_probably_meant(here, install):
     install(here / "packages", "debate")
     with pytest.raises(UnknownProgram) as refused:
-        named("debat", settings())
+        find_named_program("debat", settings())
     assert refused.value.hint == "Did you mean 'debate'?"
     with pytest.raises(UnknownProgram) as refused:
-        named("self_consistancy", settings())
+        find_named_program("self_consistancy", settings())
     assert refused.value.hint == "Did you mean 'self_consistency'?"
 
 
 def test_another_version_of_a_lua_program_is_missing(here, install):
     main = install(here / "packages", "debate")
     with pytest.raises(VersionMissing):
-        named(f"{main}:debate", settings(), 2)
+        find_named_program(f"{main}:debate", settings(), 2)
 
 
 # The listing
@@ -235,7 +244,7 @@ def test_everything_that_can_be_run_is_listed(here, write, install, points):
     write("everhold.toml", "programs = ['listed_programs']\n")
     write("listed_programs.py", PYTHON.format(name="refund"))
     install(here / "packages", "debate")
-    found = catalog(settings())
+    found = load_catalog(settings())
     assert found.problems == ()
     assert [one.name for one in found.entries if one.kind == "strategy"] == sorted(NAMES)
     rest = [(one.name, one.kind, one.summary) for one in found.entries if one.kind != "strategy"]
@@ -245,7 +254,9 @@ def test_everything_that_can_be_run_is_listed(here, write, install, points):
 
 def test_what_is_hidden_is_listed_as_such(here, install):
     install(here / "packages", "panel")
-    shown = [(one.kind, one.hidden) for one in catalog(settings()).entries if one.name == "panel"]
+    shown = [
+        (one.kind, one.hidden) for one in load_catalog(settings()).entries if one.name == "panel"
+    ]
     assert shown == [("strategy", True), ("lua", False)]
 
 
@@ -253,7 +264,7 @@ def test_two_of_one_name_are_a_problem(here, write, install):
     write("everhold.toml", "programs = ['twin_debates']\n")
     write("twin_debates.py", PYTHON.format(name="debate"))
     install(here / "packages", "debate")
-    (problem,) = catalog(settings()).problems
+    (problem,) = load_catalog(settings()).problems
     assert "several have this name" in str(problem)
 
 
@@ -263,7 +274,7 @@ def test_a_module_that_does_not_load_is_tried_and_told_once(here, write, caplog)
         "broken_module.py",
         "with open('tried', 'a') as file: file.write('x')\nraise ValueError('broken on purpose')\n",
     )
-    found = catalog(settings())
+    found = load_catalog(settings())
     assert len(found.problems) == 1 and "broken on purpose" in str(found.problems[0])
     assert (here / "tried").read_text() == "x"
     assert [one.name for one in found.entries if not one.hidden] == sorted(NAMES)
@@ -276,7 +287,7 @@ def test_listing_runs_no_lua(here, write):
         "packages/trap/init.lua",
         'while true do end\nreturn { meta = { description = "A trap." } }\n',
     )
-    (trap,) = [one for one in catalog(settings()).entries if one.kind == "lua"]
+    (trap,) = [one for one in load_catalog(settings()).entries if one.kind == "lua"]
     assert trap.summary == "A trap."
 
 
@@ -285,7 +296,7 @@ def test_folders_that_are_no_packages_are_not_listed(here, write):
     write("packages/init.lua", "return {}")
     write("packages/.hidden/init.lua", "return {}")
     write("packages/odd name/init.lua", "return {}")
-    assert [one.name for one in catalog(settings()).entries if one.kind == "lua"] == []
+    assert [one.name for one in load_catalog(settings()).entries if one.kind == "lua"] == []
 
 
 def test_the_newest_version_is_listed(here, write):
@@ -297,7 +308,7 @@ def test_the_newest_version_is_listed(here, write):
     with (here / "two_versions.py").open("a") as file:
         file.write(PYTHON.format(name="refund").replace("@program", "@program(version=2)"))
     (refund,) = [
-        one for one in catalog(settings()).entries if one.name == "refund" and one.version == 2
+        one for one in load_catalog(settings()).entries if one.name == "refund" and one.version == 2
     ]
     assert not refund.hidden
 
@@ -306,9 +317,9 @@ def test_the_newest_version_is_listed(here, write):
 
 
 def test_the_cost_of_a_call():
-    cot = named("cot", settings())
-    assert str(estimate(cot, {"task": "x", "steps": 5})) == "2–6 answers in 2–6 rounds"
-    assert estimate(cot, {"steps": 0}) is None
+    cot = find_named_program("cot", settings())
+    assert str(estimate_program(cot, {"task": "x", "steps": 5})) == "2–6 answers in 2–6 rounds"
+    assert estimate_program(cot, {"steps": 0}) is None
     assert strategy_of(cot) is not None
 
 
@@ -316,13 +327,14 @@ def test_nobody_knows_the_cost_of_other_programs():
     @program
     async def plain(ctx, order: str) -> None: ...
 
-    assert estimate(plain, {}) is None
-    assert (entry(plain).summary, entry(plain).cost) == ("", "")
+    assert estimate_program(plain, {}) is None
+    assert (describe_program(plain).summary, describe_program(plain).cost) == ("", "")
     assert summary_of(plain) == ""
 
 
 def test_folders_survive_the_way_to_another_process():
-    folders = Folders(
-        (Root(Path("/a"), "panel"), Root(Path("/b"))), (Root(Path("/c"), strict=True),)
+    folders = PackageFolders(
+        (SearchRoot(Path("/a"), "panel"), SearchRoot(Path("/b"))),
+        (SearchRoot(Path("/c"), strict=True),),
     )
-    assert Folders.read(folders.plain) == folders
+    assert PackageFolders.read(folders.plain) == folders

@@ -9,7 +9,12 @@ import pytest
 
 from everhold.errors import BadPackage
 from everhold.packages import distributions
-from everhold.packages.distributions import checked, install, listed, remove
+from everhold.packages.distributions import (
+    check_distributions,
+    install_distribution,
+    list_distributions,
+    remove_distribution,
+)
 
 
 @pytest.fixture
@@ -34,12 +39,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ours() -> list[dict[str, object]]:
-    return [row for row in listed() if row["name"] == "shop"]
+    return [row for row in list_distributions() if row["name"] == "shop"]
 
 
 def test_what_brings_programs_is_listed(site: Path) -> None:
     assert ours() == [{"name": "shop", "version": "1.0", "programs": {"buy": "shop:buy"}}]
-    assert "other" not in [row["name"] for row in listed()]
+    assert "other" not in [row["name"] for row in list_distributions()]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_where_it_came_from_is_listed(site: Path, written: str, told: dict[str, 
 
 
 def test_files_that_are_missing_are_named(site: Path) -> None:
-    assert [row for row in checked() if row["name"] == "shop"] == [
+    assert [row for row in check_distributions() if row["name"] == "shop"] == [
         {"name": "shop", "kind": "files_missing", "missing": ["gone.py"]}
     ]
 
@@ -73,7 +78,7 @@ def test_files_that_are_missing_are_named(site: Path) -> None:
 @pytest.mark.parametrize("name", ["other", "nobody"])
 def test_only_what_brings_programs_is_removed(site: Path, name: str) -> None:
     with pytest.raises(BadPackage, match=f"No Python package '{name}' here brings programs"):
-        remove(name)
+        remove_distribution(name)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_what_pip_is_asked_for(
     asked: list[str] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(distributions, "_pip", lambda *words: asked.extend(words))
-    told = install(source, rev=rev)
+    told = install_distribution(source, rev=rev)
     assert asked == ["install", "--upgrade", wanted]
     assert "Nothing new brings programs" in told["note"]
 
@@ -116,14 +121,14 @@ def test_options_are_no_packages(
         distributions, "_pip", lambda *words: pytest.fail(f"pip was asked: {words}")
     )
     with pytest.raises(BadPackage):
-        install(source, rev=rev)
+        install_distribution(source, rev=rev)
 
 
 def test_a_folder_must_be_a_python_package(tmp_path: Path) -> None:
     with pytest.raises(BadPackage, match=r"No pyproject\.toml in"):
-        install(str(tmp_path))
+        install_distribution(str(tmp_path))
     with pytest.raises(BadPackage, match="Path is not a directory"):
-        install(str(tmp_path / "gone"), linked=True)
+        install_distribution(str(tmp_path / "gone"), linked=True)
 
 
 @pytest.mark.process
@@ -133,11 +138,11 @@ def test_what_pip_complains_of_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         '[build-system]\nrequires = []\nbuild-backend = "nobody"\nbackend-path = ["."]'
     )
     with pytest.raises(BadPackage, match="pip failed: "):
-        install(str(tmp_path))
+        install_distribution(str(tmp_path))
 
 
 @pytest.mark.process
 def test_pip_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributions, "LIMIT", 0.01)
     with pytest.raises(BadPackage, match="pip was not done"):
-        install("shop")
+        install_distribution("shop")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import NotAProgram, RunsOnImport, UnknownProgram, VersionMissing
-from everhold.packages.find import find, known
+from everhold.packages.find import find_program, list_known_programs
 from everhold.ports.program import REGISTRY, program
 
 ONE = """
@@ -34,7 +34,7 @@ def test_a_module_and_a_function(write):
     write("myapp/__init__.py")
     write("myapp/programs.py", ONE)
 
-    found = find("myapp.programs:refund")
+    found = find_program("myapp.programs:refund")
 
     assert (found.name, found.version, found.ref) == ("refund", 1, "myapp.programs:refund")
 
@@ -45,7 +45,7 @@ def test_a_module_in_the_folder_of_the_settings(write, here, monkeypatch):
     write("project/deep/down/x.txt")
     monkeypatch.chdir(here / "project" / "deep" / "down")
 
-    assert find("shop_in_root:refund", root=here / "project").ref == "shop_in_root:refund"
+    assert find_program("shop_in_root:refund", root=here / "project").ref == "shop_in_root:refund"
 
 
 def test_what_was_decorated_here_is_not_loaded():
@@ -54,7 +54,7 @@ def test_what_was_decorated_here_is_not_loaded():
     @program
     async def local(ctx) -> None: ...
 
-    assert find(local.ref, 1) is local
+    assert find_program(local.ref, 1) is local
 
 
 def test_the_module_where_it_was_moved_from(write):
@@ -62,7 +62,10 @@ def test_the_module_where_it_was_moved_from(write):
     write("moved_new.py", TWO)
     write("moved_old.py", "from moved_new import refund\n")
 
-    assert [find("moved_old:refund", 1).__name__, find("moved_old:refund", 2).__name__] == [
+    assert [
+        find_program("moved_old:refund", 1).__name__,
+        find_program("moved_old:refund", 2).__name__,
+    ] == [
         "refund_v1",
         "refund",
     ]
@@ -75,14 +78,14 @@ def test_an_old_version_imported_under_its_function_name(write):
     write("moved_new.py", TWO)
     write("moved_old.py", "from moved_new import refund_v1\n")
 
-    assert find("moved_old:refund", 1).__name__ == "refund_v1"
+    assert find_program("moved_old:refund", 1).__name__ == "refund_v1"
 
 
 def test_a_method_path(write):
     """A program inside a class is found by its qualified name."""
     write("classy.py", "class Shop:\n    @program\n    async def refund(ctx): ...\n")
 
-    assert find("classy:Shop.refund").ref == "classy:Shop.refund"
+    assert find_program("classy:Shop.refund").ref == "classy:Shop.refund"
 
 
 # Versions
@@ -92,7 +95,7 @@ def test_each_version_is_found(write):
     """Versions of one name live side by side in a module; without a version the newest is meant."""
     write("shop.py", TWO)
 
-    found = [find("shop:refund", version) for version in (1, 2, None)]
+    found = [find_program("shop:refund", version) for version in (1, 2, None)]
 
     assert [one.__name__ for one in found] == ["refund_v1", "refund", "refund"]
 
@@ -101,7 +104,10 @@ def test_versions_under_one_function_name(write):
     """A redefined function does not hide the version before it."""
     write("shop.py", ONE + "@program(version=3)\nasync def refund(ctx): ...\n")
 
-    assert [find("shop:refund", 1).version, find("shop:refund", 3).version] == [1, 3]
+    assert [find_program("shop:refund", 1).version, find_program("shop:refund", 3).version] == [
+        1,
+        3,
+    ]
 
 
 def test_another_version_is_not_taken_instead(write):
@@ -109,7 +115,7 @@ def test_another_version_is_not_taken_instead(write):
     write("shop.py", ONE)
 
     with pytest.raises(VersionMissing) as caught:
-        find("shop:refund", 2)
+        find_program("shop:refund", 2)
 
     assert (caught.value.wanted, caught.value.found) == (2, 1)
 
@@ -118,7 +124,7 @@ def test_a_function_name_is_one_version(write):
     """The function's own name means that function, not a newer one of the same program."""
     write("shop.py", TWO)
 
-    assert find("shop:refund_v1").version == 1
+    assert find_program("shop:refund_v1").version == 1
 
 
 # From a file
@@ -134,7 +140,7 @@ def test_a_file_and_a_function(form, write, here, monkeypatch):
     monkeypatch.setenv("HOME", str(here))
     file = write("jobs/shop.py", ONE)
 
-    assert find(f"{form.format(here=here)}:refund").ref == f"{file}:refund"
+    assert find_program(f"{form.format(here=here)}:refund").ref == f"{file}:refund"
 
 
 def test_a_file_is_loaded_once(write):
@@ -142,11 +148,11 @@ def test_a_file_is_loaded_once(write):
     disk.
     """
     file = write("shop.py", ONE)
-    first = find("shop.py:refund")
+    first = find_program("shop.py:refund")
     file.write_text("raise ValueError")
 
-    assert find(f"{file}:refund", 1) is first
-    assert find("./shop.py:refund") is first
+    assert find_program(f"{file}:refund", 1) is first
+    assert find_program("./shop.py:refund") is first
 
 
 @pytest.mark.process
@@ -155,7 +161,9 @@ def test_the_reference_is_the_one_a_script_stores(write, fresh):
     write("jobs/shop.py", ONE + "if __name__ == '__main__':\n    print(refund.ref)\n")
 
     stored = fresh("jobs/shop.py")
-    finder = f"from everhold.packages.find import find; print(find({stored!r}, 1).ref)"
+    finder = (
+        f"from everhold.packages.find import find_program; print(find_program({stored!r}, 1).ref)"
+    )
 
     assert fresh("-c", finder) == stored
 
@@ -163,7 +171,10 @@ def test_the_reference_is_the_one_a_script_stores(write, fresh):
 @pytest.mark.process
 def test_a_running_script_is_not_loaded_again(write, fresh):
     """A script that looks itself up finds the program it runs, and is executed once."""
-    look = "from everhold.packages.find import find\nassert find(__file__ + ':refund') is refund\n"
+    look = (
+        "from everhold.packages.find import find_program\n"
+        "assert find_program(__file__ + ':refund') is refund\n"
+    )
     write("shop.py", ONE + "print('loaded')\n" + look)
 
     assert fresh("shop.py") == "loaded"
@@ -176,7 +187,7 @@ def test_a_file_imports_from_its_folder(write):
     later = "def later():\n    import near_two\n    return near_two.WORD\n"
     write("jobs/shop.py", "from near_one import WORD\n" + ONE + later)
 
-    loaded = find("jobs/shop.py:refund").body.__globals__
+    loaded = find_program("jobs/shop.py:refund").body.__globals__
 
     assert (loaded["WORD"], loaded["later"]()) == ("one", "two")
 
@@ -188,14 +199,14 @@ def test_a_file_in_a_package_imports_as_its_package_does(write):
     write("src/pack/inner/words.py", "WORD = 'word'\n")
     write("src/pack/inner/shop.py", "from .words import WORD\nfrom pack.inner import words\n" + ONE)
 
-    assert find("src/pack/inner/shop.py:refund").body.__globals__["WORD"] == "word"
+    assert find_program("src/pack/inner/shop.py:refund").body.__globals__["WORD"] == "word"
 
 
 def test_a_file_that_clears_the_path(write):
     """A file may change `sys.path` while it loads."""
     write("shop.py", ONE + "import sys\ndel sys.path[0]\n")
 
-    assert find("shop.py:refund").name == "refund"
+    assert find_program("shop.py:refund").name == "refund"
 
 
 def test_a_neighbour_is_not_mistaken_for_another_ones(write):
@@ -206,24 +217,24 @@ def test_a_neighbour_is_not_mistaken_for_another_ones(write):
     write("b/tool_kit.py")
     write("a/shop.py", "import tool_kit\n" + ONE)
     write("b/shop.py", "from tool_kit import x\n" + ONE)
-    find("a/shop.py:refund")
+    find_program("a/shop.py:refund")
 
     with pytest.raises(UnknownProgram, match=r"has loaded .*a/tool_kit.py under that name"):
-        find("b/shop.py:refund")
+        find_program("b/shop.py:refund")
 
 
 def test_types_are_those_of_the_file(write):
     """Annotations of a loaded file are resolved, so that arguments are validated."""
     write("shop.py", ONE)
 
-    assert find("shop.py:refund").types["order"] is str
+    assert find_program("shop.py:refund").types["order"] is str
 
 
 def test_odd_file_names(write):
     """A file name need not be an identifier."""
     file = write("my jobs/re-fund v1.2.py", ONE)
 
-    assert find("my jobs/re-fund v1.2.py:refund").ref == f"{file}:refund"
+    assert find_program("my jobs/re-fund v1.2.py:refund").ref == f"{file}:refund"
 
 
 # By name
@@ -236,7 +247,7 @@ def test_a_name_in_the_settings(write):
     write("third.py", "@program\nasync def remind(ctx): ...\n")
     listed = ["first", "second.py", "third:remind"]
 
-    found = [find(name, programs=listed).name for name in ("refund", "invoice", "remind")]
+    found = [find_program(name, programs=listed).name for name in ("refund", "invoice", "remind")]
 
     assert found == ["refund", "invoice", "remind"]
 
@@ -245,9 +256,9 @@ def test_a_name_with_versions(write):
     """A bare name with a version is that version."""
     write("shop.py", TWO)
 
-    assert find("refund", 1, programs=["shop"]).__name__ == "refund_v1"
+    assert find_program("refund", 1, programs=["shop"]).__name__ == "refund_v1"
     with pytest.raises(VersionMissing):
-        find("refund", 3, programs=["shop"])
+        find_program("refund", 3, programs=["shop"])
 
 
 def test_a_name_that_two_modules_have(write):
@@ -256,7 +267,7 @@ def test_a_name_that_two_modules_have(write):
     write("right.py", ONE)
 
     with pytest.raises(UnknownProgram, match="several have this name: left:refund, right:refund"):
-        find("refund", programs=["left", "right"])
+        find_program("refund", programs=["left", "right"])
 
 
 def test_the_same_program_listed_twice(write):
@@ -264,7 +275,7 @@ def test_the_same_program_listed_twice(write):
     write("left.py", ONE)
     write("right.py", "from left import refund\n")
 
-    assert find("refund", programs=["left", "right"]).ref == "left:refund"
+    assert find_program("refund", programs=["left", "right"]).ref == "left:refund"
 
 
 def test_a_name_of_this_process(write):
@@ -273,14 +284,14 @@ def test_a_name_of_this_process(write):
     @program(name="only-in-this-process")
     async def local(ctx) -> None: ...
 
-    assert find("only-in-this-process") is local
+    assert find_program("only-in-this-process") is local
 
 
 def test_a_function_name_is_good_enough(write):
     """A bare name may also be the function's, where no program is called so."""
     write("shop.py", TWO)
 
-    assert find("refund_v1", programs=["shop"]).version == 1
+    assert find_program("refund_v1", programs=["shop"]).version == 1
 
 
 @pytest.fixture
@@ -295,8 +306,8 @@ def installed(write, here, monkeypatch):
 
 def test_a_name_of_an_entry_point(installed):
     """An entry point names a program, or a module whose programs go by their own names."""
-    assert find("give-back").ref == "gift:refund"
-    assert find("wrap").ref == "gift:wrap"
+    assert find_program("give-back").ref == "gift:refund"
+    assert find_program("wrap").ref == "gift:wrap"
 
 
 @pytest.mark.parametrize(
@@ -306,18 +317,18 @@ def test_a_strategy_is_found_beside_a_module_that_does_not_load(place, write, ca
     """The module is named in a warning; a name that it says itself is not taken from elsewhere."""
     write("own_broken.py", "async def ucb(ctx): ...\nasync def (:  # not rank_all\n")
 
-    assert find("rank", programs=[place]).ref == "everhold.packages.strategies.rank:rank"
+    assert find_program("rank", programs=[place]).ref == "everhold.packages.strategies.rank:rank"
     assert place.partition(":")[0] in caplog.text
     if place != "no_such_module":
         with pytest.raises(UnknownProgram, match="may have it, and does not load"):
-            find("ucb", programs=[place])
+            find_program("ucb", programs=[place])
 
 
 def test_the_settings_come_before_entry_points(installed, write):
     """What the project lists wins over what is installed."""
     write("own.py", "@program(name='give-back')\nasync def mine(ctx): ...\n")
 
-    assert find("give-back", programs=["own"]).ref == "own:mine"
+    assert find_program("give-back", programs=["own"]).ref == "own:mine"
 
 
 def test_a_broken_listed_module_is_not_passed_over(installed, write):
@@ -329,7 +340,7 @@ def test_a_broken_listed_module_is_not_passed_over(installed, write):
         r" \(.*own_broken.py, line 1\)"
     )
     with pytest.raises(UnknownProgram, match=said) as refused:
-        find("give-back", programs=["own_broken"])
+        find_program("give-back", programs=["own_broken"])
     assert refused.value.hint == "Mend own_broken, or take it out of `programs` in everhold.toml."
 
 
@@ -338,7 +349,7 @@ def test_all_that_is_known(installed, write):
     write("shop.py", TWO)
     write("bad.py", "import no_such_library\n")
 
-    told = known(["shop", "bad"])
+    told = list_known_programs(["shop", "bad"])
 
     assert [(one.name, one.version, one.ref) for one in told.programs] == [
         ("refund", 1, "gift:refund"),
@@ -386,7 +397,7 @@ def test_what_cannot_be_found_says_why(ref, reason, write, here):
     known_before = set(REGISTRY)
 
     with pytest.raises(UnknownProgram) as caught:
-        find(ref)
+        find_program(ref)
 
     assert caught.value.reason == reason.format(here=here)
     assert caught.value.hint
@@ -400,14 +411,14 @@ def test_a_failed_load_leaves_nothing(ref, write):
     modules, registry = set(sys.modules), set(REGISTRY)
 
     with pytest.raises(UnknownProgram, match="half way"):
-        find(ref)
+        find_program(ref)
     assert [name for name in set(sys.modules) - modules if "broken" in name] == []
     assert set(REGISTRY) == registry
 
     file.write_text(
         file.read_text().replace("raise ValueError('half way')", "mended = 'by now, it is'")
     )
-    assert find(ref).name == "refund"
+    assert find_program(ref).name == "refund"
 
 
 def test_an_interrupt_is_not_an_error_of_the_program(write):
@@ -416,7 +427,7 @@ def test_an_interrupt_is_not_an_error_of_the_program(write):
     registry = set(REGISTRY)
 
     with pytest.raises(KeyboardInterrupt):
-        find("stopped.py:refund")
+        find_program("stopped.py:refund")
 
     assert set(REGISTRY) == registry
 
@@ -424,7 +435,7 @@ def test_an_interrupt_is_not_an_error_of_the_program(write):
 def test_an_interrupt_is_one_where_it_can_be_nothing_else(write, signals_told):
     write("stopped.py", ONE + "raise KeyboardInterrupt\n")
     with pytest.raises(UnknownProgram, match="raised KeyboardInterrupt"):
-        find("stopped.py:refund")
+        find_program("stopped.py:refund")
 
 
 SLOW = """
@@ -449,7 +460,7 @@ def test_what_takes_long_to_load_is_named_while_it_does(ref, write, here, monkey
     handler = _Telling()
     logging.getLogger("everhold").addHandler(handler)
     try:
-        assert find(ref).name == "refund"
+        assert find_program(ref).name == "refund"
     finally:
         logging.getLogger("everhold").removeHandler(handler)
 
@@ -466,9 +477,9 @@ def test_a_near_miss_is_offered(write):
     write("shop.py", ONE)
 
     with pytest.raises(UnknownProgram) as near:
-        find("shop:refnd")
+        find_program("shop:refnd")
     with pytest.raises(UnknownProgram) as far:
-        find("shop:zzz")
+        find_program("shop:zzz")
 
     assert near.value.hint == "Did you mean 'refund'?"
     assert far.value.hint == "There is: refund."
@@ -487,7 +498,7 @@ def test_what_is_no_program_says_what_it_is(name, reason, write):
     write("mixed.py", "def plain(): ...\nasync def later(ctx): ...\nnumber = 7\n")
 
     with pytest.raises(NotAProgram) as caught:
-        find(f"mixed:{name}")
+        find_program(f"mixed:{name}")
 
     assert caught.value.reason == reason
 
@@ -497,7 +508,7 @@ def test_a_decorator_on_the_wrong_thing(write):
     write("slip.py", "@program\ndef plain(ctx): ...\n")
 
     with pytest.raises(NotAProgram, match="not an `async def`"):
-        find("slip:plain")
+        find_program("slip:plain")
 
 
 # Scripts that run when they are loaded
@@ -527,7 +538,7 @@ def test_a_script_that_would_run_itself_is_refused(body, where, write, here):
 
     for _ in range(2):
         with pytest.raises(RunsOnImport) as caught:
-            find(f"{where}:refund", 1)
+            find_program(f"{where}:refund", 1)
 
     assert caught.value.path == where
     assert "__main__" in caught.value.hint
@@ -540,20 +551,20 @@ async def test_it_is_refused_inside_a_running_loop_too(write):
     write("runs.py", ONE + RUN + RUNS["inside asyncio"])
 
     with pytest.raises(RunsOnImport):
-        find("runs.py:refund")
+        find_program("runs.py:refund")
 
 
 def test_a_guarded_script_is_loaded(write):
     """Lines under the main guard do not run."""
     write("guarded.py", ONE + RUN + "if __name__ == '__main__':\n    run()\n")
 
-    assert find("guarded.py:refund").name == "refund"
+    assert find_program("guarded.py:refund").name == "refund"
 
 
 def test_what_a_module_scheduled_may_run_later(write):
     """The refusal ends with the load: a function handed out by the module may start sessions."""
     write("handed.py", ONE + RUN + "import contextvars\nlater = contextvars.copy_context()\n")
-    found = find("handed.py:refund")
+    found = find_program("handed.py:refund")
 
     found.body.__globals__["later"].run(found.body.__globals__["run"])
 
@@ -563,12 +574,12 @@ def test_a_listed_module_that_runs_is_refused_as_such(write):
     write("runs.py", RUN + "run()\n")
 
     with pytest.raises(RunsOnImport):
-        find("refund", programs=["runs"])
+        find_program("refund", programs=["runs"])
 
 
 def test_an_agent_of_a_file_is_known_by_the_file_and_its_variable(write):
     file = write("bots.py", "import everhold\nhelper = everhold.Agent(instructions='Be brief.')\n")
-    found = find(f"{file}:helper")
+    found = find_program(f"{file}:helper")
     assert found.ref == f"{file}:helper"
     assert found.name == "helper"
 
@@ -577,6 +588,6 @@ def test_no_name_is_nobodys(write):
     """Not that of an agent either, which has no function with a name."""
     write("helpful.py", "import everhold\nhelper = everhold.Agent(instructions='Help.')\n")
 
-    assert find("helper", programs=["helpful.py"]).ref.endswith("helpful.py:helper")
+    assert find_program("helper", programs=["helpful.py"]).ref.endswith("helpful.py:helper")
     with pytest.raises(UnknownProgram, match="nothing here has this name"):
-        find("", programs=["helpful.py"])
+        find_program("", programs=["helpful.py"])

@@ -9,18 +9,18 @@ import pytest
 
 from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.settings import (
-    DEFAULT,
-    FILE,
-    KEYS,
+    DATABASE_VARIABLE,
+    DEFAULT_SOURCE,
     SCHEMES,
+    SETTING_KEYS,
+    SETTINGS_FILE,
     SUFFIXES,
-    VARIABLE,
-    Watched,
-    home,
-    prepare,
+    WatchedSettings,
+    get_data_folder,
+    prepare_data_folder,
     settings,
 )
-from everhold.stores.address import discreet
+from everhold.stores.address import hide_password
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def away_from_home(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "share"))
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(DATABASE_VARIABLE, raising=False)
     return folder
 
 
@@ -45,7 +45,7 @@ def test_the_argument_comes_first(toml, here):
     """An argument wins over the variable and the file."""
     toml("database = 'memory://'")
 
-    found = settings("sqlite:///given.db", env={VARIABLE: "postgresql://host/db"})
+    found = settings("sqlite:///given.db", env={DATABASE_VARIABLE: "postgresql://host/db"})
 
     assert (found.database, found.source["database"]) == (f"sqlite:///{here}/given.db", "argument")
 
@@ -54,14 +54,14 @@ def test_the_variable_comes_second(toml):
     """The variable wins over the file."""
     toml("database = 'sqlite:///in-the-file.db'")
 
-    found = settings(env={VARIABLE: "memory://"})
+    found = settings(env={DATABASE_VARIABLE: "memory://"})
 
-    assert (found.database, found.source["database"]) == ("memory://", VARIABLE)
+    assert (found.database, found.source["database"]) == ("memory://", DATABASE_VARIABLE)
 
 
 def test_the_variable_is_that_of_the_process(here, monkeypatch):
     """Without `env` the real environment counts."""
-    monkeypatch.setenv(VARIABLE, "memory://")
+    monkeypatch.setenv(DATABASE_VARIABLE, "memory://")
 
     assert settings().database == "memory://"
 
@@ -70,7 +70,7 @@ def test_the_file_comes_third(toml, here):
     """The file is used where nobody says anything else; an empty variable says nothing."""
     file = toml("database = 'app.db'")
 
-    found = settings(env={VARIABLE: ""})
+    found = settings(env={DATABASE_VARIABLE: ""})
 
     assert (found.database, found.source["database"]) == (f"sqlite:///{here}/app.db", str(file))
 
@@ -80,7 +80,7 @@ def test_the_data_folder_comes_last(here, away_from_home):
     found = settings()
 
     assert found.path == away_from_home / "share" / "everhold" / "everhold.db"
-    assert (found.source, found.root) == ({"database": DEFAULT}, here)
+    assert (found.source, found.root) == ({"database": DEFAULT_SOURCE}, here)
 
 
 # The file
@@ -269,7 +269,7 @@ def test_what_is_neither_text_nor_a_path_is_no_address(here):
 def test_a_bad_variable_is_named(here):
     """A mistake in the variable is told with the variable's name."""
     with pytest.raises(BadSetting, match="setting EVERHOLD_DATABASE_URL: 'here' is not an address"):
-        settings(env={VARIABLE: "here"})
+        settings(env={DATABASE_VARIABLE: "here"})
 
 
 def test_what_kind_of_database_it_is(here):
@@ -333,18 +333,19 @@ def test_an_address_that_is_refused_is_not_quoted(given, way, here):
     of it.
     """
     if way == "file":
-        (here / FILE).write_text(f"database = {json.dumps(given)}\n")
+        (here / SETTINGS_FILE).write_text(f"database = {json.dumps(given)}\n")
     with pytest.raises(BadSetting) as caught:
         settings(
-            given if way == "argument" else None, env={VARIABLE: given} if way == "variable" else {}
+            given if way == "argument" else None,
+            env={DATABASE_VARIABLE: given} if way == "variable" else {},
         )
 
     assert "hush" not in f"{caught.value!r} {caught.value.hint}"
-    assert "hush" not in discreet(given) or given.startswith("sqlite:///")
+    assert "hush" not in hide_password(given) or given.startswith("sqlite:///")
 
 
 def test_a_database_of_the_wrong_type_is_not_quoted(here):
-    (here / FILE).write_text('database = ["postgresql://ada:hush@host/db"]\n')
+    (here / SETTINGS_FILE).write_text('database = ["postgresql://ada:hush@host/db"]\n')
     with pytest.raises(BadSetting) as caught:
         settings(env={})
 
@@ -365,17 +366,17 @@ def test_the_data_folder_is_private(here):
     """When it is used the data folder is made, for its owner only; a second time changes
     nothing.
     """
-    prepare(settings())
-    prepare(settings())
+    prepare_data_folder(settings())
+    prepare_data_folder(settings())
 
-    assert stat.S_IMODE(home().stat().st_mode) == 0o700
+    assert stat.S_IMODE(get_data_folder().stat().st_mode) == 0o700
 
 
 def test_a_data_folder_that_cannot_be_made_is_told(here, away_from_home, monkeypatch):
     (away_from_home / "file").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(away_from_home / "file"))
     with pytest.raises(StoreUnavailable, match="file/everhold cannot be opened: Not a directory"):
-        prepare(settings())
+        prepare_data_folder(settings())
 
 
 def test_a_current_folder_that_was_deleted_is_told(tmp_path, monkeypatch):
@@ -389,9 +390,9 @@ def test_a_current_folder_that_was_deleted_is_told(tmp_path, monkeypatch):
 
 def test_no_data_folder_for_a_database_elsewhere(here):
     """A database with its own address needs no data folder."""
-    prepare(settings("app.db"))
+    prepare_data_folder(settings("app.db"))
 
-    assert not home().exists()
+    assert not get_data_folder().exists()
 
 
 # The reference
@@ -409,14 +410,20 @@ def test_folders_of_packages_start_from_the_file(toml, here, monkeypatch, away_f
 
     own, installed = folders.plain
     assert own == [f"{here}/lua", f"{away_from_home}/more", "/opt/lua", f"{here}/packages"]
-    assert installed == [str(home() / "packages")]
+    assert installed == [str(get_data_folder() / "packages")]
 
 
 def test_every_setting_is_in_the_reference():
     """The page on settings names every key, the variable and every scheme."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "settings.md").read_text()
 
-    for name in (*KEYS, VARIABLE, FILE, *SUFFIXES, *(f"{scheme}://" for scheme in SCHEMES)):
+    for name in (
+        *SETTING_KEYS,
+        DATABASE_VARIABLE,
+        SETTINGS_FILE,
+        *SUFFIXES,
+        *(f"{scheme}://" for scheme in SCHEMES),
+    ):
         assert f"`{name}" in page
 
 
@@ -424,7 +431,7 @@ def test_settings_that_are_watched_are_read_again_when_a_file_changes(toml, tmp_
     """Also when a nearer one comes; what cannot be read is told until it can."""
     toml("programs = ['one']")
     (tmp_path / "inner").mkdir()
-    watched = Watched(settings(start=tmp_path / "inner"), None)
+    watched = WatchedSettings(settings(start=tmp_path / "inner"), None)
     first = watched.settings()
     assert first.programs == ("one",) and watched.settings() is first
     toml("programs = ['one', 'two']")

@@ -10,7 +10,7 @@ import pytest
 
 from everhold.errors import BadArguments
 from everhold.packages.strategies import NAMES, strategies, strategy
-from everhold.packages.strategies.metadata import Estimate, Span
+from everhold.packages.strategies.metadata import CostSpan, Estimate
 from tests.unit.packages.simulated import play
 
 NUMBER = itertools.count()
@@ -166,7 +166,10 @@ def test_the_listing_has_them_all_in_order():
 def test_an_estimate_reads_well():
     assert str(Estimate.exactly(1, 1)) == "1 answer in 1 round"
     assert str(Estimate.between((5, 6), (1, 2))) == "5–6 answers in 1–2 rounds"
-    assert Estimate(Span(5, 6), Span(2, 2)).plain == {"answers": {"min": 5, "max": 6}, "rounds": 2}
+    assert Estimate(CostSpan(5, 6), CostSpan(2, 2)).plain == {
+        "answers": {"min": 5, "max": 6},
+        "rounds": 2,
+    }
 
 
 BAD = [

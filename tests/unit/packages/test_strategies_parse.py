@@ -5,17 +5,22 @@ import time
 import pytest
 
 from everhold.packages.strategies.parse import (
-    answer_in,
-    choice,
+    extract_answer,
+    extract_short_answer,
+    find_marked_text,
     is_only,
     is_verdict,
-    listed,
-    marked,
-    normal,
-    score,
-    short_answer,
+    normalize_answer,
+    parse_choice,
+    parse_list,
+    parse_score,
 )
-from everhold.packages.strategies.prompt import SHOWN, question, shortened, tagged
+from everhold.packages.strategies.prompt import (
+    MAX_SHOWN_CHARS,
+    build_prompt,
+    shorten_text,
+    wrap_in_tags,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +40,11 @@ from everhold.packages.strategies.prompt import SHOWN, question, shortened, tagg
     ],
 )
 def test_what_stands_behind_a_mark(text, wanted):
-    assert marked(text, "answer") == wanted
+    assert find_marked_text(text, "answer") == wanted
 
 
 def test_without_a_mark_the_answer_is_all_of_it():
-    assert answer_in("  Paris, of course. ") == "Paris, of course."
+    assert extract_answer("  Paris, of course. ") == "Paris, of course."
 
 
 def test_a_text_that_has_answers_in_it_is_not_cut():
@@ -47,9 +52,9 @@ def test_a_text_that_has_answers_in_it_is_not_cut():
     it.
     """
     page = "Question: Why?\nAnswer: Because.\nQuestion: When?\nAnswer: Now."
-    assert answer_in(page) == page
-    assert answer_in(f"Here it is.\nANSWER:\n{page}") == page
-    assert answer_in("Sure.\nAnswer: one thing") == "one thing"
+    assert extract_answer(page) == page
+    assert extract_answer(f"Here it is.\nANSWER:\n{page}") == page
+    assert extract_answer("Sure.\nAnswer: one thing") == "one thing"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def test_a_text_that_has_answers_in_it_is_not_cut():
     ],
 )
 def test_a_short_answer_is_one_line(text, wanted):
-    assert short_answer(text) == wanted
+    assert extract_short_answer(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -80,14 +85,14 @@ def test_a_short_answer_is_one_line(text, wanted):
     ],
 )
 def test_answers_that_mean_the_same_are_equal(one, other):
-    assert normal(one) == normal(other)
+    assert normalize_answer(one) == normalize_answer(other)
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("50%", "50"), ("12", "1,2"), ("3", "-3"), ("a b", "ab"), ("1e3", "1000")]
 )
 def test_answers_that_differ_stay_different(one, other):
-    assert normal(one) != normal(other)
+    assert normalize_answer(one) != normalize_answer(other)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,7 @@ def test_answers_that_differ_stay_different(one, other):
     ],
 )
 def test_scores(text, wanted):
-    assert score(text) == wanted
+    assert parse_score(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_scores(text, wanted):
     ],
 )
 def test_choices(text, wanted):
-    assert choice(text, 2, "better") == wanted
+    assert parse_choice(text, 2, "better") == wanted
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,7 @@ def test_a_word_alone():
     ],
 )
 def test_lists(text, wanted):
-    assert listed(text, 3) == wanted
+    assert parse_list(text, 3) == wanted
 
 
 @pytest.mark.parametrize(
@@ -183,31 +188,31 @@ def test_reading_takes_time_in_proportion(unit):
     text = unit * (1_000_000 // len(unit))
     began = time.process_time()
     for read in (
-        answer_in,
-        short_answer,
-        normal,
-        score,
-        lambda t: choice(t, 3, "choice"),
-        lambda t: listed(t, 5),
+        extract_answer,
+        extract_short_answer,
+        normalize_answer,
+        parse_score,
+        lambda t: parse_choice(t, 3, "choice"),
+        lambda t: parse_list(t, 5),
     ):
         read(text)
     assert time.process_time() - began < 20
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end():
-    cut = shortened("a" * SHOWN + "z" * SHOWN)
-    assert cut.startswith("aaa") and cut.endswith("zzz") and len(cut) < SHOWN + 100
+    cut = shorten_text("a" * MAX_SHOWN_CHARS + "z" * MAX_SHOWN_CHARS)
+    assert cut.startswith("aaa") and cut.endswith("zzz") and len(cut) < MAX_SHOWN_CHARS + 100
     assert "12000 characters left out" in cut
 
 
 def test_a_tag_cannot_be_closed_from_inside():
     assert (
-        tagged("draft", "x</draft>y< / Draft >z<b>")
+        wrap_in_tags("draft", "x</draft>y< / Draft >z<b>")
         == "<draft>\nx‹/draft>y‹ / Draft >z<b>\n</draft>"
     )
 
 
 def test_a_question_without_material_has_no_rule_about_it():
-    assert question("Do it.", task="Sing.") == "Do it.\n\n<task>\nSing.\n</task>"
-    assert "material" in question("Do it.", tagged("draft", "La."), task="Sing.")
-    assert '"ANSWER:" on a new line' in question("Do it.", task="Sing.", whole=True)
+    assert build_prompt("Do it.", task="Sing.") == "Do it.\n\n<task>\nSing.\n</task>"
+    assert "material" in build_prompt("Do it.", wrap_in_tags("draft", "La."), task="Sing.")
+    assert '"ANSWER:" on a new line' in build_prompt("Do it.", task="Sing.", whole=True)

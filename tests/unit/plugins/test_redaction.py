@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from everhold.plugins.redaction import REDACTED, SECRETS, Redaction, names_a_secret
+from everhold.plugins.redaction import REDACTED, SECRETS, Redaction, is_secret_name
 
 KEY = (
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIabc+/=\n-----END RSA"
@@ -172,7 +172,7 @@ def test_what_stands_under_the_name_of_a_secret_is_replaced(name, value, kept):
     ],
 )
 def test_names_of_secrets(name):
-    assert names_a_secret(name)
+    assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_names_of_secrets(name):
     ],
 )
 def test_names_that_are_not_those_of_secrets(name):
-    assert not names_a_secret(name)
+    assert not is_secret_name(name)
 
 
 UNITS = [

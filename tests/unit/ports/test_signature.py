@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from everhold.errors import BadArguments
 from everhold.ports import signature
-from everhold.ports.signature import described, returned, schema
+from everhold.ports.signature import build_parameter_schema, get_return_type, split_docstring
 from everhold.ports.tool import Tool, ToolContext
 
 GOOGLE = """Find things.
@@ -60,7 +60,7 @@ Looks everywhere.
 
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
 def test_docstrings_are_read_as_people_write_them(doc):
-    rest, told = described(doc)
+    rest, told = split_docstring(doc)
     assert told == {"what": "The thing, whatever it is.", "many": "How many: at most ten."}
     assert rest.startswith("Find things.\n\nLooks everywhere.")
     assert "thing," not in rest
@@ -71,7 +71,7 @@ def test_docstrings_are_read_as_people_write_them(doc):
     "doc", ["", "Find.", "Find.\n\nNote: it is slow.", "Args: none to speak of."]
 )
 def test_a_docstring_that_tells_of_no_parameter_stays_whole(doc):
-    assert described(doc) == (doc, {})
+    assert split_docstring(doc) == (doc, {})
 
 
 class Colour(enum.Enum):
@@ -111,7 +111,7 @@ def draw(
 
 def test_a_schema_is_made_of_the_signature():
     """Types that are used twice are described once, at the top."""
-    found = schema(draw)
+    found = build_parameter_schema(draw)
     parts = found["properties"]
     assert found["required"] == ["at", "also", "items"]
     assert found["additionalProperties"] is False
@@ -194,7 +194,12 @@ def test_the_type_of_a_result_is_resolved_once():
 
     def early() -> "Later": ...  # noqa: F821
 
-    assert [returned(plainly), returned(plainly), returned(len), returned(early)] == [
+    assert [
+        get_return_type(plainly),
+        get_return_type(plainly),
+        get_return_type(len),
+        get_return_type(early),
+    ] == [
         list[int],
         list[int],
         None,
@@ -202,10 +207,10 @@ def test_the_type_of_a_result_is_resolved_once():
     ]
     early.__globals__["Later"] = int
     try:
-        assert returned(early) is int
+        assert get_return_type(early) is int
     finally:
         del early.__globals__["Later"]
-    assert returned(early) is int
+    assert get_return_type(early) is int
 
 
 def test_the_type_of_a_result_of_what_cannot_be_remembered():
@@ -214,8 +219,8 @@ def test_the_type_of_a_result_of_what_cannot_be_remembered():
 
         def __call__(self) -> int: ...
 
-    assert returned(Unhashable()) is None
-    assert returned(Unhashable().__call__) is int
+    assert get_return_type(Unhashable()) is None
+    assert get_return_type(Unhashable().__call__) is int
 
 
 #: What says in one expression what these lines are; each takes a square of the line's length.
@@ -259,6 +264,6 @@ def test_lines_are_read_as_one_expression_would_read_them():
 )
 def test_a_long_line_is_read_in_no_time(line):
     since = time.process_time()
-    assert described(line) == (line.strip(), {})
-    described("Args:\n    " + line)
+    assert split_docstring(line) == (line.strip(), {})
+    split_docstring("Args:\n    " + line)
     assert time.process_time() - since < 2

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from everhold.ports.stream import Delta, DeltaKind, heard, publish, subscribe
+from everhold.ports.stream import Delta, DeltaKind, has_listeners, publish_delta, subscribe
 
 
 def text(words: str) -> Delta:
@@ -12,9 +12,9 @@ def text(words: str) -> Delta:
 
 async def test_a_listener_hears_its_session_in_order_and_no_other():
     with subscribe("s-1") as one, subscribe("s-2") as other:
-        publish("s-1", "q-0", text("a"))
-        publish("s-1", "q-1", text("b"))
-        publish("s-2", "q-0", text("c"))
+        publish_delta("s-1", "q-0", text("a"))
+        publish_delta("s-1", "q-1", text("b"))
+        publish_delta("s-2", "q-0", text("c"))
         assert [await anext(one), await anext(one)] == [("q-0", text("a")), ("q-1", text("b"))]
         assert one.take() is None
         assert await anext(other) == ("q-0", text("c"))
@@ -22,7 +22,7 @@ async def test_a_listener_hears_its_session_in_order_and_no_other():
 
 async def test_two_listeners_hear_the_same():
     with subscribe("s") as one, subscribe("s") as other:
-        publish("s", "q-0", text("a"))
+        publish_delta("s", "q-0", text("a"))
         assert await anext(one) == await anext(other) == ("q-0", text("a"))
 
 
@@ -30,15 +30,15 @@ def test_nobody_listens_once_all_have_left():
     with subscribe("s"):
         with subscribe("s"):
             pass
-        assert heard("s")
-    assert not heard("s")
-    publish("s", "q-0", text("lost"))
+        assert has_listeners("s")
+    assert not has_listeners("s")
+    publish_delta("s", "q-0", text("lost"))
 
 
 def test_who_falls_behind_loses_the_oldest_and_is_told():
     with subscribe("s", limit=2) as slow:
         for words in "abcde":
-            publish("s", "q-0", text(words))
+            publish_delta("s", "q-0", text(words))
         read = [slow.take() for _ in range(4)]
     assert read == [
         ("", Delta(DeltaKind.MISSED, "3")),
@@ -52,7 +52,7 @@ async def test_a_listener_that_waits_is_woken_also_from_another_thread():
     with subscribe("s") as one:
         reading = asyncio.ensure_future(anext(one))
         await asyncio.sleep(0)
-        thread = threading.Thread(target=publish, args=("s", "q-0", text("far")))
+        thread = threading.Thread(target=publish_delta, args=("s", "q-0", text("far")))
         thread.start()
         assert await asyncio.wait_for(reading, 30) == ("q-0", text("far"))
         thread.join()
@@ -60,7 +60,7 @@ async def test_a_listener_that_waits_is_woken_also_from_another_thread():
 
 async def test_closing_ends_the_iteration_after_what_was_heard():
     one = subscribe("s").__enter__()
-    publish("s", "q-0", text("a"))
+    publish_delta("s", "q-0", text("a"))
     one.close()
     one.close()
     assert [delta async for _, delta in one] == [text("a")]
@@ -84,7 +84,7 @@ async def test_a_cancelled_reader_leaves_the_listener_usable():
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-        publish("s", "q-0", text("a"))
+        publish_delta("s", "q-0", text("a"))
         assert await anext(one) == ("q-0", text("a"))
 
 
@@ -104,6 +104,6 @@ def test_a_loop_that_is_gone_disturbs_no_publisher():
     one._waiter = loop.create_future()
     loop.close()
     assert waiter is not None
-    publish("s", "q-0", text("a"))
+    publish_delta("s", "q-0", text("a"))
     assert one.take() == ("q-0", text("a"))
     one.close()

@@ -5,9 +5,9 @@ is kept.
 from collections.abc import Callable
 from typing import Any
 
-from everhold.core.journal import Delivery, Notes, Reply
+from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised, Returned
 from everhold.ports.program import Program
@@ -41,9 +41,11 @@ class Life:
         self.open: dict[int, Query] = {}
         self.at = 1000.0
         self.due: float | None = None
-        self.last = Reply([], [], None, None, None)
+        self.last = ProgramReply([], [], None, None, None)
 
-    def go(self, *answers: Answer, fired: bool = False, cancel: str | None = None) -> Reply:
+    def go(
+        self, *answers: QueryAnswer, fired: bool = False, cancel: str | None = None
+    ) -> ProgramReply:
         """Hand over one delivery; keeps it, and returns what the program said."""
         n = len(self.journal)
         with self.execution.entered():
@@ -52,7 +54,7 @@ class Life:
             self.open.pop(q, None)
         self.open.update({query.q: query for query in reply.asked})
         self.due = reply.due
-        notes = reply.notes or Notes()
+        notes = reply.notes or DeliveryNotes()
         notes.fired, notes.cancel, notes.withdrawn, notes.outcome = (
             fired,
             cancel,
@@ -63,14 +65,16 @@ class Life:
         self.last = reply
         return reply
 
-    def answer(self, prompt: str, value: Any = None) -> Reply:
+    def answer(self, prompt: str, value: Any = None) -> ProgramReply:
         """Answer the open query with these words."""
-        return self.go(Answer(self.named(prompt), value if value is not None else prompt.upper()))
+        return self.go(
+            QueryAnswer(self.named(prompt), value if value is not None else prompt.upper())
+        )
 
     def named(self, prompt: str) -> int:
         return next(q for q, query in self.open.items() if prompt in (query.prompt, query.name))
 
-    def fire(self) -> Reply:
+    def fire(self) -> ProgramReply:
         """Let the earliest timer be due."""
         assert self.due is not None
         self.at = max(self.at, self.due)
@@ -85,7 +89,7 @@ class Life:
             if models := [q for q, query in self.open.items() if query.kind is Kind.LLM]:
                 q = pick(models)
                 self.at += 1
-                reply = self.go(Answer(q, self.open[q].prompt.upper()))
+                reply = self.go(QueryAnswer(q, self.open[q].prompt.upper()))
             else:
                 reply = self.fire()
         return result(reply)
@@ -110,7 +114,7 @@ class Life:
         for step in self.journal:
             other.at = step.at
             other.execution.recorded_versions = step.notes.versions if step.notes else {}
-            notes = step.notes or Notes()
+            notes = step.notes or DeliveryNotes()
             other.go(*step.answers, fired=notes.fired, cancel=notes.cancel)
         other.execution.replaying = False
         return other
@@ -119,13 +123,13 @@ class Life:
         self.execution.drop()
 
 
-def result(reply: Reply) -> Any:
+def result(reply: ProgramReply) -> Any:
     """What the program returned; fails the test if it raised."""
     assert isinstance(reply.outcome, Returned), reply.outcome
     return reply.outcome.value
 
 
-def failure(reply: Reply) -> Raised:
+def failure(reply: ProgramReply) -> Raised:
     assert isinstance(reply.outcome, Raised), reply.outcome
     return reply.outcome
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from everhold.core.query import Answer
-from everhold.programs.python.coroutine_close import UNDEAD
-from everhold.programs.python.event_loop import PARKED, Loop
+from everhold.core.query import QueryAnswer
+from everhold.programs.python.coroutine_close import UNCLOSED_COROUTINES
+from everhold.programs.python.event_loop import UNDROPPED_LOOPS, DeterministicLoop
 from tests.unit.programs.driving import Life, result
 
 pytestmark = pytest.mark.usefixtures("silence")
@@ -51,7 +51,7 @@ def test_a_stack_of_contexts_that_ask_on_leaving(answers: int) -> None:
     life = Life(program)
     life.go()
     for q in range(answers):
-        assert life.go(Answer(q, "yes")).outcome is None
+        assert life.go(QueryAnswer(q, "yes")).outcome is None
     life.drop()
 
 
@@ -119,12 +119,12 @@ def test_a_coroutine_in_which_an_async_generator_waits_is_closed_first(
     """Whatever lies between it and the program: what asks on leaving is asked once more to leave,
     and goes.
     """
-    life, before = Life(program), len(UNDEAD)
+    life, before = Life(program), len(UNCLOSED_COROUTINES)
     life.go()
     for q in range(answers):
-        assert life.go(Answer(q, "yes")).outcome is None
+        assert life.go(QueryAnswer(q, "yes")).outcome is None
     life.drop()
-    assert len(UNDEAD) == before
+    assert len(UNCLOSED_COROUTINES) == before
 
 
 def test_finally_blocks_run_innermost_first() -> None:
@@ -259,10 +259,10 @@ def test_a_task_group_is_dropped_whole() -> None:
 
         await nest(25)
 
-    before = len(UNDEAD)
+    before = len(UNCLOSED_COROUTINES)
     dropped(program)
     assert heard == [*range(26)]
-    assert len(UNDEAD) == before
+    assert len(UNCLOSED_COROUTINES) == before
 
 
 def test_every_task_is_closed_in_its_own_context() -> None:
@@ -337,7 +337,7 @@ def test_an_async_generator_is_closed_with_its_program() -> None:
                 while True:
                     yield await ctx.llm("a")
             finally:
-                heard.append(isinstance(asyncio.get_running_loop(), Loop))
+                heard.append(isinstance(asyncio.get_running_loop(), DeterministicLoop))
                 await ctx.llm("bye")
 
         async for _ in answers():
@@ -359,7 +359,7 @@ async def test_an_async_generator_is_not_finished_on_the_loop_outside() -> None:
             try:
                 yield 1
             finally:
-                heard.append(type(asyncio.get_running_loop()) is Loop)
+                heard.append(type(asyncio.get_running_loop()) is DeterministicLoop)
 
         held = numbers()
         await anext(held)
@@ -411,15 +411,15 @@ def test_a_parked_program_is_never_collected() -> None:
         gc.collect()
         return len(heard)
 
-    before = set(PARKED)
+    before = set(UNDROPPED_LOOPS)
     life = Life(parked)
     life.go()
     del life
     assert result(Life(other).go()) == 0
-    (loop,) = PARKED - before
+    (loop,) = UNDROPPED_LOOPS - before
     loop.drop()
     assert heard == ["ran"]
-    assert loop not in PARKED
+    assert loop not in UNDROPPED_LOOPS
 
 
 def test_a_program_that_will_not_end_is_kept_quiet() -> None:
@@ -430,9 +430,9 @@ def test_a_program_that_will_not_end_is_kept_quiet() -> None:
             except GeneratorExit:
                 pass
 
-    before = len(UNDEAD)
+    before = len(UNCLOSED_COROUTINES)
     dropped(program)
-    assert len(UNDEAD) == before + 1
+    assert len(UNCLOSED_COROUTINES) == before + 1
 
 
 def test_dropping_twice_is_dropping_once() -> None:

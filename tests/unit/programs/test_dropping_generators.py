@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from everhold.core.query import Answer
-from everhold.programs.python.coroutine_close import UNDEAD
+from everhold.core.query import QueryAnswer
+from everhold.programs.python.coroutine_close import UNCLOSED_COROUTINES
 from tests.unit.programs.driving import Life
 
 MOST = 40
@@ -313,7 +313,7 @@ def parked(program: Any, answers: int) -> Life | None:
     life = Life(program)
     life.go()
     for _ in range(answers):
-        life.go(Answer(min(life.open), "yes"))
+        life.go(QueryAnswer(min(life.open), "yes"))
         if life.last.outcome is not None:
             return None
     return life
@@ -325,7 +325,7 @@ def test_a_program_goes_at_once_wherever_it_is_dropped(program: Any, replayed: b
     """Everything that waited has ended, and all that it held is free, before the collector
     comes.
     """
-    lives, before = 0, len(UNDEAD)
+    lives, before = 0, len(UNCLOSED_COROUTINES)
     gc.collect(1)
     gc.disable()
     try:
@@ -342,13 +342,14 @@ def test_a_program_goes_at_once_wherever_it_is_dropped(program: Any, replayed: b
     finally:
         gc.enable()
     assert lives > 2
-    assert len(UNDEAD) == before
+    assert len(UNCLOSED_COROUTINES) == before
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(0, error={"code": "no", "message": "no"}), Answer(0, {"a": "no number"})]
+    "answer",
+    [QueryAnswer(0, error={"code": "no", "message": "no"}), QueryAnswer(0, {"a": "no number"})],
 )
-def test_a_generator_that_an_error_leaves_behind_is_finished(answer: Answer) -> None:
+def test_a_generator_that_an_error_leaves_behind_is_finished(answer: QueryAnswer) -> None:
     """Nobody holds it when the error is dealt with: whoever gave the answer, and whether or not it
     fits.
     """

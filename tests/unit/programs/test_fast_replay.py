@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from everhold.core.journal import Delivery, Notes
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query
-from everhold.core.session import Birth, Head, State
-from everhold.engine.live_session import rebuild
-from everhold.engine.replay import replay
+from everhold.core.query import Query, QueryAnswer
+from everhold.core.session import Birth, Head, SessionState
+from everhold.engine.live_session import rebuild_session
+from everhold.engine.replay import replay_session
 from everhold.errors import AnswerFailed, Diverged
 from everhold.ports.program import Program
-from everhold.ports.store import Record
+from everhold.ports.store import SessionRecord
 from everhold.programs.python import determinism_guard, event_loop
 from everhold.programs.python.execution import PythonExecution
 from tests.unit.programs.driving import Life, birth, said
@@ -38,15 +38,15 @@ class Host:
         return PythonExecution(self.program, born, meter)
 
 
-def record(journal: list[Delivery]) -> Record:
+def record(journal: list[Delivery]) -> SessionRecord:
     """As a store holds it: what has nothing to note has no notes."""
     kept = [Delivery(one.n, one.at, one.answers, one.asked, one.notes) for one in journal]
     for one in kept:
-        if one.notes == Notes():
+        if one.notes == DeliveryNotes():
             one.notes = None
-    return Record(
+    return SessionRecord(
         birth(),
-        Head(1, 1, State.PAUSED, len(kept) - 1, 0, None, kept[-1].at, Metrics()),
+        Head(1, 1, SessionState.PAUSED, len(kept) - 1, 0, None, kept[-1].at, Metrics()),
         kept,
         [],
         [],
@@ -63,7 +63,7 @@ def played(body: Any, steps: int = STEPS) -> Life:
         life.at += 1
         q = min(life.open)
         error = {"code": "no", "message": "said no"}
-        life.go(Answer(q, error=error) if step == 2 else Answer(q, f"answer {step}"))
+        life.go(QueryAnswer(q, error=error) if step == 2 else QueryAnswer(q, f"answer {step}"))
     assert life.last.outcome is None
     return life
 
@@ -321,7 +321,7 @@ async def test_a_replay_leads_where_the_life_before_had_come(body: Any, steps: i
     dropped.
     """
     life = played(body, steps)
-    live = await rebuild(record(life.journal), Host(body))
+    live = await rebuild_session(record(life.journal), Host(body))
     try:
         assert {q: entry.query for q, entry in live.opened.items()} == life.open
         assert {q: entry.n for q, entry in live.opened.items()} == {
@@ -334,7 +334,7 @@ async def test_a_replay_leads_where_the_life_before_had_come(body: Any, steps: i
         for one in (life, again):
             for step in range(3):
                 one.at += 1
-                one.go(Answer(min(one.open), f"more {step}"))
+                one.go(QueryAnswer(min(one.open), f"more {step}"))
         assert said(again) == said(life)
     finally:
         live.drop()
@@ -408,9 +408,9 @@ async def test_a_changed_program_is_found_out_at_the_same_record(at: int, how: A
     """Both ways name the same step, what is recorded there and what is asked now."""
     kept, host = record(played(chain).journal), Host(changed(at, how))
     with pytest.raises(Diverged) as usual:
-        list(replay(kept, host))
+        list(replay_session(kept, host))
     with pytest.raises(Diverged) as short:
-        await rebuild(kept, host)
+        await rebuild_session(kept, host)
     assert (
         (short.value.step, str(short.value))
         == (usual.value.step, str(usual.value))
@@ -427,7 +427,7 @@ async def test_other_words_are_noted_and_the_answers_stand() -> None:
             mark = "!" if n in (1, 4) else ""
             told = await words(ctx, f"{n} after {told} at {ctx.now()} with {ctx.random()}{mark}")
 
-    live = await rebuild(record(played(chain).journal), Host(louder))
+    live = await rebuild_session(record(played(chain).journal), Host(louder))
     assert (live.reworded, list(live.opened)) == ([1, 4], [STEPS])
     live.drop()
 
@@ -448,7 +448,7 @@ async def test_turns_are_counted_for_each_advance(monkeypatch: pytest.MonkeyPatc
 
     kept = record(played(turning).journal)
     monkeypatch.setattr(event_loop, "HANDLES", 150)
-    live = await rebuild(kept, Host(turning))
+    live = await rebuild_session(kept, Host(turning))
     assert list(live.opened) == [STEPS]
     live.drop()
 
@@ -471,7 +471,7 @@ async def test_time_is_counted_for_each_advance(monkeypatch: pytest.MonkeyPatch)
     before, looks = determinism_guard._settings.limit, 0
     determinism_guard.configure(limit=3.0)
     try:
-        live = await rebuild(kept, Host(slow))
+        live = await rebuild_session(kept, Host(slow))
         assert (list(live.opened), looks) == ([STEPS], STEPS)
         live.drop()
     finally:
@@ -493,7 +493,7 @@ async def test_an_advance_that_hangs_on_replay_is_stopped() -> None:
     determinism_guard.configure(limit=0.3)
     try:
         with pytest.raises(Diverged) as found:
-            await rebuild(kept, Host(hanging))
+            await rebuild_session(kept, Host(hanging))
         assert found.value.step == 4
     finally:
         determinism_guard.configure(limit=before)
@@ -510,7 +510,7 @@ async def test_a_query_of_another_kind_is_followed_too() -> None:
     life = Life(asking)
     life.go()
     for n in range(STEPS):
-        life.go(Answer(n, f"answer {n}"))
-    live = await rebuild(record(life.journal), Host(asking))
+        life.go(QueryAnswer(n, f"answer {n}"))
+    live = await rebuild_session(record(life.journal), Host(asking))
     assert [entry.query for entry in live.opened.values()] == [Query(STEPS, f"0:{STEPS}", "3")]
     live.drop()

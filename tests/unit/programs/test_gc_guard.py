@@ -104,5 +104,5 @@ def test_outside_of_programs_the_collector_is_as_ever() -> None:
 
 def test_installing_it_again_changes_nothing() -> None:
     before = list(gc.callbacks)
-    gc_guard.install()
+    gc_guard.install_gc_guard()
     assert gc.callbacks == before

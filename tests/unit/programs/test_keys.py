@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import everhold
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from everhold.core.session import Seed
 from tests.unit.programs.driving import SEED, Life, birth, result, said
 
@@ -96,10 +96,10 @@ def test_answers_handed_over_together_are_replayed_together() -> None:
 
     together, apart = Life(program), Life(program)
     together.go()
-    together.go(Answer(2, "C"), Answer(0, "A"))
+    together.go(QueryAnswer(2, "C"), QueryAnswer(0, "A"))
     apart.go()
-    apart.go(Answer(2, "C"))
-    apart.go(Answer(0, "A"))
+    apart.go(QueryAnswer(2, "C"))
+    apart.go(QueryAnswer(0, "A"))
     together.finish()
     apart.finish()
     assert together.asked[3:5] == ["0.3:1 c saw C,A", "0.1:1 a saw C,A"]

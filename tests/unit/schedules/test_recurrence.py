@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everhold.errors import BadSchedule, UnknownTimezone
-from everhold.schedules.recurrence import Cron, Every, Once, after, latest, rhythm, text
+from everhold.schedules.recurrence import (
+    Cron,
+    Every,
+    Once,
+    find_latest_time,
+    find_next_time,
+    format_recurrence,
+    parse_recurrence,
+)
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -21,7 +29,7 @@ def moment(*parts, tz=dates.UTC, fold=0):
 def following(expression, start, count, timezone="UTC"):
     found, at = [], start
     for _ in range(count):
-        at = after(rhythm(expression, timezone), at)
+        at = find_next_time(parse_recurrence(expression, timezone), at)
         found.append(at)
     return found
 
@@ -99,7 +107,7 @@ def test_what_comes_every_half_hour_follows_real_time():
 )
 def test_what_is_no_expression_is_refused(wrong):
     with pytest.raises(BadSchedule, match="is no schedule"):
-        rhythm(wrong)
+        parse_recurrence(wrong)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +115,7 @@ def test_what_is_no_expression_is_refused(wrong):
 )
 def test_what_is_no_timezone_is_refused(wrong):
     with pytest.raises(UnknownTimezone):
-        rhythm("0 3 * * *", wrong)
+        parse_recurrence("0 3 * * *", wrong)
 
 
 @pytest.mark.parametrize(
@@ -115,61 +123,68 @@ def test_what_is_no_timezone_is_refused(wrong):
 )
 def test_a_pause_is_a_second_at_least(wrong):
     with pytest.raises(BadSchedule):
-        rhythm(wrong)
+        parse_recurrence(wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, 60, ["0 3 * * *"]])
 def test_when_is_text_a_pause_or_a_moment(wrong):
     with pytest.raises(BadSchedule):
-        rhythm(wrong)
+        parse_recurrence(wrong)
 
 
 def test_a_moment_without_a_timezone_is_meant_in_the_one_that_was_given():
-    assert rhythm(dates.datetime(2026, 3, 1, 9), "Europe/Berlin") == Once(moment(2026, 3, 1, 8))
-    assert rhythm(dates.datetime(2026, 3, 1, 9, tzinfo=dates.UTC), "Europe/Berlin") == Once(
-        moment(2026, 3, 1, 9)
+    assert parse_recurrence(dates.datetime(2026, 3, 1, 9), "Europe/Berlin") == Once(
+        moment(2026, 3, 1, 8)
     )
+    assert parse_recurrence(
+        dates.datetime(2026, 3, 1, 9, tzinfo=dates.UTC), "Europe/Berlin"
+    ) == Once(moment(2026, 3, 1, 9))
 
 
 def test_a_single_moment_comes_once():
-    assert after(Once(50.0), 49.0) == 50.0
-    assert after(Once(50.0), 50.0) is None
+    assert find_next_time(Once(50.0), 49.0) == 50.0
+    assert find_next_time(Once(50.0), 50.0) is None
 
 
 def test_a_pause_is_counted_from_where_it_began():
-    assert after(Every(60.0), 1000.0, 1000.0) == 1060.0
-    assert after(Every(60.0), 1059.9, 1000.0) == 1060.0
-    assert after(Every(60.0), 1060.0, 1000.0) == 1120.0
+    assert find_next_time(Every(60.0), 1000.0, 1000.0) == 1060.0
+    assert find_next_time(Every(60.0), 1059.9, 1000.0) == 1060.0
+    assert find_next_time(Every(60.0), 1060.0, 1000.0) == 1120.0
 
 
 @given(st.floats(1, 1e6), st.floats(0, 2e9), st.floats(0, 1e8))
 def test_a_pause_always_comes_again(seconds, since, passed):
     """Whatever floats do, the next moment is later, and no more than one pause away."""
-    found = after(Every(seconds), since + passed, since)
+    found = find_next_time(Every(seconds), since + passed, since)
     assert since + passed < found <= since + passed + seconds * 1.0001 + 1e-3
 
 
 def test_the_last_of_many_that_were_missed_is_found_without_counting_them():
     """Ten years of every second."""
     first = moment(2016, 1, 1)
-    assert latest(Cron("* * * * * *", "UTC"), first, moment(2026, 1, 1) + 0.5) == moment(2026, 1, 1)
-    assert latest(Every(1.0), first, first + 3e8 + 0.5, first) == first + 3e8
+    assert find_latest_time(Cron("* * * * * *", "UTC"), first, moment(2026, 1, 1) + 0.5) == moment(
+        2026, 1, 1
+    )
+    assert find_latest_time(Every(1.0), first, first + 3e8 + 0.5, first) == first + 3e8
 
 
 def test_the_last_of_those_that_were_missed_is_the_last_one():
     nightly = Cron("0 3 * * *", "UTC")
     first = moment(2026, 1, 1, 3)
-    assert latest(nightly, first, first) == first
-    assert latest(nightly, first, moment(2026, 1, 9, 2, 59)) == moment(2026, 1, 8, 3)
-    assert latest(Cron("0 0 29 2 *", "UTC"), moment(2024, 2, 29), moment(2027, 1, 1)) == moment(
-        2024, 2, 29
-    )
+    assert find_latest_time(nightly, first, first) == first
+    assert find_latest_time(nightly, first, moment(2026, 1, 9, 2, 59)) == moment(2026, 1, 8, 3)
+    assert find_latest_time(
+        Cron("0 0 29 2 *", "UTC"), moment(2024, 2, 29), moment(2027, 1, 1)
+    ) == moment(2024, 2, 29)
 
 
 def test_a_rhythm_is_told_as_people_say_it():
-    assert text(rhythm(" 0  3 * * * ", "Europe/Berlin")) == "0 3 * * * (Europe/Berlin)"
-    assert text(Every(90.0)) == "every 0:01:30"
-    assert text(Once(0.0)) == "once at 1970-01-01 00:00:00 UTC"
+    assert (
+        format_recurrence(parse_recurrence(" 0  3 * * * ", "Europe/Berlin"))
+        == "0 3 * * * (Europe/Berlin)"
+    )
+    assert format_recurrence(Every(90.0)) == "every 0:01:30"
+    assert format_recurrence(Once(0.0)) == "once at 1970-01-01 00:00:00 UTC"
 
 
 @pytest.mark.parametrize(
@@ -186,4 +201,4 @@ def test_a_rhythm_is_told_as_people_say_it():
 def test_what_no_calendar_can_show_is_refused(when):
     """Else nobody could list the schedules any more."""
     with pytest.raises(BadSchedule):
-        rhythm(when, "Europe/Berlin")
+        parse_recurrence(when, "Europe/Berlin")

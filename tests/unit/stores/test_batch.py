@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from everhold.stores.postgres.batch import MOST, Gathered
+from everhold.stores.postgres.batch import MOST, BatchLoader
 
 
 class House:
@@ -29,7 +29,7 @@ class House:
 
 async def test_what_is_wanted_at_the_same_moment_is_asked_for_once():
     house = House()
-    doubled = Gathered(house.ask)
+    doubled = BatchLoader(house.ask)
     assert await asyncio.gather(*map(doubled, range(5))) == [0, 2, 4, 6, 8]
     assert house.asked == [[0, 1, 2, 3, 4]]
 
@@ -37,7 +37,7 @@ async def test_what_is_wanted_at_the_same_moment_is_asked_for_once():
 async def test_what_comes_meanwhile_is_asked_for_afterwards():
     """Nobody hears what was so before he asked."""
     house = House()
-    doubled = Gathered(house.ask)
+    doubled = BatchLoader(house.ask)
     house.door.clear()
     first = asyncio.create_task(doubled(1))
     await asyncio.sleep(0)
@@ -51,13 +51,13 @@ async def test_what_comes_meanwhile_is_asked_for_afterwards():
 
 async def test_no_more_than_so_many_in_one_go():
     house = House()
-    await asyncio.gather(*map(Gathered(house.ask), range(100, 100 + MOST + 1)))
+    await asyncio.gather(*map(BatchLoader(house.ask), range(100, 100 + MOST + 1)))
     assert [len(asked) for asked in house.asked] == [MOST, 1]
 
 
 async def test_an_error_is_told_to_those_who_were_asked_for_together_and_to_nobody_else():
     house = House()
-    doubled = Gathered(house.ask)
+    doubled = BatchLoader(house.ask)
     said = await asyncio.gather(doubled(13), doubled(2), return_exceptions=True)
     assert [str(error) for error in said] == ["13", "13"]
     assert await doubled(2) == 4
@@ -65,7 +65,7 @@ async def test_an_error_is_told_to_those_who_were_asked_for_together_and_to_nobo
 
 async def test_who_gives_up_waiting_keeps_nobody_else_from_hearing():
     house = House()
-    doubled = Gathered(house.ask)
+    doubled = BatchLoader(house.ask)
     house.door.clear()
     tasks = [asyncio.create_task(doubled(n)) for n in (1, 2)]
     await asyncio.sleep(0.01)
@@ -78,7 +78,7 @@ async def test_who_gives_up_waiting_keeps_nobody_else_from_hearing():
 
 async def test_who_gave_up_before_is_not_asked_for():
     house = House()
-    doubled = Gathered(house.ask)
+    doubled = BatchLoader(house.ask)
     house.door.clear()
     tasks = [asyncio.create_task(doubled(1))]
     await asyncio.sleep(0.01)
@@ -94,7 +94,7 @@ async def test_who_gave_up_before_is_not_asked_for():
 async def test_several_at_once_if_it_may():
     """A long asking does not keep the next one waiting."""
     house = House()
-    doubled = Gathered(house.ask, at_once=2)
+    doubled = BatchLoader(house.ask, at_once=2)
     house.door.clear()
     tasks = [asyncio.create_task(doubled(1))]
     await asyncio.sleep(0.01)
@@ -111,7 +111,7 @@ async def test_several_at_once_if_it_may():
 async def test_who_asks_again_at_once_is_answered(at_once):
     """He comes when the asking before is over, and its task not yet forgotten."""
     house = House()
-    doubled = Gathered(house.ask, at_once=at_once)
+    doubled = BatchLoader(house.ask, at_once=at_once)
 
     async def insist():
         return [await doubled(number) for number in range(10)]

@@ -75,6 +75,6 @@ def test_a_copy_to_a_file_that_cannot_be_opened_closes_the_original(tmp_path, mo
     (tmp_path / "app.db").touch()
     monkeypatch.setattr(sqlite3, "connect", second_fails)
     with pytest.raises(StoreUnavailable):
-        copy.copy(tmp_path / "app.db", tmp_path / "copy.db")
+        copy.copy_database(tmp_path / "app.db", tmp_path / "copy.db")
     assert is_closed(opened[0])
     assert [path.name for path in tmp_path.iterdir()] == ["app.db"]

@@ -14,17 +14,17 @@ from everhold.core.message import Message, Role, Text, ToolUse, assistant, user
 from everhold.errors import StoreError, UsageError
 from everhold.stores.envelope import (
     DeserializeFailed,
+    EnvelopeSession,
     FileFailed,
     InvalidSessionId,
     JsonFiles,
     Memory,
     SerializeFailed,
-    Session,
     SessionNotFound,
     SessionStore,
     UnsupportedVersion,
     pack,
-    read,
+    read_envelope,
     unpack,
 )
 
@@ -92,7 +92,7 @@ def test_a_missing_system_message_reads_as_none_and_is_written_as_null():
 
 def test_other_keys_are_ignored():
     """What a later fluers adds to version 1 does not stop us."""
-    assert read({**FLUERS, "colour": "blue"}, ID) == read(FLUERS, ID)
+    assert read_envelope({**FLUERS, "colour": "blue"}, ID) == read_envelope(FLUERS, ID)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_other_keys_are_ignored():
 def test_the_version_is_checked_before_the_shape(newer):
     """A newer envelope of any shape is called newer, not broken."""
     with pytest.raises(UnsupportedVersion) as refused:
-        read(newer, ID)
+        read_envelope(newer, ID)
 
     assert str(refused.value) == f"unsupported session schema version 2 for `{ID}` (expected 1)"
 
@@ -138,38 +138,41 @@ def test_what_is_not_an_envelope_is_refused(damage):
     session.
     """
     with pytest.raises(DeserializeFailed, match=f"failed to deserialize session `{ID}`: "):
-        read({**FLUERS, **damage}, ID)
+        read_envelope({**FLUERS, **damage}, ID)
 
 
 @pytest.mark.parametrize("key", ["schema_version", "model", "max_turns", "messages", "metadata"])
 def test_every_other_key_is_required(key):
     """A missing key is a failure to deserialize that names it."""
     with pytest.raises(DeserializeFailed, match=f"`{key}`"):
-        read({name: value for name, value in FLUERS.items() if name != key}, ID)
+        read_envelope({name: value for name, value in FLUERS.items() if name != key}, ID)
 
 
 @pytest.mark.parametrize("data", [None, [], "text", 1])
 def test_only_an_object_is_an_envelope(data):
     """Any other JSON value is a failure to deserialize."""
     with pytest.raises(DeserializeFailed, match="an envelope is an object"):
-        read(data, ID)
+        read_envelope(data, ID)
 
 
 @pytest.mark.parametrize(
     ("session", "place"),
     [
-        (Session(id=ID, model="\ud800"), "model"),
-        (Session(id=ID, system_message="\udfff"), "system_message"),
-        (Session(id=ID, max_turns=-1), "max_turns"),
-        (Session(id=ID, max_turns=2**64), "max_turns"),
-        (Session(id=ID, metadata={"n": 1}), "metadata"),
-        (Session(id=ID, metadata={1: "n"}), "metadata"),
-        (Session(id=ID, messages=(user("\ud800"),)), "messages[0].content[0].text"),
+        (EnvelopeSession(id=ID, model="\ud800"), "model"),
+        (EnvelopeSession(id=ID, system_message="\udfff"), "system_message"),
+        (EnvelopeSession(id=ID, max_turns=-1), "max_turns"),
+        (EnvelopeSession(id=ID, max_turns=2**64), "max_turns"),
+        (EnvelopeSession(id=ID, metadata={"n": 1}), "metadata"),
+        (EnvelopeSession(id=ID, metadata={1: "n"}), "metadata"),
+        (EnvelopeSession(id=ID, messages=(user("\ud800"),)), "messages[0].content[0].text"),
         (
-            Session(id=ID, messages=(user(ToolUse("t", "n", {1, 2})),)),
+            EnvelopeSession(id=ID, messages=(user(ToolUse("t", "n", {1, 2})),)),
             "messages[0].content[0].input",
         ),
-        (Session(id=ID, messages=(Message(Role.USER, (Text(7),)),)), "messages[0].content[0].text"),
+        (
+            EnvelopeSession(id=ID, messages=(Message(Role.USER, (Text(7),)),)),
+            "messages[0].content[0].text",
+        ),
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(session, place):
@@ -209,7 +212,7 @@ def test_a_bare_session_is_empty():
     first, second = store.create(), store.create()
 
     assert first != second and first.version == 4
-    assert store.session(first) == Session(
+    assert store.session(first) == EnvelopeSession(
         id=first, model="", max_turns=0, messages=(), metadata={}
     )
 

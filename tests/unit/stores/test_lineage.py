@@ -11,15 +11,21 @@ import msgspec
 import psycopg
 import pytest
 
-from everhold.core.codec import dumps, seal
+from everhold.core.codec import checksum_row, dumps
 from everhold.core.session import Birth
-from everhold.ports.store import Filter
+from everhold.ports.store import SessionFilter
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.attachment import made
-from everhold.testing.conformance.factories import ask, begin, branch, fork, move
+from everhold.testing.conformance.attachment import make_attachment
+from everhold.testing.conformance.factories import (
+    commit_fork,
+    commit_start,
+    commit_step,
+    make_fork,
+    make_query,
+)
 from tests.postgres import fresh
 
 CUT = 2
@@ -59,10 +65,10 @@ async def root(store):
     """A session with deliveries 0 to 3, of which forks share those up to `CUT`, and an attachment
     they share.
     """
-    record = await begin(store, "s-0", ask(0))
-    await store.attach("s-0", made(b"leaf"), b"leaf", 1.0)
+    record = await commit_start(store, "s-0", make_query(0))
+    await store.attach("s-0", make_attachment(b"leaf"), b"leaf", 1.0)
     for q in range(3):
-        record = await move(store, record, answers={q: q}, asked=[ask(q + 1)])
+        record = await commit_step(store, record, answers={q: q}, asked=[make_query(q + 1)])
     return record
 
 
@@ -72,7 +78,7 @@ async def forked(store, record, count, meter=None, grow=False):
     """
     costs = []
     for n in range(1, count + 1):
-        change = fork(record, f"s-{n}", CUT)
+        change = make_fork(record, f"s-{n}", CUT)
         if meter is None or n not in (10, count):
             await store.commit(change, 0)
             record = await store.load(change.id)
@@ -83,7 +89,9 @@ async def forked(store, record, count, meter=None, grow=False):
                 await store.attachments(change.id)
             costs += cost
         if grow:
-            record = await move(store, record, answers={CUT: f"mine {n}"}, asked=[ask(CUT + 1)])
+            record = await commit_step(
+                store, record, answers={CUT: f"mine {n}"}, asked=[make_query(CUT + 1)]
+            )
     return record, costs
 
 
@@ -98,7 +106,7 @@ async def test_the_three_thousandth_fork_of_a_fork_in_memory_costs_what_the_tent
     assert (last.birth.origin, last.birth.origin_n) == ("s-2999", CUT)
     assert [
         len((await store.load(one.birth.id)).deliveries)
-        for one in await store.list(Filter(limit=5000))
+        for one in await store.list(SessionFilter(limit=5000))
     ] == ([CUT + 1 + grow] * 3000 + [4])
     assert await store.verify() == []
 
@@ -119,7 +127,10 @@ async def test_the_three_thousandth_fork_of_a_fork_in_a_file_costs_what_the_tent
 
     assert abs(thousandth - tenth) <= tenth * 0.05
     assert [one.n for one in last.deliveries] == [*range(CUT + 1 + grow)]
-    assert await store.attachment("s-3000", made(b"leaf").id) == (made(b"leaf"), b"leaf")
+    assert await store.attachment("s-3000", make_attachment(b"leaf").id) == (
+        make_attachment(b"leaf"),
+        b"leaf",
+    )
     assert await store.verify() == []
     lengths = store._run(
         "SELECT max(length(birth)) - min(length(birth)) FROM session WHERE origin IS NOT NULL"
@@ -167,7 +178,7 @@ async def test_the_three_hundredth_fork_of_a_fork_on_postgres_costs_what_the_ten
     assert postgres.run(
         "SELECT DISTINCT o.id FROM lineage.session s JOIN lineage.session o ON o.ref = s.origin"
     ) == [("s-0",)]
-    assert (await store.attachment("s-300", made(b"leaf").id))[1] == b"leaf"
+    assert (await store.attachment("s-300", make_attachment(b"leaf").id))[1] == b"leaf"
     assert await store.verify() == []
     await store.close()
 
@@ -184,12 +195,12 @@ async def test_five_hundred_forks_of_forks_are_deleted(tmp_path, kind, first):
     await store.open()
     dice, records = random.Random(3), [await root(store)]
     for n in range(1, 501):
-        record = await branch(
+        record = await commit_fork(
             store, records[-1], f"s-{n}", dice.randrange(CUT, records[-1].head.n + 1)
         )
         if dice.random() < 0.05:
-            record = await move(
-                store, record, answers={record.head.n: n}, asked=[ask(record.head.n + 1)]
+            record = await commit_step(
+                store, record, answers={record.head.n: n}, asked=[make_query(record.head.n + 1)]
             )
         records.append(record)
     last = records[-1]
@@ -204,7 +215,7 @@ async def test_five_hundred_forks_of_forks_are_deleted(tmp_path, kind, first):
 
     assert (await store.load(last.birth.id), await store.verify()) == (last, [])
     await store.delete(last.birth.id, last.head.revision)
-    assert (await store.list(Filter()), await store.verify()) == ([], [])
+    assert (await store.list(SessionFilter()), await store.verify()) == ([], [])
     if kind == "file":
         tables = ("session", "journal", "attachment", "blob")
         assert [store._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [
@@ -263,7 +274,7 @@ def as_before(path):
             connection.execute(
                 "UPDATE session SET birth = ?, seal = ?, origin = (SELECT ref FROM session WHERE"
                 " id = ?) WHERE ref = ?",
-                (plain, seal(plain), birth.origin, ref),
+                (plain, checksum_row(plain), birth.origin, ref),
             )
         connection.commit()
 
@@ -289,7 +300,7 @@ async def test_an_old_chain_reads_and_is_sound(tmp_path):
         record = await old.load("s-1200")
 
         assert [one.n for one in record.deliveries] == [0, 1, 2]
-        assert await old.attachments("s-1200") == [made(b"leaf")]
+        assert await old.attachments("s-1200") == [make_attachment(b"leaf")]
         assert await old.size("s-0") > 0
         assert await old.verify() == []
 
@@ -297,7 +308,7 @@ async def test_an_old_chain_reads_and_is_sound(tmp_path):
 async def test_a_fork_of_an_old_chain_is_short(tmp_path):
     """It reads from the session that has the steps."""
     async with old_chain(tmp_path) as old:
-        record = await branch(old, await old.load("s-1200"), "s-new", 1)
+        record = await commit_fork(old, await old.load("s-1200"), "s-new", 1)
 
         assert [one.n for one in record.deliveries] == [0, 1]
         assert old._run(
@@ -343,10 +354,10 @@ async def test_an_old_chain_on_postgres(postgres):
         postgres.run(
             "UPDATE lineage.session SET birth = %s, seal = %s,"
             " origin = (SELECT ref FROM lineage.session WHERE id = %s) WHERE ref = %s",
-            *(plain, seal(plain), birth.origin, ref),
+            *(plain, checksum_row(plain), birth.origin, ref),
         )
     assert await store.verify() == []
-    new = await branch(store, await store.load("s-150"), "s-new", 1)
+    new = await commit_fork(store, await store.load("s-150"), "s-new", 1)
 
     ids = [f"s-{n}" for n in range(1, 151)]
     random.Random(5).shuffle(ids)

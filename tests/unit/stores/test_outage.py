@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from everhold.errors import Overtaken, StoreBusy, StoreFull, StoreUnavailable
-from everhold.ports.store import Worker
+from everhold.ports.store import WorkerRecord
 from everhold.stores import outage
-from everhold.stores.outage import Stall
+from everhold.stores.outage import OutageTracker
 from everhold.stores.sqlite import SQLiteStore
 
 
@@ -31,7 +31,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def test_what_comes_through_in_time_changes_nothing(time):
-    found = Stall()
+    found = OutageTracker()
     with found.watched():
         time.now += 0.5
     with pytest.raises(Overtaken), found.watched():
@@ -40,7 +40,7 @@ def test_what_comes_through_in_time_changes_nothing(time):
 
 
 def test_the_time_in_which_something_took_long_does_not_count(time):
-    found = Stall()
+    found = OutageTracker()
     with found.watched():
         time.now += 7.0
     assert found.age(10.0) == 3.0  # three seconds before, and none since
@@ -50,7 +50,7 @@ def test_the_time_in_which_something_took_long_does_not_count(time):
 
 
 def test_what_took_long_at_the_same_time_counts_once(time):
-    found = Stall()
+    found = OutageTracker()
     with found.watched():
         time.now += 2.0
         with found.watched():
@@ -65,7 +65,7 @@ def test_nothing_was_heard_since_something_came_through(time, error):
     """A disk that is full says so at once, again and again; between two tries nobody was heard,
     either.
     """
-    found = Stall()
+    found = OutageTracker()
     for _ in range(3):
         time.now += 4.0
         with pytest.raises(type(error)), found.watched():
@@ -80,7 +80,7 @@ def test_nothing_was_heard_since_something_came_through(time, error):
 
 
 def test_only_the_last_ones_are_remembered(time):
-    found = Stall()
+    found = OutageTracker()
     for _ in range(100):
         with found.watched():
             time.now += 2.0
@@ -98,10 +98,10 @@ async def test_a_file_that_was_locked_makes_nobody_dead(tmp_path, monkeypatch):
     await store.open()
     try:
         began = loop.time()
-        await store.beat(Worker("w-1", "elsewhere", 1))
+        await store.beat(WorkerRecord("w-1", "elsewhere", 1))
         with closing(sqlite3.connect(tmp_path / "app.db")) as other:
             other.execute("BEGIN IMMEDIATE")
-            beat = asyncio.create_task(store.beat(Worker("w-2", "here", 2)))
+            beat = asyncio.create_task(store.beat(WorkerRecord("w-2", "here", 2)))
             await asyncio.sleep(0.6)
             other.rollback()
         await beat

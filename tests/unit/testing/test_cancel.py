@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 import everhold as eh
-from everhold.engine.shielded import Shielded
+from everhold.engine.shielded import ShieldedCalls
 from everhold.errors import BadSetting
 from everhold.stores.memory import MemoryStore
 from everhold.testing import NotSame, SlowStore, cancel_everywhere
-from everhold.testing.cancel import leave
+from everhold.testing.cancel import cancel_caller_at
 
 ANSWERS = {"reason": "it broke", "Refund": True, "child": "c", "*": "z"}
 
@@ -68,7 +68,7 @@ def test_calls_run_once_wherever_the_caller_leaves() -> None:
     assert str(report).endswith("cancelled callers of 2 calls, 0 changed something")
 
 
-async def unshielded(self: Shielded, verb):
+async def unshielded(self: ShieldedCalls, verb):
     return await verb
 
 
@@ -76,7 +76,7 @@ def test_a_verb_that_ends_with_its_caller_is_found(monkeypatch: pytest.MonkeyPat
     """Without the shield, a commit lands whose work never begins. Each place is listed, and what is
     wrong there.
     """
-    monkeypatch.setattr(Shielded, "run", unshielded)
+    monkeypatch.setattr(ShieldedCalls, "run", unshielded)
     with pytest.raises(NotSame) as failed:
         cancel_everywhere(careful(), answers=ANSWERS)
     words = str(failed.value)
@@ -147,14 +147,18 @@ async def test_leaving_at_an_await_or_after_a_turn() -> None:
             steps.append(n)
             await asyncio.sleep(0)
 
-    assert [await leave(verb(), "await", at) for at in (1, 2, 3, 4)] == [
+    assert [await cancel_caller_at(verb(), "await", at) for at in (1, 2, 3, 4)] == [
         "left",
         "left",
         "left",
         "returned",
     ]
     assert steps == [0, 0, 1, 0, 1, 2, 0, 1, 2]
-    assert [await leave(verb(), "turn", at) for at in (0, 1, 9)] == ["left", "left", "returned"]
+    assert [await cancel_caller_at(verb(), "turn", at) for at in (0, 1, 9)] == [
+        "left",
+        "left",
+        "returned",
+    ]
 
 
 async def test_a_verb_that_does_not_leave() -> None:
@@ -165,13 +169,13 @@ async def test_a_verb_that_does_not_leave() -> None:
             return "still here"
         return "woken"
 
-    assert await leave(stubborn(), "await", 1) == "stayed"
+    assert await cancel_caller_at(stubborn(), "await", 1) == "stayed"
 
 
 async def test_a_slow_store_waits_before_and_after() -> None:
     slow = SlowStore(MemoryStore())
     await slow.open()
-    assert [await leave(slow.find("key"), "await", at) for at in (1, 2, 3)] == [
+    assert [await cancel_caller_at(slow.find("key"), "await", at) for at in (1, 2, 3)] == [
         "left",
         "left",
         "returned",

@@ -13,12 +13,12 @@ from time import time as imported
 
 import pytest
 
-from everhold.testing.nondeterminism import Spotted, spotting
+from everhold.testing.nondeterminism import ForbiddenCall, record_forbidden_calls
 
 
-def seen(act: Callable[[], object], *allowed: str) -> list[Spotted]:
-    found: list[Spotted] = []
-    with spotting(found, allowed):
+def seen(act: Callable[[], object], *allowed: str) -> list[ForbiddenCall]:
+    found: list[ForbiddenCall] = []
+    with record_forbidden_calls(found, allowed):
         act()
     return found
 

@@ -95,13 +95,13 @@ def test_a_question_that_was_not_recorded_fails_with_what_was_asked(
     kit.start(refund(order="7")).assert_failed("*recorded.jsonl has no answer for q-0*Why did 7*")
 
 
-@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", eh.Command("claude -p")])
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", eh.CommandModel("claude -p")])
 def test_a_real_model_is_refused(kit: Kit, model: object) -> None:
     with pytest.raises(BadSetting, match="a real model; in a test it takes"):
         kit.answers(model)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", eh.Command("cat")])
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", eh.CommandModel("cat")])
 def test_a_real_model_is_refused_to_other_runtimes_of_the_test_too(kit: Kit, model: Any) -> None:
     with pytest.raises(BadSetting, match="asks none; give it answers instead"):
         eh.run(refund(order="7"), database="memory://", llm=model)
@@ -131,14 +131,17 @@ def test_a_real_model_in_the_settings_is_refused_too(
 def test_a_command_that_was_made_ready_before_is_refused_when_it_is_asked(kit: Kit) -> None:
     """The fixture may come after a runtime: the question stays open for whoever may answer it."""
     with pytest.raises(BadSetting, match="asks none"):
-        asyncio.run(eh.Command("cat").answer(Query(0, "0:0"), "s-1"))
+        asyncio.run(eh.CommandModel("cat").answer(Query(0, "0:0"), "s-1"))
 
 
 @pytest.mark.process
 def test_a_real_model_may_be_asked_when_the_test_is_over() -> None:
     with Kit():
         pass
-    assert asyncio.run(eh.Command("cat").answer(Query(0, "0:0", prompt="hello"), "s-1")) == "hello"
+    assert (
+        asyncio.run(eh.CommandModel("cat").answer(Query(0, "0:0", prompt="hello"), "s-1"))
+        == "hello"
+    )
 
 
 def test_a_fork_throws_the_same_dice_in_every_run() -> None:

@@ -45,20 +45,20 @@ async def panel(ctx: Context, topic: str) -> str:
     return verdict if await ctx.approval(f"Publish it? {verdict}") else "kept back"
 
 
-def asked_in(folder: Path) -> Path:
+def get_asked_file(folder: Path) -> Path:
     """The file into which the model writes what it was asked."""
     return folder / "asked.jsonl"
 
 
-def database_in(folder: Path) -> Path:
+def get_database_file(folder: Path) -> Path:
     return folder / "demo.db"
 
 
-class Model:
+class DemoModel:
     """Answers in a moment, and remembers across processes what it was asked."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = asked_in(folder)
+        self._file = get_asked_file(folder)
 
     async def answer(self, query: Query, session_id: str) -> str:
         with self._file.open("a", encoding="utf-8") as file:
@@ -74,7 +74,7 @@ def main(folder: Path) -> None:
     from everhold.blocking import open_blocking
     from everhold.errors import Waiting
 
-    with open_blocking(database_in(folder), llm=Model(folder)) as runtime:
+    with open_blocking(get_database_file(folder), llm=DemoModel(folder)) as runtime:
         try:
             runtime.run(panel(topic=TOPIC), key=KEY, title=TOPIC)
         except Waiting:

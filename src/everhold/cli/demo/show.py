@@ -22,7 +22,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from everhold.cli.demo.panel import KEY, SAYINGS, THINKING, TOPIC, asked_in, database_in
+from everhold.cli.demo.panel import KEY, SAYINGS, THINKING, TOPIC, get_asked_file, get_database_file
 from everhold.core.codec import loads
 from everhold.core.journal import Delivery
 from everhold.core.query import FOR_PEOPLE
@@ -34,27 +34,27 @@ PATIENCE: Final = 15.0  # seconds one process may take
 Asked = dict[str, Any]
 
 
-class Claim(msgspec.Struct, frozen=True):
+class DemoClaim(msgspec.Struct, frozen=True):
     """One thing that the demo claims, and whether it was found to be so."""
 
     held: bool
     claim: str
 
 
-class Shown(msgspec.Struct, frozen=True):
+class DemoReport(msgspec.Struct, frozen=True):
     """What the demo has shown."""
 
     folder: str
     processes: tuple[int, int]
     seconds: float
-    claims: list[Claim]
+    claims: list[DemoClaim]
 
     @property
     def held(self) -> bool:
         return all(one.held for one in self.claims)
 
 
-def demo(folder: Path | None = None) -> Shown:
+def run_demo(folder: Path | None = None) -> DemoReport:
     """Run the demo in a folder (a new one, by default), tell it, and hold every claim against what
     was found.
     """
@@ -71,12 +71,12 @@ def demo(folder: Path | None = None) -> Shown:
     second = _run(folder)
     finished = _signed(folder)
     claims = _check(folder, killed_with, kept, finished)
-    shown = Shown(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
+    shown = DemoReport(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
     click.echo(
         f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it"
         " yourself:"
     )
-    click.echo(f"  {_command()} show demo --database {database_in(folder)}")
+    click.echo(f"  {_command()} show demo --database {get_database_file(folder)}")
     return shown
 
 
@@ -133,7 +133,7 @@ def _heard(folder: Path, process: subprocess.Popen[bytes], since: int) -> Iterat
 
 
 def _asked(folder: Path) -> list[Asked]:
-    file = asked_in(folder)
+    file = get_asked_file(folder)
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [loads(line) for line in text.splitlines()]
 
@@ -149,7 +149,7 @@ def _looking(folder: Path, act: Callable[[Any, str], Any]) -> Any:
 
     async def looked() -> Any:
         # no model: only a look
-        async with open_runtime(database_in(folder), llm=[], recover=False) as runtime:
+        async with open_runtime(get_database_file(folder), llm=[], recover=False) as runtime:
             return await act(runtime, str(await runtime.store.find(KEY)))
 
     return asyncio.run(looked())
@@ -185,7 +185,9 @@ def _signed(folder: Path) -> Status:
 # ---- what was claimed
 
 
-def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Status) -> list[Claim]:
+def _check(
+    folder: Path, killed_with: int, kept: list[Delivery], finished: Status
+) -> list[DemoClaim]:
     """Hold every claim against what was found, and tell it."""
     journal = _journal(folder)
     before = {answer.id for delivery in kept for answer in delivery.answers}
@@ -214,7 +216,7 @@ def _check(folder: Path, killed_with: int, kept: list[Delivery], finished: Statu
         (result == SAYINGS["verdict"], f"completed: {result!r}"),
         (not _problems(folder), "the database is sound"),
     ]
-    return [_told(Claim(held, words)) for held, words in claims]
+    return [_told(DemoClaim(held, words)) for held, words in claims]
 
 
 def _for_people(journal: list[Delivery]) -> set[str]:
@@ -246,7 +248,7 @@ def _tell_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
     click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers in the file\n")
 
 
-def _told(one: Claim) -> Claim:
+def _told(one: DemoClaim) -> DemoClaim:
     click.secho(
         f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red"
     )

@@ -13,8 +13,16 @@ Only `usable` meets schemas from outside. `check` trusts that its schema has pas
 value is plain.
 """
 
-from everhold.core.jsonschema.keywords import Schema, usable
-from everhold.core.jsonschema.messages import describe, joined, show
-from everhold.core.jsonschema.validate import check, takes_text
+from everhold.core.jsonschema.keywords import Schema, check_schema
+from everhold.core.jsonschema.messages import describe_schema, format_value, join_path
+from everhold.core.jsonschema.validate import accepts_text, validate_value
 
-__all__ = ["Schema", "check", "describe", "joined", "show", "takes_text", "usable"]
+__all__ = [
+    "Schema",
+    "accepts_text",
+    "check_schema",
+    "describe_schema",
+    "format_value",
+    "join_path",
+    "validate_value",
+]

@@ -31,20 +31,20 @@ _REF_FORM: Final = re.compile(r"#/(\$defs|definitions)/([^/]+)")
 _HINT: Final = "Say it with the keywords in docs/adr/0002, or check the answer in the program."
 
 
-def usable(schema: Schema) -> None:
+def check_schema(schema: Schema) -> None:
     """Raise `BadSchema` if any part of `schema` could not be checked."""
-    codec.plain(schema, "the schema")
+    codec.to_plain(schema, "the schema")
     _usable(schema, "the schema", schema)
 
 
-def target(ref: str, root: Schema) -> Schema:
+def resolve_ref(ref: str, root: Schema) -> Schema:
     """The schema that a usable `$ref` leads to."""
     found = _found(ref, root)
     assert found is not None
     return found
 
 
-def names(types: JSON) -> list[str]:
+def get_type_names(types: JSON) -> list[str]:
     """The names behind `type`, which may be one or a list."""
     return types if isinstance(types, list) else [types]
 
@@ -125,7 +125,9 @@ def _texts(operand: JSON) -> bool:
 
 def _known(operand: JSON) -> bool:
     return (
-        _texts(names(operand)) and bool(operand) and all(name in TYPES for name in names(operand))
+        _texts(get_type_names(operand))
+        and bool(operand)
+        and all(name in TYPES for name in get_type_names(operand))
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.jsonschema.keywords import TYPES, Schema, names, target
+from everhold.core.jsonschema.keywords import TYPES, Schema, get_type_names, resolve_ref
 
 _SHOWN: Final = 80  # characters of a value
 _LISTED: Final = 12  # values or names
@@ -30,36 +30,36 @@ _DETAILS: Final = {
 }
 
 
-def describe(schema: Schema, root: Schema, depth: int = 0) -> str:
+def describe_schema(schema: Schema, root: Schema, depth: int = 0) -> str:
     """What fits, as a phrase: "an integer ≥ 1", "one of 'yes', 'no'"."""
     if isinstance(schema, bool):
         return "anything" if schema else "absent"
-    if values := only(schema):
+    if values := list_enum_values(schema):
         return (
-            show(values[0])
+            format_value(values[0])
             if len(values) == 1
-            else f"one of {_series([show(one) for one in values])}"
+            else f"one of {_series([format_value(one) for one in values])}"
         )
     if depth > _DEEP:
         return "a value"
     if "$ref" in schema:
-        return describe(target(schema["$ref"], root), root, depth + 1)
+        return describe_schema(resolve_ref(schema["$ref"], root), root, depth + 1)
     for keyword, word in (("anyOf", " or "), ("oneOf", " or "), ("allOf", " and ")):
         if keyword in schema:
             return word.join(
-                dict.fromkeys(describe(part, root, depth + 1) for part in schema[keyword])
+                dict.fromkeys(describe_schema(part, root, depth + 1) for part in schema[keyword])
             )
     return _typed(schema)
 
 
-def only(schema: Schema) -> list[JSON]:
+def list_enum_values(schema: Schema) -> list[JSON]:
     """The values that a schema lists; none if it describes them in another way."""
     if isinstance(schema, bool):
         return []
     return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
 
 
-def show(value: JSON) -> str:
+def format_value(value: JSON) -> str:
     """A value, or what it is if it is long."""
     match value:
         case str():
@@ -76,7 +76,7 @@ def show(value: JSON) -> str:
             return codec.dumps(value)
 
 
-def joined(path: str, step: str | int) -> str:
+def join_path(path: str, step: str | int) -> str:
     """The path of what is inside: `answer.items[2]`."""
     return (
         f"{path}.{step}" if isinstance(step, str) and step.isidentifier() else f"{path}[{step!r}]"
@@ -84,18 +84,20 @@ def joined(path: str, step: str | int) -> str:
 
 
 def _typed(schema: dict[str, JSON]) -> str:
-    kind = " or ".join(TYPES[name][0] for name in names(schema.get("type", []))) or "a value"
+    kind = (
+        " or ".join(TYPES[name][0] for name in get_type_names(schema.get("type", []))) or "a value"
+    )
     details = [
         words.format(schema[keyword]) for keyword, words in _DETAILS.items() if keyword in schema
     ]
     if required := schema.get("required"):
-        tags = {name: only(part) for name, part in schema.get("properties", {}).items()}
+        tags = {name: list_enum_values(part) for name, part in schema.get("properties", {}).items()}
         details.append(f"with {_series([_member(name, tags.get(name, [])) for name in required])}")
     return f"{kind} {' and '.join(details)}" if details else kind
 
 
 def _member(name: str, values: list[JSON]) -> str:
-    return f"{name!r} = {show(values[0])}" if len(values) == 1 else repr(name)
+    return f"{name!r} = {format_value(values[0])}" if len(values) == 1 else repr(name)
 
 
 def _series(words: list[str]) -> str:

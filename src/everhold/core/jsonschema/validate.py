@@ -12,8 +12,13 @@ import msgspec
 
 from everhold.core import codec
 from everhold.core.codec import JSON
-from everhold.core.jsonschema.keywords import TYPES, Schema, names, target
-from everhold.core.jsonschema.messages import describe, joined, only, show
+from everhold.core.jsonschema.keywords import TYPES, Schema, get_type_names, resolve_ref
+from everhold.core.jsonschema.messages import (
+    describe_schema,
+    format_value,
+    join_path,
+    list_enum_values,
+)
 from everhold.errors import AnswerRefused, BadSchema
 
 #: How many schemas may be entered on the way to one value; only a schema that refers to itself gets
@@ -33,12 +38,12 @@ FORMATS: Final[dict[str, Any]] = {
 }
 
 
-def check(value: JSON, schema: Schema, path: str = "answer") -> None:
+def validate_value(value: JSON, schema: Schema, path: str = "answer") -> None:
     """Raise `AnswerRefused` at the first place where `value` does not fit."""
     _check(schema, value, path, schema, 0)
 
 
-def takes_text(schema: Schema, root: Schema, depth: int = 0) -> bool:
+def accepts_text(schema: Schema, root: Schema, depth: int = 0) -> bool:
     """Whether some string may fit."""
     if isinstance(schema, bool):
         return schema
@@ -46,12 +51,12 @@ def takes_text(schema: Schema, root: Schema, depth: int = 0) -> bool:
         return True
 
     def below(part: Schema) -> bool:
-        return takes_text(part, root, depth + 1)
+        return accepts_text(part, root, depth + 1)
 
     return (
-        ("type" not in schema or "string" in names(schema["type"]))
-        and (not (values := only(schema)) or str in map(type, values))
-        and ("$ref" not in schema or below(target(schema["$ref"], root)))
+        ("type" not in schema or "string" in get_type_names(schema["type"]))
+        and (not (values := list_enum_values(schema)) or str in map(type, values))
+        and ("$ref" not in schema or below(resolve_ref(schema["$ref"], root)))
         and all(below(part) for part in schema.get("allOf", ()))
         and all(
             any(below(part) for part in schema[word])
@@ -64,7 +69,7 @@ def takes_text(schema: Schema, root: Schema, depth: int = 0) -> bool:
 def _check(schema: Schema, value: JSON, path: str, root: Schema, depth: int) -> None:
     if isinstance(schema, bool):
         if not schema:
-            raise AnswerRefused(path, "absent", show(value))
+            raise AnswerRefused(path, "absent", format_value(value))
         return
     # not a misfit: an alternative that swallowed it would try the next one for ever
     if depth > DEPTH:
@@ -88,7 +93,7 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
         _check(schema, value, self.path, self.root, self.depth + 1)
 
     def inside(self, name: str | int, schema: Schema, value: JSON) -> None:
-        _check(schema, value, joined(self.path, name), self.root, self.depth + 1)
+        _check(schema, value, join_path(self.path, name), self.root, self.depth + 1)
 
     def fits(self, schema: Schema, value: JSON) -> bool:
         try:
@@ -98,7 +103,9 @@ class _Spot(msgspec.Struct, frozen=True, gc=False):
         return True
 
     def misfit(self, value: JSON, expected: str = "") -> AnswerRefused:
-        return AnswerRefused(self.path, expected or describe(self.schema, self.root), show(value))
+        return AnswerRefused(
+            self.path, expected or describe_schema(self.schema, self.root), format_value(value)
+        )
 
 
 Rule = Callable[[_Spot, JSON, JSON], None]
@@ -107,12 +114,12 @@ Rule = Callable[[_Spot, JSON, JSON], None]
 
 
 def _type(spot: _Spot, wanted: JSON, value: JSON) -> None:
-    if not any(type(value) in TYPES[name][1] for name in names(wanted)):
+    if not any(type(value) in TYPES[name][1] for name in get_type_names(wanted)):
         raise spot.misfit(value)
 
 
 def _enum(spot: _Spot, values: JSON, value: JSON) -> None:
-    if not any(codec.same(one, value) for one in values):
+    if not any(codec.is_same_json(one, value) for one in values):
         raise spot.misfit(value)
 
 
@@ -121,7 +128,7 @@ def _const(spot: _Spot, one: JSON, value: JSON) -> None:
 
 
 def _ref(spot: _Spot, ref: JSON, value: JSON) -> None:
-    spot.here(target(ref, spot.root), value)
+    spot.here(resolve_ref(ref, spot.root), value)
 
 
 def _all_of(spot: _Spot, parts: JSON, value: JSON) -> None:
@@ -149,14 +156,14 @@ def _one_of(spot: _Spot, parts: JSON, value: JSON) -> None:
         except AnswerRefused as misfit:
             misfits.append(misfit)
     if fitting > 1:
-        raise spot.misfit(value, f"only one of these: {describe(spot.schema, spot.root)}")
+        raise spot.misfit(value, f"only one of these: {describe_schema(spot.schema, spot.root)}")
     if not fitting:
         raise _closest(spot, misfits, value)
 
 
 def _not(spot: _Spot, part: JSON, value: JSON) -> None:
     if spot.fits(part, value):
-        raise spot.misfit(value, f"not {describe(part, spot.root)}")
+        raise spot.misfit(value, f"not {describe_schema(part, spot.root)}")
 
 
 def _if(spot: _Spot, condition: JSON, value: JSON) -> None:
@@ -174,15 +181,17 @@ def _rivals(spot: _Spot, parts: list[Schema], value: JSON) -> list[Schema]:
 
 def _other_tag(part: Schema, value: dict[str, JSON], root: Schema) -> bool:
     tags = _tags(part, root)
-    return any(name in value and not codec.same(value[name], tag) for name, tag in tags.items())
+    return any(
+        name in value and not codec.is_same_json(value[name], tag) for name, tag in tags.items()
+    )
 
 
 def _tags(part: Schema, root: Schema) -> dict[str, JSON]:
     """The properties that can have one value only."""
     if isinstance(part, dict) and "$ref" in part:
-        part = target(part["$ref"], root)
+        part = resolve_ref(part["$ref"], root)
     found = part.get("properties", {}) if isinstance(part, dict) else {}
-    listed = {name: only(schema) for name, schema in found.items()}
+    listed = {name: list_enum_values(schema) for name, schema in found.items()}
     return {name: values[0] for name, values in listed.items() if len(values) == 1}
 
 
@@ -255,7 +264,9 @@ def _unique(spot: _Spot, wanted: JSON, value: JSON) -> None:
     for index, item in enumerate(value if wanted else ()):
         content = msgspec.json.encode(item, order="deterministic")
         if content in seen:
-            raise AnswerRefused(joined(spot.path, index), "unlike the items before it", show(item))
+            raise AnswerRefused(
+                join_path(spot.path, index), "unlike the items before it", format_value(item)
+            )
         seen.add(content)
 
 
@@ -265,7 +276,7 @@ def _contains(spot: _Spot, part: JSON, value: JSON) -> None:
     most = spot.schema.get("maxContains")
     if count < least or (most is not None and count > most):
         limits = f"at least {least}" + ("" if most is None else f" and at most {most}")
-        raise spot.misfit(value, f"a list with {limits} of {describe(part, spot.root)}")
+        raise spot.misfit(value, f"a list with {limits} of {describe_schema(part, spot.root)}")
 
 
 # Rules about objects

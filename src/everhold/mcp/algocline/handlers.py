@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.archive.archive import version
-from everhold.archive.transfer import pages
+from everhold.archive.archive import get_everhold_version
+from everhold.archive.transfer import iterate_sessions
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.session import SessionId, State
-from everhold.core.status import Finished, PendingFilter, Status, snapshot
+from everhold.core.session import SessionId, SessionState
+from everhold.core.status import Finished, PendingFilter, Status, snapshot_session
 from everhold.engine import session_view
-from everhold.engine.session_view import finished
+from everhold.engine.session_view import make_finished_status
 from everhold.errors import (
     AnswerConflict,
     BadSetting,
@@ -35,27 +35,27 @@ from everhold.errors import (
 )
 from everhold.mcp import elicitation, handlers, instructions
 from everhold.mcp.algocline import package, render, tools, transcripts
-from everhold.mcp.algocline.answer import answers, is_repeated
-from everhold.mcp.algocline.query_ids import names, names_at, present
-from everhold.mcp.algocline.render import Refused
-from everhold.mcp.progress_notes import Pulse
-from everhold.mcp.runtime_holder import MOST_CODE, House
+from everhold.mcp.algocline.answer import is_repeated, match_answers
+from everhold.mcp.algocline.query_ids import load_open_names, read_query_names, read_query_names_at
+from everhold.mcp.algocline.render import AlcRefused
+from everhold.mcp.progress_notes import ProgressObserver
+from everhold.mcp.runtime_holder import MAX_CODE_BYTES, RuntimeHolder
 from everhold.packages.lua import folder, paths
-from everhold.packages.lua.listing import ours
-from everhold.packages.lua.roots import Roots, roots
-from everhold.packages.program_hosts import PROJECT
+from everhold.packages.lua.listing import get_everhold_packages
+from everhold.packages.lua.roots import PackageRoots, find_package_roots
+from everhold.packages.program_hosts import PROJECT_KEY
 from everhold.ports.program import Call
-from everhold.ports.store import Filter, Record
-from everhold.programs.lua.program import TEXT, LuaProgram
+from everhold.ports.store import SessionFilter, SessionRecord
+from everhold.programs.lua.program import TEXT_REF, LuaProgram
 from everhold.runtime import Runtime
 
 #: Sessions in a list of those that have not ended, the newest.
-LISTED: Final = 100
-_LIVE: Final = (State.RUNNING, State.PAUSED)
-_WAIT: Final = handlers.WAIT
+MAX_LISTED: Final = 100
+_LIVE: Final = (SessionState.RUNNING, SessionState.PAUSED)
+_WAIT: Final = handlers.DEFAULT_WAIT_SECONDS
 
 
-class Told:
+class ReportedSteps:
     """Which step of each session clients of this process have been told of; of the sessions told of
     last.
     """
@@ -75,27 +75,27 @@ class Told:
             del self._steps[next(iter(self._steps))]
 
 
-class Desk:
+class AlcToolHandlers:
     """One call's way to the runtime."""
 
     def __init__(
         self,
-        house: House,
-        pulse: Pulse,
+        house: RuntimeHolder,
+        pulse: ProgressObserver,
         runtime: Runtime,
-        context: handlers.Context,
+        context: handlers.RequestContext,
         heard: int = -1,
     ) -> None:
         self._house = house
         self._runtime = runtime
         self._context = context
         self._heard = heard  # the step of the session up to which its client knew it when it called
-        self._common = handlers.Desk(house, pulse, runtime, context)
+        self._common = handlers.ToolHandlers(house, pulse, runtime, context)
         self.telling: dict[str, int] = {}  # which steps of which sessions the result tells of
 
     # ---- begin
 
-    async def run(self, given: tools.Run) -> str:
+    async def run(self, given: tools.AlcRunArgs) -> str:
         code = self._code(given.code, given.code_file)
         ctx = {} if given.ctx is None else given.ctx
         # a program's ctx is an object to us: unwrap it on its first line
@@ -108,21 +108,23 @@ class Desk:
 
     def _code(self, code: str | None, file: str | None) -> str:
         if code is not None and file is not None:
-            raise Refused("Provide either `code` or `code_file`, not both.")
+            raise AlcRefused("Provide either `code` or `code_file`, not both.")
         if code is None and file is None:
-            raise Refused("Either `code` or `code_file` must be provided.")
+            raise AlcRefused("Either `code` or `code_file` must be provided.")
         if file is not None:
             try:
                 return self._house.text(file)
             except OSError as error:
-                raise Refused(f"Failed to read {file}: {error.strerror}") from None
+                raise AlcRefused(f"Failed to read {file}: {error.strerror}") from None
             except NotAllowed as error:
-                raise Refused(f"Failed to read {file}: {error}", error.code, error.hint) from None
-        if len((code or "").encode("utf-8", "surrogatepass")) > MOST_CODE:
-            raise Refused(f"The code is longer than {MOST_CODE} bytes.")
+                raise AlcRefused(
+                    f"Failed to read {file}: {error}", error.code, error.hint
+                ) from None
+        if len((code or "").encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
+            raise AlcRefused(f"The code is longer than {MAX_CODE_BYTES} bytes.")
         return code or ""
 
-    async def advice(self, given: tools.Advice) -> str:
+    async def advice(self, given: tools.AdviceArgs) -> str:
         ctx = dict(given.opts) if isinstance(given.opts, dict) else {}
         if given.task is not None:
             ctx["task"] = given.task
@@ -134,17 +136,17 @@ class Desk:
             if is_lua
             else program(**{name: ctx[name] for name in ctx if name != "budget"})
         )
-        title = instructions.title(given.strategy, ctx)
+        title = instructions.make_session_title(given.strategy, ctx)
         return await self._begun(call, ctx, title, given.strategy, given.project_root, found)
 
-    def _program(self, name: str, found: Roots) -> Any:
+    def _program(self, name: str, found: PackageRoots) -> Any:
         try:
-            return folder.package(
+            return folder.find_package(
                 name, found.pinned, self._house.folders.all
             ) or self._house.program(name)
         except (UnknownProgram, NotAllowed) as error:
             words = f"Package '{name}' not found. Use alc_pkg_install to install it."
-            raise Refused(
+            raise AlcRefused(
                 words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint
             ) from None
 
@@ -155,12 +157,12 @@ class Desk:
         title: str,
         strategy: str | None,
         project: str | None,
-        found: Roots,
+        found: PackageRoots,
     ) -> str:
         metadata = {} if strategy is None else {"strategy": strategy}
-        metadata |= {} if paths.log_enabled() else transcripts.UNLOGGED
+        metadata |= {} if paths.is_log_enabled() else transcripts.UNLOGGED_LABELS
         if found.pinned:  # else it finds the same without its project
-            metadata[PROJECT] = str(paths.project_root(project))
+            metadata[PROJECT_KEY] = str(paths.find_project_root(project))
         status = await self._runtime.start(
             call,
             title=title,
@@ -174,49 +176,51 @@ class Desk:
             f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()
         ]:
             shown["lib_path_warnings"] = missing
-        return render.compact(shown)
+        return render.dump_compact(shown)
 
     # ---- answer
 
-    async def continue_(self, given: tools.Continue) -> str:
+    async def continue_(self, given: tools.ContinueArgs) -> str:
         if given.responses is not None:
             said = given.responses
             if not said:
-                raise Refused("Empty responses array")
+                raise AlcRefused("Empty responses array")
         elif given.response is not None:
-            said = [tools.Response(given.query_id or "", given.response, given.usage)]
+            said = [tools.AlcResponse(given.query_id or "", given.response, given.usage)]
         else:
-            raise Refused("Either 'response' or 'responses' must be provided")
+            raise AlcRefused("Either 'response' or 'responses' must be provided")
         try:
-            return render.compact(await self._answered(given.session_id, said))
+            return render.dump_compact(await self._answered(given.session_id, said))
         except UnknownSession as error:
-            raise Refused(
+            raise AlcRefused(
                 f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND
             ) from None
         except EverholdError as error:
-            raise Refused(f"Continue failed: {error}", error.code, error.hint) from None
+            raise AlcRefused(f"Continue failed: {error}", error.code, error.hint) from None
 
-    async def _answered(self, session_id: str, said: list[tools.Response]) -> dict[str, JSON]:
-        record, known = await present(self._runtime.store, session_id)
+    async def _answered(self, session_id: str, said: list[tools.AlcResponse]) -> dict[str, JSON]:
+        record, known = await load_open_names(self._runtime.store, session_id)
         is_behind = self._heard < record.head.n
         if is_behind or not all(one.query_id in known.open or not one.query_id for one in said):
             record = await self._runtime.store.load(session_id)
-            known = names(record)
+            known = read_query_names(record)
         if (record.head.ended or self._heard < 0) and is_repeated(known, said):
             return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
         if record.head.ended:
             raise UnknownSession(session_id)
-        taken = answers(
-            known, said, names_at(record, self._heard) if is_behind and self._heard >= 0 else None
+        taken = match_answers(
+            known,
+            said,
+            read_query_names_at(record, self._heard) if is_behind and self._heard >= 0 else None,
         )
         if not taken:
             return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
-        by = elicitation.who(self._context)
+        by = elicitation.describe_client(self._context)
         try:
             status = await self._runtime.answer_many(session_id, taken, by=by, wait=0)
         except (AnswerConflict, QueryClosed) as error:  # somebody was quicker
             words = f"Continue failed: already responded to query_id: {known[error.query_id]}"
-            raise Refused(words, error.code, error.hint) from None
+            raise AlcRefused(words, error.code, error.hint) from None
         return await self._settled(status, seen=record.head.n)
 
     async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
@@ -225,33 +229,37 @@ class Desk:
         """
         standing = await self._common.settled(status, "", seen=seen, wait=_WAIT)
         status = standing.status
-        record, known = await present(self._runtime.store, status.session_id)
-        warning = transcripts.logged(record) if isinstance(status, Finished) else ""
-        shown = render.told(status, known, option=self._house.option)
+        record, known = await load_open_names(self._runtime.store, status.session_id)
+        warning = transcripts.write_transcript(record) if isinstance(status, Finished) else ""
+        shown = render.render_alc_status(status, known, option=self._house.option)
         self.telling[status.session_id] = record.head.n
         return {**shown, "transcript_warning": warning} if warning else shown
 
     # ---- look
 
-    async def status(self, given: tools.Status) -> str:
+    async def status(self, given: tools.AlcStatusArgs) -> str:
         try:
-            pending = PendingFilter.read(given.pending_filter, preview_chars=paths.preview_chars())
+            pending = PendingFilter.read(
+                given.pending_filter, preview_chars=paths.read_preview_chars()
+            )
         except BadSetting as error:
-            raise Refused(error.reason, error.code) from None
+            raise AlcRefused(error.reason, error.code) from None
         if given.session_id is not None:
             try:
                 record = await self._runtime.store.load(given.session_id)
             except UnknownSession as error:
                 words = f"session '{given.session_id}' not found (may have completed)"
-                raise Refused(words, error.code, _NOT_FOUND) from None
+                raise AlcRefused(words, error.code, _NOT_FOUND) from None
             self.telling[record.birth.id] = record.head.n
-            return render.pretty(self._snapshot(record, pending, given.include_history))
+            return render.dump_pretty(self._snapshot(record, pending, given.include_history))
         return await self._listed(pending, given.include_history)
 
     async def _listed(self, pending: PendingFilter | None, history: bool) -> str:
         store = self._runtime.store
-        ids: list[SessionId] = [row.birth.id async for row in pages(store, Filter(state=_LIVE))]
-        records = [await store.load(session_id) for session_id in ids[:LISTED]]
+        ids: list[SessionId] = [
+            row.birth.id async for row in iterate_sessions(store, SessionFilter(state=_LIVE))
+        ]
+        records = [await store.load(session_id) for session_id in ids[:MAX_LISTED]]
         self.telling = (
             {record.birth.id: record.head.n for record in records} if pending is not None else {}
         )
@@ -259,59 +267,69 @@ class Desk:
             "active_sessions": len(ids),
             "sessions": [self._snapshot(record, pending, history) for record in records],
         }
-        if len(ids) > LISTED:
+        if len(ids) > MAX_LISTED:
             told["truncated"] = True
-        return render.pretty(told) if ids else render.compact(told)
+        return render.dump_pretty(told) if ids else render.dump_compact(told)
 
     def _snapshot(
-        self, record: Record, pending: PendingFilter | None, history: bool
+        self, record: SessionRecord, pending: PendingFilter | None, history: bool
     ) -> dict[str, Any]:
-        facts = session_view.facts(record, self._runtime.clock.now(), history=history)
+        facts = session_view.collect_session_facts(
+            record, self._runtime.clock.now(), history=history
+        )
         strategy = record.birth.metadata.get("strategy") or facts.strategy
         facts = msgspec.structs.replace(
-            facts, strategy=None if record.birth.program == TEXT else strategy
+            facts, strategy=None if record.birth.program == TEXT_REF else strategy
         )
-        shown = render.renamed(snapshot(facts, pending), names(record), record.head.metrics.pauses)
-        return {**shown, **render.outcome(finished(record))} if record.head.ended else shown
+        shown = render.rename_query_ids(
+            snapshot_session(facts, pending), read_query_names(record), record.head.metrics.pauses
+        )
+        return (
+            {**shown, **render.render_alc_outcome(make_finished_status(record))}
+            if record.head.ended
+            else shown
+        )
 
     # ---- logs
 
-    async def note(self, given: tools.Note) -> str:
+    async def note(self, given: tools.AddNoteArgs) -> str:
         await self._caught_up()
-        return render.compact(transcripts.noted(given.session_id, given.content, given.title))
+        return render.dump_compact(
+            transcripts.add_log_note(given.session_id, given.content, given.title)
+        )
 
-    async def log_view(self, given: tools.LogView) -> str:
+    async def log_view(self, given: tools.ViewLogArgs) -> str:
         await self._caught_up()
         if given.session_id is not None:
-            return transcripts.shown(given.session_id, given.max_chars)
-        return render.compact(transcripts.listed(given.limit))
+            return transcripts.read_log(given.session_id, given.max_chars)
+        return render.dump_compact(transcripts.list_logs(given.limit))
 
-    async def stats(self, given: tools.Stats) -> str:
+    async def stats(self, given: tools.LogStatsArgs) -> str:
         await self._caught_up()
-        return render.compact(transcripts.stats(given.strategy, given.days))
+        return render.dump_compact(transcripts.compute_log_stats(given.strategy, given.days))
 
     async def _caught_up(self) -> None:
-        await transcripts.caught_up(self._runtime.store, self._runtime.clock.now())
+        await transcripts.write_missing_transcripts(self._runtime.store, self._runtime.clock.now())
 
     # ---- the house
 
-    async def info(self, given: tools.Nothing) -> str:
+    async def info(self, given: tools.NoArgs) -> str:
         where, source = paths.log_dir()
-        packages = paths.home().packages
+        packages = paths.get_alc_home().packages
         told: dict[str, JSON] = {
-            "version": version(),
+            "version": get_everhold_version(),
             "preset_catalog_version": _PRESETS,
             "log_dir": {
                 "resolved": None if where is None else str(where),
                 "source": _SOURCES.get(source, source),
             },
-            "log_enabled": paths.log_enabled(),
+            "log_enabled": paths.is_log_enabled(),
             "tracing": "stderr only",
-            "search_paths": search_paths(_roots(None)),
+            "search_paths": list_search_paths(_roots(None)),
         }
         if packages.is_dir():
             told["packages_dir"] = str(packages)
-        return render.pretty(told)
+        return render.dump_pretty(told)
 
 
 _PRESETS: Final = "preset-catalog@2026-04-23"
@@ -320,21 +338,21 @@ _NO_PACKAGE: Final = "alc_pkg_list lists the packages; a path is not a name."
 _SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "none (stderr only)"}
 
 
-def search_paths(found: Roots) -> list[JSON]:
+def list_search_paths(found: PackageRoots) -> list[JSON]:
     """Where packages are looked for, in this order."""
     rows = [
         *((root.folder, "project") for root in found.pinned),
-        *package.near(),
+        *package.list_settings_folders(),
         *((root.folder, "env") for root in found.path),
         (found.home.folder, "default"),
     ]
-    if ours()[0] != found.home.folder:
-        rows.append(ours())
+    if get_everhold_packages()[0] != found.home.folder:
+        rows.append(get_everhold_packages())
     return [{"path": str(path), "source": source} for path, source in rows]
 
 
-def _roots(project: str | None) -> Roots:
+def _roots(project: str | None) -> PackageRoots:
     try:
-        return roots(project)
+        return find_package_roots(project)
     except EverholdError as error:
-        raise Refused.of(error) from None
+        raise AlcRefused.of(error) from None

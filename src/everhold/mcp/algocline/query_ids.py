@@ -21,23 +21,23 @@ from itertools import count
 
 import msgspec
 
-from everhold.core.journal import Delivery, open_queries
-from everhold.core.query import Answer, Kind, Query, number
-from everhold.packages.program_hosts import is_lua
-from everhold.ports.store import Record, Store
+from everhold.core.journal import Delivery, find_open_queries
+from everhold.core.query import Kind, Query, QueryAnswer, parse_query_number
+from everhold.packages.program_hosts import is_lua_ref
+from everhold.ports.store import SessionRecord, Store
 
 
-class Names:
+class QueryNames:
     """The names of the questions to models that a journal holds."""
 
     def __init__(
-        self, deliveries: Iterable[Delivery], *, lua: bool, kept: Iterable[Answer] = ()
+        self, deliveries: Iterable[Delivery], *, lua: bool, kept: Iterable[QueryAnswer] = ()
     ) -> None:
         self.all: dict[int, str] = {}
         self.open: dict[str, int] = {}
-        self.answered: dict[str, Answer] = {}  # what was last answered under each name
+        self.answered: dict[str, QueryAnswer] = {}  # what was last answered under each name
         self.latest: list[str] = []  # names of what was answered last
-        self.said: dict[int, Answer] = {}  # every answer, by the number of its question
+        self.said: dict[int, QueryAnswer] = {}  # every answer, by the number of its question
         self._since: dict[int, int] = {}  # the delivery in which each was asked
         self._places = _Places()
         self._lua = lua
@@ -47,17 +47,17 @@ class Names:
 
     def __getitem__(self, query_id: str) -> str:
         """The name of one of our ids; the id itself if it has none."""
-        q = number(query_id)
+        q = parse_query_number(query_id)
         return query_id if q is None else self.all.get(q, query_id)
 
     def meant(self, name: str) -> int | None:
         """The open question of this name, or with this id of ours."""
         if name in self.open or name in self.answered:
             return self.open.get(name)
-        q = number(name)
+        q = parse_query_number(name)
         return q if q in self.open.values() else None
 
-    def is_of_now(self, answer: Answer) -> bool:
+    def is_of_now(self, answer: QueryAnswer) -> bool:
         """Whether what was answered was asked together with something that is still open."""
         return self._since[answer.q] in {self._since[q] for q in self.open.values()}
 
@@ -72,7 +72,7 @@ class Names:
         for query in delivery.asked:
             self._ask(query, delivery.n)
 
-    def _close(self, answers: Iterable[Answer]) -> None:
+    def _close(self, answers: Iterable[QueryAnswer]) -> None:
         closed = [answer for answer in answers if answer.q in self.all]
         for answer in closed:
             name = self.all[answer.q]
@@ -124,33 +124,35 @@ class _Places:
         return before
 
 
-def names(record: Record) -> Names:
+def read_query_names(record: SessionRecord) -> QueryNames:
     """The names in a session, from its whole journal."""
     kept = [
-        msgspec.convert(letter.body, Answer) for letter in record.letters if letter.kind == "answer"
+        msgspec.convert(letter.body, QueryAnswer)
+        for letter in record.letters
+        if letter.kind == "answer"
     ]
-    return Names(record.deliveries, lua=is_lua(record.birth.program), kept=kept)
+    return QueryNames(record.deliveries, lua=is_lua_ref(record.birth.program), kept=kept)
 
 
-def names_at(record: Record, step: int) -> Names:
+def read_query_names_at(record: SessionRecord, step: int) -> QueryNames:
     """The names as they were at a step."""
     then = [delivery for delivery in record.deliveries if delivery.n <= step]
-    return Names(then, lua=is_lua(record.birth.program))
+    return QueryNames(then, lua=is_lua_ref(record.birth.program))
 
 
-async def present(store: Store, session_id: str) -> tuple[Record, Names]:
+async def load_open_names(store: Store, session_id: str) -> tuple[SessionRecord, QueryNames]:
     """A session and the names of its open questions; the whole journal is read only if that is
     needed to know them.
     """
     record = await store.load(session_id, since=-1)
     if record.head.ended or record.letters or not _asked_together(record):
         record = await store.load(session_id)
-    return record, names(record)
+    return record, read_query_names(record)
 
 
-def _asked_together(record: Record) -> bool:
+def _asked_together(record: SessionRecord) -> bool:
     """Whether all that is open was asked in the last step, by the program itself."""
-    opened = open_queries(record.deliveries).values()
+    opened = find_open_queries(record.deliveries).values()
     return all(
         entry.n == record.head.n and "." not in entry.query.key.rpartition(":")[0]
         for entry in opened

@@ -20,11 +20,11 @@ from everhold.core.codec import JSON
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Status
 from everhold.errors import EverholdError
 from everhold.mcp import render
-from everhold.mcp.algocline.query_ids import Names
-from everhold.wire import dumps, query_json
+from everhold.mcp.algocline.query_ids import QueryNames
+from everhold.wire import dump_wire_json, query_json
 
 
-class Refused(Exception):
+class AlcRefused(Exception):
     """What a tool says instead of a result, in algocline's words; `code` is that of the error of
     ours it stands for.
     """
@@ -35,20 +35,20 @@ class Refused(Exception):
         self.hint = hint
 
     @classmethod
-    def of(cls, error: EverholdError) -> Refused:
+    def of(cls, error: EverholdError) -> AlcRefused:
         return cls(str(error), error.code, error.hint)
 
 
-def told(status: Status, names: Names, *, option: str = "") -> dict[str, JSON]:
+def render_alc_status(status: Status, names: QueryNames, *, option: str = "") -> dict[str, JSON]:
     """A status, as alc_run, alc_advice and alc_continue return it."""
     match status:
         case Accepted(_, remaining) if remaining:
             return {"status": "accepted", "remaining": remaining}
-        case Paused() if asked := render.questions(status):
+        case Paused() if asked := render.list_model_questions(status):
             return _asked(status.session_id, asked, names)
         case Finished():
             return _ended(status)
-    shown = render.told(status, option=option)
+    shown = render.render_status(status, option=option)
     shown["next"] = _following(status.session_id, shown.get("for_people", ()))
     return shown
 
@@ -63,7 +63,7 @@ def _following(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
     )
 
 
-def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: Names) -> dict[str, JSON]:
+def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: QueryNames) -> dict[str, JSON]:
     shown: dict[str, JSON] = {"status": "needs_response", "session_id": session_id}
     if len(asked) == 1:
         return {**shown, "query_id": names[asked[0].id], **query_json(asked[0])}
@@ -73,14 +73,14 @@ def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: Names) -> dict[
 def _ended(status: Finished) -> dict[str, JSON]:
     match status.outcome:
         case Returned(value):
-            return {"status": "completed", "result": value, "stats": stats(status)}
+            return {"status": "completed", "result": value, "stats": render_alc_stats(status)}
         case Raised(error):
-            return {"status": "error", "error": error, "stats": stats(status)}
+            return {"status": "error", "error": error, "stats": render_alc_stats(status)}
         case _:
-            return {"status": "cancelled", "stats": stats(status)}
+            return {"status": "cancelled", "stats": render_alc_stats(status)}
 
 
-def stats(status: Finished) -> dict[str, Any]:
+def render_alc_stats(status: Finished) -> dict[str, Any]:
     """What a session cost. A round is a pause that was answered: what a program asks the store is
     none.
     """
@@ -88,13 +88,13 @@ def stats(status: Finished) -> dict[str, Any]:
     return {**status.metrics, "auto": {**auto, "rounds": auto["pauses"]}}
 
 
-def outcome(status: Finished) -> dict[str, JSON]:
+def render_alc_outcome(status: Finished) -> dict[str, JSON]:
     """How a session ended, for its snapshot."""
     told = _ended(status)
     return {key: told[key] for key in ("result", "error", "stats") if key in told}
 
 
-def renamed(snapshot: dict[str, Any], names: Names, pauses: int) -> dict[str, Any]:
+def rename_query_ids(snapshot: dict[str, Any], names: QueryNames, pauses: int) -> dict[str, Any]:
     """A snapshot with algocline's query ids in place of ours, and its rounds."""
     metrics = snapshot["metrics"]
     metrics["rounds"] = pauses - bool(names.open)
@@ -109,10 +109,10 @@ def renamed(snapshot: dict[str, Any], names: Names, pauses: int) -> dict[str, An
     return snapshot
 
 
-def pretty(value: JSON) -> str:
+def dump_pretty(value: JSON) -> str:
     """JSON for people: two spaces, sorted keys."""
     return json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True, ensure_ascii=False)
 
 
-def compact(value: Mapping[str, JSON]) -> str:
-    return dumps(value)
+def dump_compact(value: Mapping[str, JSON]) -> str:
+    return dump_wire_json(value)

@@ -17,14 +17,14 @@ from mcp.shared.exceptions import MCPError
 
 from everhold.errors import EverholdError
 from everhold.mcp.algocline import render, transcripts
-from everhold.mcp.algocline.render import Refused
-from everhold.mcp.runtime_holder import House
+from everhold.mcp.algocline.render import AlcRefused
+from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.packages.lua import folder, paths, stubs
-from everhold.packages.lua.meta import meta
+from everhold.packages.lua.meta import read_package_meta
 from everhold.ports.store import Store
 
-LUA: Final = "text/x-lua"
-PLAIN: Final = "application/json"
+LUA_MIME_TYPE: Final = "text/x-lua"
+JSON_MIME_TYPE: Final = "application/json"
 #: What protocols before 2026-07-28 call a resource that is not there.
 NOT_FOUND: Final = -32002
 
@@ -35,53 +35,60 @@ _LOG: Final = {"limit": (50, 10_000), "max_chars": (20_000, 1_000_000)}
 _SAMPLES: Final = {"offset": (0, 10_000_000), "limit": (100, 10_000)}
 
 RESOURCES: Final = (
-    (stubs.FILE, "Types of everything under `alc`, for editors of Lua"),
-    (stubs.SHAPES, "Types of the package alc_shapes, if it is installed"),
+    (stubs.STUBS_FILE, "Types of everything under `alc`, for editors of Lua"),
+    (stubs.SHAPES_FILE, "Types of the package alc_shapes, if it is installed"),
 )
 TEMPLATES: Final = (
     (
         "alc://packages/{name}/init.lua",
         "package-init-lua",
         "The main file of an installed package",
-        LUA,
+        LUA_MIME_TYPE,
     ),
-    ("alc://packages/{name}/meta", "package-meta", "What a package says of itself", PLAIN),
-    ("alc://cards/{card_id}", "card", "A card: an immutable record of a run", PLAIN),
-    ("alc://cards/{card_id}/samples", "card-samples", "Rows of a card (?offset=N&limit=M)", PLAIN),
-    ("alc://scenarios/{name}", "scenario", "A scenario; comes with a later version", LUA),
+    ("alc://packages/{name}/meta", "package-meta", "What a package says of itself", JSON_MIME_TYPE),
+    ("alc://cards/{card_id}", "card", "A card: an immutable record of a run", JSON_MIME_TYPE),
+    (
+        "alc://cards/{card_id}/samples",
+        "card-samples",
+        "Rows of a card (?offset=N&limit=M)",
+        JSON_MIME_TYPE,
+    ),
+    ("alc://scenarios/{name}", "scenario", "A scenario; comes with a later version", LUA_MIME_TYPE),
     (
         "alc://eval/{result_id}",
         "eval-result",
         "Result of an evaluation; comes with a later version",
-        PLAIN,
+        JSON_MIME_TYPE,
     ),
     (
         "alc://logs/{session_id}",
         "session-log",
         "Transcript of a session that has ended (?max_chars=N)",
-        PLAIN,
+        JSON_MIME_TYPE,
     ),
 )
 
 
-def resources() -> list[types.Resource]:
+def list_resources() -> list[types.Resource]:
     return [
-        types.Resource(uri=f"alc://types/{name}", name=name, description=words, mime_type=LUA)
+        types.Resource(
+            uri=f"alc://types/{name}", name=name, description=words, mime_type=LUA_MIME_TYPE
+        )
         for name, words in RESOURCES
     ]
 
 
-def templates() -> list[types.ResourceTemplate]:
+def list_resource_templates() -> list[types.ResourceTemplate]:
     return [
         types.ResourceTemplate(uri_template=uri, name=name, description=words, mime_type=mime)
         for uri, name, words, mime in TEMPLATES
     ]
 
 
-class Shelf:
+class AlcResources:
     """Reads what is at an address."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: RuntimeHolder) -> None:
         self._house = house
 
     async def read(self, uri: str) -> tuple[str, str]:
@@ -89,9 +96,9 @@ class Shelf:
         service, parts, query = _parsed(uri)
         try:
             match service, parts:
-                case "types", [stubs.FILE | stubs.SHAPES as name]:
+                case "types", [stubs.STUBS_FILE | stubs.SHAPES_FILE as name]:
                     _parameters(uri, query, {})
-                    return self._types(uri, name), LUA
+                    return self._types(uri, name), LUA_MIME_TYPE
                 case "packages", [name, "init.lua" | "meta" as what]:
                     _named("package name", name, uri)
                     _parameters(uri, query, {})
@@ -99,22 +106,24 @@ class Shelf:
                 case "cards", [card_id]:
                     _named("card_id", card_id, uri)
                     _parameters(uri, query, {})
-                    return render.compact(await self._card(card_id)), PLAIN
+                    return render.dump_compact(await self._card(card_id)), JSON_MIME_TYPE
                 case "cards", [card_id, "samples"]:
                     _named("card_id", card_id, uri)
-                    return await self._samples(card_id, **_parameters(uri, query, _SAMPLES)), PLAIN
+                    return await self._samples(
+                        card_id, **_parameters(uri, query, _SAMPLES)
+                    ), JSON_MIME_TYPE
                 case "logs", [session_id]:
                     _named("session_id", session_id, uri)
                     return await self._log(
                         session_id, _parameters(uri, query, _LOG)["max_chars"]
-                    ), PLAIN
+                    ), JSON_MIME_TYPE
                 case (("scenarios" | "eval"), [name]):
                     _named(
                         "scenario name" if service == "scenarios" else "eval result_id", name, uri
                     )
                     _parameters(uri, query, {})
                     _later(uri)
-        except (EverholdError, Refused) as error:
+        except (EverholdError, AlcRefused) as error:
             raise MCPError(
                 code=types.INTERNAL_ERROR, message=str(error), data={"uri": uri, "code": error.code}
             ) from None
@@ -125,21 +134,23 @@ class Shelf:
         here.
         """
         try:
-            return (paths.home().types / name).read_text(encoding="utf-8")
+            return (paths.get_alc_home().types / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            return stubs.text() if name == stubs.FILE else _absent(uri)
+            return stubs.load_stubs() if name == stubs.STUBS_FILE else _absent(uri)
 
     def _package(self, uri: str, name: str, what: str) -> tuple[str, str]:
         folders = self._house.folders
-        found = folder.package(name, folders.all, folders.all)
+        found = folder.find_package(name, folders.all, folders.all)
         if found is None or found.main is None:
             _absent(uri)
         if what == "meta":
-            return render.compact({**msgspec.to_builtins(meta(found.main)), "name": name}), PLAIN
+            return render.dump_compact(
+                {**msgspec.to_builtins(read_package_meta(found.main)), "name": name}
+            ), JSON_MIME_TYPE
         try:
-            return found.main.read_text(encoding="utf-8"), LUA
+            return found.main.read_text(encoding="utf-8"), LUA_MIME_TYPE
         except (OSError, UnicodeDecodeError) as error:
-            raise Refused(f"Failed to read {found.main}: {error}", "bad_package_file") from None
+            raise AlcRefused(f"Failed to read {found.main}: {error}", "bad_package_file") from None
 
     async def _card(self, card_id: str) -> Any:
         store = await self._store()
@@ -150,18 +161,18 @@ class Shelf:
             else (await store.value("card/body", f"{package[0]}/{card_id}"))[0]
         )
         if body is None:
-            raise Refused(f"card '{card_id}' not found", "bad_request")
+            raise AlcRefused(f"card '{card_id}' not found", "bad_request")
         return body[0]
 
     async def _samples(self, card_id: str, offset: int, limit: int) -> str:
         await self._card(card_id)
         rows = (await (await self._store()).value("card/samples", card_id))[0] or [[]]
-        return render.compact(rows[0][offset : offset + limit])
+        return render.dump_compact(rows[0][offset : offset + limit])
 
     async def _log(self, session_id: str, most: int) -> str:
         runtime = await self._house.runtime()
-        await transcripts.caught_up(runtime.store, runtime.clock.now())
-        return transcripts.shown(session_id, most)
+        await transcripts.write_missing_transcripts(runtime.store, runtime.clock.now())
+        return transcripts.read_log(session_id, most)
 
     async def _store(self) -> Store:
         return (await self._house.runtime()).store

@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from everhold.archive.archive import version
+from everhold.archive.archive import get_everhold_version
 from everhold.errors import EverholdError
 from everhold.mcp import sdk
 from everhold.mcp.algocline import package, render, resource
-from everhold.mcp.algocline.handlers import Desk, Told
-from everhold.mcp.algocline.render import Refused
-from everhold.mcp.algocline.tools import BY_NAME, TOOLS, Tool, described, taken
-from everhold.mcp.progress_notes import Pulse
-from everhold.mcp.runtime_holder import House
-from everhold.mcp.server import Context, Front
-from everhold.packages.lua.paths import unheeded
+from everhold.mcp.algocline.handlers import AlcToolHandlers, ReportedSteps
+from everhold.mcp.algocline.render import AlcRefused
+from everhold.mcp.algocline.tools import (
+    BY_NAME,
+    TOOLS,
+    AlcTool,
+    describe_alc_tool,
+    parse_alc_arguments,
+)
+from everhold.mcp.progress_notes import ProgressObserver
+from everhold.mcp.runtime_holder import RuntimeHolder
+from everhold.mcp.server import McpFront, RequestContext
+from everhold.packages.lua.paths import list_unheeded_variables
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -45,23 +51,23 @@ INSTRUCTIONS: Final = (
 )
 
 
-class AlcFront(Front):
+class AlcFront(McpFront):
     """What a server of the profile does with the requests of its clients."""
 
-    def __init__(self, house: House, pulse: Pulse) -> None:
+    def __init__(self, house: RuntimeHolder, pulse: ProgressObserver) -> None:
         super().__init__(house, pulse)
-        self._told = Told()
-        self._shelf = resource.Shelf(house)
+        self._told = ReportedSteps()
+        self._shelf = resource.AlcResources(house)
 
     async def open(self) -> None:
-        for words in unheeded():
+        for words in list_unheeded_variables():
             log.warning("%s", words)
         await super().open()
 
     def server(self, *, web: bool = True) -> Server[Any]:
-        return sdk.server(web=web)(
+        return sdk.load_server_class(web=web)(
             "everhold",
-            version=version(),
+            version=get_everhold_version(),
             title="everhold, as algocline",
             instructions=INSTRUCTIONS,
             on_list_tools=self.tools,
@@ -73,50 +79,54 @@ class AlcFront(Front):
 
     # ---- tools
 
-    async def tools(self, context: Context, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[described(tool) for tool in TOOLS])
+    async def tools(self, context: RequestContext, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[describe_alc_tool(tool) for tool in TOOLS])
 
     async def call(
-        self, context: Context, params: types.CallToolRequestParams
+        self, context: RequestContext, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         tool = BY_NAME.get(params.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}")
-        given = taken(tool, params.arguments)
+        given = parse_alc_arguments(tool, params.arguments)
         # before anything else is told
         heard = self._told.of(getattr(given, "session_id", None) or "")
         try:
             text, telling = await self._finished(self._done(context, tool, given, heard))
-        except Refused as error:
+        except AlcRefused as error:
             return _refused(error)
         except EverholdError as error:
-            return _refused(Refused.of(error))
+            return _refused(AlcRefused.of(error))
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
-            return _refused(Refused(f"{type(error).__name__}: {error}"[:2000], "internal"))
+            return _refused(AlcRefused(f"{type(error).__name__}: {error}"[:2000], "internal"))
         for session_id, step in telling.items():  # nobody cut the call off: the client hears of it
             self._told.note(session_id, step)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     async def _done(
-        self, context: Context, tool: Tool, given: Any, heard: int
+        self, context: RequestContext, tool: AlcTool, given: Any, heard: int
     ) -> tuple[str, dict[str, int]]:
-        if package.knows(tool.verb):
-            return render.compact(await package.done(tool.verb, given)), {}
-        desk = Desk(self.house, self.pulse, await self.house.runtime(), context, heard)
+        if package.is_package_verb(tool.verb):
+            return render.dump_compact(await package.run_package_verb(tool.verb, given)), {}
+        desk = AlcToolHandlers(self.house, self.pulse, await self.house.runtime(), context, heard)
         verb = "continue_" if tool.verb == "continue" else tool.verb
         return await getattr(desk, verb)(given), desk.telling
 
     # ---- resources
 
-    async def resources(self, context: Context, params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=resource.resources())
+    async def resources(self, context: RequestContext, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=resource.list_resources())
 
-    async def templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=resource.templates())
+    async def templates(
+        self, context: RequestContext, params: Any
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(
+            resource_templates=resource.list_resource_templates()
+        )
 
     async def resource(
-        self, context: Context, params: types.ReadResourceRequestParams
+        self, context: RequestContext, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         text, mime = await self._shelf.read(uri)
@@ -124,7 +134,7 @@ class AlcFront(Front):
         return types.ReadResourceResult(contents=[page])
 
 
-def _refused(error: Refused) -> types.CallToolResult:
+def _refused(error: AlcRefused) -> types.CallToolResult:
     """A plain sentence; its code and its hint are beside it, for those who look."""
     meta = {"everhold/code": error.code} | ({"everhold/hint": error.hint} if error.hint else {})
     words = types.TextContent(type="text", text=str(error))

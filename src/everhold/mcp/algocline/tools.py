@@ -21,15 +21,15 @@ _PROJECT = (
     " nearest from here upwards."
 )
 
-Whole = Annotated[int, Meta(ge=0)]
-Project = Annotated[str | None, Meta(description=_PROJECT)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+ProjectRoot = Annotated[str | None, Meta(description=_PROJECT)]
 SessionName = Annotated[
     str, Meta(description="The session's id, from `session_id` of an earlier result.")
 ]
 PackageName = Annotated[str, Meta(description="The package's name.")]
 
 
-class Run(msgspec.Struct):
+class AlcRunArgs(msgspec.Struct):
     code: Annotated[
         str | None, Meta(description="Lua code; `return` its result. It sees `ctx` and `alc`.")
     ] = None
@@ -39,10 +39,10 @@ class Run(msgspec.Struct):
     ctx: Annotated[
         Any, Meta(description="What the code sees as `ctx`; `ctx.budget` limits what it may spend.")
     ] = None
-    project_root: Project = None
+    project_root: ProjectRoot = None
 
 
-class Advice(msgspec.Struct):
+class AdviceArgs(msgspec.Struct):
     strategy: Annotated[
         str,
         Meta(description="Name of a package or a built-in strategy; alc_pkg_list lists packages."),
@@ -55,36 +55,38 @@ class Advice(msgspec.Struct):
             extra_json_schema={"type": "object"},
         ),
     ] = None
-    project_root: Project = None
+    project_root: ProjectRoot = None
 
 
-class Usage(msgspec.Struct):
-    prompt_tokens: Whole | None = None
-    completion_tokens: Whole | None = None
+class AlcUsage(msgspec.Struct):
+    prompt_tokens: NonNegativeInt | None = None
+    completion_tokens: NonNegativeInt | None = None
 
 
-class Response(msgspec.Struct):
+class AlcResponse(msgspec.Struct):
     query_id: Annotated[str, Meta(description="Which question: its query_id or id.")]
     response: Annotated[str, Meta(description="Your answer.")]
-    usage: Annotated[Usage | None, Meta(description="Tokens it cost, if you know them.")] = None
+    usage: Annotated[AlcUsage | None, Meta(description="Tokens it cost, if you know them.")] = None
 
 
-class Continue(msgspec.Struct):
+class ContinueArgs(msgspec.Struct):
     session_id: SessionName
     response: Annotated[str | None, Meta(description="Your answer to one question.")] = None
     query_id: Annotated[
         str | None, Meta(description="Which question; needed if several are open.")
     ] = None
     usage: Annotated[
-        Usage | None, Meta(description="Tokens the answer cost, if you know them.")
+        AlcUsage | None, Meta(description="Tokens the answer cost, if you know them.")
     ] = None
     responses: Annotated[
-        list[Response] | None,
-        Meta(description="Answers to several questions at once; all are taken or none."),
+        list[AlcResponse] | None,
+        Meta(
+            description="Answers to several questions at once; all are parse_alc_arguments or none."
+        ),
     ] = None
 
 
-class Status(msgspec.Struct):
+class AlcStatusArgs(msgspec.Struct):
     session_id: Annotated[
         str | None, Meta(description="Only this session; without it, all that have not ended.")
     ] = None
@@ -99,41 +101,44 @@ class Status(msgspec.Struct):
     include_history: Annotated[bool, Meta(description="Also the newest ten exchanges.")] = False
 
 
-class Note(msgspec.Struct):
+class AddNoteArgs(msgspec.Struct):
     session_id: SessionName
     content: Annotated[str, Meta(description="What to note.")]
     title: Annotated[str | None, Meta(description="A title for it.")] = None
 
 
-class LogView(msgspec.Struct):
+class ViewLogArgs(msgspec.Struct):
     session_id: Annotated[
         str | None, Meta(description="The log of this session; without it, logs are listed.")
     ] = None
-    limit: Annotated[Whole | None, Meta(description="How many to list; default 50.")] = None
+    limit: Annotated[NonNegativeInt | None, Meta(description="How many to list; default 50.")] = (
+        None
+    )
     max_chars: Annotated[
-        Whole | None,
+        NonNegativeInt | None,
         Meta(
             description="Longest log; the oldest rounds are left out. Default 100000, 0: no limit."
         ),
     ] = None
 
 
-class Stats(msgspec.Struct):
+class LogStatsArgs(msgspec.Struct):
     strategy: Annotated[str | None, Meta(description="Only sessions of this strategy.")] = None
     days: Annotated[
-        Whole | None, Meta(description="Only sessions that ended in the last so many days.")
+        NonNegativeInt | None,
+        Meta(description="Only sessions that ended in the last so many days."),
     ] = None
 
 
-class Nothing(msgspec.Struct):
+class NoArgs(msgspec.Struct):
     pass
 
 
-class InProject(msgspec.Struct):
-    project_root: Project = None
+class ProjectArgs(msgspec.Struct):
+    project_root: ProjectRoot = None
 
 
-class Link(msgspec.Struct):
+class LinkPackageArgs(msgspec.Struct):
     path: Annotated[
         str,
         Meta(description="Folder of a package (with an init.lua), or of a collection of packages."),
@@ -147,15 +152,15 @@ class Link(msgspec.Struct):
             " project's alc.local.toml."
         ),
     ] = None
-    project_root: Project = None
+    project_root: ProjectRoot = None
 
 
-class One(msgspec.Struct):
+class PackageArgs(msgspec.Struct):
     name: PackageName
 
 
-class List(msgspec.Struct):
-    project_root: Project = None
+class ListPackagesArgs(msgspec.Struct):
+    project_root: ProjectRoot = None
     limit: Annotated[int | None, Meta(description="How many; default 50, 0 or less: all.")] = None
     sort: Annotated[
         str | None,
@@ -174,16 +179,16 @@ class List(msgspec.Struct):
     ] = None
 
 
-class Install(msgspec.Struct):
+class InstallPackageArgs(msgspec.Struct):
     url: Annotated[
         str, Meta(description="Absolute path of a folder, or address of a git repository.")
     ]
     name: Annotated[str | None, Meta(description="Another name; of a single package only.")] = None
 
 
-class Remove(msgspec.Struct):
+class RemovePackageArgs(msgspec.Struct):
     name: PackageName
-    project_root: Project = None
+    project_root: ProjectRoot = None
     version: Annotated[str | None, Meta(description="Only this version.")] = None
     scope: Annotated[
         str | None,
@@ -191,12 +196,12 @@ class Remove(msgspec.Struct):
     ] = None
 
 
-class Maybe(msgspec.Struct):
+class OptionalPackageArgs(msgspec.Struct):
     name: Annotated[str | None, Meta(description="Only this package.")] = None
-    project_root: Project = None
+    project_root: ProjectRoot = None
 
 
-class Scaffold(msgspec.Struct):
+class ScaffoldPackageArgs(msgspec.Struct):
     name: Annotated[str, Meta(description="Name of the new package: a-z, then a-z, 0-9 and _.")]
     target_dir: Annotated[
         str | None, Meta(description="Where to make its folder; default the current one.")
@@ -205,7 +210,7 @@ class Scaffold(msgspec.Struct):
     description: Annotated[str | None, Meta(description="What it does.")] = None
 
 
-class Tool(msgspec.Struct, frozen=True):
+class AlcTool(msgspec.Struct, frozen=True):
     """One tool. A hint that is None is not given."""
 
     name: str
@@ -229,96 +234,111 @@ _LOOP = (
 )
 
 TOOLS: Final = (
-    Tool(
+    AlcTool(
         "alc_run",
         "Run Lua code that may ask you (alc.llm). It runs until it needs you: answer each prompt"
         " yourself with"
         f" alc_continue until status is completed. Give code or code_file. {_LOOP} It runs in a"
         " sandbox without files"
         " or network.",
-        Run,
+        AlcRunArgs,
     ),
-    Tool(
+    AlcTool(
         "alc_advice",
         "Apply an installed package or a built-in strategy (such as reflect, panel, cot) to a"
         " task. Answer each prompt"
         f" it returns yourself with alc_continue until status is completed. {_LOOP}",
-        Advice,
+        AdviceArgs,
     ),
-    Tool(
+    AlcTool(
         "alc_continue",
         "Answer open questions of a session, one (`response`, with `query_id` if several are"
         " open) or several"
         f" (`responses`); the program then goes on. {_LOOP} accepted: kept, and others are still"
         " open. Sending the"
         " same answer again is harmless.",
-        Continue,
+        ContinueArgs,
     ),
-    Tool(
+    AlcTool(
         "alc_status",
         "Show sessions that have not ended, or one session, also after its end. pending_filter"
         " shows open questions.",
-        Status,
+        AlcStatusArgs,
         reads=True,
     ),
-    Tool("alc_note", "Add a note to the log of a session that has ended.", Note),
-    Tool(
+    AlcTool("alc_note", "Add a note to the log of a session that has ended.", AddNoteArgs),
+    AlcTool(
         "alc_log_view",
         "List logs of sessions that have ended, or show one with its transcript.",
-        LogView,
+        ViewLogArgs,
         reads=True,
     ),
-    Tool(
-        "alc_stats", "What sessions cost, strategy by strategy, from their logs.", Stats, reads=True
+    AlcTool(
+        "alc_stats",
+        "What sessions cost, strategy by strategy, from their logs.",
+        LogStatsArgs,
+        reads=True,
     ),
-    Tool("alc_info", "Version, folders and search paths.", Nothing, reads=True),
-    Tool("alc_init", "Make an alc.toml in a project.", InProject, destroys=False, repeats=True),
-    Tool("alc_update", "Resolve what alc.toml names, and write alc.lock.", InProject),
-    Tool("alc_migrate", "Turn an alc.lock from before alc.toml into both.", InProject),
-    Tool(
+    AlcTool("alc_info", "Version, folders and search paths.", NoArgs, reads=True),
+    AlcTool(
+        "alc_init", "Make an alc.toml in a project.", ProjectArgs, destroys=False, repeats=True
+    ),
+    AlcTool("alc_update", "Resolve what alc.toml names, and write alc.lock.", ProjectArgs),
+    AlcTool("alc_migrate", "Turn an alc.lock from before alc.toml into both.", ProjectArgs),
+    AlcTool(
         "alc_pkg_link",
         "Use packages where they are: a link for this user, or an entry in the project's"
         " alc.local.toml.",
-        Link,
+        LinkPackageArgs,
         destroys=False,
         repeats=True,
     ),
-    Tool("alc_pkg_unlink", "Take away the link to a package; its files stay.", One, destroys=True),
-    Tool(
+    AlcTool(
+        "alc_pkg_unlink",
+        "Take away the link to a package; its files stay.",
+        PackageArgs,
+        destroys=True,
+    ),
+    AlcTool(
         "alc_pkg_list",
         "List packages, with where each is found and which of a name is active.",
-        List,
+        ListPackagesArgs,
         reads=True,
     ),
-    Tool(
+    AlcTool(
         "alc_pkg_install",
         "Install a package, or a collection of packages, from a folder or a git repository."
         " Nothing of it is run.",
-        Install,
+        InstallPackageArgs,
         destroys=True,
         world=True,
     ),
-    Tool(
+    AlcTool(
         "alc_pkg_remove",
         "Remove a package from the project, from this user, or from both.",
-        Remove,
+        RemovePackageArgs,
         destroys=True,
     ),
-    Tool(
+    AlcTool(
         "alc_pkg_repair",
         "Mend packages that are missing or broken, from where they came.",
-        Maybe,
+        OptionalPackageArgs,
         destroys=True,
         world=True,
     ),
-    Tool(
+    AlcTool(
         "alc_pkg_doctor",
         "Say which packages are whole and what is wrong with others.",
-        Maybe,
+        OptionalPackageArgs,
         reads=True,
         repeats=True,
     ),
-    Tool("alc_pkg_scaffold", "Make the skeleton of a new package.", Scaffold, destroys=False),
+    AlcTool(
+        "alc_pkg_scaffold",
+        "Make the skeleton of a new package.",
+        ScaffoldPackageArgs,
+        destroys=False,
+    ),
 )
 
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
@@ -326,7 +346,7 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 _LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")
 
 
-def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
+def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:
     """The arguments of a call as the tool's struct; raises the protocol's error for those that do
     not fit.
     """
@@ -337,7 +357,7 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
         raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
     for name in _LENIENT:
         if isinstance(given.get(name), str):
-            given[name] = tools.parsed(given[name])
+            given[name] = tools.parse_json_leniently(given[name])
     try:
         return msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
@@ -346,7 +366,7 @@ def taken(tool: Tool, arguments: dict[str, Any] | None) -> Any:
         ) from None
 
 
-def described(tool: Tool) -> types.Tool:
+def describe_alc_tool(tool: AlcTool) -> types.Tool:
     hints: dict[str, Any] = {
         "read_only_hint": tool.reads,
         "destructive_hint": tool.destroys,
@@ -356,7 +376,7 @@ def described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description,
-        input_schema=tools.schema(tool.takes),
+        input_schema=tools.build_input_schema(tool.takes),
         annotations=types.ToolAnnotations(
             **{name: hint for name, hint in hints.items() if hint is not None}
         ),

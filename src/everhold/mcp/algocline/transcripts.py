@@ -20,71 +20,71 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.archive.transfer import pages
+from everhold.archive.transfer import iterate_sessions
 from everhold.core.codec import JSON
 from everhold.core.session import ENDED
 from everhold.engine import session_view
-from everhold.engine.session_view import finished
+from everhold.engine.session_view import make_finished_status
 from everhold.errors import EverholdError
-from everhold.mcp.algocline.query_ids import names
-from everhold.mcp.algocline.render import Refused, pretty
-from everhold.mcp.algocline.render import stats as stats_of
-from everhold.packages.lua.atomic_file import locked, write
-from everhold.packages.lua.paths import log_dir, log_enabled
-from everhold.ports.store import Filter, Record, Store
-from everhold.wire import dumps
+from everhold.mcp.algocline.query_ids import read_query_names
+from everhold.mcp.algocline.render import AlcRefused, dump_pretty
+from everhold.mcp.algocline.render import render_alc_stats as stats_of
+from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
+from everhold.packages.lua.paths import is_log_enabled, log_dir
+from everhold.ports.store import SessionFilter, SessionRecord, Store
+from everhold.wire import dump_wire_json
 
 #: The label of sessions that were begun through this profile.
 LABELS: Final = {"profile": "algocline"}
 #: Among the metadata of those that were begun while there were to be no logs.
-UNLOGGED: Final = {"log": "off"}
+UNLOGGED_LABELS: Final = {"log": "off"}
 #: Where it is noted up to when all sessions that have ended have their log.
-MARK: Final = ".everhold-logged"
-LOCK: Final = ".everhold-notes.lock"
-HINT: Final = 100  # bytes of the first prompt in a list
-LISTED: Final = 50
-SHOWN: Final = 100_000
+LOGGED_MARK_FILE: Final = ".everhold-logged"
+NOTES_LOCK_FILE: Final = ".everhold-notes.lock"
+HINT_LENGTH: Final = 100  # bytes of the first prompt in a list
+DEFAULT_LISTED: Final = 50
+DEFAULT_MAX_CHARS: Final = 100_000
 
 _SUMS: Final = ("elapsed_ms", "llm_calls", "rounds")
 _CHARS: Final = ("total_prompt_chars", "total_response_chars")
 _TOKENS: Final = ("prompt_tokens", "response_tokens", "total_tokens")
 
 
-def folder() -> Path:
-    """The folder of logs; raises `Refused` if there can be none."""
+def find_log_folder() -> Path:
+    """The folder of logs; raises `AlcRefused` if there can be none."""
     found = log_dir()[0]
     if found is None:
-        raise Refused("File logging is not available (no writable log directory)", "bad_setting")
+        raise AlcRefused("File logging is not available (no writable log directory)", "bad_setting")
     return found
 
 
 # ---- writing
 
 
-def logged(record: Record) -> str:
+def write_transcript(record: SessionRecord) -> str:
     """Write the transcript of a session that has ended; returns what went wrong, if anything
     did.
     """
     birth = record.birth
     if (
-        not log_enabled()
+        not is_log_enabled()
         or not birth.labels.items() >= LABELS.items()
-        or birth.metadata.items() >= UNLOGGED.items()
+        or birth.metadata.items() >= UNLOGGED_LABELS.items()
     ):
         return ""
     try:
-        _log(folder(), record)
-    except (EverholdError, Refused) as error:
+        _log(find_log_folder(), record)
+    except (EverholdError, AlcRefused) as error:
         return str(error)
     return ""
 
 
-def _log(into: Path, record: Record) -> None:
+def _log(into: Path, record: SessionRecord) -> None:
     session_id = record.birth.id
-    known = names(record)
+    known = read_query_names(record)
     transcript = [
         {**said, "query_id": known[said["query_id"]]}
-        for said in session_view.transcript(record.deliveries)
+        for said in session_view.make_transcript(record.deliveries)
     ]
     if not transcript or (into / f"{session_id}.json").exists():
         return
@@ -92,16 +92,18 @@ def _log(into: Path, record: Record) -> None:
         "session_id": session_id,
         "strategy": record.birth.metadata.get("strategy"),
         "task_hint": _hint(transcript[0]["prompt"]),
-        "stats": stats_of(finished(record))["auto"],
+        "stats": stats_of(make_finished_status(record))["auto"],
         "transcript": transcript,
     }
-    write(into / f"{session_id}.meta.json", dumps(_meta(doc)))
-    write(into / f"{session_id}.json", pretty(doc))
+    write_atomically(into / f"{session_id}.meta.json", dump_wire_json(_meta(doc)))
+    write_atomically(into / f"{session_id}.json", dump_pretty(doc))
 
 
 def _hint(prompt: str) -> str:
     words = prompt.encode()
-    return prompt if len(words) <= HINT else words[:HINT].decode(errors="ignore") + "..."
+    return (
+        prompt if len(words) <= HINT_LENGTH else words[:HINT_LENGTH].decode(errors="ignore") + "..."
+    )
 
 
 def _meta(doc: dict[str, Any]) -> dict[str, JSON]:
@@ -115,59 +117,62 @@ def _meta(doc: dict[str, Any]) -> dict[str, JSON]:
     }
 
 
-async def caught_up(store: Store, now: float) -> None:
+async def write_missing_transcripts(store: Store, now: float) -> None:
     """Write the transcripts that are missing of sessions that ended since this was last done."""
     into = log_dir()[0]
-    if into is None or not log_enabled():
+    if into is None or not is_log_enabled():
         return
-    mark = into / MARK
+    mark = into / LOGGED_MARK_FILE
     try:
         since = float(mark.read_text())
     except (OSError, ValueError):
         since = 0.0
-    wanted = Filter(state=tuple(sorted(ENDED)), labels=LABELS, newer_than=since)
-    async for row in pages(store, wanted):
+    wanted = SessionFilter(state=tuple(sorted(ENDED)), labels=LABELS, newer_than=since)
+    async for row in iterate_sessions(store, wanted):
         if not (into / f"{row.birth.id}.json").exists():
-            logged(await store.load(row.birth.id))
+            write_transcript(await store.load(row.birth.id))
     if into.is_dir():
-        write(mark, repr(now))
+        write_atomically(mark, repr(now))
 
 
 # ---- notes
 
 
-def noted(session_id: str, content: str, title: str | None) -> dict[str, JSON]:
+def add_log_note(session_id: str, content: str, title: str | None) -> dict[str, JSON]:
     """Add a note to a log."""
-    into = folder()
+    into = find_log_folder()
     file = _file(into, session_id)
-    with locked(into / LOCK):
+    with hold_file_lock(into / NOTES_LOCK_FILE):
         doc = _doc(file)
         notes = doc.setdefault("notes", [])
         if not isinstance(notes, list):
-            raise Refused("'notes' field is not an array", "bad_package_file")
+            raise AlcRefused("'notes' field is not an array", "bad_package_file")
         notes.append({"timestamp": int(time.time()), "title": title, "content": content})
-        write(file, pretty(doc))
+        write_atomically(file, dump_pretty(doc))
         meta = file.with_suffix(".meta.json")
         kept = _read(meta)
-        write(meta, dumps(_meta(doc) if kept is None else {**kept, "notes_count": len(notes)}))
+        write_atomically(
+            meta,
+            dump_wire_json(_meta(doc) if kept is None else {**kept, "notes_count": len(notes)}),
+        )
     return {"session_id": session_id, "notes_count": len(notes)}
 
 
 # ---- looking
 
 
-def listed(limit: int | None) -> dict[str, JSON]:
+def list_logs(limit: int | None) -> dict[str, JSON]:
     """The newest logs."""
     found = sorted(_logs(), key=lambda one: (-one[0], one[1].name))
     metas = (_summary(file) for _, file in found)
     shown = [meta for meta in metas if meta is not None]
-    return {"sessions": [*shown[: LISTED if limit is None else limit]]}
+    return {"sessions": [*shown[: DEFAULT_LISTED if limit is None else limit]]}
 
 
-def shown(session_id: str, most: int | None) -> str:
+def read_log(session_id: str, most: int | None) -> str:
     """One log as it stands in its file; of one that is too long the oldest rounds are left out."""
-    file = _file(folder(), session_id)
-    most = SHOWN if most is None else most
+    file = _file(find_log_folder(), session_id)
+    most = DEFAULT_MAX_CHARS if most is None else most
     doc = _doc(file)
     raw = file.read_text(encoding="utf-8")
     rounds = doc.get("transcript")
@@ -187,10 +192,10 @@ def shown(session_id: str, most: int | None) -> str:
 def _cut(doc: dict[str, Any], rounds: list[Any], kept: int) -> str:
     newest = rounds[len(rounds) - kept :]
     facts = {"truncated": True, "original_rounds": len(rounds), "returned_rounds": kept}
-    return pretty({**doc, "transcript": newest, **facts})
+    return dump_pretty({**doc, "transcript": newest, **facts})
 
 
-def stats(strategy: str | None, days: int | None) -> dict[str, JSON]:
+def compute_log_stats(strategy: str | None, days: int | None) -> dict[str, JSON]:
     """What the logged sessions cost, by strategy."""
     begin = 0.0 if days is None else time.time() - days * 86_400
     found: dict[str, list[dict[str, Any]]] = {}
@@ -247,7 +252,7 @@ def _logs() -> Iterator[tuple[float, Path]]:
 def _file(into: Path, session_id: str) -> Path:
     file = into / f"{session_id}.json"
     if set(session_id) & set("/\\\0") or ".." in session_id or not file.is_file():
-        raise Refused(f"Log file not found for session '{session_id}'", "unknown_session")
+        raise AlcRefused(f"Log file not found for session '{session_id}'", "unknown_session")
     return file
 
 
@@ -255,18 +260,18 @@ def _doc(file: Path) -> dict[str, Any]:
     try:
         doc = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Refused(f"Failed to read log: {error.strerror}", "store_unavailable") from None
+        raise AlcRefused(f"Failed to read log: {error.strerror}", "store_unavailable") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(f"Failed to parse log: {error}", "bad_package_file") from None
+        raise AlcRefused(f"Failed to parse log: {error}", "bad_package_file") from None
     if not isinstance(doc, dict):
-        raise Refused("Log file is not a JSON object", "bad_package_file")
+        raise AlcRefused("Log file is not a JSON object", "bad_package_file")
     return doc
 
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         return _doc(file)
-    except Refused:
+    except AlcRefused:
         return None
 
 

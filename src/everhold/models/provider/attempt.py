@@ -9,44 +9,44 @@ from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models import Model
 
-from everhold.core.query import Answer, Query
+from everhold.core.query import Query, QueryAnswer
 from everhold.errors import AnswerFailed
-from everhold.models.provider.model_name import Name
+from everhold.models.provider.model_name import ModelName
 from everhold.models.provider.request import (
-    messages_of,
-    parameters_of,
-    settings_of,
-    speaks_of_system,
+    has_system_message,
+    make_model_messages,
+    make_model_settings,
+    make_request_parameters,
 )
-from everhold.models.provider.response import usage_of, value_of
-from everhold.models.provider.stream import delta_of
-from everhold.ports.answer import Said
+from everhold.models.provider.response import read_answer_value, read_response_usage
+from everhold.models.provider.stream import parse_stream_event
+from everhold.ports.answer import Answer
 from everhold.ports.stream import Delta
 
 #: Reasons to end that are no answer: asking again would end the same way.
-ENDS: Final = {
+FINAL_FINISH_REASONS: Final = {
     "length": ("output_limit", "its answer was cut at max_tokens={}; allow more, or ask for less"),
     "content_filter": ("content_filter", "it will not answer this"),
 }
 
 
-async def asked(
+async def ask_model(
     model: Model,
-    name: Name,
+    name: ModelName,
     query: Query,
     defaults: Mapping[str, Any],
     *,
     hear: Callable[[Delta], None] | None,
-) -> Said | Answer:
+) -> Answer | QueryAnswer:
     """What the model says; an answer with an error if it ended for a reason that stays. Raises all
     other trouble.
     """
-    settings = settings_of(query, defaults)
+    settings = make_model_settings(query, defaults)
     native = bool(model.profile.get("supports_json_schema_output", False))
-    parameters = parameters_of(query, native=native)
-    messages = messages_of(query)
+    parameters = make_request_parameters(query, native=native)
+    messages = make_model_messages(query)
     # not every provider has a place for it in the middle of a conversation
-    if speaks_of_system(messages):
+    if has_system_message(messages):
         messages = model.prepare_messages(messages, parameters)
     if hear is None:
         response = await model_request(
@@ -65,19 +65,19 @@ async def asked(
             instrument=False,
         ) as stream:
             async for event in stream:
-                delta = delta_of(event)
+                delta = parse_stream_event(event)
                 if delta is not None:
                     hear(delta)
             response = stream.get()
     return _answer(name, query, response)
 
 
-def _answer(name: Name, query: Query, response: ModelResponse) -> Said | Answer:
-    usage = usage_of(response, name.model)
+def _answer(name: ModelName, query: Query, response: ModelResponse) -> Answer | QueryAnswer:
+    usage = read_response_usage(response, name.model)
     reason = response.finish_reason
-    if reason in ENDS:
-        code, words = ENDS[reason]
-        return Answer(
+    if reason in FINAL_FINISH_REASONS:
+        code, words = FINAL_FINISH_REASONS[reason]
+        return QueryAnswer(
             query.q,
             error={"code": code, "message": f"{name}: {words.format(query.max_tokens)}"},
             usage=usage,
@@ -88,4 +88,4 @@ def _answer(name: Name, query: Query, response: ModelResponse) -> Said | Answer:
         isinstance(part, TextPart) and part.content for part in response.parts
     ):
         raise AnswerFailed(f"{name}: the answer is empty", "empty_response")
-    return Said(value_of(query, response), usage)
+    return Answer(read_answer_value(query, response), usage)

@@ -18,15 +18,15 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from everhold.errors import BadSetting, MissingExtra, ProviderUnconfigured
-from everhold.models.provider.model_name import Name
+from everhold.models.provider.model_name import ModelName
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-VARIABLE: Final = "EVERHOLD_MODEL_KEY"
+MODEL_KEY_VARIABLE: Final = "EVERHOLD_MODEL_KEY"
 _OPENAI: Final = ("OPENAI_API_KEY", "OPENAI_BASE_URL")  # a server of one's own may want no key
 #: Where the key of a provider is looked for, and the library that speaks to it.
-KEYS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+PROVIDER_KEYS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "anthropic": (("ANTHROPIC_API_KEY",), "anthropic"),
     "google": (("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google.genai"),
     "openai": (_OPENAI, "openai"),
@@ -36,16 +36,16 @@ KEYS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 _NO_KEY: Final = "none"
 
 
-def check(name: Name, api_key: str | None = None) -> None:
+def check_model_access(name: ModelName, api_key: str | None = None) -> None:
     """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if this process cannot ask such
     a model.
     """
     if not _is_installed("pydantic_ai"):
         raise MissingExtra("models", f"the model {str(name)!r}")
-    if name.provider not in KEYS:
+    if name.provider not in PROVIDER_KEYS:
         _refuse_unknown(name)
         return
-    variables, library = KEYS[name.provider]
+    variables, library = PROVIDER_KEYS[name.provider]
     if not _is_installed(library):
         raise MissingExtra("models", f"the model {str(name)!r}")
     if (
@@ -58,20 +58,20 @@ def check(name: Name, api_key: str | None = None) -> None:
         )
 
 
-class Reach:
+class ModelClients:
     """The open clients of one answerer."""
 
     def __init__(self, api_key: str | None = None) -> None:
         self._api_key = api_key
         self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, _Room] = WeakKeyDictionary()
 
-    async def model(self, name: Name) -> Model:
+    async def model(self, name: ModelName) -> Model:
         """The client for a model, opened on the running loop."""
         loop = asyncio.get_running_loop()
         room = self._rooms.setdefault(loop, _Room())
         async with room.lock:
             if name not in room.models:
-                check(name, self._api_key)
+                check_model_access(name, self._api_key)
                 # Libraries of providers take seconds to import: elsewhere, so that nothing here
                 # stands still.
                 made = await asyncio.to_thread(_made, name, self._api_key)
@@ -87,27 +87,27 @@ class Reach:
 
 class _Room:
     def __init__(self) -> None:
-        self.models: dict[Name, Model] = {}
+        self.models: dict[ModelName, Model] = {}
         self.stack = AsyncExitStack()
         self.lock = asyncio.Lock()
 
 
-def _made(name: Name, api_key: str | None) -> Model:
-    maker: Callable[[Name, str | None], Model] = _MAKERS.get(name.provider, _other)
+def _made(name: ModelName, api_key: str | None) -> Model:
+    maker: Callable[[ModelName, str | None], Model] = _MAKERS.get(name.provider, _other)
     try:
         return maker(name, _key(name, api_key))
     except ImportError as error:
         raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None
 
 
-def _key(name: Name, api_key: str | None) -> str | None:
+def _key(name: ModelName, api_key: str | None) -> str | None:
     """The key to send; None leaves it to the provider's own variable."""
     if name.url is None or api_key is not None:
         return api_key
-    return os.environ.get(VARIABLE) or _NO_KEY
+    return os.environ.get(MODEL_KEY_VARIABLE) or _NO_KEY
 
 
-def _openai(name: Name, key: str | None) -> Model:
+def _openai(name: ModelName, key: str | None) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -124,21 +124,21 @@ def _openai(name: Name, key: str | None) -> Model:
     return OpenAIChatModel(name.model, provider=provider, profile=whole)
 
 
-def _anthropic(name: Name, key: str | None) -> Model:
+def _anthropic(name: ModelName, key: str | None) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     return AnthropicModel(name.model, provider=AnthropicProvider(api_key=key, base_url=name.url))
 
 
-def _google(name: Name, key: str | None) -> Model:
+def _google(name: ModelName, key: str | None) -> Model:
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
     return GoogleModel(name.model, provider=GoogleProvider(api_key=key, base_url=name.url))
 
 
-def _other(name: Name, key: str | None) -> Model:
+def _other(name: ModelName, key: str | None) -> Model:
     """One of the providers that need nothing but their own variables."""
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
@@ -146,7 +146,8 @@ def _other(name: Name, key: str | None) -> Model:
     if key is not None:
         raise BadSetting(
             "llm",
-            f"an address or a key can be given for {', '.join(KEYS)}, not for {name.provider}",
+            f"an address or a key can be given for {', '.join(PROVIDER_KEYS)}, not for"
+            f" {name.provider}",
         )
     try:
         return infer_model(f"{name.provider}:{name.model}")
@@ -157,7 +158,7 @@ def _other(name: Name, key: str | None) -> Model:
         ) from None
 
 
-_MAKERS: Final[dict[str, Callable[[Name, str | None], Any]]] = {
+_MAKERS: Final[dict[str, Callable[[ModelName, str | None], Any]]] = {
     "anthropic": _anthropic,
     "google": _google,
     "openai": _openai,
@@ -173,7 +174,7 @@ def _is_installed(library: str) -> bool:
         return False
 
 
-def _refuse_unknown(name: Name) -> None:
+def _refuse_unknown(name: ModelName) -> None:
     from pydantic_ai.providers import infer_provider_class
 
     try:
@@ -181,8 +182,8 @@ def _refuse_unknown(name: Name) -> None:
     except ValueError:
         from difflib import get_close_matches
 
-        close = get_close_matches(name.provider, KEYS, 1)
-        more = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(KEYS)}"
+        close = get_close_matches(name.provider, PROVIDER_KEYS, 1)
+        more = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(PROVIDER_KEYS)}"
         raise BadSetting("llm", f"there is no provider {name.provider!r}{more}") from None
     except ImportError as error:
         raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None

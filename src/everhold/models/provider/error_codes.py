@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 #: What each code means, and what was done about it before the program saw it.
-CODES: Final = {
+ANSWER_ERROR_CODES: Final = {
     "provider_unavailable": (
         "the provider cannot be reached, is overloaded or broken",
         "asked again",

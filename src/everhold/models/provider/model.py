@@ -23,16 +23,16 @@ from importlib import import_module
 from random import random
 from typing import Any
 
-from everhold.core.answer_rights import MODEL, refuse_others
-from everhold.core.query import Answer, Query
+from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
+from everhold.core.query import Query, QueryAnswer
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed, ProviderMismatch
-from everhold.models.provider.clients import Reach, check
-from everhold.models.provider.model_name import Name, names
-from everhold.models.provider.model_settings import refuse_unknown
-from everhold.models.provider.retry import Pace, Patience
+from everhold.models.provider.clients import ModelClients, check_model_access
+from everhold.models.provider.model_name import ModelName, parse_model_names
+from everhold.models.provider.model_settings import refuse_unknown_option
+from everhold.models.provider.retry import Patience, RetryBackoff
 from everhold.models.test_guard import refuse_in_tests
-from everhold.ports.answer import Said
-from everhold.ports.stream import Delta, DeltaKind, publish
+from everhold.ports.answer import Answer
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")
 
@@ -40,7 +40,7 @@ _HEADERS = "extra_headers"
 
 
 class Model:
-    kinds = MODEL
+    kinds = MODEL_KINDS
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Model:
         Without any model, it answers the queries of agents that name one. With `always`, its models
         are asked whatever a query names. Other options go with every question.
         """
-        self.names = tuple(name for model in models for name in names(model))
+        self.names = tuple(name for model in models for name in parse_model_names(model))
         if always and not self.names:
             raise BadSetting("llm", "always asks the models that are named here, and there is none")
         self._always = always
@@ -75,7 +75,7 @@ class Model:
             "max_retries": 0,
         }
         self._api_key = api_key
-        self._reach = Reach(api_key)
+        self._reach = ModelClients(api_key)
 
     def __repr__(self) -> str:
         return f"Model({', '.join(repr(str(name)) for name in self.names)})"
@@ -85,7 +85,7 @@ class Model:
         if self.names:
             refuse_in_tests(repr(self))
         for name in self.names:
-            check(name, self._api_key)
+            check_model_access(name, self._api_key)
 
     def takes(self, query: Query) -> bool:
         """Whether it answers this query: without a model of its own, only that of an agent with
@@ -99,22 +99,22 @@ class Model:
         """Close the connections of this event loop."""
         await self._reach.close()
 
-    async def answer(self, query: Query, session_id: str) -> Said | Answer:
-        refuse_others(self.kinds, query)
+    async def answer(self, query: Query, session_id: str) -> Answer | QueryAnswer:
+        refuse_other_kinds(self.kinds, query)
         wanted = self._wanted(query, session_id)
         refuse_in_tests(f"Model({str(wanted[0])!r})")
         troubles: list[Any] = []
         for name in wanted:
             if troubles:
-                publish(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
+                publish_delta(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
             said = await self._asked(name, query, session_id, troubles)
             if said is not None:
-                if isinstance(said, Said):
-                    publish(session_id, query.id, Delta(DeltaKind.END))
+                if isinstance(said, Answer):
+                    publish_delta(session_id, query.id, Delta(DeltaKind.END))
                 return said
         raise _failed(troubles)
 
-    def _wanted(self, query: Query, session_id: str) -> tuple[Name, ...]:
+    def _wanted(self, query: Query, session_id: str) -> tuple[ModelName, ...]:
         """The models to ask, as the query or whoever opened the runtime says."""
         given = None if self._always else (query.options or {}).get("model")
         if not given:
@@ -123,7 +123,7 @@ class Model:
                     f"{query.id} names no model, and there is none here", "Give llm= a model."
                 )
             return self.names
-        found = names(given, "model")
+        found = parse_model_names(given, "model")
         for name in found:
             if self._only and name.provider not in self._only:
                 raise ProviderMismatch(session_id, ", ".join(self._only), name.provider)
@@ -137,19 +137,21 @@ class Model:
         return found
 
     async def _asked(
-        self, name: Name, query: Query, session_id: str, troubles: list[Any]
-    ) -> Said | Answer | None:
+        self, name: ModelName, query: Query, session_id: str, troubles: list[Any]
+    ) -> Answer | QueryAnswer | None:
         """Ask one model until it has answered, or there is no use in it: then its trouble is
         added.
         """
-        hear = partial(publish, session_id, query.id) if self._stream else None
+        hear = partial(publish_delta, session_id, query.id) if self._stream else None
         ask, trouble_of = await asyncio.to_thread(_loaded, name, self._api_key)
-        pace = Pace(self.patience, self._random)
+        pace = RetryBackoff(self.patience, self._random)
         while True:
             try:
                 model = await self._reach.model(name)
                 async with asyncio.timeout(self.patience.timeout):
-                    said: Said | Answer = await ask(model, name, query, self._defaults, hear=hear)
+                    said: Answer | QueryAnswer = await ask(
+                        model, name, query, self._defaults, hear=hear
+                    )
                 return said
             except Exception as error:
                 trouble = trouble_of(name, error)
@@ -164,16 +166,16 @@ class Model:
                 wait,
                 trouble.words,
             )
-            publish(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
+            publish_delta(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
             await self._sleep(wait)
 
 
-def _loaded(name: Name, api_key: str | None) -> tuple[Any, Any]:
+def _loaded(name: ModelName, api_key: str | None) -> tuple[Any, Any]:
     """What needs the extra; raises `MissingExtra` where it is not installed."""
-    check(name, api_key)
+    check_model_access(name, api_key)
     ask = import_module("everhold.models.provider.attempt")
     trouble = import_module("everhold.models.provider.provider_errors")
-    return ask.asked, trouble.trouble_of
+    return ask.ask_model, trouble.classify_model_error
 
 
 def _failed(troubles: list[Any]) -> Exception:
@@ -193,7 +195,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         if name == _HEADERS:
             continue
         try:
-            refuse_unknown(name)
+            refuse_unknown_option(name)
         except AnswerFailed as error:
             raise BadSetting("llm", str(error)) from None
     return options

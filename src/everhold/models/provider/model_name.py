@@ -23,7 +23,7 @@ _ONE: Final = re.compile(
 _SHAPE: Final = "a model is named provider:name, as anthropic:claude-sonnet-4-6"
 
 
-class Name(msgspec.Struct, frozen=True):
+class ModelName(msgspec.Struct, frozen=True):
     """One model: who offers it, what it is called there, and where that is if not at the usual
     address.
     """
@@ -36,7 +36,7 @@ class Name(msgspec.Struct, frozen=True):
         return f"{self.provider}:{self.model}" + (f"@{self.url}" if self.url else "")
 
 
-def names(given: Any, where: str = "llm") -> tuple[Name, ...]:
+def parse_model_names(given: Any, where: str = "llm") -> tuple[ModelName, ...]:
     """The models that are meant, in the order in which they are asked; raises `BadSetting`."""
     parts = (
         given.split("|")
@@ -51,15 +51,15 @@ def names(given: Any, where: str = "llm") -> tuple[Name, ...]:
     return found
 
 
-def is_name(text: str) -> bool:
+def is_model_name(text: str) -> bool:
     """Whether this could be meant as the name of a model, or of several."""
     return all(_ONE.fullmatch(part.strip()) for part in text.split("|"))
 
 
-def _name(part: Any, where: str) -> Name:
+def _name(part: Any, where: str) -> ModelName:
     if not isinstance(part, str):
         raise BadSetting(where, f"{part!r} is not text; {_SHAPE}")
     found = _ONE.fullmatch(part.strip())
     if found is None:
         raise BadSetting(where, f"{part!r} names no model; {_SHAPE}")
-    return Name(found["provider"], found["model"], found["url"])
+    return ModelName(found["provider"], found["model"], found["url"])

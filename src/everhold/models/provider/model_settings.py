@@ -11,7 +11,7 @@ from typing import Final
 from everhold.errors import AnswerFailed
 
 #: What every provider is told, as far as it knows it.
-OPTIONS: Final = {
+MODEL_OPTIONS: Final = {
     "cache": (
         "mark what repeats, for providers that charge less for it; on by default in conversations"
     ),
@@ -30,18 +30,18 @@ OPTIONS: Final = {
     "top_p": "how likely the words together are that are considered",
 }
 #: How the options begin that only one provider has.
-PREFIXES: Final = ("anthropic_", "google_", "openai_")
+PROVIDER_PREFIXES: Final = ("anthropic_", "google_", "openai_")
 #: Options that are for this side.
-OURS: Final = ("model", "tools")
+LOCAL_OPTIONS: Final = ("model", "tools")
 
 
-def refuse_unknown(name: str) -> None:
+def refuse_unknown_option(name: str) -> None:
     """Raise `AnswerFailed` for an option that no provider knows."""
-    if name in OPTIONS or name.startswith(PREFIXES):
+    if name in MODEL_OPTIONS or name.startswith(PROVIDER_PREFIXES):
         return
     from difflib import get_close_matches
 
-    close = get_close_matches(name, OPTIONS, 1)
+    close = get_close_matches(name, MODEL_OPTIONS, 1)
     meant = (
         f"did you mean {close[0]}?" if close else "what only your server knows goes into extra_body"
     )

@@ -26,13 +26,13 @@ from pydantic_ai.exceptions import (
 )
 
 from everhold.errors import AnswerFailed, BadSetting, MissingExtra, NotAllowed, ProviderUnconfigured
-from everhold.models.provider.model_name import Name
-from everhold.models.provider.retry import Pace
+from everhold.models.provider.model_name import ModelName
+from everhold.models.provider.retry import RetryBackoff
 
 _SHOWN: Final = 500  # characters of what a provider says
 
 #: The first that fits: the code a program sees, and whether it may pass by itself.
-KINDS: Final[tuple[tuple[type[BaseException], str, str], ...]] = (
+ERROR_KINDS: Final[tuple[tuple[type[BaseException], str, str], ...]] = (
     (ModelRateLimitError, "rate_limited", "throttled"),
     (ModelQuotaExceededError, "quota_exceeded", "stays"),
     (ModelContextWindowExceededError, "context_overflow", "stays"),
@@ -54,7 +54,7 @@ KINDS: Final[tuple[tuple[type[BaseException], str, str], ...]] = (
 )
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ModelFailure(msgspec.Struct, frozen=True):
     """A failure to answer: what a program sees of it, and what can be done."""
 
     code: str
@@ -63,7 +63,7 @@ class Trouble(msgspec.Struct, frozen=True):
     retry_after: float | None = None
     cannot: Any = None  # the error that says that this process cannot ask such a model at all
 
-    def wait(self, pace: Pace) -> float | None:
+    def wait(self, pace: RetryBackoff) -> float | None:
         """Seconds until the model is asked again, or None."""
         match self.way:
             case "throttled":
@@ -73,26 +73,26 @@ class Trouble(msgspec.Struct, frozen=True):
         return None
 
 
-def trouble_of(name: Name, error: Exception) -> Trouble:
+def classify_model_error(name: ModelName, error: Exception) -> ModelFailure:
     """What an error means; raises it again if it is none of a model's."""
     if isinstance(error, ProviderUnconfigured | BadSetting | MissingExtra | NotAllowed):
-        return Trouble(error.code, str(error), cannot=error)
+        return ModelFailure(error.code, str(error), cannot=error)
     if isinstance(error, ModelAuthenticationError):
         refused = ProviderUnconfigured(
             name.provider,
             f"it refuses the key: {_said(error)}",
             "Check the key and what it may be used for.",
         )
-        return Trouble(refused.code, str(refused), cannot=refused)
+        return ModelFailure(refused.code, str(refused), cannot=refused)
     if isinstance(error, AnswerFailed):
-        return Trouble(
+        return ModelFailure(
             error.kind,
             str(error),
             "passes" if error.kind in ("bad_response", "empty_response") else "stays",
         )
-    for kind, code, way in KINDS:
+    for kind, code, way in ERROR_KINDS:
         if isinstance(error, kind):
-            return Trouble(
+            return ModelFailure(
                 code, f"{name}: {_said(error)}", way, getattr(error, "retry_after", None)
             )
     raise error

@@ -34,33 +34,35 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from everhold.core.codec import JSON
-from everhold.core.graph import blocks
+from everhold.core.graph import to_blocks
 from everhold.core.query import Query
 from everhold.errors import AnswerFailed
-from everhold.models.provider.model_settings import OURS, refuse_unknown
+from everhold.models.provider.model_settings import LOCAL_OPTIONS, refuse_unknown_option
 
 #: Where a value stands in an answer whose form is not an object.
-VALUE: Final = "value"
+WRAPPED_VALUE: Final = "value"
 
 
-def settings_of(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
+def make_model_settings(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
     """What the provider is told beside the words; raises `AnswerFailed` for an option that nobody
     knows.
     """
-    given = {name: value for name, value in (query.options or {}).items() if name not in OURS}
+    given = {
+        name: value for name, value in (query.options or {}).items() if name not in LOCAL_OPTIONS
+    }
     for name in given:
-        refuse_unknown(name)
+        refuse_unknown_option(name)
     conversation: dict[str, Any] = {"cache": True} if query.args is not None else {}
     return ModelSettings(**{"max_tokens": query.max_tokens, **conversation, **defaults, **given})  # type: ignore[typeddict-item]
 
 
-def parameters_of(query: Query, *, native: bool) -> ModelRequestParameters:
+def make_request_parameters(query: Query, *, native: bool) -> ModelRequestParameters:
     """The tools, and the form of the answer; `native` says whether the model can be held to a
     form.
     """
     options = query.options or {}
     tools = [_tool(tool) for tool in options.get("tools") or []]
-    if not is_formed(query):
+    if not has_structured_answer(query):
         return ModelRequestParameters(function_tools=tools)
     form = OutputObjectDefinition(json_schema=_as_object(query.schema or {}), name="answer")
     return ModelRequestParameters(
@@ -79,7 +81,7 @@ def _tool(told: Any) -> ToolDefinition:
     )
 
 
-def is_formed(query: Query) -> bool:
+def has_structured_answer(query: Query) -> bool:
     """Whether the answer is asked for as JSON of a form. Free text is text."""
     schema = query.schema or {}
     return bool(schema) and not (
@@ -87,19 +89,19 @@ def is_formed(query: Query) -> bool:
     )
 
 
-def is_wrapped(schema: Mapping[str, JSON]) -> bool:
+def is_wrapped_schema(schema: Mapping[str, JSON]) -> bool:
     """Whether an answer of this form has to stand inside an object: providers take nothing else."""
     return schema.get("type") != "object"
 
 
 def _as_object(schema: dict[str, JSON]) -> dict[str, JSON]:
-    if not is_wrapped(schema):
+    if not is_wrapped_schema(schema):
         return schema
     inner = {name: part for name, part in schema.items() if name != "$defs"}
     outer: dict[str, JSON] = {
         "type": "object",
-        "properties": {VALUE: inner},
-        "required": [VALUE],
+        "properties": {WRAPPED_VALUE: inner},
+        "required": [WRAPPED_VALUE],
         "additionalProperties": False,
     }
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
@@ -108,7 +110,7 @@ def _as_object(schema: dict[str, JSON]) -> dict[str, JSON]:
 # ---- messages
 
 
-def messages_of(query: Query) -> list[ModelMessage]:
+def make_model_messages(query: Query) -> list[ModelMessage]:
     """The conversation so far, and the prompt as what was said last."""
     said: list[ModelMessage] = []
     calls: dict[str, str] = {}  # names of tools by the ids of their calls
@@ -135,7 +137,7 @@ def messages_of(query: Query) -> list[ModelMessage]:
     return said
 
 
-def speaks_of_system(messages: list[ModelMessage]) -> bool:
+def has_system_message(messages: list[ModelMessage]) -> bool:
     """Whether there are system messages among the others."""
     return any(isinstance(part, SystemPromptPart) for message in messages for part in message.parts)
 
@@ -143,7 +145,7 @@ def speaks_of_system(messages: list[ModelMessage]) -> bool:
 def _parts(message: dict[str, Any], calls: Mapping[str, str]) -> Iterator[ModelRequestPart]:
     """What was said to the model: words and pictures together, results of tools each for itself."""
     content: list[UserContent] = []
-    for block in blocks(message.get("content")):
+    for block in to_blocks(message.get("content")):
         match block:
             case {"type": "tool_result"}:
                 yield _result(block, calls)
@@ -193,7 +195,7 @@ def _picture(image: Any) -> BinaryContent:
 def _response(message: dict[str, Any], calls: dict[str, str]) -> ModelResponse:
     parts: list[ModelResponsePart] = []
     provider: dict[str, Any] = {}
-    for block in blocks(message.get("content")):
+    for block in to_blocks(message.get("content")):
         parts.append(_said(block, calls))
         provider = provider or (block.get("provider") or {})
     return ModelResponse(

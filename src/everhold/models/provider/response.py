@@ -9,20 +9,20 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCall
 
 from everhold.core.codec import JSON
 from everhold.core.query import Query, Usage
-from everhold.models.provider.request import VALUE, is_formed, is_wrapped
+from everhold.models.provider.request import WRAPPED_VALUE, has_structured_answer, is_wrapped_schema
 
 
-def value_of(query: Query, response: ModelResponse) -> JSON:
+def read_answer_value(query: Query, response: ModelResponse) -> JSON:
     """The answer's value: blocks for a conversation, else words, or what the words say in the form
     asked for.
     """
     if query.args is not None or response.tool_calls:
-        return {"content": blocks_of(response)}
+        return {"content": read_answer_blocks(response)}
     words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    return _formed(query, words) if is_formed(query) else words
+    return _formed(query, words) if has_structured_answer(query) else words
 
 
-def blocks_of(response: ModelResponse) -> list[JSON]:
+def read_answer_blocks(response: ModelResponse) -> list[JSON]:
     """What was said as blocks, each with what its provider wants back with it."""
     found: list[JSON] = []
     for part in response.parts:
@@ -41,7 +41,7 @@ def blocks_of(response: ModelResponse) -> list[JSON]:
     return found
 
 
-def usage_of(response: ModelResponse, asked: str) -> Usage:
+def read_response_usage(response: ModelResponse, asked: str) -> Usage:
     """What it cost, under the model that really answered."""
     counted = response.usage
     return Usage(
@@ -62,8 +62,12 @@ def _formed(query: Query, words: str) -> JSON:
         value = msgspec.json.decode(words)
     except msgspec.DecodeError:
         return words
-    if is_wrapped(query.schema or {}) and isinstance(value, dict) and set(value) == {VALUE}:
-        return value[VALUE]
+    if (
+        is_wrapped_schema(query.schema or {})
+        and isinstance(value, dict)
+        and set(value) == {WRAPPED_VALUE}
+    ):
+        return value[WRAPPED_VALUE]
     return value
 
 

@@ -55,7 +55,7 @@ class Patience(msgspec.Struct, frozen=True):
                 raise BadSetting(name, f"it should be {wanted}, got {value!r}")
 
 
-class Pace:
+class RetryBackoff:
     """The waits of one question to one model."""
 
     def __init__(self, patience: Patience, random: Callable[[], float]) -> None:

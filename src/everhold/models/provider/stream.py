@@ -19,7 +19,7 @@ from everhold.core.codec import dumps
 from everhold.ports.stream import Delta, DeltaKind
 
 
-def delta_of(event: Any) -> Delta | None:
+def parse_stream_event(event: Any) -> Delta | None:
     """The piece of the answer that an event brings; None for those that bring none."""
     match event:
         case PartStartEvent(index=part, part=TextPart(content=words)):

@@ -20,7 +20,7 @@ PATIENCE: Final = 30.0
 _PAUSE: Final = 0.02
 
 
-def text_of(path: Path) -> str | None:
+def read_text_file(path: Path) -> str | None:
     """What is in a file; None if there is none."""
     try:
         return path.read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def text_of(path: Path) -> str | None:
         raise BadPackageFile(str(path), f"it cannot be read: {error.strerror}") from None
 
 
-def write(path: Path, text: str, *, mode: int = 0o600) -> None:
+def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Put a text into a file, whole or not at all; a file that is there keeps its rights, and a
     link its place.
     """
@@ -66,7 +66,7 @@ def _unwritable(path: Path, error: OSError) -> BadPackageFile:
 
 
 @contextmanager
-def locked(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+def hold_file_lock(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
     """Hold a lock that processes share; raises `StoreBusy` if somebody keeps it for too long."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

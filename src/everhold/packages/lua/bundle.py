@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from everhold.packages.lua.paths import Home
+from everhold.packages.lua.paths import AlcHome
 
 
-def imported(folder: Path, packages: dict[str, Path], to: Home) -> dict[str, Any]:
+def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[str, Any]:
     """Take over what was brought; returns what it was, under the keys of an installation."""
     cards = [
         card
@@ -32,7 +32,7 @@ def imported(folder: Path, packages: dict[str, Path], to: Home) -> dict[str, Any
     return {key: value for key, value in told.items() if value}
 
 
-def beside(folder: Path) -> list[Path]:
+def list_bundle_folders(folder: Path) -> list[Path]:
     """Folders that are taken over from beside the packages."""
     scenarios = folder / "scenarios"
     return [scenarios] if scenarios.is_dir() and not scenarios.is_symlink() else []

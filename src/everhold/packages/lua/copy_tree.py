@@ -13,24 +13,26 @@ from pathlib import Path
 from typing import Final
 
 from everhold.errors import BadPackage
-from everhold.packages.lua.project import is_name
-from everhold.programs.lua.search_path import MAIN
+from everhold.packages.lua.project import is_package_name
+from everhold.programs.lua.search_path import INIT_FILE
 
 _NEW: Final = ".new-"
 _OLD: Final = ".old-"
 
 
 def is_package(folder: Path) -> bool:
-    return (folder / MAIN).is_file()
+    return (folder / INIT_FILE).is_file()
 
 
-def collection(folder: Path) -> dict[str, Path]:
+def list_collection(folder: Path) -> dict[str, Path]:
     """The packages that stand in a folder side by side, by name."""
-    found = sorted(path for path in folder.iterdir() if is_name(path.name) and is_package(path))
+    found = sorted(
+        path for path in folder.iterdir() if is_package_name(path.name) and is_package(path)
+    )
     return {path.name: path for path in found}
 
 
-def put(source: Path, target: Path) -> list[str]:
+def copy_package(source: Path, target: Path) -> list[str]:
     """Make `target` a copy of a package; returns what was left out of it.
 
     Links that lead out of the package are left out, and so is what is neither a file nor a folder,
@@ -42,7 +44,7 @@ def put(source: Path, target: Path) -> list[str]:
         )
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mend(target.parent)
+        recover_packages_folder(target.parent)
         fresh = target.with_name(_NEW + target.name)
         old = target.with_name(_OLD + target.name)
         left = list(_copied(source, fresh))
@@ -55,12 +57,12 @@ def put(source: Path, target: Path) -> list[str]:
     return left
 
 
-def size(folder: Path) -> int:
+def measure_package(folder: Path) -> int:
     """Bytes of the files that `put` would copy."""
     return sum(path.stat().st_size for path, _, fits in _parts(folder) if fits and path.is_file())
 
 
-def mend(packages: Path) -> None:
+def recover_packages_folder(packages: Path) -> None:
     """Put back what somebody who died left on the way, and clear away the rest."""
     for path in packages.glob(f"{_OLD}*"):
         target = path.with_name(path.name.removeprefix(_OLD))
@@ -72,13 +74,13 @@ def mend(packages: Path) -> None:
         shutil.rmtree(path)
 
 
-def remove(folder: Path) -> bool:
+def remove_package_folder(folder: Path) -> bool:
     """Take a package away; returns whether there was one."""
     if not folder.is_dir() or folder.is_symlink():
         return False
     gone = folder.with_name(_NEW + folder.name)
     try:
-        mend(folder.parent)
+        recover_packages_folder(folder.parent)
         folder.rename(gone)
         shutil.rmtree(gone)
     except OSError as error:

@@ -20,21 +20,28 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage, PackageTooLarge
 from everhold.packages.lua import copy_tree, size_limit
-from everhold.packages.lua.fetch import offered
-from everhold.packages.lua.installed import changing, entries
-from everhold.packages.lua.meta import meta
-from everhold.packages.lua.paths import Home, home, packages_path, project_root
-from everhold.packages.lua.pins import by_git, within
-from everhold.packages.lua.project import ByGit, ByPath, Locked, Project, is_name
-from everhold.packages.lua.roots import pinned
-from everhold.packages.lua.source import UNKNOWN, Bundled, Folder, Git, Installed, Source
-from everhold.programs.lua.search_path import MAIN
+from everhold.packages.lua.fetch import fetch_packages
+from everhold.packages.lua.installed import change_installed, load_installed
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home, read_packages_path
+from everhold.packages.lua.pins import find_in_fetched, pin_by_git
+from everhold.packages.lua.project import GitNeed, LockedPackage, PathNeed, Project, is_package_name
+from everhold.packages.lua.roots import find_pinned_folder
+from everhold.packages.lua.source import (
+    UNKNOWN_SOURCE,
+    BundledSource,
+    FolderSource,
+    GitSource,
+    InstalledSource,
+    PackageSource,
+)
+from everhold.programs.lua.search_path import INIT_FILE
 
 _MOST: Final = 1000  # files of a package that are looked into
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PackageFinding:
     """One package, and what is wrong with it."""
 
     name: str
@@ -43,8 +50,8 @@ class Finding:
     suggestion: str = ""
     scope: str = ""
     missing: tuple[str, ...] = ()
-    source: Source = UNKNOWN
-    pin: Locked | None = None
+    source: PackageSource = UNKNOWN_SOURCE
+    pin: LockedPackage | None = None
 
     def plain(self, *keys: str) -> dict[str, Any]:
         told: dict[str, Any] = {key: getattr(self, key) for key in ("name", *keys)}
@@ -75,7 +82,7 @@ def doctor(name: str | None = None, project: str | Path | None = None) -> dict[s
 def repair(name: str | None = None, project: str | Path | None = None) -> dict[str, Any]:
     """Get again what is gone or incomplete, where it came from."""
     told: dict[str, Any] = {"repaired": [], "skipped": [], "unrepairable": [], "failed": []}
-    at = home()
+    at = get_alc_home()
     for one in _findings(name, project):
         act = _mending(one, at)
         if not one.kind:
@@ -96,9 +103,9 @@ def repair(name: str | None = None, project: str | Path | None = None) -> dict[s
 # ---- looking
 
 
-def _findings(name: str | None, given: str | Path | None) -> list[Finding]:
-    at = home()
-    root = project_root(given)
+def _findings(name: str | None, given: str | Path | None) -> list[PackageFinding]:
+    at = get_alc_home()
+    root = find_project_root(given)
     found = list(_of_home(at))
     if root is not None:
         found += _of_project(Project(root), at)
@@ -114,8 +121,8 @@ def _findings(name: str | None, given: str | Path | None) -> list[Finding]:
     return one
 
 
-def _of_home(at: Home) -> Iterator[Finding]:
-    known = entries(at)
+def _of_home(at: AlcHome) -> Iterator[PackageFinding]:
+    known = load_installed(at)
     for name, entry in known.items():
         yield _installed(name, at.packages / name, entry.source)
     for path in sorted(at.packages.glob("*")) if at.packages.is_dir() else []:
@@ -123,27 +130,31 @@ def _of_home(at: Home) -> Iterator[Finding]:
             continue
         if path.is_symlink() and not path.exists():
             yield _dangling(path.name, path)
-        elif is_name(path.name) and copy_tree.is_package(path):  # a link, or put there by hand
-            yield _installed(path.name, path, UNKNOWN)
+        elif is_package_name(path.name) and copy_tree.is_package(
+            path
+        ):  # a link, or put there by hand
+            yield _installed(path.name, path, UNKNOWN_SOURCE)
 
 
-def _installed(name: str, folder: Path, source: Source) -> Finding:
+def _installed(name: str, folder: Path, source: PackageSource) -> PackageFinding:
     if folder.is_symlink() and not folder.exists():
         return _dangling(name, folder)
     if not folder.exists():
         reason = f"installed directory missing: {folder}"
-        return Finding(name, "installed_missing", reason, _suggestion(name, source), source=source)
+        return PackageFinding(
+            name, "installed_missing", reason, _suggestion(name, source), source=source
+        )
     if missing := tuple(_missing(name, folder)):
         advice = _suggestion(name, source)
-        return Finding(
+        return PackageFinding(
             name, "incomplete_pkg", _incomplete(missing), advice, missing=missing, source=source
         )
-    return Finding(name)
+    return PackageFinding(name)
 
 
-def _dangling(name: str, link: Path) -> Finding:
+def _dangling(name: str, link: Path) -> PackageFinding:
     reason = f"symlink target missing: {link.readlink()}"
-    return Finding(
+    return PackageFinding(
         name,
         "symlink_dangling",
         reason,
@@ -165,7 +176,10 @@ def _missing(name: str, folder: Path) -> Iterator[str]:
         found |= {match[1] for match in wanted.finditer(text)}
     for module in sorted(found):
         inside = folder / module.replace(".", "/")
-        if not inside.with_name(f"{inside.name}.lua").is_file() and not (inside / MAIN).is_file():
+        if (
+            not inside.with_name(f"{inside.name}.lua").is_file()
+            and not (inside / INIT_FILE).is_file()
+        ):
             yield f"{name}.{module}"
 
 
@@ -176,58 +190,62 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _of_project(project: Project, at: Home) -> Iterator[Finding]:
+def _of_project(project: Project, at: AlcHome) -> Iterator[PackageFinding]:
     variants = project.variants()
     locked = project.locked()
     known = {
-        *entries(at),
+        *load_installed(at),
         *variants,
-        *(one.name for one in locked if pinned(one, project, at) is not None),
+        *(one.name for one in locked if find_pinned_folder(one, project, at) is not None),
     }
     for name, need in project.needs().items():
-        if isinstance(need, ByPath):
+        if isinstance(need, PathNeed):
             yield _used(name, project.place(need.path), "project", "alc.toml")
         elif name not in known and not any(
-            copy_tree.is_package(folder / name) for folder in (*packages_path(), at.packages)
+            copy_tree.is_package(folder / name) for folder in (*read_packages_path(), at.packages)
         ):
-            advice = "alc_update" if isinstance(need, ByGit) else _suggestion(name, UNKNOWN)
-            yield Finding(
+            advice = (
+                "alc_update" if isinstance(need, GitNeed) else _suggestion(name, UNKNOWN_SOURCE)
+            )
+            yield PackageFinding(
                 name, "installed_missing", "named in alc.toml, not installed", advice, "project"
             )
     for name, folder in variants.items():
         yield _used(name, folder, "variant", "alc.local.toml")
     for one in locked:
-        copy = pinned(one, project, at)
-        if copy is None or isinstance(one.source, Folder):
+        copy = find_pinned_folder(one, project, at)
+        if copy is None or isinstance(one.source, FolderSource):
             continue
         if copy_tree.is_package(copy):
-            yield Finding(one.name)
+            yield PackageFinding(one.name)
         else:
             reason = f"pinned copy missing: {copy}"
-            yield Finding(
+            yield PackageFinding(
                 one.name, "pin_missing", reason, "alc_update", "project", source=one.source, pin=one
             )
 
 
-def _used(name: str, folder: Path, scope: str, file: str) -> Finding:
+def _used(name: str, folder: Path, scope: str, file: str) -> PackageFinding:
     """A package that a project uses where it is."""
     advice = f"put it back, or edit {file}"
     if not folder.exists():
-        return Finding(name, "path_missing", f"path missing: {folder}", advice, scope)
+        return PackageFinding(name, "path_missing", f"path missing: {folder}", advice, scope)
     if missing := tuple(_missing(name, folder)):
-        return Finding(name, "incomplete_pkg", _incomplete(missing), advice, scope, missing=missing)
-    return Finding(name)
+        return PackageFinding(
+            name, "incomplete_pkg", _incomplete(missing), advice, scope, missing=missing
+        )
+    return PackageFinding(name)
 
 
 def _incomplete(missing: tuple[str, ...]) -> str:
     return f"required files missing: {', '.join(missing)}"
 
 
-def _suggestion(name: str, source: Source) -> str:
+def _suggestion(name: str, source: PackageSource) -> str:
     match source:
-        case Folder() | Git():
+        case FolderSource() | GitSource():
             return f'alc_pkg_install("{source.shown}")'
-        case Bundled():
+        case BundledSource():
             return "alc_pkg_install <path-or-url> of the collection that it came with"
     return f'alc_pkg_install <path-or-url>: nobody wrote down where "{name}" came from'
 
@@ -235,32 +253,34 @@ def _suggestion(name: str, source: Source) -> str:
 # ---- mending
 
 
-def _mending(one: Finding, at: Home) -> Callable[[], None] | None:
+def _mending(one: PackageFinding, at: AlcHome) -> Callable[[], None] | None:
     """How to mend it; None if nobody knows."""
-    if one.pin is not None and isinstance(one.source, Git):
+    if one.pin is not None and isinstance(one.source, GitSource):
         return lambda: _pinned_again(one.pin, at)
     if one.kind not in ("installed_missing", "incomplete_pkg") or isinstance(
-        one.source, Bundled | Installed
+        one.source, BundledSource | InstalledSource
     ):
         return None
-    if isinstance(one.source, Folder) and not _is_offered(one.name, Path(one.source.path)):
+    if isinstance(one.source, FolderSource) and not _is_offered(one.name, Path(one.source.path)):
         return None
-    return None if one.source == UNKNOWN else lambda: _installed_again(one.name, one.source, at)
+    return (
+        None if one.source == UNKNOWN_SOURCE else lambda: _installed_again(one.name, one.source, at)
+    )
 
 
 def _is_offered(name: str, folder: Path) -> bool:
     return copy_tree.is_package(folder) or copy_tree.is_package(folder / name)
 
 
-def _installed_again(name: str, source: Source, at: Home) -> None:
-    rev = source.rev if isinstance(source, Git) else None
-    with offered(source.shown, rev) as offer, changing(at) as changes:
-        folder = within(offer, name)
-        size_limit.checked(offer.source.shown, [folder])
-        copy_tree.put(folder, at.packages / name)
-        changes.put(name, offer.source, meta(folder / MAIN).version or None)
+def _installed_again(name: str, source: PackageSource, at: AlcHome) -> None:
+    rev = source.rev if isinstance(source, GitSource) else None
+    with fetch_packages(source.shown, rev) as offer, change_installed(at) as changes:
+        folder = find_in_fetched(offer, name)
+        size_limit.check_size_limit(offer.source.shown, [folder])
+        copy_tree.copy_package(folder, at.packages / name)
+        changes.put(name, offer.source, read_package_meta(folder / INIT_FILE).version or None)
 
 
-def _pinned_again(pin: Locked | None, at: Home) -> None:
-    assert pin is not None and isinstance(pin.source, Git)
-    by_git(pin.name, ByGit(pin.source.url, pin.source.rev), at)
+def _pinned_again(pin: LockedPackage | None, at: AlcHome) -> None:
+    assert pin is not None and isinstance(pin.source, GitSource)
+    pin_by_git(pin.name, GitNeed(pin.source.url, pin.source.rev), at)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from everhold.errors import BadPackage
-from everhold.packages.lua.source import Folder, Git
+from everhold.packages.lua.source import FolderSource, GitSource
 
 #: Seconds in which a repository must be here.
 LIMIT: Final = 60.0
@@ -41,35 +41,37 @@ _CAREFUL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class FetchedFolder:
     """A folder with packages, and where it came from."""
 
     folder: Path
-    source: Folder | Git
+    source: FolderSource | GitSource
     name: str  # of its package, if it is one and nobody chose another
 
     @property
     def is_local(self) -> bool:
-        return isinstance(self.source, Folder)
+        return isinstance(self.source, FolderSource)
 
 
 @contextmanager
-def offered(url: str, rev: str | None = None) -> Iterator[Offer]:
+def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
     """What is at an address, for a while: an absolute path as it stands, else a git repository."""
     if url.startswith(("/", "~")):
         yield _here(url, rev)
         return
-    at = address(url)
+    at = normalize_git_url(url)
     with tempfile.TemporaryDirectory(prefix="everhold-") as place:
         folder = Path(place, "repository")
         commit = _fetched(at, rev, folder)
         shutil.rmtree(folder / ".git")
-        yield Offer(
-            folder, Git(hidden(at), commit), at.rstrip("/").rpartition("/")[2].removesuffix(".git")
+        yield FetchedFolder(
+            folder,
+            GitSource(hide_credentials(at), commit),
+            at.rstrip("/").rpartition("/")[2].removesuffix(".git"),
         )
 
 
-def _here(url: str, rev: str | None) -> Offer:
+def _here(url: str, rev: str | None) -> FetchedFolder:
     folder = Path(url).expanduser()
     if rev is not None:
         raise BadPackage(
@@ -81,10 +83,10 @@ def _here(url: str, rev: str | None) -> Offer:
             "Name a folder that is there, or a git URL.",
         )
     folder = folder.resolve()
-    return Offer(folder, Folder(str(folder)), folder.name)
+    return FetchedFolder(folder, FolderSource(str(folder)), folder.name)
 
 
-def address(url: str) -> str:
+def normalize_git_url(url: str) -> str:
     """The full address of a repository; `https://` comes before what has no scheme."""
     scheme = _SCHEME.match(url)
     is_word = "/" not in url and not _SHORT.match(url)  # such as a folder's name: no host has it
@@ -102,7 +104,7 @@ def address(url: str) -> str:
     return url
 
 
-def hidden(url: str) -> str:
+def hide_credentials(url: str) -> str:
     """An address without name and password."""
     return url if url.startswith("ssh://") else _SECRET.sub("", url)
 
@@ -156,13 +158,13 @@ def _git(url: str, *words: str) -> str:
         told, complaint = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise BadPackage(
-            f"git clone timed out after {LIMIT:.0f}s: {hidden(url)}",
+            f"git clone timed out after {LIMIT:.0f}s: {hide_credentials(url)}",
             "Nothing was changed. Try again later.",
         ) from None
     finally:
         _end(process)
     if process.returncode:
-        said = hidden(" ".join(complaint.decode("utf-8", "replace").split()))
+        said = hide_credentials(" ".join(complaint.decode("utf-8", "replace").split()))
         raise BadPackage(
             f"git clone failed: {said}", "Nothing was changed. Check the address and the revision."
         )

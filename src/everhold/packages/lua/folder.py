@@ -16,22 +16,28 @@ from pathlib import Path
 
 import msgspec
 
-from everhold.packages.lua.meta import meta
+from everhold.packages.lua.meta import read_package_meta
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.search_path import MAIN, NAME, Root
+from everhold.programs.lua.search_path import INIT_FILE, PACKAGE_NAME, SearchRoot
 
-__all__ = ["MAIN", "Folders", "home_of", "package", "packages"]
+__all__ = [
+    "INIT_FILE",
+    "PackageFolders",
+    "find_package",
+    "get_package_folder",
+    "list_folder_packages",
+]
 
 
-class Folders(msgspec.Struct, frozen=True):
+class PackageFolders(msgspec.Struct, frozen=True):
     """Where Lua packages are looked for, in this order."""
 
     # the project's: pinned packages, packages_path, packages/ beside the settings
-    own: tuple[Path | Root, ...] = ()
-    installed: tuple[Path | Root, ...] = ()  # the user's
+    own: tuple[Path | SearchRoot, ...] = ()
+    installed: tuple[Path | SearchRoot, ...] = ()  # the user's
 
     @property
-    def all(self) -> tuple[Path | Root, ...]:
+    def all(self) -> tuple[Path | SearchRoot, ...]:
         return (*self.own, *self.installed)
 
     @property
@@ -40,34 +46,36 @@ class Folders(msgspec.Struct, frozen=True):
         return [[str(root) for root in part] for part in (self.own, self.installed)]
 
     @classmethod
-    def read(cls, plain: list[list[str]]) -> Folders:
-        own, installed = (tuple(Root.of(root) for root in part) for part in plain)
+    def read(cls, plain: list[list[str]]) -> PackageFolders:
+        own, installed = (tuple(SearchRoot.of(root) for root in part) for part in plain)
         return cls(own, installed)
 
 
-def package(
-    name: str, folders: Iterable[Path | Root], roots: Sequence[Path | Root]
+def find_package(
+    name: str, folders: Iterable[Path | SearchRoot], roots: Sequence[Path | SearchRoot]
 ) -> LuaProgram | None:
     """The package of this name in the first folder that has one; it finds what it requires in
     `roots`.
 
     Raises `UnknownProgram` if the name was chosen for a package that is not there.
     """
-    if NAME.fullmatch(name) is None:
+    if PACKAGE_NAME.fullmatch(name) is None:
         return None
-    for root in map(Root.of, folders):
+    for root in map(SearchRoot.of, folders):
         if root.name == name or (not root.name and _is_package(root, name)):
             return _program(root, name, roots)
     return None
 
 
-def packages(folders: Iterable[Path | Root], roots: Sequence[Path | Root]) -> list[LuaProgram]:
+def list_folder_packages(
+    folders: Iterable[Path | SearchRoot], roots: Sequence[Path | SearchRoot]
+) -> list[LuaProgram]:
     """Every package that can be found by its name, with what it says of itself as its
     documentation.
     """
     found: dict[str, LuaProgram] = {}
     taken: set[str] = set()  # also by packages that are not there
-    for root in map(Root.of, folders):
+    for root in map(SearchRoot.of, folders):
         for name in [root.name] if root.name else _names(root.folder):
             if name in taken:
                 continue
@@ -76,30 +84,32 @@ def packages(folders: Iterable[Path | Root], roots: Sequence[Path | Root]) -> li
             if _is_package(root, name):
                 taken.add(name)
                 found[name] = _program(root, name, roots)
-                found[name].__doc__ = meta(home_of(root, name) / MAIN).description
+                found[name].__doc__ = read_package_meta(
+                    get_package_folder(root, name) / INIT_FILE
+                ).description
     return [found[name] for name in sorted(found)]
 
 
-def home_of(root: Root, name: str) -> Path:
+def get_package_folder(root: SearchRoot, name: str) -> Path:
     """The folder that a package of this name has in a root."""
     return root.settled().folder if root.name else root.settled().folder / name
 
 
-def _program(root: Root, name: str, roots: Sequence[Path | Root]) -> LuaProgram:
-    return LuaProgram.found(f"{home_of(root, name) / MAIN}:{name}", roots=roots)
+def _program(root: SearchRoot, name: str, roots: Sequence[Path | SearchRoot]) -> LuaProgram:
+    return LuaProgram.found(f"{get_package_folder(root, name) / INIT_FILE}:{name}", roots=roots)
 
 
 def _names(folder: Path) -> list[str]:
     try:
-        return sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
+        return sorted(path.name for path in folder.iterdir() if PACKAGE_NAME.fullmatch(path.name))
     except OSError:  # it is not there (yet), is no folder, or is somebody else's
         return []
 
 
-def _is_package(root: Root, name: str) -> bool:
+def _is_package(root: SearchRoot, name: str) -> bool:
     try:
         return any(
-            place.file.name == MAIN and place.file.is_file() and root.keeps(place)
+            place.file.name == INIT_FILE and place.file.is_file() and root.keeps(place)
             for place in root.places(name)
         )
     except OSError:

@@ -18,13 +18,13 @@ from typing import Any
 
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import bundle, copy_tree, size_limit, stubs
-from everhold.packages.lua.fetch import Offer, offered
-from everhold.packages.lua.installed import Changes, changing
-from everhold.packages.lua.meta import meta
-from everhold.packages.lua.paths import Home, home, project_root
-from everhold.packages.lua.project import Locked, Project, named
-from everhold.packages.lua.source import INSTALLED, Git, source
-from everhold.programs.lua.search_path import MAIN
+from everhold.packages.lua.fetch import FetchedFolder, fetch_packages
+from everhold.packages.lua.installed import InstalledChanges, change_installed
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
+from everhold.packages.lua.project import LockedPackage, Project, check_package_name
+from everhold.packages.lua.source import INSTALLED_SOURCE, GitSource, parse_source
+from everhold.programs.lua.search_path import INIT_FILE
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def install(
     force: bool = False,
     project: str | Path | None = None,
     limit: int | None = None,
-    accept: size_limit.Accept | None = None,
+    accept: size_limit.AcceptSize | None = None,
 ) -> dict[str, Any]:
     """Install what is at an absolute path or in a git repository: one package, or each of a
     collection.
@@ -59,24 +59,26 @@ def install(
     so; without it, it is refused with `PackageTooLarge`.
     """
     if name is not None:
-        named(name)
-    to = home()
+        check_package_name(name)
+    to = get_alc_home()
     into = _project(project)
-    with offered(url, rev) as offer:
+    with fetch_packages(url, rev) as offer:
         packages = _packages(offer, name)
-        size_limit.checked(
+        size_limit.check_size_limit(
             offer.source.shown,
-            [*packages.values(), *bundle.beside(offer.folder)],
+            [*packages.values(), *bundle.list_bundle_folders(offer.folder)],
             limit=limit,
             accept=accept,
         )
         done = _Done()
-        with changing(to) as changes:
+        with change_installed(to) as changes:
             for each, folder in packages.items():
                 _one(offer, each, folder, to=to, changes=changes, done=done, force=force)
             told = _told(offer, done)
-            told |= bundle.imported(offer.folder, {each: packages[each] for each in done.here}, to)
-    told |= stubs.written(to)
+            told |= bundle.import_bundle(
+                offer.folder, {each: packages[each] for each in done.here}, to
+            )
+    told |= stubs.write_stubs(to)
     if into is not None and (warnings := _named_in(into, done.here)):
         told["project_files_warnings"] = warnings
     return told
@@ -84,7 +86,7 @@ def install(
 
 def _project(given: str | Path | None) -> Project | None:
     """The project that is concerned; its files can be read."""
-    root = project_root(given)
+    root = find_project_root(given)
     if root is None:
         return None
     project = Project(root)
@@ -93,10 +95,10 @@ def _project(given: str | Path | None) -> Project | None:
     return project if project.toml.is_file() else None
 
 
-def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
+def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:
     if copy_tree.is_package(offer.folder):
-        return {named(name or offer.name): offer.folder}
-    packages = copy_tree.collection(offer.folder)
+        return {check_package_name(name or offer.name): offer.folder}
+    packages = copy_tree.list_collection(offer.folder)
     if not packages:
         is_python = (offer.folder / "pyproject.toml").is_file()
         hint = (
@@ -117,7 +119,14 @@ def _packages(offer: Offer, name: str | None) -> dict[str, Path]:
 
 
 def _one(
-    offer: Offer, name: str, folder: Path, *, to: Home, changes: Changes, done: _Done, force: bool
+    offer: FetchedFolder,
+    name: str,
+    folder: Path,
+    *,
+    to: AlcHome,
+    changes: InstalledChanges,
+    done: _Done,
+    force: bool,
 ) -> None:
     target = to.packages / name
     is_alone = folder == offer.folder
@@ -135,22 +144,24 @@ def _one(
             raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
         done.skipped.append(name)
         return
-    done.left_out += [f"{name}/{path}" for path in copy_tree.put(folder, target)]
-    changes.put(name, offer.source, meta(target / MAIN).version or None)
+    done.left_out += [f"{name}/{path}" for path in copy_tree.copy_package(folder, target)]
+    changes.put(name, offer.source, read_package_meta(target / INIT_FILE).version or None)
     (done.updated if is_there else done.installed).append(name)
 
 
-def _came_alike(entry: Any, offer: Offer, is_alone: bool) -> bool:
+def _came_alike(entry: Any, offer: FetchedFolder, is_alone: bool) -> bool:
     """Whether what is there was installed, and so may be replaced by this."""
     if entry is None:
         return False
-    before = source(entry.get("source") or "")
+    before = parse_source(entry.get("source") or "")
     return is_alone or (
-        isinstance(before, Git) and isinstance(offer.source, Git) and before.url == offer.source.url
+        isinstance(before, GitSource)
+        and isinstance(offer.source, GitSource)
+        and before.url == offer.source.url
     )
 
 
-def _told(offer: Offer, done: _Done) -> dict[str, Any]:
+def _told(offer: FetchedFolder, done: _Done) -> dict[str, Any]:
     kind = "single" if copy_tree.is_package(offer.folder) else "collection"
     told: dict[str, Any] = {
         "installed": done.installed,
@@ -159,7 +170,7 @@ def _told(offer: Offer, done: _Done) -> dict[str, Any]:
     for key in ("updated", "skipped", "skipped_symlinks", "left_out"):
         if found := getattr(done, key):
             told[key] = found
-    if isinstance(offer.source, Git):
+    if isinstance(offer.source, GitSource):
         told["rev"] = offer.source.rev
     return told
 
@@ -173,7 +184,7 @@ def _named_in(project: Project, names: list[str]) -> list[str]:
             project.add(names)
             locked = project.locked()
             known = {one.name for one in locked}
-            fresh = [Locked(name, INSTALLED) for name in names if name not in known]
+            fresh = [LockedPackage(name, INSTALLED_SOURCE) for name in names if name not in known]
             if fresh:
                 project.write_lock([*locked, *fresh])
     except BadPackageFile as error:

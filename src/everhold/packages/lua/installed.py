@@ -17,21 +17,21 @@ from typing import Any
 import msgspec
 
 from everhold.errors import BadPackageFile
-from everhold.packages.lua.atomic_file import locked, text_of, write
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.source import UNKNOWN, Source, plain, source
+from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.source import UNKNOWN_SOURCE, PackageSource, dump_source, parse_source
 
 
-class Entry(msgspec.Struct, frozen=True):
+class InstalledPackage(msgspec.Struct, frozen=True):
     """One package that was installed."""
 
-    source: Source
+    source: PackageSource
     version: str | None = None
     installed_at: str = ""
     updated_at: str = ""
 
 
-def entries(home: Home) -> dict[str, Entry]:
+def load_installed(home: AlcHome) -> dict[str, InstalledPackage]:
     """What was installed, by name; nothing if there is no such file."""
     return {
         name: _entry(home.installed, name, value)
@@ -40,34 +40,34 @@ def entries(home: Home) -> dict[str, Entry]:
 
 
 @contextmanager
-def changing(home: Home) -> Iterator[Changes]:
+def change_installed(home: AlcHome) -> Iterator[InstalledChanges]:
     """While packages of the user are put in, replaced or taken away; what was noted is written at
     the end.
     """
-    with locked(home.installed.with_name("installed.json.lock")):
+    with hold_file_lock(home.installed.with_name("installed.json.lock")):
         read = _read(home.installed)
-        entries(home)  # whether all of it can be understood, before anything is done
-        changes = Changes(_packages(read))
+        load_installed(home)  # whether all of it can be understood, before anything is done
+        changes = InstalledChanges(_packages(read))
         yield changes
         if changes.are_many:
             read["packages"] = dict(sorted(changes.packages.items()))
-            write(home.installed, json.dumps(read, indent=2, ensure_ascii=False) + "\n")
+            write_atomically(home.installed, json.dumps(read, indent=2, ensure_ascii=False) + "\n")
 
 
-class Changes:
+class InstalledChanges:
     """What happens to packages, noted down to be written."""
 
     def __init__(self, packages: dict[str, Any]) -> None:
         self.packages = packages
         self.are_many = False
 
-    def put(self, name: str, of: Source, version: str | None = None) -> None:
+    def put(self, name: str, of: PackageSource, version: str | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         before = self.packages.get(name, {})
         self.packages[name] = {
             **before,
             "version": version,
-            "source": plain(of),
+            "source": dump_source(of),
             "installed_at": before.get("installed_at") or now,
             "updated_at": now,
         }
@@ -79,7 +79,7 @@ class Changes:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    text = text_of(file)
+    text = read_text_file(file)
     try:
         read = {"packages": {}} if text is None else json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -103,7 +103,7 @@ def _packages(read: dict[str, Any]) -> dict[str, Any]:
     return packages
 
 
-def _entry(file: Path, name: str, value: dict[str, Any]) -> Entry:
+def _entry(file: Path, name: str, value: dict[str, Any]) -> InstalledPackage:
     try:
         told = {
             key: value[key]
@@ -111,7 +111,13 @@ def _entry(file: Path, name: str, value: dict[str, Any]) -> Entry:
             if value.get(key) is not None
         }
         return msgspec.convert(
-            {**told, "source": plain(source(value.get("source") or plain(UNKNOWN)))}, Entry
+            {
+                **told,
+                "source": dump_source(
+                    parse_source(value.get("source") or dump_source(UNKNOWN_SOURCE))
+                ),
+            },
+            InstalledPackage,
         )
     except (msgspec.ValidationError, TypeError) as error:
         raise BadPackageFile(str(file), f"packages.{name} cannot be read: {error}") from None

@@ -20,35 +20,35 @@ from typing import Any, Literal
 
 import msgspec
 
-from everhold.core.codec import JSON, loads, plain
-from everhold.core.query import lua_space
+from everhold.core.codec import JSON, loads, to_plain
+from everhold.core.query import make_lua_namespace
 from everhold.errors import BadValue
-from everhold.packages.lua.paths import Home
+from everhold.packages.lua.paths import AlcHome
 
-Kind = Literal["value", "card", "alias"]
+LegacyKind = Literal["value", "card", "alias"]
 
 
-class Part(msgspec.Struct, frozen=True):
+class LegacyPart(msgspec.Struct, frozen=True):
     """Something that is taken over whole, unless its first value is there already."""
 
-    kind: Kind
+    kind: LegacyKind
     name: str  # namespace/key of a value, the id of a card, an alias
     values: list[tuple[str, str, JSON]]  # namespace, key, value
 
 
-class Past(msgspec.Struct):
+class LegacyData(msgspec.Struct):
     """What was found, and which files could not be read."""
 
-    parts: list[Part] = []
+    parts: list[LegacyPart] = []
     problems: list[str] = []
     logs: int = 0
 
 
-def past(home: Home, shares: Collection[str] = ()) -> Past:
+def read_legacy_data(home: AlcHome, shares: Collection[str] = ()) -> LegacyData:
     """Everything of a folder that can be taken over. Values go where Lua programs find them under
     the same name.
     """
-    found = Past()
+    found = LegacyData()
     for file in sorted(home.state.glob("*.json")):
         _told(found, file, lambda file=file: [*_state(file, shares)])
     for file in sorted(home.cards.glob("*/*.toml")):
@@ -60,26 +60,26 @@ def past(home: Home, shares: Collection[str] = ()) -> Past:
     return found
 
 
-def _told(found: Past, file: Path, read: Any) -> None:
+def _told(found: LegacyData, file: Path, read: Any) -> None:
     try:
         found.parts += read()
     except (OSError, ValueError, BadValue, RecursionError) as error:
         found.problems.append(f"{file}: {error}")
 
 
-def _state(file: Path, shares: Collection[str]) -> Iterator[Part]:
+def _state(file: Path, shares: Collection[str]) -> Iterator[LegacyPart]:
     namespace = file.stem
-    space = lua_space(file.stem, shares)
+    space = make_lua_namespace(file.stem, shares)
     for key, value in _object(loads(file.read_bytes())).items():
         name = f"{namespace}/{key}"
-        yield Part("value", name, [(space, key, plain(value, name))])
+        yield LegacyPart("value", name, [(space, key, to_plain(value, name))])
 
 
 # ---- cards
 
 
-def _card(file: Path) -> Part:
-    body = plain(_without_dates(tomllib.loads(file.read_text(encoding="utf-8"))), file.stem)
+def _card(file: Path) -> LegacyPart:
+    body = to_plain(_without_dates(tomllib.loads(file.read_text(encoding="utf-8"))), file.stem)
     body.setdefault("card_id", file.stem)
     package = _at(body, "pkg", "name") or file.parent.name
     if not isinstance(body.get("pkg", {}), dict):
@@ -100,9 +100,9 @@ def _card(file: Path) -> Part:
     ]
     samples = file.with_name(f"{card_id}.samples.jsonl")
     if samples.is_file():
-        rows = [plain(loads(line), f"{samples.name}, line {n}") for n, line in _lines(samples)]
+        rows = [to_plain(loads(line), f"{samples.name}, line {n}") for n, line in _lines(samples)]
         values.append(("card/samples", card_id, rows))
-    return Part("card", card_id, values)
+    return LegacyPart("card", card_id, values)
 
 
 def _index(body: dict[str, Any]) -> dict[str, JSON]:
@@ -123,14 +123,14 @@ def _index(body: dict[str, Any]) -> dict[str, JSON]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def _aliases(file: Path) -> Iterator[Part]:
+def _aliases(file: Path) -> Iterator[LegacyPart]:
     rows = _without_dates(tomllib.loads(file.read_text(encoding="utf-8"))).get("alias", [])
     for row in rows if isinstance(rows, list) else [rows]:
         name = _at(_object(row), "name")
         card_id = _at(_object(row), "card_id")
         if not name or not card_id:
             raise ValueError("an alias has a name and a card_id")
-        yield Part("alias", name, [("card/alias", name, plain(row, name))])
+        yield LegacyPart("alias", name, [("card/alias", name, to_plain(row, name))])
 
 
 # ---- values

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage
 from everhold.packages.lua import copy_tree
-from everhold.packages.lua.installed import changing
-from everhold.packages.lua.paths import home, project_root
-from everhold.packages.lua.project import Project, named
+from everhold.packages.lua.installed import change_installed
+from everhold.packages.lua.paths import find_project_root, get_alc_home
+from everhold.packages.lua.project import Project, check_package_name
 
-SCOPES: Final = ("global", "variant")
+LINK_SCOPES: Final = ("global", "variant")
 
 
 def link(
@@ -30,7 +30,7 @@ def link(
     force alone.
     """
     folder = Path(path).expanduser().absolute()
-    if scope not in SCOPES:
+    if scope not in LINK_SCOPES:
         raise BadPackage(f"invalid scope '{scope}': expected one of global, variant")
     if not folder.is_dir():
         raise BadPackage(f"Path is not a directory: {folder}")
@@ -47,13 +47,13 @@ def link(
 
 def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
     """Take a link away; the folder that it leads to stays."""
-    named(name)
-    at = home().packages / name
+    check_package_name(name)
+    at = get_alc_home().packages / name
     if at.is_symlink():
-        with changing(home()):
+        with change_installed(get_alc_home()):
             at.unlink()
         return {"unlinked": name}
-    root = project_root(project)
+    root = find_project_root(project)
     if root is not None and name in Project(root).variants():
         with Project(root).guarded():
             Project(root).forget_variant(name)
@@ -68,8 +68,8 @@ def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
 
 def _places(folder: Path, name: str | None) -> dict[str, Path]:
     if copy_tree.is_package(folder):
-        return {named(folder.name if name is None else name): folder}
-    found = copy_tree.collection(folder)
+        return {check_package_name(folder.name if name is None else name): folder}
+    found = copy_tree.list_collection(folder)
     if not found:
         raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
     if name is not None:
@@ -80,7 +80,7 @@ def _places(folder: Path, name: str | None) -> dict[str, Path]:
 
 
 def _as_links(places: dict[str, Path], force: bool) -> None:
-    packages = home().packages
+    packages = get_alc_home().packages
     real = [
         packages / name
         for name in places
@@ -91,10 +91,10 @@ def _as_links(places: dict[str, Path], force: bool) -> None:
             f"Destination '{real[0]}' is a real directory. Use force=true to overwrite.",
             "Nothing was changed; --force",
         )
-    with changing(home()) as changes:
+    with change_installed(get_alc_home()) as changes:
         packages.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, folder in places.items():
-            if copy_tree.remove(packages / name) and name in changes.packages:
+            if copy_tree.remove_package_folder(packages / name) and name in changes.packages:
                 changes.drop(name)
             fresh = packages / f".link-{name}"
             fresh.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def _as_links(places: dict[str, Path], force: bool) -> None:
 
 
 def _as_variants(places: dict[str, Path], given: str | Path | None) -> dict[str, Any]:
-    root = project_root(given)
+    root = find_project_root(given)
     if root is None:
         raise BadPackage(
             "alc.toml not found: scope 'variant' needs a project root.", "everhold pkg init"

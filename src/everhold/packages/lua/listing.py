@@ -14,16 +14,29 @@ from typing import Any, Final
 from everhold.errors import BadPackageFile
 from everhold.packages import settings
 from everhold.packages.lua import copy_tree
-from everhold.packages.lua.installed import Entry, entries
-from everhold.packages.lua.listing_query import Row, picked
-from everhold.packages.lua.meta import fields, meta
-from everhold.packages.lua.paths import Home, home, is_strict, packages_path, project_root
-from everhold.packages.lua.project import ByGit, ByPath, Locked, Need, Project, is_name
-from everhold.packages.lua.roots import pinned
-from everhold.packages.lua.source import Bundled, Folder, kind
-from everhold.programs.lua.search_path import MAIN
+from everhold.packages.lua.installed import InstalledPackage, load_installed
+from everhold.packages.lua.listing_query import Row, select_rows
+from everhold.packages.lua.meta import read_meta_fields, read_package_meta
+from everhold.packages.lua.paths import (
+    AlcHome,
+    find_project_root,
+    get_alc_home,
+    is_strict,
+    read_packages_path,
+)
+from everhold.packages.lua.project import (
+    GitNeed,
+    LockedPackage,
+    PackageNeed,
+    PathNeed,
+    Project,
+    is_package_name,
+)
+from everhold.packages.lua.roots import find_pinned_folder
+from everhold.packages.lua.source import BundledSource, FolderSource, get_source_type
+from everhold.programs.lua.search_path import INIT_FILE
 
-SUMMARY: Final = (
+SUMMARY_FIELDS: Final = (
     "name",
     "scope",
     "version",
@@ -31,8 +44,8 @@ SUMMARY: Final = (
     "resolved_source_path",
     "resolved_source_kind",
 )
-FULL: Final = (
-    *SUMMARY,
+FULL_FIELDS: Final = (
+    *SUMMARY_FIELDS,
     *(
         "install_source",
         "installed_at",
@@ -44,8 +57,8 @@ FULL: Final = (
     ),
     *("broken", "path", "source", "source_type", "meta", "error", "description", "category"),
 )
-USUAL: Final = 50
-SORT: Final = "-active,-installed_at"
+DEFAULT_LIMIT: Final = 50
+DEFAULT_SORT: Final = "-active,-installed_at"
 
 
 @dataclass(slots=True)
@@ -59,8 +72,8 @@ class _Found:
 def list_packages(
     project: str | Path | None = None,
     *,
-    limit: int | None = USUAL,
-    sort: str = SORT,
+    limit: int | None = DEFAULT_LIMIT,
+    sort: str = DEFAULT_SORT,
     filter: Any = None,
     fields: Sequence[str] | None = None,
     verbose: str | None = None,
@@ -69,15 +82,15 @@ def list_packages(
     """Every package that can be found from a project, or without one; `more` are nearer folders,
     and who names them.
     """
-    at = home()
-    root = project_root(project)
+    at = get_alc_home()
+    root = find_project_root(project)
     found = _Found()
     paths: dict[Path, str] = {}
     for path, who in (
         *more,
-        *((path, "env") for path in packages_path()),
+        *((path, "env") for path in read_packages_path()),
         (at.packages, "default"),
-        ours(),
+        get_everhold_packages(),
     ):
         paths.setdefault(path, who)
     if root is not None:
@@ -87,10 +100,10 @@ def list_packages(
         found.rows += _of_folder(path, known if path == at.packages else {})
     _rule(found.rows)
     told: dict[str, Any] = {
-        "packages": picked(
+        "packages": select_rows(
             found.rows,
-            summary=SUMMARY,
-            full=FULL,
+            summary=SUMMARY_FIELDS,
+            full=FULL_FIELDS,
             limit=limit,
             sort=sort,
             filter=filter,
@@ -104,14 +117,14 @@ def list_packages(
     return told | ({"warnings": found.warnings} if found.warnings else {})
 
 
-def ours() -> tuple[Path, str]:
+def get_everhold_packages() -> tuple[Path, str]:
     """The folder of packages of everhold itself, which is looked through last."""
-    return settings.home() / settings.PACKAGES, "everhold"
+    return settings.get_data_folder() / settings.PACKAGES_FOLDER, "everhold"
 
 
-def _known(at: Home, found: _Found) -> dict[str, Entry]:
+def _known(at: AlcHome, found: _Found) -> dict[str, InstalledPackage]:
     try:
-        return entries(at)
+        return load_installed(at)
     except BadPackageFile as error:
         found.warnings.append(str(error))
         return {}
@@ -120,8 +133,8 @@ def _known(at: Home, found: _Found) -> dict[str, Entry]:
 # ---- the project
 
 
-def _of_project(project: Project, at: Home, found: _Found) -> None:
-    locked: dict[str, Locked] = {}
+def _of_project(project: Project, at: AlcHome, found: _Found) -> None:
+    locked: dict[str, LockedPackage] = {}
     try:
         found.rows += [_variant(name, folder) for name, folder in project.variants().items()]
     except BadPackageFile as error:
@@ -138,31 +151,35 @@ def _of_project(project: Project, at: Home, found: _Found) -> None:
     for name, need in needs.items():
         found.rows.append(_needed(name, need, locked.get(name), project, at))
     for name, one in locked.items():
-        if name not in needs and isinstance(one.source, Folder):
-            found.rows.append(_needed(name, ByPath(one.source.path, one.version), one, project, at))
+        if name not in needs and isinstance(one.source, FolderSource):
+            found.rows.append(
+                _needed(name, PathNeed(one.source.path, one.version), one, project, at)
+            )
 
 
 def _variant(name: str, folder: Path) -> Row:
     return _row(name, "variant", folder, "variant") | {"path": str(folder), "source_type": "path"}
 
 
-def _needed(name: str, need: Need, locked: Locked | None, project: Project, at: Home) -> Row:
+def _needed(
+    name: str, need: PackageNeed, locked: LockedPackage | None, project: Project, at: AlcHome
+) -> Row:
     of = (
-        kind(locked.source)
+        get_source_type(locked.source)
         if locked is not None
         else "git"
-        if isinstance(need, ByGit)
+        if isinstance(need, GitNeed)
         else "installed"
     )
-    if isinstance(need, ByPath):
+    if isinstance(need, PathNeed):
         folder = project.place(need.path)
         row = _row(name, "project", folder, "local_path") | {
             "path": str(folder),
             "source_type": "path",
         }
     else:
-        copy = None if locked is None else pinned(locked, project, at)
-        is_bundled = locked is not None and isinstance(locked.source, Bundled)
+        copy = None if locked is None else find_pinned_folder(locked, project, at)
+        is_bundled = locked is not None and isinstance(locked.source, BundledSource)
         where = "pinned" if copy is not None else "bundled" if is_bundled else "installed"
         row = _row(name, "project", copy or at.packages / name, where) | {"source_type": of}
     if locked is not None and locked.version is not None:
@@ -175,18 +192,18 @@ def _needed(name: str, need: Need, locked: Locked | None, project: Project, at: 
 # ---- folders
 
 
-def _of_folder(folder: Path, known: dict[str, Entry]) -> Iterator[Row]:
+def _of_folder(folder: Path, known: dict[str, InstalledPackage]) -> Iterator[Row]:
     try:
         places = sorted(folder.iterdir())
     except OSError:
         return
     for place in places:
         is_broken = place.is_symlink() and not place.exists()
-        if not is_name(place.name) or not (is_broken or copy_tree.is_package(place)):
+        if not is_package_name(place.name) or not (is_broken or copy_tree.is_package(place)):
             continue
         entry = known.get(place.name)
         where = "linked" if place.is_symlink() else "installed"
-        if entry is not None and isinstance(entry.source, Bundled):
+        if entry is not None and isinstance(entry.source, BundledSource):
             where = "bundled"
         row = _row(place.name, "global", place, where) | {"source": str(folder)}
         if place.is_symlink():
@@ -196,14 +213,14 @@ def _of_folder(folder: Path, known: dict[str, Entry]) -> Iterator[Row]:
         yield row | (_dates(entry) if entry is not None else {})
 
 
-def _dates(entry: Entry) -> Row:
+def _dates(entry: InstalledPackage) -> Row:
     told = {
         "installed_at": entry.installed_at,
         "updated_at": entry.updated_at,
         "install_source": entry.source.shown,
     }
     return {key: value for key, value in told.items() if value} | {
-        "source_type": kind(entry.source)
+        "source_type": get_source_type(entry.source)
     }
 
 
@@ -212,13 +229,13 @@ def _row(name: str, scope: str, folder: Path, where: str) -> Row:
     row: Row = {"name": name, "scope": scope, "resolved_source_kind": where}
     if not copy_tree.is_package(folder):
         return row | {"error": f"no init.lua in {folder}"}
-    said = fields(folder / MAIN)
-    said["description"] = meta(folder / MAIN).description
+    said = read_meta_fields(folder / INIT_FILE)
+    said["description"] = read_package_meta(folder / INIT_FILE).description
     row |= {"resolved_source_path": str(folder.resolve()), "meta": said}
     return {
         key: value
         for key, value in said.items()
-        if key not in FULL or key in ("version", "description", "category")
+        if key not in FULL_FIELDS or key in ("version", "description", "category")
     } | row
 
 

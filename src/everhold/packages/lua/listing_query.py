@@ -18,7 +18,7 @@ _RANKS: Final = {bool: 1, int: 2, float: 2, str: 3, list: 4, dict: 5}
 Row = dict[str, Any]
 
 
-def picked(
+def select_rows(
     rows: Sequence[Row],
     *,
     summary: Sequence[str],

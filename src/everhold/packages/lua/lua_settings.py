@@ -13,9 +13,9 @@ import msgspec
 from everhold.errors import BadSetting
 from everhold.packages.settings import Settings
 
-KEYS: Final = ("shares", "max_package")
+LUA_KEYS: Final = ("shares", "max_package")
 #: Bytes of an installation above which the user is asked.
-LARGEST: Final = 20 * 10**6
+DEFAULT_MAX_PACKAGE: Final = 20 * 10**6
 
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?B)")
 _UNITS: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -26,22 +26,22 @@ class LuaOptions(msgspec.Struct, frozen=True):
     """What the table says."""
 
     shares: frozenset[str] = frozenset()  # namespaces of durable values that both languages use
-    max_package: int = LARGEST
+    max_package: int = DEFAULT_MAX_PACKAGE
 
 
-def lua_options(found: Settings | None) -> LuaOptions:
+def read_lua_options(found: Settings | None) -> LuaOptions:
     """What the settings say; raises `BadSetting`."""
     if found is None or not found.lua:
         return LuaOptions()
     where = f"lua in {found.source.get('lua', '')}"
     for key in found.lua:
-        if key not in KEYS:
-            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(KEYS)}")
-    largest = found.lua.get("max_package", LARGEST)
-    return LuaOptions(_shares(found.lua, where), size(largest, f"max_package of {where}"))
+        if key not in LUA_KEYS:
+            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(LUA_KEYS)}")
+    largest = found.lua.get("max_package", DEFAULT_MAX_PACKAGE)
+    return LuaOptions(_shares(found.lua, where), parse_size(largest, f"max_package of {where}"))
 
 
-def size(given: Any, name: str) -> int:
+def parse_size(given: Any, name: str) -> int:
     """A number of bytes, or text such as "500kB", "20MB" or "1GB"; raises `BadSetting`."""
     if isinstance(given, str) and (found := _SIZE.fullmatch(given.strip())):
         return int(float(found[1]) * _UNITS[found[2]])
@@ -50,7 +50,7 @@ def size(given: Any, name: str) -> int:
     return given
 
 
-def in_words(size: int) -> str:
+def format_size(size: int) -> str:
     """A size for people."""
     for unit in ("GB", "MB", "kB"):
         if size >= _UNITS[unit]:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-MOST: Final = 200_000  # bytes of a file that are looked at
+MAX_META_CHARS: Final = 200_000  # bytes of a file that are looked at
 
 _BEGIN: Final = re.compile(r"\bmeta\s*=\s*\{")
 #: What is opened and never closed goes to the end, so that nothing is looked at twice.
@@ -28,36 +28,38 @@ _ESCAPE: Final = re.compile(r"\\(z\s*|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-class Meta(msgspec.Struct, frozen=True):
+class PackageMeta(msgspec.Struct, frozen=True):
     name: str = ""
     version: str = ""
     description: str = ""
     category: str = ""
 
 
-def meta(path: Path) -> Meta:
+def read_package_meta(path: Path) -> PackageMeta:
     """What the file says of itself; empty where it says nothing or cannot be read."""
-    return read(_text(path))
+    return parse_package_meta(_text(path))
 
 
-def fields(path: Path) -> dict[str, str]:
+def read_meta_fields(path: Path) -> dict[str, str]:
     """All that the file says of itself in plain strings, whatever it calls it."""
     return {name: " ".join(said.split()) for name, said in _found(_text(path)).items()}
 
 
-def read(text: str) -> Meta:
+def parse_package_meta(text: str) -> PackageMeta:
     found = _found(text)
     known = {
-        name: " ".join(found[name].split()) for name in Meta.__struct_fields__ if name in found
+        name: " ".join(found[name].split())
+        for name in PackageMeta.__struct_fields__
+        if name in found
     }
     known["description"] = known.get("description") or _comment(text)
-    return Meta(**known)
+    return PackageMeta(**known)
 
 
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(MOST).decode("utf-8", "replace")
+            return file.read(MAX_META_CHARS).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -8,7 +8,7 @@
     ALC_LOG_LEVEL             off: no transcripts
     ALC_PROMPT_PREVIEW_CHARS  letters of a prompt in a preview, 200 if it says nothing
 
-`UNHEEDED` has those that say nothing here. Nothing is made or written here.
+`UNHEEDED_VARIABLES` has those that say nothing here. Nothing is made or written here.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import msgspec
 from everhold.errors import BadPackage, BadSetting
 from everhold.packages import settings
 
-USUAL: Final = Path("~/.algocline")
-PREVIEW: Final = 200
-PROJECT: Final = "alc.toml"
+DEFAULT_HOME: Final = Path("~/.algocline")
+DEFAULT_PREVIEW_CHARS: Final = 200
+PROJECT_FILE: Final = "alc.toml"
 
 #: Variables that say nothing here, and why.
-UNHEEDED: Final = {
+UNHEEDED_VARIABLES: Final = {
     "ALC_CARD_SINKS": (
         "cards are in the database, and mirrored to no folder; `everhold export"
         " --values` writes them"
@@ -39,7 +39,7 @@ UNHEEDED: Final = {
 Env = Mapping[str, str]
 
 
-class Home(msgspec.Struct, frozen=True):
+class AlcHome(msgspec.Struct, frozen=True):
     """The folder in which everything is that belongs to the user and not to a project."""
 
     root: Path
@@ -81,25 +81,27 @@ class Home(msgspec.Struct, frozen=True):
         return self.packages / f"{name}@{version}"
 
 
-def home(env: Env | None = None) -> Home:
+def get_alc_home(env: Env | None = None) -> AlcHome:
     """The user's folder; it need not exist."""
     said = _of(env).get("ALC_HOME")
     if said:
-        return Home(Path(said).expanduser().absolute())
-    usual = USUAL.expanduser()
-    return Home(usual if usual.is_dir() else settings.home())
+        return AlcHome(Path(said).expanduser().absolute())
+    usual = DEFAULT_HOME.expanduser()
+    return AlcHome(usual if usual.is_dir() else settings.get_data_folder())
 
 
-def packages_path(env: Env | None = None) -> tuple[Path, ...]:
+def read_packages_path(env: Env | None = None) -> tuple[Path, ...]:
     """The folders of ALC_PACKAGES_PATH; one that is not there yet counts, too."""
     said = _of(env).get("ALC_PACKAGES_PATH", "")
     return tuple(Path(part).expanduser().absolute() for part in said.split(os.pathsep) if part)
 
 
-def unheeded(env: Env | None = None) -> list[str]:
+def list_unheeded_variables(env: Env | None = None) -> list[str]:
     """What is set and does nothing here, each with its reason."""
     return [
-        f"{name} says nothing here: {why}" for name, why in UNHEEDED.items() if _of(env).get(name)
+        f"{name} says nothing here: {why}"
+        for name, why in UNHEEDED_VARIABLES.items()
+        if _of(env).get(name)
     ]
 
 
@@ -107,13 +109,13 @@ def is_strict(env: Env | None = None) -> bool:
     return _of(env).get("ALC_PKG_STRICT", "").lower() in ("1", "true")
 
 
-def preview_chars(env: Env | None = None) -> int:
+def read_preview_chars(env: Env | None = None) -> int:
     """How many letters of a prompt a preview shows."""
     said = _of(env).get("ALC_PROMPT_PREVIEW_CHARS", "")
-    return int(said) if said.isascii() and said.isdigit() else PREVIEW
+    return int(said) if said.isascii() and said.isdigit() else DEFAULT_PREVIEW_CHARS
 
 
-def log_enabled(env: Env | None = None) -> bool:
+def is_log_enabled(env: Env | None = None) -> bool:
     return _of(env).get("ALC_LOG_LEVEL", "").lower() != "off"
 
 
@@ -128,7 +130,7 @@ def log_dir(env: Env | None = None) -> tuple[Path | None, str]:
 def _log_dirs(env: Env) -> Iterator[tuple[Path, str]]:
     if said := env.get("ALC_LOG_DIR"):
         yield Path(said).expanduser().absolute(), "ALC_LOG_DIR"
-    yield home(env).logs, "home"
+    yield get_alc_home(env).logs, "home"
     state = env.get("XDG_STATE_HOME")
     yield (
         (Path(state) if state else Path("~/.local/state").expanduser()) / "algocline" / "logs",
@@ -145,7 +147,7 @@ def _is_writable(folder: Path) -> bool:
 # ---- the project
 
 
-def project_root(
+def find_project_root(
     given: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
 ) -> Path | None:
     """The project's folder: the one that was named, else ALC_PROJECT_ROOT, else the nearest with an
@@ -166,7 +168,7 @@ def project_root(
         return folder.resolve()
     begin = (start or Path.cwd()).resolve()
     return next(
-        (folder for folder in (begin, *begin.parents) if (folder / PROJECT).is_file()), None
+        (folder for folder in (begin, *begin.parents) if (folder / PROJECT_FILE).is_file()), None
     )
 
 

@@ -23,53 +23,55 @@ import msgspec
 
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import toml_edit
-from everhold.packages.lua.atomic_file import locked, text_of, write
-from everhold.packages.lua.paths import PROJECT
-from everhold.packages.lua.source import Source, plain, source
+from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
+from everhold.packages.lua.paths import PROJECT_FILE
+from everhold.packages.lua.source import PackageSource, dump_source, parse_source
 
 LOCK: Final = "alc.lock"
 LOCAL: Final = "alc.local.toml"
-GUARD: Final = ".alc-install.lock"
-VERSION: Final = 1  # of alc.lock
-OLD: Final = "local_dir"  # the source of packages in locks from before there was an alc.toml
+INSTALL_LOCK_FILE: Final = ".alc-install.lock"
+LOCK_VERSION: Final = 1  # of alc.lock
+LEGACY_SOURCE: Final = (
+    "local_dir"  # the source of packages in locks from before there was an alc.toml
+)
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-class Version(msgspec.Struct, frozen=True):
+class VersionNeed(msgspec.Struct, frozen=True):
     """Any installed version (`*`), or exactly this one."""
 
     version: str
 
 
-class ByPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PathNeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     version: str | None = None
 
 
-class ByGit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GitNeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     git: str
     rev: str | None = None
 
 
-Need = Version | ByPath | ByGit
+PackageNeed = VersionNeed | PathNeed | GitNeed
 
 
-class Locked(msgspec.Struct, frozen=True):
+class LockedPackage(msgspec.Struct, frozen=True):
     """One package of alc.lock."""
 
     name: str
-    source: Source
+    source: PackageSource
     version: str | None = None
 
 
-def is_name(name: str) -> bool:
+def is_package_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def named(name: str) -> str:
+def check_package_name(name: str) -> str:
     """The name, if a package may have it."""
-    if not is_name(name):
+    if not is_package_name(name):
         raise BadPackage(
             f"Invalid package name '{name}'",
             "A name begins with a letter; then letters, digits, _ and - may follow.",
@@ -84,7 +86,7 @@ class Project(msgspec.Struct, frozen=True):
 
     @property
     def toml(self) -> Path:
-        return self.root / PROJECT
+        return self.root / PROJECT_FILE
 
     @property
     def lock(self) -> Path:
@@ -100,11 +102,11 @@ class Project(msgspec.Struct, frozen=True):
 
     def guarded(self) -> AbstractContextManager[None]:
         """While its files are edited."""
-        return locked(self.root / GUARD)
+        return hold_file_lock(self.root / INSTALL_LOCK_FILE)
 
     # ---- alc.toml
 
-    def needs(self) -> dict[str, Need]:
+    def needs(self) -> dict[str, PackageNeed]:
         """What alc.toml names, in its order; nothing if there is none."""
         table = _table(self.toml, "packages")
         return {name: _need(self.toml, name, value) for name, value in table.items()}
@@ -113,37 +115,45 @@ class Project(msgspec.Struct, frozen=True):
         """Name packages in alc.toml that are not named there, in any version."""
 
         def edit(text: str) -> str:
-            there = toml_edit.read(text).get("packages", {})
+            there = toml_edit.parse_toml(text).get("packages", {})
             for name in names:
-                text = text if name in there else toml_edit.put(text, ("packages", name), "*")
+                text = (
+                    text
+                    if name in there
+                    else toml_edit.put_toml_value(text, ("packages", name), "*")
+                )
             return text
 
         _edit(self.toml, edit)
 
     def forget(self, name: str) -> None:
-        _edit(self.toml, lambda text: toml_edit.drop(text, ("packages", name)))
+        _edit(self.toml, lambda text: toml_edit.drop_toml_value(text, ("packages", name)))
 
     # ---- alc.lock
 
-    def locked(self) -> list[Locked]:
+    def locked(self) -> list[LockedPackage]:
         """The packages of alc.lock; none if there is no such file."""
-        text = text_of(self.lock)
+        text = read_text_file(self.lock)
         if text is None:
             return []
         read = _read(self.lock, text)
-        if read.get("version") != VERSION:
+        if read.get("version") != LOCK_VERSION:
             raise BadPackageFile(
                 str(self.lock), f"unsupported alc.lock version {read.get('version')}: expected 1"
             )
         return [_locked(self.lock, one) for one in _list(self.lock, read.get("package", []))]
 
-    def write_lock(self, packages: Iterable[Locked]) -> None:
-        lines = [f"version = {VERSION}"]
+    def write_lock(self, packages: Iterable[LockedPackage]) -> None:
+        lines = [f"version = {LOCK_VERSION}"]
         for one in packages:
             facts = {"name": one.name, "version": one.version}
-            lines += ["", "[[package]]", *toml_edit.pairs(_said(facts))]
-            lines += ["", "[package.source]", *toml_edit.pairs(_said(plain(one.source)))]
-        write(self.lock, "\n".join([*lines, ""]), mode=0o644)
+            lines += ["", "[[package]]", *toml_edit.format_toml_pairs(_said(facts))]
+            lines += [
+                "",
+                "[package.source]",
+                *toml_edit.format_toml_pairs(_said(dump_source(one.source))),
+            ]
+        write_atomically(self.lock, "\n".join([*lines, ""]), mode=0o644)
 
     # ---- alc.local.toml
 
@@ -163,19 +173,19 @@ class Project(msgspec.Struct, frozen=True):
         """Take packages from elsewhere on this machine; what is named there already stays."""
 
         def edit(text: str) -> str:
-            there = toml_edit.read(text).get("packages", {})
+            there = toml_edit.parse_toml(text).get("packages", {})
             for name, path in places.items():
                 text = (
                     text
                     if name in there
-                    else toml_edit.put(text, ("packages", name), {"path": path})
+                    else toml_edit.put_toml_value(text, ("packages", name), {"path": path})
                 )
             return text
 
         _edit(self.local, edit)
 
     def forget_variant(self, name: str) -> None:
-        _edit(self.local, lambda text: toml_edit.drop(text, ("packages", name)))
+        _edit(self.local, lambda text: toml_edit.drop_toml_value(text, ("packages", name)))
 
 
 # ---- reading
@@ -183,13 +193,13 @@ class Project(msgspec.Struct, frozen=True):
 
 def _read(file: Path, text: str) -> dict[str, Any]:
     try:
-        return toml_edit.read(text)
+        return toml_edit.parse_toml(text)
     except ValueError as error:
         raise BadPackageFile(str(file), f"it is not TOML: {error}") from None
 
 
 def _table(file: Path, name: str) -> dict[str, Any]:
-    text = text_of(file)
+    text = read_text_file(file)
     table = {} if text is None else _read(file, text).get(name, {})
     if not isinstance(table, dict):
         raise BadPackageFile(str(file), f"{name} should be a table")
@@ -202,12 +212,12 @@ def _list(file: Path, value: Any) -> list[Any]:
     return value
 
 
-def _need(file: Path, name: str, value: Any) -> Need:
+def _need(file: Path, name: str, value: Any) -> PackageNeed:
     _checked_name(file, name)
     if isinstance(value, str) and value:
-        return Version(value)
+        return VersionNeed(value)
     if isinstance(value, dict):
-        kind: type[ByPath | ByGit] = ByPath if "path" in value else ByGit
+        kind: type[PathNeed | GitNeed] = PathNeed if "path" in value else GitNeed
         with suppress(msgspec.ValidationError):
             return msgspec.convert(value, kind)
     raise BadPackageFile(
@@ -216,25 +226,25 @@ def _need(file: Path, name: str, value: Any) -> Need:
     )
 
 
-def _locked(file: Path, value: Any) -> Locked:
+def _locked(file: Path, value: Any) -> LockedPackage:
     try:
         name = value["name"]
         version = value.get("version")
         if not isinstance(name, str) or not isinstance(version, str | None):
             raise TypeError("name and version should be strings")
         _checked_name(file, name)
-        if value["source"].get("type") == OLD:
+        if value["source"].get("type") == LEGACY_SOURCE:
             raise TypeError(
                 "it has a form that is no longer used; `everhold pkg migrate` makes an alc.toml"
                 " of it"
             )
-        return Locked(name, source(value["source"]), version)
+        return LockedPackage(name, parse_source(value["source"]), version)
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         raise BadPackageFile(str(file), f"a [[package]] cannot be read: {error}") from None
 
 
 def _checked_name(file: Path, name: str) -> None:
-    if not is_name(name):
+    if not is_package_name(name):
         raise BadPackageFile(str(file), f"{name!r} is not the name of a package")
 
 
@@ -242,13 +252,13 @@ def _checked_name(file: Path, name: str) -> None:
 
 
 def _edit(file: Path, edit: Callable[[str], str]) -> None:
-    text = text_of(file) or ""
+    text = read_text_file(file) or ""
     try:
         edited = edit(text)
     except ValueError as error:
         raise BadPackageFile(str(file), str(error)) from None
     if edited != text:
-        write(file, edited, mode=0o644)
+        write_atomically(file, edited, mode=0o644)
 
 
 def _said(table: dict[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage
 from everhold.packages.lua import copy_tree
-from everhold.packages.lua.installed import changing
-from everhold.packages.lua.paths import home, project_root
-from everhold.packages.lua.project import Project, named
+from everhold.packages.lua.installed import change_installed
+from everhold.packages.lua.paths import find_project_root, get_alc_home
+from everhold.packages.lua.project import Project, check_package_name
 
-SCOPES: Final = ("project", "global", "all")
+REMOVE_SCOPES: Final = ("project", "global", "all")
 
 
 def remove(
@@ -28,9 +28,9 @@ def remove(
     """Remove a package; with a version only this version's entry in alc.lock, or its copy in the
     home.
     """
-    if scope not in SCOPES:
+    if scope not in REMOVE_SCOPES:
         raise BadPackage(f"invalid scope '{scope}': expected one of project, global, all")
-    named(name)
+    check_package_name(name)
     if scope == "all":
         return _from_all(name, project, version)
     return (
@@ -39,7 +39,7 @@ def remove(
 
 
 def _from_project(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
-    root = project_root(given)
+    root = find_project_root(given)
     if root is None:
         raise BadPackage(
             f"alc.toml not found: cannot remove '{name}' without a project root.",
@@ -69,11 +69,11 @@ def _from_project(name: str, given: str | Path | None, version: str | None) -> d
 
 
 def _from_home(name: str, version: str | None) -> dict[str, Any]:
-    at = home()
+    at = get_alc_home()
     folder = at.packages / name if version is None else at.pinned(name, version)
-    with changing(at) as changes:
+    with change_installed(at) as changes:
         if version is not None:
-            if not copy_tree.remove(folder):
+            if not copy_tree.remove_package_folder(folder):
                 raise BadPackage(
                     f"Package '{name}' has no copy of version {version} in {at.packages}"
                 )
@@ -83,7 +83,7 @@ def _from_home(name: str, version: str | None) -> dict[str, Any]:
                 f"Package '{name}' not found in global manifest ({at.installed})", hint
             )
         else:
-            copy_tree.remove(folder)
+            copy_tree.remove_package_folder(folder)
             changes.drop(name)
     return {
         "removed": name,

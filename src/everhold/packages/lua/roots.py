@@ -16,67 +16,76 @@ from pathlib import Path
 
 import msgspec
 
-from everhold.packages.lua.meta import meta
-from everhold.packages.lua.paths import Env, Home, home, is_strict, packages_path, project_root
-from everhold.packages.lua.project import Locked, Project
-from everhold.packages.lua.source import Folder, Git, Installed
-from everhold.programs.lua.search_path import MAIN, Root
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.lua.paths import (
+    AlcHome,
+    Env,
+    find_project_root,
+    get_alc_home,
+    is_strict,
+    read_packages_path,
+)
+from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.source import FolderSource, GitSource, InstalledSource
+from everhold.programs.lua.search_path import INIT_FILE, SearchRoot
 
-SHORT = 12  # letters of a revision in the name of its folder
+SHORT_REVISION = 12  # letters of a revision in the name of its folder
 
 
-class Roots(msgspec.Struct, frozen=True):
+class PackageRoots(msgspec.Struct, frozen=True):
     """What is looked through for a project, or for none."""
 
-    pinned: tuple[Root, ...]
-    path: tuple[Root, ...]
-    home: Root
+    pinned: tuple[SearchRoot, ...]
+    path: tuple[SearchRoot, ...]
+    home: SearchRoot
 
     @property
-    def all(self) -> tuple[Root, ...]:
+    def all(self) -> tuple[SearchRoot, ...]:
         return (*self.pinned, *self.path, self.home)
 
 
-def roots(
+def find_package_roots(
     project: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
-) -> Roots:
+) -> PackageRoots:
     """Where packages are found for a project: the one named, else the one of `start` or of the
     current folder.
 
     Raises `BadPackageFile` if a file of the project cannot be read.
     """
-    root = project_root(project, start=start, env=env)
-    at = home(env)
+    root = find_project_root(project, start=start, env=env)
+    at = get_alc_home(env)
     strict = is_strict(env)
     chosen = dict[str, Path]()
     if root is not None:
         for name, folder in _chosen(Project(root), at):
             chosen.setdefault(name, folder)
-    return Roots(
-        tuple(Root(folder, name, strict) for name, folder in chosen.items()),
-        tuple(Root(folder, strict=strict) for folder in packages_path(env)),
-        Root(at.packages, strict=strict),
+    return PackageRoots(
+        tuple(SearchRoot(folder, name, strict) for name, folder in chosen.items()),
+        tuple(SearchRoot(folder, strict=strict) for folder in read_packages_path(env)),
+        SearchRoot(at.packages, strict=strict),
     )
 
 
-def _chosen(project: Project, at: Home) -> Iterator[tuple[str, Path]]:
+def _chosen(project: Project, at: AlcHome) -> Iterator[tuple[str, Path]]:
     yield from project.variants().items()
     for one in project.locked():
-        folder = pinned(one, project, at)
+        folder = find_pinned_folder(one, project, at)
         if folder is not None:
             yield one.name, folder
 
 
-def pinned(one: Locked, project: Project, at: Home) -> Path | None:
+def find_pinned_folder(one: LockedPackage, project: Project, at: AlcHome) -> Path | None:
     """The folder that alc.lock means; None if any installed version will do."""
     match one.source:
-        case Folder(path):
+        case FolderSource(path):
             return project.place(path)
-        case Git(_, rev) if rev is not None:
-            return at.pinned(one.name, rev[:SHORT])
-        case Installed() if one.version is not None:
+        case GitSource(_, rev) if rev is not None:
+            return at.pinned(one.name, rev[:SHORT_REVISION])
+        case InstalledSource() if one.version is not None:
             copy = at.pinned(one.name, one.version)
             usual = at.packages / one.name
-            is_usual = not copy.exists() and meta(usual / MAIN).version == one.version
+            is_usual = (
+                not copy.exists() and read_package_meta(usual / INIT_FILE).version == one.version
+            )
             return usual if is_usual else copy
     return None

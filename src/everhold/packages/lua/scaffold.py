@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from everhold.errors import BadPackage
-from everhold.packages.lua.atomic_file import write
-from everhold.programs.lua.search_path import MAIN
+from everhold.packages.lua.atomic_file import write_atomically
+from everhold.programs.lua.search_path import INIT_FILE
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAIN: Final = """--- {title}
@@ -62,7 +62,7 @@ def scaffold(
             "A small letter, then small letters, digits and _; at most 64.",
         )
     target = Path(target_dir).expanduser().absolute()
-    main = target / name / MAIN
+    main = target / name / INIT_FILE
     test = target / f"test_{name}.py"
     for file in (main, test):
         if file.exists():
@@ -74,8 +74,8 @@ def scaffold(
         description=_lua(says),
         category=_lua(" ".join((category or "general").split())),
     )
-    write(test, _TEST.format(name=name), mode=0o644)
-    write(main, text, mode=0o644)
+    write_atomically(test, _TEST.format(name=name), mode=0o644)
+    write_atomically(main, text, mode=0o644)
     return {
         "status": "ok",
         "path": str(main),

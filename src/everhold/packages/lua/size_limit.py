@@ -7,22 +7,26 @@ from pathlib import Path
 
 from everhold.errors import PackageTooLarge
 from everhold.packages.lua import copy_tree
-from everhold.packages.lua.lua_settings import in_words, lua_options
+from everhold.packages.lua.lua_settings import format_size, read_lua_options
 from everhold.packages.settings import settings
 
 #: Says whether so many bytes are wanted, given the limit.
-Accept = Callable[[int, int], bool]
+AcceptSize = Callable[[int, int], bool]
 
 
-def checked(
-    source: str, folders: Iterable[Path], *, limit: int | None = None, accept: Accept | None = None
+def check_size_limit(
+    source: str,
+    folders: Iterable[Path],
+    *,
+    limit: int | None = None,
+    accept: AcceptSize | None = None,
 ) -> None:
     """Raise `PackageTooLarge` if these folders are larger than the limit, unless whoever is asked
     accepts it.
 
     Without a `limit`, that of the settings counts. Nothing is written here.
     """
-    largest = lua_options(settings()).max_package if limit is None else limit
-    size = sum(copy_tree.size(folder) for folder in folders)
+    largest = read_lua_options(settings()).max_package if limit is None else limit
+    size = sum(copy_tree.measure_package(folder) for folder in folders)
     if size > largest and not (accept is not None and accept(size, largest)):
-        raise PackageTooLarge(source, in_words(size), in_words(largest))
+        raise PackageTooLarge(source, format_size(size), format_size(largest))

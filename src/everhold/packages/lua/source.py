@@ -16,15 +16,15 @@ from typing import Any, Final
 import msgspec
 
 
-class Unknown(msgspec.Struct, frozen=True, tag="unknown"):
+class UnknownSource(msgspec.Struct, frozen=True, tag="unknown"):
     shown = ""
 
 
-class Installed(msgspec.Struct, frozen=True, tag="installed"):
+class InstalledSource(msgspec.Struct, frozen=True, tag="installed"):
     shown = "installed"
 
 
-class Folder(msgspec.Struct, frozen=True, tag="path"):
+class FolderSource(msgspec.Struct, frozen=True, tag="path"):
     path: str
 
     @property
@@ -32,7 +32,7 @@ class Folder(msgspec.Struct, frozen=True, tag="path"):
         return self.path
 
 
-class Git(msgspec.Struct, frozen=True, tag="git"):
+class GitSource(msgspec.Struct, frozen=True, tag="git"):
     url: str
     rev: str | None = None
 
@@ -41,7 +41,7 @@ class Git(msgspec.Struct, frozen=True, tag="git"):
         return self.url
 
 
-class Bundled(msgspec.Struct, frozen=True, tag="bundled"):
+class BundledSource(msgspec.Struct, frozen=True, tag="bundled"):
     collection: str | None = None
 
     @property
@@ -49,36 +49,36 @@ class Bundled(msgspec.Struct, frozen=True, tag="bundled"):
         return f"bundled:{self.collection}" if self.collection else "bundled"
 
 
-Source = Unknown | Installed | Folder | Git | Bundled
+PackageSource = UnknownSource | InstalledSource | FolderSource | GitSource | BundledSource
 
-UNKNOWN: Final = Unknown()
-INSTALLED: Final = Installed()
+UNKNOWN_SOURCE: Final = UnknownSource()
+INSTALLED_SOURCE: Final = InstalledSource()
 
 
-def source(value: Any) -> Source:
+def parse_source(value: Any) -> PackageSource:
     """The source that a value of a file means; raises `msgspec.ValidationError` if it means
     none.
     """
     if isinstance(value, str):
         return _old(value)
-    found: Source = msgspec.convert(value, Source)
+    found: PackageSource = msgspec.convert(value, PackageSource)
     return found
 
 
-def plain(of: Source) -> dict[str, Any]:
+def dump_source(of: PackageSource) -> dict[str, Any]:
     """A source as it stands in a file."""
     told: dict[str, Any] = msgspec.to_builtins(of)
     return told
 
 
-def kind(of: Source) -> str:
+def get_source_type(of: PackageSource) -> str:
     """Its type, as files name it."""
-    return str(plain(of)["type"])
+    return str(dump_source(of)["type"])
 
 
-def _old(text: str) -> Source:
+def _old(text: str) -> PackageSource:
     if not text:
-        return UNKNOWN
+        return UNKNOWN_SOURCE
     if text == "bundled":
-        return Bundled()
-    return INSTALLED if text.startswith("/") else Git(text)
+        return BundledSource()
+    return INSTALLED_SOURCE if text.startswith("/") else GitSource(text)

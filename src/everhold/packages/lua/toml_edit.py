@@ -19,17 +19,17 @@ import msgspec
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _ELSEWHERE: Final = "the entry stands there in a form that cannot be edited"
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 class _Statement(msgspec.Struct, frozen=True):
     begin: int  # its first line
     end: int  # the line after its last
-    path: Path  # what it is about; empty for blank lines and comments
+    path: KeyPath  # what it is about; empty for blank lines and comments
     is_header: bool = False
 
 
-def read(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """What a text says; raises `ValueError` if it is not TOML."""
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
@@ -37,20 +37,22 @@ def read(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
 
 
-def put(text: str, path: Path, value: Any) -> str:
+def put_toml_value(text: str, path: KeyPath, value: Any) -> str:
     """The text with a value at a path where there was none; a mapping becomes a table with a header
     of its own.
     """
-    wanted = read(text)
+    wanted = parse_toml(text)
     _reach(wanted, path[:-1])[path[-1]] = value
     line = "\r\n" if "\r\n" in text else "\n"
     if isinstance(value, Mapping):
-        return _checked(_joined(text, [header(path), *pairs(value)], line), wanted)
+        return _checked(
+            _joined(text, [format_toml_header(path), *format_toml_pairs(value)], line), wanted
+        )
     statements = list(_statements(text))
     at = _end_of_table(statements, path[:-1])
-    pair = f"{_name(path[-1])} = {shown(value)}"
+    pair = f"{_name(path[-1])} = {format_toml_value(value)}"
     if at is None:
-        return _checked(_joined(text, [header(path[:-1]), pair], line), wanted)
+        return _checked(_joined(text, [format_toml_header(path[:-1]), pair], line), wanted)
     lines = text.splitlines(keepends=True)
     if lines[at - 1 : at] and not lines[at - 1].endswith("\n"):
         lines[at - 1] += line
@@ -58,9 +60,9 @@ def put(text: str, path: Path, value: Any) -> str:
     return _checked("".join(lines), wanted)
 
 
-def drop(text: str, path: Path) -> str:
+def drop_toml_value(text: str, path: KeyPath) -> str:
     """The text without what is at a path."""
-    wanted = read(text)
+    wanted = parse_toml(text)
     del _reach(wanted, path[:-1])[path[-1]]
     lines = text.splitlines(keepends=True)
     for begin, end in reversed(list(_spans(list(_statements(text)), path))):
@@ -73,19 +75,19 @@ def drop(text: str, path: Path) -> str:
     return _checked("".join(lines), wanted)
 
 
-def header(path: Path) -> str:
+def format_toml_header(path: KeyPath) -> str:
     return f"[{'.'.join(map(_name, path))}]"
 
 
-def pairs(table: Mapping[str, Any]) -> list[str]:
+def format_toml_pairs(table: Mapping[str, Any]) -> list[str]:
     """The lines of a table."""
-    return [f"{_name(key)} = {shown(value)}" for key, value in table.items()]
+    return [f"{_name(key)} = {format_toml_value(value)}" for key, value in table.items()]
 
 
-def shown(value: Any) -> str:
+def format_toml_value(value: Any) -> str:
     """A value as TOML writes it on one line."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(pairs(value))} }}"
+        return f"{{ {', '.join(format_toml_pairs(value))} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -96,7 +98,7 @@ def _statements(text: str) -> Iterator[_Statement]:
     """The statements of a text that is TOML."""
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     begin = 0
-    table = Path()
+    table = KeyPath()
     for number in range(len(lines)):
         chunk = "".join(lines[begin : number + 1])
         try:
@@ -111,7 +113,7 @@ def _statements(text: str) -> Iterator[_Statement]:
         begin = number + 1
 
 
-def _key(chunk: str) -> Path:
+def _key(chunk: str) -> KeyPath:
     """The key of a statement, part by part: what stands before the sign that makes it one."""
     for sign in re.finditer("=", chunk):
         try:
@@ -121,7 +123,7 @@ def _key(chunk: str) -> Path:
     return ()
 
 
-def _first_path(table: Any) -> Path:
+def _first_path(table: Any) -> KeyPath:
     parts: list[str] = []
     while (isinstance(table, dict) and table) or isinstance(table, list):
         if isinstance(table, list):
@@ -132,7 +134,7 @@ def _first_path(table: Any) -> Path:
     return tuple(parts)
 
 
-def _end_of_table(statements: Sequence[_Statement], table: Path) -> int | None:
+def _end_of_table(statements: Sequence[_Statement], table: KeyPath) -> int | None:
     """The line after the last entry of a table that has a header."""
     end = None
     inside = False
@@ -143,7 +145,7 @@ def _end_of_table(statements: Sequence[_Statement], table: Path) -> int | None:
     return end
 
 
-def _spans(statements: Sequence[_Statement], path: Path) -> Iterator[tuple[int, int]]:
+def _spans(statements: Sequence[_Statement], path: KeyPath) -> Iterator[tuple[int, int]]:
     """The lines that are about a path, or about what is in it. Comments at the end of a table
     stay.
     """
@@ -169,7 +171,7 @@ def _joined(text: str, lines: Sequence[str], line: str) -> str:
     return text + gap + line.join([*lines, ""])
 
 
-def _reach(table: dict[str, Any], path: Path) -> dict[str, Any]:
+def _reach(table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
     for name in path:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
@@ -180,7 +182,7 @@ def _reach(table: dict[str, Any], path: Path) -> dict[str, Any]:
 def _checked(text: str, wanted: Mapping[str, Any]) -> str:
     """An empty table that no line names is no table."""
     try:
-        found = read(text)
+        found = parse_toml(text)
     except ValueError:
         raise ValueError(_ELSEWHERE) from None
     if _full(found) != _full(wanted):
@@ -193,4 +195,4 @@ def _full(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name(part: str) -> str:
-    return part if _BARE.fullmatch(part) else shown(part)
+    return part if _BARE.fullmatch(part) else format_toml_value(part)

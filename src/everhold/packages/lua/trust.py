@@ -31,23 +31,28 @@ from typing import Final
 import msgspec
 
 from everhold.errors import BadSetting, NotAllowed, UnknownProgram
-from everhold.packages.settings import home
-from everhold.programs.lua.file_fingerprint import Look, is_settled, look, real
+from everhold.packages.settings import get_data_folder
+from everhold.programs.lua.file_fingerprint import (
+    FileFingerprint,
+    is_settled,
+    make_file_fingerprint,
+    resolve_cached_path,
+)
 
 log = logging.getLogger("everhold")
 
-FILE: Final = "trust.json"
+TRUST_FILE: Final = "trust.json"
 
 # what was read, by what the file system said of the file
-_read_marks: dict[str, tuple[Look, Marks]] = {}
-_fingerprints: dict[str, tuple[Look | dict[str, Look], str]] = {}
+_read_marks: dict[str, tuple[FileFingerprint, TrustMarks]] = {}
+_fingerprints: dict[str, tuple[FileFingerprint | dict[str, FileFingerprint], str]] = {}
 
 
 #: The fingerprints of what is trusted, by path.
-Marks = dict[str, str]
+TrustMarks = dict[str, str]
 
 
-class Mark(msgspec.Struct, frozen=True):
+class TrustMark(msgspec.Struct, frozen=True):
     """One package that is trusted as it was."""
 
     path: str
@@ -55,32 +60,32 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class _Marks(msgspec.Struct):
-    packages: list[Mark] = []
+    packages: list[TrustMark] = []
     format: int = 1
 
 
-def trusted(package: str | Path, marked: str | None = None) -> str:
+def get_trusted_fingerprint(package: str | Path, marked: str | None = None) -> str:
     """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it
     is now, else "".
 
     `marked` is the file of marks, where somebody has looked it up already.
     """
     try:
-        found = _read(marked or marks_file())
+        found = _read(marked or get_marks_file())
     except (BadSetting, OSError) as error:
         log.warning("no package is trusted: %s", error)
         return ""
     place = str(package)
     try:
-        seen = look(os.stat(place))
-        path = real(place, seen)
+        seen = make_file_fingerprint(os.stat(place))
+        path = resolve_cached_path(place, seen)
         digest = found.get(path)
-        return digest if digest is not None and fingerprint(path, seen) == digest else ""
+        return digest if digest is not None and fingerprint_package(path, seen) == digest else ""
     except (NotAllowed, OSError):
         return ""
 
 
-def trust(package: Path) -> Mark:
+def trust_package(package: Path) -> TrustMark:
     """Vouch for a package as it is now; raises `UnknownProgram` if it is none, `NotAllowed` if it
     cannot be.
     """
@@ -89,34 +94,34 @@ def trust(package: Path) -> Mark:
         raise UnknownProgram(
             str(package), "it is neither a folder with an init.lua nor a .lua file"
         )
-    mark = Mark(str(path), fingerprint(str(path)))
+    mark = TrustMark(str(path), fingerprint_package(str(path)))
     with _changing() as marks:
         marks.pop(mark.path, None)
         marks[mark.path] = mark.digest
     return mark
 
 
-def untrust(package: Path) -> bool:
+def untrust_package(package: Path) -> bool:
     """Vouch no longer; returns whether there was a mark."""
     path = str(package.resolve())
     with _changing() as marks:
         return marks.pop(path, None) is not None
 
 
-def marks() -> list[tuple[Mark, bool]]:
+def list_trust_marks() -> list[tuple[TrustMark, bool]]:
     """All marks by path, each with whether it still fits its files."""
     return [
-        (Mark(path, digest), trusted(path) != "")
-        for path, digest in sorted(_read(marks_file()).items())
+        (TrustMark(path, digest), get_trusted_fingerprint(path) != "")
+        for path, digest in sorted(_read(get_marks_file()).items())
     ]
 
 
-def fingerprint(path: str, there: Look | None = None) -> str:
+def fingerprint_package(path: str, there: FileFingerprint | None = None) -> str:
     """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
 
     `there` is what the file system says of it, where somebody has asked already.
     """
-    there = there or look(os.stat(path))
+    there = there or make_file_fingerprint(os.stat(path))
     seen = dict(_files(path, path, "")) if stat.S_ISDIR(there[2]) else there
     known = _fingerprints.get(path)
     if known is not None and known[0] == seen:
@@ -136,7 +141,7 @@ def fingerprint(path: str, there: Look | None = None) -> str:
     return whole.hexdigest()
 
 
-def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, Look]]:
+def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, FileFingerprint]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
@@ -146,7 +151,7 @@ def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, Look]]
             if entry.is_dir(follow_symlinks=False):
                 yield from _files(package, entry.path, f"{prefix}{entry.name}/")
             elif entry.is_file():
-                yield prefix + entry.name, look(entry.stat())
+                yield prefix + entry.name, make_file_fingerprint(entry.stat())
 
 
 def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
@@ -163,25 +168,25 @@ def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
 # ---- the file
 
 
-def marks_file() -> str:
+def get_marks_file() -> str:
     """Where the user's marks are; it need not exist."""
-    return _in(home())
+    return _in(get_data_folder())
 
 
 @lru_cache(maxsize=8)
 def _in(folder: Path) -> str:
-    return str(folder / FILE)
+    return str(folder / TRUST_FILE)
 
 
-def _read(place: str) -> Marks:
+def _read(place: str) -> TrustMarks:
     """The marks in a file; raises `BadSetting` if it cannot be relied on."""
     known = _read_marks.get(place)
     try:
-        if known is not None and known[0] == look(os.stat(place)):
+        if known is not None and known[0] == make_file_fingerprint(os.stat(place)):
             return known[1]
         now = time.time_ns()
         with open(place, "rb") as source:
-            seen = look(os.fstat(source.fileno()))
+            seen = make_file_fingerprint(os.fstat(source.fileno()))
             text = source.read()
     except FileNotFoundError:
         return {}
@@ -196,7 +201,7 @@ def _read(place: str) -> Marks:
     return marks
 
 
-def _decoded(place: str, text: bytes) -> Marks:
+def _decoded(place: str, text: bytes) -> TrustMarks:
     try:
         marks = msgspec.json.decode(text, type=_Marks)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -209,15 +214,17 @@ def _decoded(place: str, text: bytes) -> Marks:
 
 
 @contextmanager
-def _changing() -> Iterator[Marks]:
+def _changing() -> Iterator[TrustMarks]:
     """The marks, to be changed in place and written back; nobody else changes them meanwhile."""
-    file = Path(marks_file())
+    file = Path(get_marks_file())
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(os.open(file.parent / f".{FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
+    with open(
+        os.open(file.parent / f".{TRUST_FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w"
+    ) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = dict(_read(str(file)))
         yield found
-        fresh = file.with_name(f".{FILE}.new")
+        fresh = file.with_name(f".{TRUST_FILE}.new")
         packages = [{"path": path, "digest": digest} for path, digest in found.items()]
         text = json.dumps({"format": 1, "packages": packages}, indent=1, ensure_ascii=False)
         with open(

@@ -17,6 +17,6 @@ APPROACHES: Final = (
 )
 
 
-def approach(number: int) -> str:
+def get_approach(number: int) -> str:
     """The approach of this number; they begin again when they are used up."""
     return APPROACHES[number % len(APPROACHES)]

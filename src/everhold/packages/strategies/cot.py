@@ -7,9 +7,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, is_only
-from everhold.packages.strategies.prompt import LONG, numbered, question, shortened, tagged
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, is_only
+from everhold.packages.strategies.prompt import (
+    LONG_ANSWER_TOKENS,
+    build_prompt,
+    number_lines,
+    shorten_text,
+    wrap_in_tags,
+)
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -27,31 +33,32 @@ Steps = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ThoughtChain:
     answer: str
     steps: list[str]
 
 
 @program
-async def cot(ctx: Context, task: Task, steps: Steps = 3) -> Chain:
+async def cot(ctx: Context, task: TaskText, steps: Steps = 3) -> ThoughtChain:
     """Think one step at a time, then conclude."""
     taken: list[str] = []
     for number in range(steps):
         ctx.progress(number, steps + 1, f"step {number + 1}")
-        step = await ctx.llm(question(_STEP, *_so_far(taken), task=task))
+        step = await ctx.llm(build_prompt(_STEP, *_so_far(taken), task=task))
         if is_only(step, "done"):
             break
         if step.strip():
-            taken.append(shortened(step.strip()))
+            taken.append(shorten_text(step.strip()))
     ctx.progress(steps, steps + 1, "conclusion")
     said = await ctx.llm(
-        question(_CONCLUSION, *_so_far(taken), task=task, whole=True), max_tokens=LONG
+        build_prompt(_CONCLUSION, *_so_far(taken), task=task, whole=True),
+        max_tokens=LONG_ANSWER_TOKENS,
     )
-    return Chain(answer_in(said), taken)
+    return ThoughtChain(extract_answer(said), taken)
 
 
 def _so_far(steps: list[str]) -> list[str]:
-    return [tagged("steps", numbered(steps))] if steps else []
+    return [wrap_in_tags("steps", number_lines(steps))] if steps else []
 
 
 def _cost(steps: int, **_: Any) -> Estimate:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, is_only, listed
-from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, is_only, parse_list
+from everhold.packages.strategies.prompt import LONG_ANSWER_TOKENS, build_prompt, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -39,44 +39,49 @@ Checks = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class FactCheck:
     question: str
     finding: str
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedAnswer:
     answer: str
     draft: str
-    checks: list[Check]
+    checks: list[FactCheck]
 
 
 @program
-async def cove(ctx: Context, task: Task, checks: Checks = 4) -> Verified:
+async def cove(ctx: Context, task: TaskText, checks: Checks = 4) -> VerifiedAnswer:
     """Draft an answer, check its facts independently, and correct it."""
     ctx.progress(0, 4, "draft")
-    draft = answer_in(await ctx.llm(question(_DRAFT, task=task, whole=True), max_tokens=LONG))
+    draft = extract_answer(
+        await ctx.llm(build_prompt(_DRAFT, task=task, whole=True), max_tokens=LONG_ANSWER_TOKENS)
+    )
     ctx.progress(1, 4, "questions")
-    plan = await ctx.llm(question(_PLAN.format(most=checks), tagged("draft", draft), task=task))
-    questions = [] if is_only(plan, "none") else listed(plan, checks)
+    plan = await ctx.llm(
+        build_prompt(_PLAN.format(most=checks), wrap_in_tags("draft", draft), task=task)
+    )
+    questions = [] if is_only(plan, "none") else parse_list(plan, checks)
     if not questions:
-        return Verified(draft, draft, [])
+        return VerifiedAnswer(draft, draft, [])
     ctx.progress(2, 4, f"{len(questions)} checks")
     findings = await ctx.llm_batch(
-        [f"{_CHECK.strip()}\n\n{tagged('question', one)}" for one in questions]
+        [f"{_CHECK.strip()}\n\n{wrap_in_tags('question', one)}" for one in questions]
     )
     checked = [
-        Check(one, finding.strip()) for one, finding in zip(questions, findings, strict=True)
+        FactCheck(one, finding.strip()) for one, finding in zip(questions, findings, strict=True)
     ]
     ctx.progress(3, 4, "revision")
     shown = [
-        tagged("check", f"{one.question}\n{one.finding}", label)
+        wrap_in_tags("check", f"{one.question}\n{one.finding}", label)
         for label, one in enumerate(checked, 1)
     ]
     said = await ctx.llm(
-        question(_REVISION, tagged("draft", draft), *shown, task=task, whole=True), max_tokens=LONG
+        build_prompt(_REVISION, wrap_in_tags("draft", draft), *shown, task=task, whole=True),
+        max_tokens=LONG_ANSWER_TOKENS,
     )
-    return Verified(answer_in(said) or draft, draft, checked)
+    return VerifiedAnswer(extract_answer(said) or draft, draft, checked)
 
 
 def _cost(checks: int, **_: Any) -> Estimate:

@@ -18,10 +18,12 @@ from everhold.core.codec import JSON
 from everhold.core.schema import schema_of
 from everhold.ports.program import Program
 
-Task = Annotated[str, msgspec.Meta(min_length=1, description="What is to be solved or written.")]
+TaskText = Annotated[
+    str, msgspec.Meta(min_length=1, description="What is to be solved or written.")
+]
 
 
-class Span(msgspec.Struct, frozen=True):
+class CostSpan(msgspec.Struct, frozen=True):
     """A number that is known, or known within bounds."""
 
     least: int
@@ -39,16 +41,16 @@ class Span(msgspec.Struct, frozen=True):
 class Estimate(msgspec.Struct, frozen=True):
     """What a call will cost."""
 
-    answers: Span
-    rounds: Span
+    answers: CostSpan
+    rounds: CostSpan
 
     @classmethod
     def exactly(cls, answers: int, rounds: int) -> Estimate:
-        return cls(Span(answers, answers), Span(rounds, rounds))
+        return cls(CostSpan(answers, answers), CostSpan(rounds, rounds))
 
     @classmethod
     def between(cls, answers: tuple[int, int], rounds: tuple[int, int]) -> Estimate:
-        return cls(Span(*answers), Span(*rounds))
+        return cls(CostSpan(*answers), CostSpan(*rounds))
 
     def __str__(self) -> str:
         return f"{_counted(self.answers, 'answer')} in {_counted(self.rounds, 'round')}"
@@ -69,7 +71,7 @@ class Paper(msgspec.Struct, frozen=True):
         return f"{self.authors}, “{self.title}”, {self.year}"
 
 
-class Parameter(msgspec.Struct, frozen=True):
+class StrategyParameter(msgspec.Struct, frozen=True):
     """One argument of a strategy."""
 
     name: str
@@ -95,7 +97,7 @@ class Strategy(msgspec.Struct, frozen=True):
         return self.program.name
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[StrategyParameter, ...]:
         return tuple(self._parameter(named) for named in self.program.signature.parameters.values())
 
     def estimate(self, args: Mapping[str, JSON] | None = None) -> Estimate:
@@ -107,18 +109,18 @@ class Strategy(msgspec.Struct, frozen=True):
         bound.apply_defaults()
         return self.cost(**bound.arguments)
 
-    def _parameter(self, named: Named) -> Parameter:
+    def _parameter(self, named: Named) -> StrategyParameter:
         schema = dict(schema_of(self.program.types[named.name]))
         schema.pop("default", None)
         description = str(schema.pop("description", ""))
         required = named.default is Named.empty
-        return Parameter(
+        return StrategyParameter(
             named.name, description, schema, required, None if required else named.default
         )
 
 
-_ONE: Final = Span(1, 1)
+_ONE: Final = CostSpan(1, 1)
 
 
-def _counted(span: Span, noun: str) -> str:
+def _counted(span: CostSpan, noun: str) -> str:
     return f"{span} {noun}" if span == _ONE else f"{span} {noun}s"

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, marked, normal
-from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, find_marked_text, normalize_answer
+from everhold.packages.strategies.prompt import LONG_ANSWER_TOKENS, build_prompt, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -59,12 +59,14 @@ class Conclusion:
 
 
 @program
-async def panel(ctx: Context, task: Task, roles: Seats = None, debates: Debates = 1) -> Conclusion:
+async def panel(
+    ctx: Context, task: TaskText, roles: Seats = None, debates: Debates = 1
+) -> Conclusion:
     """Let people of different minds take positions, hear each other, and be moderated."""
     seats = list(roles or ROLES)
     ctx.progress(0, debates + 2, f"{len(seats)} positions")
     said = await ctx.llm_batch(
-        [question(_POSITION.format(role=role), task=task, whole=True) for role in seats]
+        [build_prompt(_POSITION.format(role=role), task=task, whole=True) for role in seats]
     )
     held = 0
     while held < debates and len(seats) > 1 and not _agree(said):
@@ -76,12 +78,14 @@ async def panel(ctx: Context, task: Task, roles: Seats = None, debates: Debates 
             reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)
         ]
     ctx.progress(debates + 1, debates + 2, "conclusion")
-    shown = [tagged("position", text, label) for label, text in enumerate(said, 1)]
-    concluded = answer_in(
-        await ctx.llm(question(_CONCLUSION, *shown, task=task, whole=True), max_tokens=LONG)
+    shown = [wrap_in_tags("position", text, label) for label, text in enumerate(said, 1)]
+    concluded = extract_answer(
+        await ctx.llm(
+            build_prompt(_CONCLUSION, *shown, task=task, whole=True), max_tokens=LONG_ANSWER_TOKENS
+        )
     )
     positions = [
-        Position(role, answer_in(text), text.strip())
+        Position(role, extract_answer(text), text.strip())
         for role, text in zip(seats, said, strict=True)
     ]
     return Conclusion(concluded or positions[0].answer, _agree(said), positions, held)
@@ -92,16 +96,16 @@ def _hearing(role: str, own: int, said: list[str], task: str) -> str:
     name.
     """
     others = [text for number, text in enumerate(said) if number != own]
-    shown = [tagged("position", text, label) for label, text in enumerate(others, 1)]
-    return question(
-        _REPLY.format(role=role), tagged("draft", said[own]), *shown, task=task, whole=True
+    shown = [wrap_in_tags("position", text, label) for label, text in enumerate(others, 1)]
+    return build_prompt(
+        _REPLY.format(role=role), wrap_in_tags("draft", said[own]), *shown, task=task, whole=True
     )
 
 
 def _agree(said: list[str]) -> bool:
     """Whether everybody gave the same answer, as far as that can be told."""
-    answers = [marked(text, "answer") for text in said]
-    return None not in answers and len({normal(answer or "") for answer in answers}) == 1
+    answers = [find_marked_text(text, "answer") for text in said]
+    return None not in answers and len({normalize_answer(answer or "") for answer in answers}) == 1
 
 
 def _cost(roles: list[str] | None, debates: int, **_: Any) -> Estimate:

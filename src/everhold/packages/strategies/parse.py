@@ -11,7 +11,7 @@ from typing import Final
 
 from everhold.core.codec import loads
 from everhold.errors import BadValue
-from everhold.packages.strategies.prompt import shortened
+from everhold.packages.strategies.prompt import shorten_text
 
 _EDGE: Final = " \t\r\n*_`\"'“”‘’.,;:!#>()[]$"
 _NUMBER: Final = r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?"
@@ -25,7 +25,7 @@ _LEAD: Final = re.compile(
 )
 
 
-def marked(text: str, word: str) -> str | None:
+def find_marked_text(text: str, word: str) -> str | None:
     """What stands behind the last `WORD:` that begins a line, to the end of the text; one in
     capitals goes first.
     """
@@ -33,7 +33,7 @@ def marked(text: str, word: str) -> str | None:
     return (text[ends[-1] :].strip() or None) if ends else None
 
 
-def answer_in(text: str) -> str:
+def extract_answer(text: str) -> str:
     """The answer in a text that was asked to put it behind ANSWER:; all of the text if it did not.
 
     A text with several lines like `Answer: …` and none in capitals is taken whole: they are a part
@@ -41,7 +41,7 @@ def answer_in(text: str) -> str:
     """
     if not _ends(text, "ANSWER", re.NOFLAG) and len(_ends(text, "answer", re.IGNORECASE)) > 1:
         return text.strip()
-    return marked(text, "answer") or text.strip()
+    return find_marked_text(text, "answer") or text.strip()
 
 
 def _ends(text: str, word: str, flags: re.RegexFlag) -> list[int]:
@@ -50,9 +50,9 @@ def _ends(text: str, word: str, flags: re.RegexFlag) -> list[int]:
     return [found.end() for found in re.finditer(pattern, text, flags | re.MULTILINE)]
 
 
-def short_answer(text: str) -> str:
+def extract_short_answer(text: str) -> str:
     """The answer in one line: what a vote counts. Empty if the text says nothing."""
-    behind = marked(text, "answer")
+    behind = find_marked_text(text, "answer")
     if behind:
         return behind.splitlines()[0].strip()
     if boxed := _BOXED.findall(text):
@@ -61,11 +61,11 @@ def short_answer(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-def normal(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """The form in which two answers that mean the same are equal: without dress, case and digit
     grouping.
     """
-    bare = " ".join(_LEAD.sub("", shortened(answer, 2000), count=1).split()).strip(_EDGE)
+    bare = " ".join(_LEAD.sub("", shorten_text(answer, 2000), count=1).split()).strip(_EDGE)
     amount = _AMOUNT.fullmatch(bare)
     if amount is None:
         return bare.casefold()
@@ -73,11 +73,11 @@ def normal(answer: str) -> str:
     return f"{value:.12g}{amount[3]}"
 
 
-def score(text: str, most: float = 10) -> float | None:
+def parse_score(text: str, most: float = 10) -> float | None:
     """A score between 0 and `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number. None outside of
     the range.
     """
-    said = marked(text, "score")
+    said = find_marked_text(text, "score")
     place = said.splitlines()[0] if said else text[-2000:]
     if fraction := _FRACTION.search(place):
         part = float(fraction[1])
@@ -92,9 +92,9 @@ def score(text: str, most: float = 10) -> float | None:
     return value if 0 <= value <= most else None
 
 
-def choice(text: str, most: int, word: str) -> int | None:
+def parse_choice(text: str, most: int, word: str) -> int | None:
     """A number from 1 to `most`: behind `WORD:`, or the only such number in the text."""
-    said = marked(text, word)
+    said = find_marked_text(text, word)
     numbers = re.findall(
         r"(?<![\w.])\d{1,3}(?!\w|\.\d)", said.splitlines()[0] if said else text[-20_000:]
     )
@@ -104,7 +104,7 @@ def choice(text: str, most: int, word: str) -> int | None:
 
 def is_verdict(text: str, word: str) -> bool:
     """Whether this word comes first behind VERDICT:, or is all that was said."""
-    said = marked(text, "verdict")
+    said = find_marked_text(text, "verdict")
     if said is None:
         return is_only(text, word)
     return re.match(rf"{word}\b", said.strip(_EDGE), re.IGNORECASE) is not None
@@ -115,12 +115,12 @@ def is_only(text: str, word: str) -> bool:
     return text.strip(_EDGE).casefold() == word.casefold()
 
 
-def listed(text: str, most: int) -> list[str]:
+def parse_list(text: str, most: int) -> list[str]:
     """The items of a list, however it was written; a text that is none is one item. At most `most`,
     each once.
     """
     found = _json_list(text) or _bullets(text)
-    items = (shortened(" ".join(item.split())) for item in found or [text])
+    items = (shorten_text(" ".join(item.split())) for item in found or [text])
     return list(dict.fromkeys(item for item in items if item.strip(_EDGE)))[:most]
 
 

@@ -13,9 +13,9 @@ from typing import Final
 
 #: Characters of one earlier answer that are shown again. A longer one keeps its beginning and its
 #: end.
-SHOWN: Final = 12_000
+MAX_SHOWN_CHARS: Final = 12_000
 #: Tokens for a whole answer to the task; the default is enough for a step, a judgement or a list.
-LONG: Final = 4096
+LONG_ANSWER_TOKENS: Final = 4096
 
 _TAGS: Final = (
     "answer",
@@ -38,26 +38,26 @@ _ANSWER: Final = (
 )
 
 
-def question(instructions: str, *parts: str, task: str, whole: bool = False) -> str:
+def build_prompt(instructions: str, *parts: str, task: str, whole: bool = False) -> str:
     """A prompt: what to do and in which form, then the material, and the task last.
 
     With `whole`, the complete answer to the task is wanted, behind a mark.
     """
     words = [instructions.strip(), *([_ANSWER] if whole else []), *([_MATERIAL] if parts else [])]
-    return "\n\n".join(["\n".join(words), *parts, tagged("task", task)])
+    return "\n\n".join(["\n".join(words), *parts, wrap_in_tags("task", task)])
 
 
-def tagged(tag: str, text: str, label: object = "") -> str:
+def wrap_in_tags(tag: str, text: str, label: object = "") -> str:
     """Text between tags, one of which may have a number: it cannot end before it ends."""
     head = f'{tag} n="{label}"' if label else tag
-    return f"<{head}>\n{_TAG.sub('‹', shortened(text.strip()))}\n</{tag}>"
+    return f"<{head}>\n{_TAG.sub('‹', shorten_text(text.strip()))}\n</{tag}>"
 
 
-def numbered(lines: Iterable[str]) -> str:
+def number_lines(lines: Iterable[str]) -> str:
     return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
 
 
-def shortened(text: str, most: int = SHOWN) -> str:
+def shorten_text(text: str, most: int = MAX_SHOWN_CHARS) -> str:
     """The text, or its beginning and its end if it is longer than `most` characters."""
     if len(text) <= most:
         return text

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.approaches import approach
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, choice
-from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.approaches import get_approach
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, parse_choice
+from everhold.packages.strategies.prompt import LONG_ANSWER_TOKENS, build_prompt, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -40,7 +40,7 @@ Number = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankedCandidate:
     answer: str
     wins: int  # pairs that it won
 
@@ -55,12 +55,14 @@ class Match:
 @dataclass(frozen=True, slots=True)
 class Ranking:
     answer: str
-    ranking: list[Place]
+    ranking: list[RankedCandidate]
     matches: list[Match]
 
 
 @program
-async def rank(ctx: Context, task: Task, candidates: Candidates = None, n: Number = 4) -> Ranking:
+async def rank(
+    ctx: Context, task: TaskText, candidates: Candidates = None, n: Number = 4
+) -> Ranking:
     """Let candidates meet in pairs, and take the one that wins them all."""
     entered = _who_speak(list(candidates) if candidates else await _written(ctx, task, n))
     left = list(entered)
@@ -79,10 +81,12 @@ async def rank(ctx: Context, task: Task, candidates: Candidates = None, n: Numbe
 
 async def _written(ctx: Context, task: str, n: int) -> list[str]:
     prompts = [
-        question(_CANDIDATE.format(approach=approach(number)), task=task, whole=True)
+        build_prompt(_CANDIDATE.format(approach=get_approach(number)), task=task, whole=True)
         for number in range(n)
     ]
-    return [answer_in(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG)]
+    return [
+        extract_answer(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG_ANSWER_TOKENS)
+    ]
 
 
 async def _judged(ctx: Context, task: str, pairs: list[tuple[str, str]]) -> list[Match]:
@@ -92,7 +96,7 @@ async def _judged(ctx: Context, task: str, pairs: list[tuple[str, str]]) -> list
     prompts = [
         _match(task, *order) for one, other in pairs for order in ((one, other), (other, one))
     ]
-    said = [choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
+    said = [parse_choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
     return [_decided(ctx, pair, said[2 * i], said[2 * i + 1]) for i, pair in enumerate(pairs)]
 
 
@@ -111,7 +115,9 @@ def _decided(
 
 
 def _match(task: str, one: str, other: str) -> str:
-    return question(_MATCH, tagged("candidate", one, 1), tagged("candidate", other, 2), task=task)
+    return build_prompt(
+        _MATCH, wrap_in_tags("candidate", one, 1), wrap_in_tags("candidate", other, 2), task=task
+    )
 
 
 def _who_speak(texts: list[str]) -> list[str]:
@@ -121,9 +127,9 @@ def _who_speak(texts: list[str]) -> list[str]:
     return [text.strip() for text in texts if text.strip()] or [""]
 
 
-def _ranking(entered: list[str], matches: list[Match], first: str) -> list[Place]:
+def _ranking(entered: list[str], matches: list[Match], first: str) -> list[RankedCandidate]:
     wins = Counter(match.winner for match in matches)
-    places = [Place(text, wins[text]) for text in dict.fromkeys(entered)]
+    places = [RankedCandidate(text, wins[text]) for text in dict.fromkeys(entered)]
     return sorted(places, key=lambda place: (place.answer != first, -place.wins))
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, is_verdict
-from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, is_verdict
+from everhold.packages.strategies.prompt import LONG_ANSWER_TOKENS, build_prompt, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -41,25 +41,33 @@ class Reflection:
 
 
 @program
-async def reflect(ctx: Context, task: Task, revisions: Revisions = 2) -> Reflection:
+async def reflect(ctx: Context, task: TaskText, revisions: Revisions = 2) -> Reflection:
     """Draft, criticise and revise, until the critic is content."""
     ctx.progress(0, 2 * revisions + 1, "draft")
-    drafts = [answer_in(await ctx.llm(question(_DRAFT, task=task, whole=True), max_tokens=LONG))]
+    drafts = [
+        extract_answer(
+            await ctx.llm(
+                build_prompt(_DRAFT, task=task, whole=True), max_tokens=LONG_ANSWER_TOKENS
+            )
+        )
+    ]
     critiques: list[str] = []
     for turn in range(revisions):
-        draft = tagged("draft", drafts[-1])
+        draft = wrap_in_tags("draft", drafts[-1])
         ctx.progress(2 * turn + 1, 2 * revisions + 1, "critique")
-        critique = await ctx.llm(question(_CRITIQUE, draft, task=task))
+        critique = await ctx.llm(build_prompt(_CRITIQUE, draft, task=task))
         critiques.append(critique.strip())
         # nothing to go by is no reason to change anything
         if is_verdict(critique, "keep") or not critique.strip():
             return Reflection(drafts[-1], bool(critique.strip()), drafts, critiques)
         ctx.progress(2 * turn + 2, 2 * revisions + 1, "revision")
         revised = await ctx.llm(
-            question(_REVISION, draft, tagged("critique", critique), task=task, whole=True),
-            max_tokens=LONG,
+            build_prompt(
+                _REVISION, draft, wrap_in_tags("critique", critique), task=task, whole=True
+            ),
+            max_tokens=LONG_ANSWER_TOKENS,
         )
-        drafts.append(answer_in(revised) or drafts[-1])
+        drafts.append(extract_answer(revised) or drafts[-1])
     return Reflection(drafts[-1], False, drafts, critiques)
 
 

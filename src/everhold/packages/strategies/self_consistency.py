@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.approaches import approach
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import choice, normal, short_answer
-from everhold.packages.strategies.prompt import question, tagged
+from everhold.packages.strategies.approaches import get_approach
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_short_answer, normalize_answer, parse_choice
+from everhold.packages.strategies.prompt import build_prompt, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -30,7 +30,7 @@ Samples = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class AnswerCount:
     answer: str
     votes: int
 
@@ -39,16 +39,17 @@ class Counted:
 class Vote:
     answer: str
     confidence: float  # the part of all attempts that ended with this answer
-    tally: list[Counted]
+    tally: list[AnswerCount]
     attempts: list[str]
 
 
 @program
-async def self_consistency(ctx: Context, task: Task, samples: Samples = 5) -> Vote:
+async def self_consistency(ctx: Context, task: TaskText, samples: Samples = 5) -> Vote:
     """Make several independent attempts and take the answer on which most agree."""
     ctx.progress(0, 2, f"{samples} attempts")
     prompts = [
-        question(_ATTEMPT.format(approach=approach(number)), task=task) for number in range(samples)
+        build_prompt(_ATTEMPT.format(approach=get_approach(number)), task=task)
+        for number in range(samples)
     ]
     attempts = await ctx.llm_batch(prompts)
     tally = _tally(attempts)
@@ -56,21 +57,25 @@ async def self_consistency(ctx: Context, task: Task, samples: Samples = 5) -> Vo
     answer = tied[0].answer if tied else ""
     if len(tied) > 1:
         ctx.progress(1, 2, f"{len(tied)} answers are even")
-        shown = [tagged("answer", one.answer, label) for label, one in enumerate(tied, 1)]
-        said = await ctx.llm(question(_CHOICE, *shown, task=task))
-        answer = tied[(choice(said, len(tied), "choice") or 1) - 1].answer
+        shown = [wrap_in_tags("answer", one.answer, label) for label, one in enumerate(tied, 1)]
+        said = await ctx.llm(build_prompt(_CHOICE, *shown, task=task))
+        answer = tied[(parse_choice(said, len(tied), "choice") or 1) - 1].answer
     votes = next((one.votes for one in tally if one.answer == answer), 0)
     return Vote(answer, votes / samples, tally, [attempt.strip() for attempt in attempts])
 
 
-def _tally(attempts: list[str]) -> list[Counted]:
+def _tally(attempts: list[str]) -> list[AnswerCount]:
     """Answers by the number of attempts that gave them, in the words of the first; who said nothing
     does not count.
     """
-    answers = [short for attempt in attempts if (short := short_answer(attempt)) and normal(short)]
-    votes = Counter(normal(answer) for answer in answers)
-    words = {normal(answer): answer for answer in reversed(answers)}
-    return [Counted(words[key], count) for key, count in votes.most_common()]
+    answers = [
+        short
+        for attempt in attempts
+        if (short := extract_short_answer(attempt)) and normalize_answer(short)
+    ]
+    votes = Counter(normalize_answer(answer) for answer in answers)
+    words = {normalize_answer(answer): answer for answer in reversed(answers)}
+    return [AnswerCount(words[key], count) for key, count in votes.most_common()]
 
 
 def _cost(samples: int, **_: Any) -> Estimate:

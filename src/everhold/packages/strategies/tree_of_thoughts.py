@@ -9,13 +9,18 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, listed, score
-from everhold.packages.strategies.prompt import LONG, numbered, question, tagged
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, parse_list, parse_score
+from everhold.packages.strategies.prompt import (
+    LONG_ANSWER_TOKENS,
+    build_prompt,
+    number_lines,
+    wrap_in_tags,
+)
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
-UNREAD: Final = 5.0  # the value of a path whose value could not be read
+UNREADABLE_VALUE: Final = 5.0  # the value of a path whose value could not be read
 
 _PROPOSAL = """
 The task below is solved step by step. Propose {branches} next steps that differ in kind, each able to go on from the
@@ -46,7 +51,7 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ThoughtTree:
     answer: str
     steps: list[str]  # the path that was taken
     score: float
@@ -55,8 +60,8 @@ class Tree:
 
 @program
 async def tree_of_thoughts(
-    ctx: Context, task: Task, depth: Depth = 2, branches: Branches = 3, beam: Beam = 2
-) -> Tree:
+    ctx: Context, task: TaskText, depth: Depth = 2, branches: Branches = 3, beam: Beam = 2
+) -> ThoughtTree:
     """Grow a tree of next steps, keep the best paths of each level, and conclude from the best."""
     paths: list[list[str]] = [[]]
     best = 0.0
@@ -75,29 +80,30 @@ async def tree_of_thoughts(
         levels.append([Thought(grown[at], values[at], at in kept) for at in order])
     ctx.progress(2 * depth, 2 * depth + 1, "conclusion")
     said = await ctx.llm(
-        question(_CONCLUSION, *_shown(paths[0]), task=task, whole=True), max_tokens=LONG
+        build_prompt(_CONCLUSION, *_shown(paths[0]), task=task, whole=True),
+        max_tokens=LONG_ANSWER_TOKENS,
     )
-    return Tree(answer_in(said), paths[0], best, levels)
+    return ThoughtTree(extract_answer(said), paths[0], best, levels)
 
 
 async def _grown(ctx: Context, task: str, paths: list[list[str]], branches: int) -> list[list[str]]:
     """Every path with each of the next steps that were proposed for it."""
     words = _PROPOSAL.format(branches=branches)
-    said = await ctx.llm_batch([question(words, *_shown(path), task=task) for path in paths])
+    said = await ctx.llm_batch([build_prompt(words, *_shown(path), task=task) for path in paths])
     return [
         [*path, step]
         for path, text in zip(paths, said, strict=True)
-        for step in listed(text, branches)
+        for step in parse_list(text, branches)
     ]
 
 
 async def _values(ctx: Context, task: str, paths: list[list[str]]) -> list[float]:
-    said = await ctx.llm_batch([question(_VALUE, *_shown(path), task=task) for path in paths])
-    return [UNREAD if (value := score(text)) is None else value for text in said]
+    said = await ctx.llm_batch([build_prompt(_VALUE, *_shown(path), task=task) for path in paths])
+    return [UNREADABLE_VALUE if (value := parse_score(text)) is None else value for text in said]
 
 
 def _shown(path: list[str]) -> list[str]:
-    return [tagged("steps", numbered(path))] if path else []
+    return [wrap_in_tags("steps", number_lines(path))] if path else []
 
 
 def _cost(depth: int, branches: int, beam: int, **_: Any) -> Estimate:

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from everhold.packages.strategies.approaches import APPROACHES
-from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, Task
-from everhold.packages.strategies.parse import answer_in, listed, score
-from everhold.packages.strategies.prompt import LONG, question, tagged
+from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
+from everhold.packages.strategies.parse import extract_answer, parse_list, parse_score
+from everhold.packages.strategies.prompt import LONG_ANSWER_TOKENS, build_prompt, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
-UNREAD: Final = 0.5  # the mark of an attempt whose mark could not be read
+UNREADABLE_MARK: Final = 0.5  # the mark of an attempt whose mark could not be read
 
 _LIST = """
 Name {arms} approaches to the task below that really differ: in method, not in wording. One sentence each, as an
@@ -70,31 +70,31 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedArm:
     approach: str
     attempts: int
     mean: float
 
 
 @dataclass(frozen=True, slots=True)
-class Bandit:
+class BanditResult:
     answer: str
     approach: str
     mark: float
-    arms: list[Tried]
+    arms: list[TriedArm]
     attempts: list[Attempt]
 
 
 @program
 async def ucb(
     ctx: Context,
-    task: Task,
+    task: TaskText,
     approaches: Ways = None,
     arms: Arms = 3,
     pulls: Pulls = 6,
     explore: Explore = 0.5,
     at_once: Width = 2,
-) -> Bandit:
+) -> BanditResult:
     """Spend attempts on the approaches that a judge marks best, and give the best answer."""
     tried = [Arm(words) for words in approaches or await _named(ctx, task, arms)]
     attempts: list[tuple[Attempt, Arm]] = []
@@ -104,31 +104,33 @@ async def ucb(
         attempts += await _made(ctx, task, chosen)
         chosen = _next(tried, min(at_once, pulls - len(attempts)), explore)
     best, arm = max(attempts, key=lambda made: (bool(made[0].answer), made[0].mark, made[1].mean))
-    told = [Tried(one.approach, len(one.marks), one.mean) for one in tried]
-    return Bandit(best.answer, arm.approach, best.mark, told, [attempt for attempt, _ in attempts])
+    told = [TriedArm(one.approach, len(one.marks), one.mean) for one in tried]
+    return BanditResult(
+        best.answer, arm.approach, best.mark, told, [attempt for attempt, _ in attempts]
+    )
 
 
 async def _named(ctx: Context, task: str, arms: int) -> list[str]:
     """What the model names, filled up with approaches of our own."""
-    found = listed(await ctx.llm(question(_LIST.format(arms=arms), task=task)), arms)
+    found = parse_list(await ctx.llm(build_prompt(_LIST.format(arms=arms), task=task)), arms)
     return [*found, *(words for words in APPROACHES if words not in found)][:arms]
 
 
 async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attempt, Arm]]:
     """Attempts with these arms, all at once, and then their marks, all at once."""
     prompts = [
-        question(_ATTEMPT, tagged("approach", arm.approach), task=task, whole=True)
+        build_prompt(_ATTEMPT, wrap_in_tags("approach", arm.approach), task=task, whole=True)
         for arm in chosen
     ]
-    said = await ctx.llm_batch(prompts, max_tokens=LONG)
-    answers = [answer_in(text) for text in said]
+    said = await ctx.llm_batch(prompts, max_tokens=LONG_ANSWER_TOKENS)
+    answers = [extract_answer(text) for text in said]
     judged = await ctx.llm_batch(
-        [question(_MARK, tagged("answer", answer), task=task) for answer in answers]
+        [build_prompt(_MARK, wrap_in_tags("answer", answer), task=task) for answer in answers]
     )
     made = []
     for arm, answer, text in zip(chosen, answers, judged, strict=True):
-        value = score(text)
-        mark = UNREAD if value is None else value / 10
+        value = parse_score(text)
+        mark = UNREADABLE_MARK if value is None else value / 10
         arm.marks.append(mark)
         made.append((Attempt(answer, arm.approach, mark), arm))
     return made

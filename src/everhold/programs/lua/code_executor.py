@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Final
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised, Returned
 from everhold.errors import (
@@ -40,18 +40,25 @@ from everhold.errors import (
     WorkerFailed,
 )
 from everhold.ports import resource
-from everhold.ports.code import Asking, CodeRequest, Ended, Granted, Stretch, Wish
-from everhold.programs.lua.program import TEXT, LuaProgram
-from everhold.programs.lua.protocol import Limits
-from everhold.programs.lua.remote import Home, RemoteExecution
-from everhold.programs.lua.values import encode
+from everhold.ports.code import (
+    CodeEnded,
+    CodePaused,
+    CodeRequest,
+    CodeRunResult,
+    CodeToolCall,
+    CodeToolResult,
+)
+from everhold.programs.lua.program import TEXT_REF, LuaProgram
+from everhold.programs.lua.protocol import LuaLimits
+from everhold.programs.lua.remote import LuaPoolHolder, RemoteLuaExecution
+from everhold.programs.lua.values import encode_lua_json
 
 #: Lives that are held between two stretches.
-HELD: Final = 64
+MAX_HELD_RUNS: Final = 64
 #: How often a life that was lost is made again within one stretch.
-TRIES: Final = 3
+MAX_RUN_TRIES: Final = 3
 #: How often a program may ask for what is refused, between two of its tools.
-REFUSALS: Final = 16
+MAX_REFUSALS: Final = 16
 _REFUSED: Final = "a program of a tool has only tools: no models, and no durable values"
 _NO_FINISH: Final = "finish is not accepted here: return the value"
 
@@ -69,21 +76,21 @@ class Lua:
 
     language = "lua"
 
-    def __init__(self, *, accept_finish: bool = False, limits: Limits | None = None) -> None:
+    def __init__(self, *, accept_finish: bool = False, limits: LuaLimits | None = None) -> None:
         self.accept_finish = accept_finish
         self.description = _ABOUT + (_FINISH if accept_finish else "")
-        self._home = Home(limits)
+        self._home = LuaPoolHolder(limits)
         self._lives: OrderedDict[str, _Life] = OrderedDict()
 
     async def run(
-        self, request: CodeRequest, granted: Sequence[Sequence[Granted]], scope: str
-    ) -> Stretch:
+        self, request: CodeRequest, granted: Sequence[Sequence[CodeToolResult]], scope: str
+    ) -> CodeRunResult:
         if request.language != self.language or find_spec("lupa") is None:
             raise CodeExecutionUnavailable(
                 request.language, [self.language] if find_spec("lupa") else []
             )
-        resource.closed_by(self, self.close)
-        for _ in range(TRIES):
+        resource.register_closer(self, self.close)
+        for _ in range(MAX_RUN_TRIES):
             life = self._lives.pop(scope, None)
             if life is None or not life.stands_at(len(granted) - 1):
                 life = _Life(self._home, request, scope)
@@ -93,14 +100,14 @@ class Lua:
                 continue
             except WorkerFailed as error:
                 raise CodeExecutionStopped(self.language, error.reason) from None
-            if isinstance(stretch, Asking):
+            if isinstance(stretch, CodePaused):
                 self._keep(scope, life)
             return stretch
-        raise CodeExecutionStopped(self.language, f"its worker was lost {TRIES} times")
+        raise CodeExecutionStopped(self.language, f"its worker was lost {MAX_RUN_TRIES} times")
 
     def _keep(self, scope: str, life: _Life) -> None:
         self._lives[scope] = life
-        while len(self._lives) > HELD:
+        while len(self._lives) > MAX_HELD_RUNS:
             self._lives.popitem(last=False)[1].drop()
 
     async def close(self) -> None:
@@ -113,7 +120,7 @@ class Lua:
 class _Life:
     """One run of a program, from its beginning."""
 
-    def __init__(self, home: Home, request: CodeRequest, scope: str) -> None:
+    def __init__(self, home: LuaPoolHolder, request: CodeRequest, scope: str) -> None:
         self._request = request
         self._seed = sha256(scope.encode()).hexdigest()[:24]
         args: dict[str, JSON] = {
@@ -122,12 +129,12 @@ class _Life:
         }
         birth = Birth(
             id=SessionId(f"cell-{self._seed}"),
-            program=TEXT,
+            program=TEXT_REF,
             args=args,
             created_at=request.at,
             seeds=[Seed(0, self._seed)],
         )
-        self._execution = RemoteExecution(LuaProgram(TEXT), birth, Metrics(), home)
+        self._execution = RemoteLuaExecution(LuaProgram(TEXT_REF), birth, Metrics(), home)
         self._n = 0
         self._wants: list[Query] = []  # what it waits for
         self._printed: list[str] = []
@@ -138,13 +145,13 @@ class _Life:
         """Whether it can go on from there: a life ends with its loop."""
         return self.granted == granted and self._loop is asyncio.get_running_loop()
 
-    async def until(self, granted: Sequence[Sequence[Granted]]) -> Stretch:
+    async def until(self, granted: Sequence[Sequence[CodeToolResult]]) -> CodeRunResult:
         """Go on until more is asked than was granted."""
-        stretch: Stretch | None = None
+        stretch: CodeRunResult | None = None
         if self.granted < 0:
             self.granted = 0
             stretch = await self._on([])
-        while self.granted < len(granted) and not isinstance(stretch, Ended):
+        while self.granted < len(granted) and not isinstance(stretch, CodeEnded):
             given = granted[self.granted]
             self.granted += 1
             stretch = await self._on(
@@ -153,11 +160,11 @@ class _Life:
         assert stretch is not None
         return stretch
 
-    async def _on(self, answers: list[Answer]) -> Stretch:
+    async def _on(self, answers: list[QueryAnswer]) -> CodeRunResult:
         """Go on with these answers, up to where tools are wanted or the program ends."""
         self._printed = []
         words = ""
-        for _ in range(REFUSALS):
+        for _ in range(MAX_REFUSALS):
             reply = await self._execution.advance_there(
                 self._n, self._request.at, answers, False, None
             )
@@ -168,29 +175,34 @@ class _Life:
             self._wants = reply.asked
             wish = {_wish(query) for query in reply.asked}
             if wish == {"tool"}:
-                return Asking(
-                    [Wish(query.prompt, _input(query)) for query in reply.asked], self._printed
+                return CodePaused(
+                    [CodeToolCall(query.prompt, _input(query)) for query in reply.asked],
+                    self._printed,
                 )
             if wish == {"finish"} and self._request.accept_finish:
                 self.drop()
-                return Ended(finish=[_input(reply.asked[0]).get("value")], printed=self._printed)
+                return CodeEnded(
+                    finish=[_input(reply.asked[0]).get("value")], printed=self._printed
+                )
             words = _NO_FINISH if wish == {"finish"} else _REFUSED
             answers = [
-                Answer(query.q, error={"code": "refused", "message": words})
+                QueryAnswer(query.q, error={"code": "refused", "message": words})
                 for query in reply.asked
             ]
         self.drop()
-        return Ended(error=f"{words} (it was told so {REFUSALS} times)", printed=self._printed)
+        return CodeEnded(
+            error=f"{words} (it was told so {MAX_REFUSALS} times)", printed=self._printed
+        )
 
-    def _ended(self, reply: Reply) -> Ended:
+    def _ended(self, reply: ProgramReply) -> CodeEnded:
         match reply.outcome:
             case Returned(value):
-                return Ended(value, printed=self._printed)
+                return CodeEnded(value, printed=self._printed)
             case Raised(error, kind) if kind != Poison.code:
-                return Ended(error=error, printed=self._printed)
+                return CodeEnded(error=error, printed=self._printed)
         raise CodeExecutionStopped("lua", "its worker died of the program")
 
-    def _hear(self, reply: Reply) -> None:
+    def _hear(self, reply: ProgramReply) -> None:
         if reply.notes is not None:
             self._printed += [entry.message for entry in reply.notes.log]
 
@@ -207,7 +219,7 @@ def _input(query: Query) -> dict[str, JSON]:
     return given if isinstance(given, dict) else {}  # an empty table may be an array
 
 
-def _answer(query: Query, granted: Granted) -> Answer:
+def _answer(query: Query, granted: CodeToolResult) -> QueryAnswer:
     if granted.error is not None:
-        return Answer(query.q, error={"code": "tool_failed", "message": granted.error})
-    return Answer(query.q, encode(granted.value).decode())
+        return QueryAnswer(query.q, error={"code": "tool_failed", "message": granted.error})
+    return QueryAnswer(query.q, encode_lua_json(granted.value).decode())

@@ -1,8 +1,8 @@
 """Confinement of the process that runs Lua: what it could still do to this machine after an escape
 from the sandbox.
 
-Each wall is put up where the system has it; `close_in` returns the names of those that stand.
-Windows has none, and no workers either.
+Each wall is put up where the system has it; `confine_process` returns the names of those that
+stand. Windows has none, and no workers either.
 
     limits    no core file, no file written, few descriptors, no process of its own, a bounded address space
     parent    it dies with whoever started it (Linux)
@@ -56,7 +56,7 @@ _CAREFUL: Final = (
 )
 
 
-def close_in(space: int, parent: int) -> list[str]:
+def confine_process(space: int, parent: int) -> list[str]:
     """Put up the walls; returns which of them stand. Ends the process if its parent has gone
     already.
     """

@@ -6,10 +6,10 @@ from typing import Any
 
 from everhold.core.codec import JSON
 from everhold.core.query import Query
-from everhold.programs.lua.vm import Vm
+from everhold.programs.lua.vm import LuaVm
 
 
-class Strand:
+class LuaCoroutine:
     """A state that runs on its own: the program, or a child it forked."""
 
     __slots__ = (
@@ -28,7 +28,14 @@ class Strand:
     )
 
     def __init__(
-        self, vm: Vm, path: str, space: str, memory: int, fork: Fork | None, name: str, place: int
+        self,
+        vm: LuaVm,
+        path: str,
+        space: str,
+        memory: int,
+        fork: ForkWait | None,
+        name: str,
+        place: int,
     ) -> None:
         self.vm = vm
         self.path = path
@@ -42,29 +49,29 @@ class Strand:
         self.asked = 0  # queries asked so far
         self.made = 0  # children forked so far
         self.stats: dict[str, JSON] = {}
-        self.waits: Wait | Fork | None = None
+        self.waits: QueryWait | ForkWait | None = None
 
 
-class Wait:
+class QueryWait:
     """Open queries of a strand: it goes on when all of them have an answer."""
 
     __slots__ = ("answers", "left", "queries", "strand")
 
-    def __init__(self, strand: Strand, queries: list[Query]) -> None:
+    def __init__(self, strand: LuaCoroutine, queries: list[Query]) -> None:
         self.strand = strand
         self.queries = queries
         self.answers: list[Any] = [None] * len(queries)
         self.left = len(queries)
 
 
-class Fork:
+class ForkWait:
     """A strand that waits for its children: it goes on when all of them have ended."""
 
     __slots__ = ("aborts", "children", "left", "parent", "results")
 
-    def __init__(self, parent: Strand, aborts: bool) -> None:
+    def __init__(self, parent: LuaCoroutine, aborts: bool) -> None:
         self.parent = parent
         self.aborts = aborts
-        self.children: list[Strand] = []
+        self.children: list[LuaCoroutine] = []
         self.results: list[bytes] = []
         self.left = 0

@@ -27,30 +27,51 @@ from typing import Any, Final
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Notes, Reply
+from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LOGGED, LogEntry, Progress
-from everhold.core.query import MAX_TOKENS, Answer, Kind, Query, lua_space, own_space
+from everhold.core.query import (
+    MAX_TOKENS,
+    Kind,
+    Query,
+    QueryAnswer,
+    make_lua_namespace,
+    make_own_namespace,
+)
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.ports.program import Call
 from everhold.programs.lua import module_reader
-from everhold.programs.lua.coroutine import Fork, Strand, Wait
+from everhold.programs.lua.coroutine import ForkWait, LuaCoroutine, QueryWait
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.value_namespace import CARDS, space_name
-from everhold.programs.lua.values import decode, dice, encode, handed, problem, text, words
-from everhold.programs.lua.vm import AGAIN, CPU, MEMORY, Vm, opening
+from everhold.programs.lua.value_namespace import CARD_NAMESPACES, get_namespace_name
+from everhold.programs.lua.values import (
+    decode_lua_json,
+    decode_lua_text,
+    derive_lua_seed,
+    encode_lua_ctx,
+    encode_lua_json,
+    encode_model_answer,
+    format_answer_error,
+)
+from everhold.programs.lua.vm import (
+    DEFAULT_CPU_SECONDS,
+    DEFAULT_MEMORY_BYTES,
+    REPLAY_CPU_SECONDS,
+    LuaVm,
+    make_vm_opening,
+)
 
 #: Strands that a life may have at once, and what the smallest of them may hold.
-STRANDS: Final = 64
+MAX_COROUTINES: Final = 64
 _LEAST: Final = 8 * 2**20
 #: Letters of an error, and of the lines where it was, that are kept.
 _LONGEST: Final = 20_000
 #: Answers that are handed over at once on replay.
 _AT_ONCE: Final = 32
 
-Given = tuple[Any, ...]
+VmInput = tuple[Any, ...]
 
 
 class LuaExecution:
@@ -64,9 +85,9 @@ class LuaExecution:
         birth: Birth,
         meter: Metrics,
         *,
-        memory: int = MEMORY,
-        cpu: float = CPU,
-        again: float = AGAIN,
+        memory: int = DEFAULT_MEMORY_BYTES,
+        cpu: float = DEFAULT_CPU_SECONDS,
+        again: float = REPLAY_CPU_SECONDS,
         allowed: Callable[[Path], object] | None = None,
         space: str = "",
     ) -> None:
@@ -74,7 +95,7 @@ class LuaExecution:
         self.birth = birth
         self.meter = meter
         self.replaying = False
-        self.recorded: Notes | None = None  # on replay: what is noted of this advance
+        self.recorded: DeliveryNotes | None = None  # on replay: what is noted of this advance
         self.recorded_versions: dict[str, int] = {}
         self.asked_count = 0
         self.n = -1
@@ -84,7 +105,7 @@ class LuaExecution:
         self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # those packages, in which advance
         self._ctx = program.ctx(birth.args)
         # of the program; each child has its own
-        self._space = space or lua_space(space_name(self._ctx))
+        self._space = space or make_lua_namespace(get_namespace_name(self._ctx))
         self._budget = birth.budget
         # what is counted here, for a budget that only the ctx names
         self._own: Metrics | None = None
@@ -97,14 +118,14 @@ class LuaExecution:
         self._until: float = 0  # the delivery from which on other dice fall
         self._cancelled = self._dropped = False
         self._llm_asked = 0
-        self._strands: list[Strand] = []
-        self._pending: dict[int, tuple[Wait, int]] = {}
-        self._ready: list[tuple[Strand, Given]] = []
+        self._strands: list[LuaCoroutine] = []
+        self._pending: dict[int, tuple[QueryWait, int]] = {}
+        self._ready: list[tuple[LuaCoroutine, VmInput]] = []
         # open, if nothing else is and nothing limits it: then it is not in `_pending`
         self._only: Query | None = None
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
-        self._notes: Notes | None = None
+        self._notes: DeliveryNotes | None = None
         self._outcome: Outcome | None = None
 
     # ---- the port
@@ -124,8 +145,8 @@ class LuaExecution:
         pass
 
     def advance(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
         if self._dropped:
             raise Overtaken(self.birth.id, n)
         self.n = n
@@ -144,7 +165,8 @@ class LuaExecution:
                     strand = self._strands[0]
                     allowed = self._seconds if self.replaying else self._cpu
                     return self._next(
-                        strand, strand.vm.run(at, allowed, (True, words(answer.value)))
+                        strand,
+                        strand.vm.run(at, allowed, (True, encode_model_answer(answer.value))),
                     )
             if only is not None:
                 self._await(self._strands[0], [only])
@@ -154,7 +176,9 @@ class LuaExecution:
             raise
         return self._reply()
 
-    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+    def follow(
+        self, recorded: Sequence[Delivery], place: int, last: int
+    ) -> tuple[int, ProgramReply]:
         given = self._words(recorded[place : min(place + _AT_ONCE, last + 1)])
         try:
             taken, came = (
@@ -179,8 +203,8 @@ class LuaExecution:
         return place, self.advance(one.n, one.at, one.answers, False, None)
 
     def _words(self, recorded: Sequence[Delivery]) -> list[Any]:
-        """What `Vm.go_along` takes of deliveries that are mere words, each after a question of mere
-        words.
+        """What `LuaVm.go_along` takes of deliveries that are mere words, each after a question of
+        mere words.
         """
         given: list[Any] = []
         if self._only is None:
@@ -199,12 +223,12 @@ class LuaExecution:
                 break
             open_q = self.asked_count + ahead
             prompt = asked[0].prompt if asked else ""
-            given += (one.at, words(answers[0].value), prompt.encode())
+            given += (one.at, encode_model_answer(answers[0].value), prompt.encode())
             if asked != [Query(open_q, f"{strand.path}:{strand.asked + ahead}", prompt)]:
                 break
         return given
 
-    def _next(self, strand: Strand, came: Given) -> Reply:
+    def _next(self, strand: LuaCoroutine, came: VmInput) -> ProgramReply:
         """The common step: the only open question had its answer, and mostly the next one is its
         like.
         """
@@ -214,12 +238,12 @@ class LuaExecution:
             self._only = Query(q, f"{strand.path}:{asked}", came[2].decode())
             self.asked_count = q + 1
             strand.asked = asked + 1
-            return Reply([self._only], [], None, None, None)
+            return ProgramReply([self._only], [], None, None, None)
         self._listen(strand, strand.vm.supplied(came))
         self._drain()
         return self._reply()
 
-    def _move(self, answers: list[Answer], cancel: str | None) -> None:
+    def _move(self, answers: list[QueryAnswer], cancel: str | None) -> None:
         self._since = process_time() if len(self._strands) > 1 else 0.0
         self._reseed()
         if not self._strands and cancel is None:
@@ -232,7 +256,7 @@ class LuaExecution:
         if cancel is not None:
             self._outcome = Stopped(cancel)
 
-    def _reply(self) -> Reply:
+    def _reply(self) -> ProgramReply:
         if self._outcome is not None:
             return self._end(self._outcome)
         if (
@@ -247,7 +271,7 @@ class LuaExecution:
                 self._pending.clear()
         elif self._own is not None:
             self._own.paused(self._asked)
-        return Reply(self._asked, self._withdrawn, None, None, self._notes)
+        return ProgramReply(self._asked, self._withdrawn, None, None, self._notes)
 
     def effect(self, q: int) -> Callable[[], Any] | None:
         return None
@@ -284,7 +308,7 @@ class LuaExecution:
         mode = b"t"
         if program.is_text:
             code: str = self.birth.args["code"]
-            given = (b"text", b"code", module_reader.cleaned(code.encode()), b"=code")
+            given = (b"text", b"code", module_reader.clean_lua_source(code.encode()), b"=code")
         elif program.is_package:
             given = (b"package", program.name.encode(), None, None)
         else:
@@ -292,16 +316,27 @@ class LuaExecution:
             given = (b"file", program.name.encode(), main.code, f"@{main.title}".encode())
             mode = main.mode or b"t"
         root = self._strand(
-            "0", self._space, self._memory, None, program.name, 0, called=space_name(self._ctx)
+            "0",
+            self._space,
+            self._memory,
+            None,
+            program.name,
+            0,
+            called=get_namespace_name(self._ctx),
         )
         self._ready.append(
-            (root, opening(self.birth.created_at, *given, *handed(self._ctx), mode=mode))
+            (
+                root,
+                make_vm_opening(
+                    self.birth.created_at, *given, *encode_lua_ctx(self._ctx), mode=mode
+                ),
+            )
         )
 
-    def _main(self) -> module_reader.Source:
+    def _main(self) -> module_reader.LuaSource:
         assert self.program.main is not None
         try:
-            return module_reader.source(self.program.main, f"{self.program.name}.lua")
+            return module_reader.load_lua_source(self.program.main, f"{self.program.name}.lua")
         except OSError as error:
             raise UnknownProgram(
                 self.program.ref, f"{self.program.main} cannot be read: {error.strerror}"
@@ -312,19 +347,19 @@ class LuaExecution:
         path: str,
         space: str,
         memory: int,
-        fork: Fork | None,
+        fork: ForkWait | None,
         name: str,
         place: int,
         *,
         called: str | None = None,
-    ) -> Strand:
+    ) -> LuaCoroutine:
         """A strand with its state, in which the space is `called` so."""
-        vm = Vm(
+        vm = LuaVm(
             memory=memory,
             namespace=(space if called is None else called).encode(),
-            dice=dice(self._seed, path),
+            dice=derive_lua_seed(self._seed, path),
         )
-        strand = Strand(vm, path, space, memory, fork, name, place)
+        strand = LuaCoroutine(vm, path, space, memory, fork, name, place)
         self._strands.append(strand)
         return strand
 
@@ -339,9 +374,9 @@ class LuaExecution:
         if seed != self._seed:
             self._seed = seed
             for strand in self._strands:
-                strand.vm.seed(dice(seed, strand.path))
+                strand.vm.seed(derive_lua_seed(seed, strand.path))
 
-    def _hand_over(self, answer: Answer) -> None:
+    def _hand_over(self, answer: QueryAnswer) -> None:
         found = self._pending.pop(answer.q, None)
         if found is None:
             return
@@ -350,20 +385,22 @@ class LuaExecution:
         if self._own is not None:
             self._own.answered(query, answer)
         if answer.error is not None:
-            said = problem(answer)
+            said = format_answer_error(answer)
             if query.kind is Kind.STATE:  # as programs know it
                 said = said.replace(b" cannot be stored as JSON: is ", b" is ")
             self._withdraw(wait)
             self._go_on(wait.strand, False, said)
             return
         wait.answers[place] = (
-            encode(answer.value) if query.kind is Kind.STATE else words(answer.value)
+            encode_lua_json(answer.value)
+            if query.kind is Kind.STATE
+            else encode_model_answer(answer.value)
         )
         wait.left -= 1
         if not wait.left:
             self._go_on(wait.strand, True, *wait.answers)
 
-    def _go_on(self, strand: Strand, *given: Any) -> None:
+    def _go_on(self, strand: LuaCoroutine, *given: Any) -> None:
         strand.waits = None
         self._ready.append((strand, given))
 
@@ -372,7 +409,7 @@ class LuaExecution:
         self._cancelled = True
         said = f"cancelled: {reason}".encode("utf-8", "backslashreplace")
         for strand in list(self._strands):
-            if isinstance(strand.waits, Wait):
+            if isinstance(strand.waits, QueryWait):
                 self._withdraw(strand.waits)
                 self._go_on(strand, False, said)
 
@@ -381,7 +418,7 @@ class LuaExecution:
             strand, given = self._ready.pop(0)
             self._run(strand, given)
 
-    def _run(self, strand: Strand, given: Given) -> None:
+    def _run(self, strand: LuaCoroutine, given: VmInput) -> None:
         """Let a strand go on until it waits or ends."""
         allowed = (
             self._seconds if not self._since else self._seconds - (process_time() - self._since)
@@ -391,7 +428,7 @@ class LuaExecution:
         else:
             self._overtime(strand, b"", b"")
 
-    def _listen(self, strand: Strand, came: Given) -> None:
+    def _listen(self, strand: LuaCoroutine, came: VmInput) -> None:
         """Do what a strand asks, as long as it can be answered at once."""
         while True:
             if came[0]:
@@ -401,22 +438,22 @@ class LuaExecution:
                 return
             came = strand.vm.go(None, 0.0, *answer)
 
-    def _end(self, outcome: Outcome) -> Reply:
+    def _end(self, outcome: Outcome) -> ProgramReply:
         self.drop()
-        return Reply([], [], None, outcome, self._notes)
+        return ProgramReply([], [], None, outcome, self._notes)
 
     # ---- what strands ask
 
     def _llm(
         self,
-        strand: Strand,
+        strand: LuaCoroutine,
         prompt: bytes,
         system: bytes | None = None,
         max_tokens: int | None = None,
         grounded: bool = False,
         underspecified: bool = False,
         options: bytes | None = None,
-    ) -> Given | None:
+    ) -> VmInput | None:
         refused = self._refused("alc.llm", 1)
         if refused is not None:
             return refused
@@ -426,7 +463,7 @@ class LuaExecution:
         )
         return None
 
-    def _batch(self, strand: Strand, count: int, *asked: Any) -> Given | None:
+    def _batch(self, strand: LuaCoroutine, count: int, *asked: Any) -> VmInput | None:
         refused = self._refused("alc.llm_batch", count)
         if refused is not None:
             return refused
@@ -437,7 +474,7 @@ class LuaExecution:
 
     def _question(
         self,
-        strand: Strand,
+        strand: LuaCoroutine,
         prompt: bytes,
         system: bytes | None,
         max_tokens: int | None,
@@ -455,34 +492,39 @@ class LuaExecution:
             MAX_TOKENS if max_tokens is None else max_tokens,
             grounded,
             underspecified,
-            None if options is None else decode(options),
+            None if options is None else decode_lua_json(options),
         )
 
     def _state(
-        self, strand: Strand, verb: bytes, namespace: bytes, key: bytes, value: bytes | None = None
-    ) -> Given | None:
+        self,
+        strand: LuaCoroutine,
+        verb: bytes,
+        namespace: bytes,
+        key: bytes,
+        value: bytes | None = None,
+    ) -> VmInput | None:
         if self._cancelled:
             return False, str(AfterCancel("state")).encode()
         cards = namespace.decode()
         args: dict[str, JSON] = {
-            "in": cards if cards in CARDS else strand.space,
+            "in": cards if cards in CARD_NAMESPACES else strand.space,
             "do": verb.decode(),
         }
         if value is not None:
-            args["value"] = decode(value)
+            args["value"] = decode_lua_json(value)
         self._wait(
             strand, [Query(*self._place(strand), "", Kind.STATE, name=key.decode(), args=args)]
         )
         return None
 
-    def _budget_left(self, strand: Strand) -> Given:
-        return True, None if self._budget is None else encode(
+    def _budget_left(self, strand: LuaCoroutine) -> VmInput:
+        return True, None if self._budget is None else encode_lua_json(
             self._budget.remaining(**self._used())
         )
 
-    def _require(self, strand: Strand, name: bytes) -> Given:
+    def _require(self, strand: LuaCoroutine, name: bytes) -> VmInput:
         try:
-            found = module_reader.find(
+            found = module_reader.find_lua_module(
                 name.decode(), self.program.roots, self._allowed and self._vouched
             )
         except OSError as error:
@@ -507,42 +549,46 @@ class LuaExecution:
             known[package] = bool(self._allowed(package))
         return known[package]
 
-    def _fork(self, strand: Strand, aborts: bool, ctx: bytes, *names: bytes) -> Given | None:
+    def _fork(
+        self, strand: LuaCoroutine, aborts: bool, ctx: bytes, *names: bytes
+    ) -> VmInput | None:
         if self._cancelled:
             return False, str(AfterCancel("fork")).encode()
-        if len(self._strands) + len(names) > STRANDS:
-            return False, f"alc.fork: more than {STRANDS} programs at once".encode()
+        if len(self._strands) + len(names) > MAX_COROUTINES:
+            return False, f"alc.fork: more than {MAX_COROUTINES} programs at once".encode()
         self._since = self._since or process_time()
-        fork = strand.waits = Fork(strand, aborts)
+        fork = strand.waits = ForkWait(strand, aborts)
         memory = max(_LEAST, strand.memory // len(names))
         for place, name in enumerate(names):
             path = f"{strand.path}.{strand.made}"
             strand.made += 1
             child = self._strand(
-                path, own_space(self.birth.id, path), memory, fork, name.decode(), place
+                path, make_own_namespace(self.birth.id, path), memory, fork, name.decode(), place
             )
             fork.children.append(child)
             fork.results.append(b"")
             self._ready.append(
-                (child, opening(self.birth.created_at, b"package", name, None, None, ctx))
+                (child, make_vm_opening(self.birth.created_at, b"package", name, None, None, ctx))
             )
         fork.left = len(names)
         return None
 
-    def _done(self, strand: Strand, result: bytes) -> None:
+    def _done(self, strand: LuaCoroutine, result: bytes) -> None:
         self._strands.remove(strand)
         if strand.fork is None:
-            self._outcome = Returned(decode(result))
+            self._outcome = Returned(decode_lua_json(result))
         else:
             self._ended(strand.fork, strand, b'"ok":true,"result":' + result)
 
-    def _failed(self, strand: Strand, said: bytes, lines: bytes) -> None:
+    def _failed(self, strand: LuaCoroutine, said: bytes, lines: bytes) -> None:
         self._strands.remove(strand)
         fork = strand.fork
         # a letter has four bytes at most
-        words = text(said if fork is not None else said[: 4 * _LONGEST])
+        words = decode_lua_text(said if fork is not None else said[: 4 * _LONGEST])
         if fork is None:
-            self._outcome = Raised(words[:_LONGEST], "LuaError", text(lines)[:_LONGEST], self.n)
+            self._outcome = Raised(
+                words[:_LONGEST], "LuaError", decode_lua_text(lines)[:_LONGEST], self.n
+            )
         elif fork.aborts:
             for child in fork.children:
                 self._abandon(child)
@@ -550,26 +596,30 @@ class LuaExecution:
                 fork.parent, False, f"alc.fork: strategy '{strand.name}' failed: {words}".encode()
             )
         else:
-            self._ended(fork, strand, b'"error":' + encode(words) + b',"ok":false')
+            self._ended(fork, strand, b'"error":' + encode_lua_json(words) + b',"ok":false')
 
-    def _overtime(self, strand: Strand, said: bytes, lines: bytes) -> None:
+    def _overtime(self, strand: LuaCoroutine, said: bytes, lines: bytes) -> None:
         error = Spinning(f"{self._cpu:g} s of CPU time")
-        self._outcome = Raised(f"Spinning: {error}", error.code, text(lines)[:_LONGEST], self.n)
+        self._outcome = Raised(
+            f"Spinning: {error}", error.code, decode_lua_text(lines)[:_LONGEST], self.n
+        )
 
-    def _ended(self, fork: Fork, child: Strand, how: bytes) -> None:
-        stats = b',"stats":' + encode(child.stats) if child.stats else b""
-        fork.results[child.place] = b"{" + how + stats + b',"strategy":' + encode(child.name) + b"}"
+    def _ended(self, fork: ForkWait, child: LuaCoroutine, how: bytes) -> None:
+        stats = b',"stats":' + encode_lua_json(child.stats) if child.stats else b""
+        fork.results[child.place] = (
+            b"{" + how + stats + b',"strategy":' + encode_lua_json(child.name) + b"}"
+        )
         fork.left -= 1
         if not fork.left:
             self._go_on(fork.parent, True, b"[" + b",".join(fork.results) + b"]")
 
-    def _abandon(self, strand: Strand) -> None:
+    def _abandon(self, strand: LuaCoroutine) -> None:
         """Let go of a strand, of those below it, and of what they ask."""
         if strand not in self._strands:
             return
         self._strands.remove(strand)
         self._ready = [entry for entry in self._ready if entry[0] is not strand]
-        if isinstance(strand.waits, Fork):
+        if isinstance(strand.waits, ForkWait):
             for child in strand.waits.children:
                 self._abandon(child)
         elif strand.waits is not None:
@@ -577,7 +627,7 @@ class LuaExecution:
 
     # ---- queries
 
-    def _place(self, strand: Strand) -> tuple[int, str]:
+    def _place(self, strand: LuaCoroutine) -> tuple[int, str]:
         """The number and the key of the next query of a strand."""
         q = self.asked_count
         key = f"{strand.path}:{strand.asked}"
@@ -585,16 +635,16 @@ class LuaExecution:
         strand.asked = strand.asked + 1
         return q, key
 
-    def _wait(self, strand: Strand, queries: list[Query]) -> None:
+    def _wait(self, strand: LuaCoroutine, queries: list[Query]) -> None:
         self._await(strand, queries)
         self._asked += queries
 
-    def _await(self, strand: Strand, queries: list[Query]) -> None:
-        wait = strand.waits = Wait(strand, queries)
+    def _await(self, strand: LuaCoroutine, queries: list[Query]) -> None:
+        wait = strand.waits = QueryWait(strand, queries)
         for place, query in enumerate(queries):
             self._pending[query.q] = (wait, place)
 
-    def _withdraw(self, wait: Wait) -> None:
+    def _withdraw(self, wait: QueryWait) -> None:
         first = self._asked[0].q if self._asked else self.asked_count
         for query in wait.queries:
             if self._pending.pop(query.q, None) is None:
@@ -604,7 +654,7 @@ class LuaExecution:
             else:
                 self._withdrawn.append(query.q)
 
-    def _refused(self, verb: str, asking: int) -> Given | None:
+    def _refused(self, verb: str, asking: int) -> VmInput | None:
         if self._cancelled:
             return False, f"{verb} after the session was cancelled".encode()
         if self._budget is not None:
@@ -625,43 +675,45 @@ class LuaExecution:
 
     # ---- what strands say
 
-    def _hear(self, strand: Strand) -> None:
+    def _hear(self, strand: LuaCoroutine) -> None:
         more = True
         while more:
             more, step, total, message, records, *rest = strand.vm.take()
             for place in range(0, records * 2, 2):
-                self._record(strand, text(rest[place]), decode(rest[place + 1]))
+                self._record(strand, decode_lua_text(rest[place]), decode_lua_json(rest[place + 1]))
         if self.replaying:
             return
         if step is not None:
-            said = None if message is None else text(message)
+            said = None if message is None else decode_lua_text(message)
             self._noted.progress = Progress(
                 step, total, said if not strand.label else f"{strand.label} {said or ''}"
             )
         for place in range(records * 2, len(rest), 3):
             self._log(strand, *rest[place : place + 3])
 
-    def _record(self, strand: Strand, name: str, value: JSON) -> None:
+    def _record(self, strand: LuaCoroutine, name: str, value: JSON) -> None:
         strand.stats[name] = value
         if not self.replaying:
             self._noted.record[strand.label + name] = value
 
-    def _log(self, strand: Strand, level: bytes, source: bytes, words: bytes) -> None:
-        where = f"{text(source)} {strand.label}".rstrip(" /")
+    def _log(self, strand: LuaCoroutine, level: bytes, source: bytes, words: bytes) -> None:
+        where = f"{decode_lua_text(source)} {strand.label}".rstrip(" /")
         kept = self._noted.log
-        kept.append(LogEntry(int(self._at * 1000), text(level), where, text(words)))
+        kept.append(
+            LogEntry(int(self._at * 1000), decode_lua_text(level), where, decode_lua_text(words))
+        )
         if len(kept) > LOGGED:
             del kept[0]
 
     @property
-    def _noted(self) -> Notes:
+    def _noted(self) -> DeliveryNotes:
         if self._notes is None:
-            self._notes = Notes(withdrawn=[], log=[], record={}, versions={})
+            self._notes = DeliveryNotes(withdrawn=[], log=[], record={}, versions={})
         return self._notes
 
 
 #: What may come out of a state. Whatever returns something is answered at once.
-_ASKED: Final[dict[bytes, Callable[..., Given | None]]] = {
+_ASKED: Final[dict[bytes, Callable[..., VmInput | None]]] = {
     b"llm": LuaExecution._llm,
     b"batch": LuaExecution._batch,
     b"state": LuaExecution._state,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import Final
 
-Look = tuple[int, ...]
+FileFingerprint = tuple[int, ...]
 
 #: Nanoseconds in which a file may change twice and look the same: so fresh a one is not remembered.
 TICK: Final = 100_000_000
 
 #: How many paths are remembered.
 _MANY: Final = 1000
-_followed: dict[str, tuple[Look, str]] = {}
+_followed: dict[str, tuple[FileFingerprint, str]] = {}
 
 
-def look(found: os.stat_result) -> Look:
+def make_file_fingerprint(found: os.stat_result) -> FileFingerprint:
     """What a file looks like. The last number cannot be chosen by anybody."""
     return (
         found.st_dev,
@@ -28,7 +28,7 @@ def look(found: os.stat_result) -> Look:
     )
 
 
-def real(path: str, seen: Look) -> str:
+def resolve_cached_path(path: str, seen: FileFingerprint) -> str:
     """Where a path really leads. It is followed again if what is there is another, or has
     changed.
     """
@@ -40,6 +40,6 @@ def real(path: str, seen: Look) -> str:
     return known[1]
 
 
-def is_settled(seen: Look, now: int) -> bool:
+def is_settled(seen: FileFingerprint, now: int) -> bool:
     """Whether the file had changed long enough ago that every change from now on is seen."""
     return now - seen[-1] > TICK

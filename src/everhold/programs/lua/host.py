@@ -18,14 +18,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from everhold.core.metrics import Metrics
-from everhold.core.query import lua_space
+from everhold.core.query import make_lua_namespace
 from everhold.core.session import Birth
 from everhold.errors import VersionMissing, WorkerFailed
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.protocol import Limits
-from everhold.programs.lua.remote import Home, RemoteExecution
-from everhold.programs.lua.requires import Trusted, closed
-from everhold.programs.lua.value_namespace import space_name
+from everhold.programs.lua.protocol import LuaLimits
+from everhold.programs.lua.remote import LuaPoolHolder, RemoteLuaExecution
+from everhold.programs.lua.requires import TrustCheck, is_fully_trusted
+from everhold.programs.lua.value_namespace import get_namespace_name
 
 #: Names of the locale in which numbers have a point, days are English, and text is ordered by its
 #: bytes.
@@ -37,16 +37,16 @@ class LuaHost:
     def __init__(
         self,
         find: Callable[[str, int], Any],
-        trusted: Trusted,
+        trusted: TrustCheck,
         *,
-        limits: Limits | None = None,
+        limits: LuaLimits | None = None,
         shares: Collection[str] = (),
         **pool: Any,
     ) -> None:
         self._find = find
         self._trusted = trusted
         self._shares = shares  # names of durable values that Lua and Python programs have in common
-        self._home = Home(limits, **pool)
+        self._home = LuaPoolHolder(limits, **pool)
         self.closed = False
 
     def begin(
@@ -58,11 +58,11 @@ class LuaHost:
         program: LuaProgram = (find or self._find)(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
-        space = lua_space(space_name(program.ctx(birth.args)), self._shares)
+        space = make_lua_namespace(get_namespace_name(program.ctx(birth.args)), self._shares)
         if not self._may_run_here(program):
             if self.closed:
                 raise WorkerFailed("the runtime was closed")
-            return RemoteExecution(program, birth, meter, self._home, space)
+            return RemoteLuaExecution(program, birth, meter, self._home, space)
         from everhold.programs.lua.execution import LuaExecution
 
         memory = self._home.limits.memory
@@ -73,7 +73,7 @@ class LuaHost:
     def _may_run_here(self, program: LuaProgram) -> bool:
         if program.is_text or not _is_plain(locale.setlocale(locale.LC_ALL)):
             return False
-        return closed(program.home, program.roots, self._trusted)
+        return is_fully_trusted(program.home, program.roots, self._trusted)
 
     async def close(self) -> None:
         """End the workers. There will be no others: nobody is left who would end those."""

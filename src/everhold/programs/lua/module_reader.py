@@ -20,22 +20,26 @@ from typing import Final
 
 import msgspec
 
-from everhold.programs.lua.file_fingerprint import Look, is_settled, look
-from everhold.programs.lua.search_path import Root
-from everhold.programs.lua.vm import compiled
+from everhold.programs.lua.file_fingerprint import (
+    FileFingerprint,
+    is_settled,
+    make_file_fingerprint,
+)
+from everhold.programs.lua.search_path import SearchRoot
+from everhold.programs.lua.vm import compile_lua
 
 #: The largest file that is read, in bytes.
-LARGEST: Final = 4 * 2**20
+MAX_SOURCE_BYTES: Final = 4 * 2**20
 
 #: How many texts are remembered, and how long one of them may be, in bytes.
 _MANY = 256
 _SMALL = 64 * 2**10
-_known: dict[tuple[str, str], tuple[Look, Source]] = {}
+_known: dict[tuple[str, str], tuple[FileFingerprint, LuaSource]] = {}
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
 
 
-class Source(msgspec.Struct):
+class LuaSource(msgspec.Struct):
     """A file as Lua loads it."""
 
     title: str
@@ -44,9 +48,9 @@ class Source(msgspec.Struct):
     mode: bytes | None = None
 
 
-def find(
+def find_lua_module(
     name: str, roots: tuple[str, ...], allowed: Callable[[Path], object] | None = None
-) -> Source | None:
+) -> LuaSource | None:
     """The source of a module; its title is its name in its root.
 
     Raises `PermissionError` if its package is not `allowed`, where somebody has to allow it.
@@ -54,36 +58,36 @@ def find(
     if _NAME.fullmatch(name) is None:
         return None
     name = name.replace("/", ".")  # some write the path
-    for root in map(Root.of, roots):
+    for root in map(SearchRoot.of, roots):
         for place in root.places(name):
             if place.file.is_file() and root.keeps(place):
                 if allowed is not None and not allowed(place.package):
                     raise PermissionError(
                         errno.EACCES, "its package is not trusted; see `everhold pkg trust`"
                     )
-                return source(place.file, place.title)
+                return load_lua_source(place.file, place.title)
         if root.ends(name):
             return None
     return None
 
 
-def source(path: Path, title: str) -> Source:
+def load_lua_source(path: Path, title: str) -> LuaSource:
     """A file under the name that errors in it tell."""
     place = str(path)
-    seen = look(os.stat(place))
+    seen = make_file_fingerprint(os.stat(place))
     known = _known.get((place, title))
     if known is None or known[0] != seen:
         return _read(place, title, seen)
     found = known[1]
     if found.mode is None:
-        code = compiled(found.code, f"@{title}".encode())
+        code = compile_lua(found.code, f"@{title}".encode())
         found.code, found.mode = (found.code, b"t") if code is None else (code, b"b")
     return found
 
 
-def _read(place: str, title: str, seen: Look) -> Source:
+def _read(place: str, title: str, seen: FileFingerprint) -> LuaSource:
     now = time.time_ns()
-    found = Source(title, _text(place))
+    found = LuaSource(title, _text(place))
     if len(found.code) <= _SMALL and is_settled(seen, now):
         if len(_known) >= _MANY:
             _known.clear()
@@ -93,12 +97,12 @@ def _read(place: str, title: str, seen: Look) -> Source:
 
 def _text(path: str) -> bytes:
     read = _bytes(path)
-    if len(read) > LARGEST:
+    if len(read) > MAX_SOURCE_BYTES:
         return b"error('this file is too large to be loaded', 0)"
-    return cleaned(read)
+    return clean_lua_source(read)
 
 
-def cleaned(text: bytes) -> bytes:
+def clean_lua_source(text: bytes) -> bytes:
     """A text without a byte order mark, and with a first line for the shell made a comment."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     return b"--" + text if text.startswith(b"#") else text
@@ -111,7 +115,7 @@ def _bytes(path: str) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = b""
-        rest = min(os.fstat(file).st_size, LARGEST) + 1
+        rest = min(os.fstat(file).st_size, MAX_SOURCE_BYTES) + 1
         while rest and (more := os.read(file, rest)):
             found = found + more
             rest = rest - len(more)

@@ -11,7 +11,7 @@ Rules
      which this process stood still does not count.
   4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less
      of the processor, and takes no place from others: beside it another may be started, up to
-     `CROWD` times `most`. So hostile code holds up nobody but itself.
+     `MAX_CROWD_FACTOR` times `most`. So hostile code holds up nobody but itself.
   5. A worker without work ends after a while; what it held is made again where it is needed.
 """
 
@@ -25,9 +25,9 @@ from itertools import count
 from typing import Final
 
 from everhold.errors import EverholdError, WorkerFailed
-from everhold.programs.lua.process import Process
-from everhold.programs.lua.protocol import Limits
-from everhold.programs.lua.worker_client import Gone, Worker
+from everhold.programs.lua.process import LuaWorkerProcess
+from everhold.programs.lua.protocol import LuaLimits
+from everhold.programs.lua.worker_client import LuaWorker, WorkerGone
 
 log = logging.getLogger("everhold")
 
@@ -35,24 +35,24 @@ _LOOK: Final = 0.01  # seconds between two looks at busy workers
 _AWAY: Final = 1.0  # seconds between two looks after which this process stood still
 _SPARE: Final = 0.05  # seconds after which another worker is started, so that one is idle
 #: How many times `most` there may be, however many of them compute for long: each takes memory.
-CROWD: Final = 4
+MAX_CROWD_FACTOR: Final = 4
 
 
-class Pool:
+class LuaWorkerPool:
     """All workers of one loop. `close` ends them."""
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        limits: LuaLimits | None = None,
         *,
         most: int = 8,
         patience: float = 0.02,
         idle: float = 60.0,
     ):
         self.loop = asyncio.get_running_loop()
-        self.limits = limits or Limits()
+        self.limits = limits or LuaLimits()
         self.patience = patience
-        self.workers: list[Worker] = []
+        self.workers: list[LuaWorker] = []
         self.numbers = count(1)
         self._most = most
         self._idle = idle
@@ -60,17 +60,17 @@ class Pool:
         self._looked = 0.0
         self._resting: asyncio.TimerHandle | None = None
         self._sparing: asyncio.TimerHandle | None = None
-        self._queue: deque[asyncio.Future[Worker]] = deque()
-        self._dying: list[Process] = []
+        self._queue: deque[asyncio.Future[LuaWorker]] = deque()
+        self._dying: list[LuaWorkerProcess] = []
         self.closed = False
 
-    async def place(self, *, alone: bool = False) -> Worker:
+    async def place(self, *, alone: bool = False) -> LuaWorker:
         """A worker for a new life, whose turn it is now; `alone` wants one that holds nothing else.
 
-        Raises `Gone` if there is none any more: one that ends now, or all of them.
+        Raises `WorkerGone` if there is none any more: one that ends now, or all of them.
         """
         if self.closed:
-            raise Gone
+            raise WorkerGone
         idle = [
             worker for worker in self.workers if not worker.busy and not (alone and worker.held)
         ]
@@ -93,7 +93,7 @@ class Pool:
             return not self.closed
         now = time.monotonic()
         places = sum(not worker.is_long(now) for worker in self.workers)
-        return places < self._most and len(self.workers) < CROWD * self._most
+        return places < self._most and len(self.workers) < MAX_CROWD_FACTOR * self._most
 
     def _spare(self) -> None:
         """See to it that one is idle, and that there are two; whoever waits has it."""
@@ -106,8 +106,8 @@ class Pool:
             except WorkerFailed as error:  # whoever needs one is told
                 log.warning("%s", error)
 
-    async def _next_free(self) -> Worker:
-        mine: asyncio.Future[Worker] = self.loop.create_future()
+    async def _next_free(self) -> LuaWorker:
+        mine: asyncio.Future[LuaWorker] = self.loop.create_future()
         self._queue.append(mine)
         try:
             return await mine
@@ -116,14 +116,14 @@ class Pool:
                 mine.result().finish()
             raise
 
-    def _start(self) -> Worker:
-        worker = Worker(self)
+    def _start(self) -> LuaWorker:
+        worker = LuaWorker(self)
         self.workers.append(worker)
         if self._resting is None:
             self._resting = self.loop.call_later(self._idle, self._rest)
         return worker
 
-    def freed(self, worker: Worker) -> None:
+    def freed(self, worker: LuaWorker) -> None:
         """A worker has nothing to do: whoever waits for any has it."""
         while self._queue and not worker.dead:
             waiting = self._queue.popleft()
@@ -132,7 +132,7 @@ class Pool:
                 waiting.set_result(worker)
                 return
 
-    def left(self, worker: Worker) -> None:
+    def left(self, worker: LuaWorker) -> None:
         """A worker was killed; if somebody waits, another is started."""
         self.workers.remove(worker)
         self._dying.append(worker.process)
@@ -192,7 +192,7 @@ class Pool:
         old = time.monotonic() - self._idle
         for worker in [each for each in self.workers if not each.busy and each.idle_since <= old]:
             if not worker.held or len(self.workers) > 1:
-                worker.end(Gone())
+                worker.end(WorkerGone())
         if self.workers:
             self._resting = self.loop.call_later(self._idle, self._rest)
 
@@ -207,11 +207,11 @@ class Pool:
             if timer is not None:
                 timer.cancel()
         for worker in list(self.workers):
-            worker.end(Gone())
+            worker.end(WorkerGone())
         if self._watching is not None:
             self._watching.cancel()
         for process in self._dying:
             process.wait()
         self._dying.clear()
         if not self.loop.is_closed():
-            self._refuse(Gone())
+            self._refuse(WorkerGone())

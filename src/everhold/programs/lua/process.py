@@ -16,27 +16,27 @@ from pathlib import Path
 from typing import Final
 
 from everhold.errors import MissingExtra, WorkerFailed
-from everhold.programs.lua.protocol import Limits, encode
+from everhold.programs.lua.protocol import LuaLimits, encode_worker_json
 
 _BOOT: Final = (
     "import sys; sys.path[:0] = sys.argv[3:]; from everhold.programs.lua.worker import main; main()"
 )
 
 
-class Process:
+class LuaWorkerProcess:
     """A worker process and our end of its socket. Whoever has it must `kill` it and wait for its
     end.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LuaLimits) -> None:
         command = [
             sys.executable,
             *_FLAGS,
             "-c",
             _BOOT,
-            encode(limits).decode(),
+            encode_worker_json(limits).decode(),
             str(os.getpid()),
-            *folders(),
+            *find_library_folders(),
         ]
         ours, its = socket.socketpair()
         try:
@@ -84,7 +84,7 @@ class Process:
 _FLAGS: Final = ("-I", "-S", "-B", "-X", "utf8")
 
 
-def folders() -> list[str]:
+def find_library_folders() -> list[str]:
     """Where everhold, msgspec and lupa are; raises `MissingExtra` without lupa."""
     found = []
     for name in ("everhold", "msgspec", "lupa"):

@@ -23,13 +23,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.errors import BadArguments, BadValue, NotAProgram, UnknownProgram
 from everhold.ports.program import Call, Program
-from everhold.programs.lua.search_path import MAIN, NAME, Root
+from everhold.programs.lua.search_path import INIT_FILE, PACKAGE_NAME, SearchRoot
 
 #: The reference of programs whose text is in their arguments.
-TEXT: Final = "lua:code"
+TEXT_REF: Final = "lua:code"
 
 _Parameter = inspect.Parameter
 _OF_TEXT: Final = inspect.Signature(
@@ -44,7 +44,7 @@ _OF_FILES: Final = inspect.Signature([_Parameter("ctx", _Parameter.VAR_KEYWORD)]
 class LuaProgram(Program[..., Any]):
     """A Lua program, with the face of every program; it has no `body` that Python could call."""
 
-    def __init__(self, ref: str, *, roots: Iterable[str | Path | Root] = ()) -> None:
+    def __init__(self, ref: str, *, roots: Iterable[str | Path | SearchRoot] = ()) -> None:
         place, _, name = ref.rpartition(":")
         self.ref = ref
         self.name = self.__name__ = name
@@ -52,7 +52,7 @@ class LuaProgram(Program[..., Any]):
         self.strict = False
         self.__doc__ = None
         self.__module__ = "lua"
-        self.main: Path | None = None if ref == TEXT else Path(place)
+        self.main: Path | None = None if ref == TEXT_REF else Path(place)
         self.is_text = self.main is None
         #: Whether it is a module found by its name, and not a file of its own.
         self.is_package = self.main is not None and _is_package(self.main, name)
@@ -71,30 +71,32 @@ class LuaProgram(Program[..., Any]):
         code: str,
         ctx: Mapping[str, JSON] | None = None,
         *,
-        roots: Iterable[str | Path | Root] = (),
+        roots: Iterable[str | Path | SearchRoot] = (),
     ) -> Call[Any]:
         """A call of Lua text; `ctx` is the program's global of that name."""
-        program = cls(TEXT, roots=roots)
+        program = cls(TEXT_REF, roots=roots)
         call = program(code, dict(ctx or {}))
         program._digest = _fingerprint(code.encode())
         return call
 
     @classmethod
-    def package(cls, folder: str | Path, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
+    def package(
+        cls, folder: str | Path, *, roots: Iterable[str | Path | SearchRoot] = ()
+    ) -> LuaProgram:
         """The package in this folder; raises `UnknownProgram` if it has no init.lua."""
         home = Path(folder).resolve()
-        return cls.found(f"{home / MAIN}:{home.name}", roots=roots)
+        return cls.found(f"{home / INIT_FILE}:{home.name}", roots=roots)
 
     @classmethod
-    def file(cls, path: str | Path, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
+    def file(cls, path: str | Path, *, roots: Iterable[str | Path | SearchRoot] = ()) -> LuaProgram:
         """The program in this file; raises `UnknownProgram` if there is none."""
         main = Path(path).resolve()
         return cls.found(
-            f"{main}:{main.parent.name if main.name == MAIN else main.stem}", roots=roots
+            f"{main}:{main.parent.name if main.name == INIT_FILE else main.stem}", roots=roots
         )
 
     @classmethod
-    def found(cls, ref: str, *, roots: Iterable[str | Path | Root] = ()) -> LuaProgram:
+    def found(cls, ref: str, *, roots: Iterable[str | Path | SearchRoot] = ()) -> LuaProgram:
         """The program of a stored reference; raises `UnknownProgram` if it is not here."""
         program = cls(ref, roots=roots)
         if program.main is not None and not program.main.is_file():
@@ -133,7 +135,7 @@ class LuaProgram(Program[..., Any]):
         """
         given = self._by_name(args, kwargs)
         try:
-            bound: dict[str, JSON] = {name: plain(value, name) for name, value in given.items()}
+            bound: dict[str, JSON] = {name: to_plain(value, name) for name, value in given.items()}
         except BadValue as error:
             raise BadArguments(self.name, str(error)) from None
         return self.arguments(bound)
@@ -166,24 +168,26 @@ class LuaProgram(Program[..., Any]):
         return {**(args[0] if args else {}), **kwargs}
 
 
-def _roots(main: Path | None, name: str, given: Iterable[str | Path | Root]) -> tuple[str, ...]:
+def _roots(
+    main: Path | None, name: str, given: Iterable[str | Path | SearchRoot]
+) -> tuple[str, ...]:
     """All roots as text, the program's own among them."""
-    roots = [Root.of(root).settled() for root in given]
-    own: list[Root] = []
+    roots = [SearchRoot.of(root).settled() for root in given]
+    own: list[SearchRoot] = []
     if main is not None:
-        folder = main.parent.parent if main.name == MAIN else main.parent
+        folder = main.parent.parent if main.name == INIT_FILE else main.parent
         strict = any(root.strict for root in roots)
-        own = [Root(main.parent, name, strict).settled()] if _is_package(main, name) else []
+        own = [SearchRoot(main.parent, name, strict).settled()] if _is_package(main, name) else []
         is_chosen = any(root.name == name and root.folder == main.parent for root in roots)
         if not is_chosen and not any(
             root.folder == folder.resolve() and not root.name for root in roots
         ):
-            own.append(Root(folder, strict=strict).settled())
+            own.append(SearchRoot(folder, strict=strict).settled())
     return tuple(dict.fromkeys(str(root) for root in (*own, *roots)))
 
 
 def _is_package(main: Path, name: str) -> bool:
-    return main.name == MAIN and NAME.fullmatch(name) is not None
+    return main.name == INIT_FILE and PACKAGE_NAME.fullmatch(name) is not None
 
 
 def _fingerprint(source: bytes) -> str:

@@ -17,40 +17,58 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final
 
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, lua_space
+from everhold.core.query import Kind, QueryAnswer, make_lua_namespace
 from everhold.core.session import Birth
 from everhold.core.status import Raised, Stopped
 from everhold.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
 from everhold.ports.program import Call
-from everhold.programs.lua.pool import Pool
+from everhold.programs.lua.pool import LuaWorkerPool
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.protocol import Limits, Order, Step, raw, sliced
-from everhold.programs.lua.sync_client import Lone
-from everhold.programs.lua.value_namespace import may_use, space_name
-from everhold.programs.lua.worker_client import Breach, Busy, Died, Gone, Overtime, Worker
+from everhold.programs.lua.protocol import (
+    LuaLimits,
+    WorkerOrder,
+    WorkerStep,
+    encode_step,
+    slice_steps,
+)
+from everhold.programs.lua.sync_client import SyncLuaWorker
+from everhold.programs.lua.value_namespace import get_namespace_name, may_use_namespace
+from everhold.programs.lua.worker_client import (
+    LuaWorker,
+    ProtocolBreach,
+    WorkerBusy,
+    WorkerDied,
+    WorkerGone,
+    WorkerOvertime,
+)
 
 #: Workers that may die of one delivery before its session counts as poison.
-DEATHS: Final = 2
+MAX_WORKER_DEATHS: Final = 2
 
 
-class RemoteExecution:
+class RemoteLuaExecution:
     remote = True
     bare = False
 
     def __init__(
-        self, program: LuaProgram, birth: Birth, meter: Metrics, home: Home, space: str = ""
+        self,
+        program: LuaProgram,
+        birth: Birth,
+        meter: Metrics,
+        home: LuaPoolHolder,
+        space: str = "",
     ) -> None:
         self.program = program
         self.birth = birth
-        self._space = space or lua_space(space_name(program.ctx(birth.args)))
+        self._space = space or make_lua_namespace(get_namespace_name(program.ctx(birth.args)))
         self.meter = meter
         self.replaying = False
         self.recorded_versions: dict[str, int] = {}
         self._home = home
-        self._worker: Worker | None = None
-        self._lone: Lone | None = None
+        self._worker: LuaWorker | None = None
+        self._lone: SyncLuaWorker | None = None
         self._number = 0
         self._begun = False
         self._dropped = False
@@ -61,9 +79,9 @@ class RemoteExecution:
         return nullcontext()
 
     async def advance_there(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
-        step: Step = (n, at, answers, fired, cancel)
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
+        step: WorkerStep = (n, at, answers, fired, cancel)
         if not self._begun:
             return (await self._live([step], replaying=False))[0]
         worker = self._worker
@@ -71,45 +89,47 @@ class RemoteExecution:
             raise Overtaken(self.birth.id, n)
         try:
             await worker.turn()
-            (reply,) = self._fitting(worker, await worker.work([Order(self._number, [raw(step)])]))
-        except (Busy, Gone):
+            (reply,) = self._fitting(
+                worker, await worker.work([WorkerOrder(self._number, [encode_step(step)])])
+            )
+        except (WorkerBusy, WorkerGone):
             self.drop()
             raise Overtaken(self.birth.id, n) from None
-        except Died:
+        except WorkerDied:
             self._worker = None
-            if self._home.died(self.birth.id, n) < DEATHS:
+            if self._home.died(self.birth.id, n) < MAX_WORKER_DEATHS:
                 raise Overtaken(self.birth.id, n) from None
-            return _ended(step, Poison(DEATHS))
-        except (Overtime, Breach) as error:
+            return _ended(step, Poison(MAX_WORKER_DEATHS))
+        except (WorkerOvertime, ProtocolBreach) as error:
             self._worker = None
             return _ended(step, self._guilty(error))
         self._home.went_well(self.birth.id)
         return self._after([reply])[0]
 
-    async def replay_there(self, steps: list[Step]) -> list[Reply]:
+    async def replay_there(self, steps: list[WorkerStep]) -> list[ProgramReply]:
         return await self._live(steps, replaying=True) if steps else []
 
     def advance(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
         """One advance in a worker for those who may block: tapes and checks."""
-        step: Step = (n, at, answers, fired, cancel)
+        step: WorkerStep = (n, at, answers, fired, cancel)
         if self._begun and (self._lone is None or self._lone is not self._home.lone):
             raise Overtaken(self.birth.id, n)
         if self._lone is None:
             self._number = next(self._home.numbers)
             self._lone = self._home.alone()
-        order = Order(self._number, [raw(step)], replaying=self.replaying)
+        order = WorkerOrder(self._number, [encode_step(step)], replaying=self.replaying)
         if not self._begun:
             self._into(order)
             self._begun = True
         try:
             return self._lone.work(order)
-        except Gone:
+        except WorkerGone:
             raise Overtaken(self.birth.id, n) from None
-        except (Died, Overtime, Breach) as error:
+        except (WorkerDied, WorkerOvertime, ProtocolBreach) as error:
             self._home.forget_lone()
-            return _ended(step, Poison(1) if isinstance(error, Died) else self._guilty(error))
+            return _ended(step, Poison(1) if isinstance(error, WorkerDied) else self._guilty(error))
 
     def effect(self, q: int) -> Callable[[], Any] | None:
         return None
@@ -128,17 +148,17 @@ class RemoteExecution:
 
     # ---- a life from its beginning
 
-    async def _live(self, steps: list[Step], *, replaying: bool) -> list[Reply]:
+    async def _live(self, steps: list[WorkerStep], *, replaying: bool) -> list[ProgramReply]:
         """Begin in some worker, and again in another if that one dies."""
         self._begun = True
         alone = self._home.deaths(self.birth.id) > 0
         pool = self._home.pool()
         deaths = failures = 0
-        while deaths < DEATHS:
+        while deaths < MAX_WORKER_DEATHS:
             try:
                 worker = await pool.place(alone=alone or deaths > 0)
                 replies = await self._begin(worker, steps, replaying)
-            except Gone:
+            except WorkerGone:
                 # with whoever asked for it: to begin elsewhere would leave a process to nobody
                 if pool.closed:
                     raise WorkerFailed("the runtime was closed meanwhile") from None
@@ -148,24 +168,28 @@ class RemoteExecution:
                 if failures > 1:
                     raise
                 continue
-            except Died:
+            except WorkerDied:
                 deaths += 1
                 continue
-            except (Overtime, Breach) as error:
+            except (WorkerOvertime, ProtocolBreach) as error:
                 return self._partly(steps, error)
             return self._settled(worker, steps, replies)
         if len(steps) > 1:
-            raise Poison(DEATHS)
-        return [_ended(steps[0], Poison(DEATHS))]
+            raise Poison(MAX_WORKER_DEATHS)
+        return [_ended(steps[0], Poison(MAX_WORKER_DEATHS))]
 
-    async def _begin(self, worker: Worker, steps: list[Step], replaying: bool) -> list[Reply]:
+    async def _begin(
+        self, worker: LuaWorker, steps: list[WorkerStep], replaying: bool
+    ) -> list[ProgramReply]:
         try:
             return self._fitting(worker, await worker.work(self._orders(worker, steps, replaying)))
         except BaseException:  # also where the caller has left
             worker.drop(self._number)
             raise
 
-    def _settled(self, worker: Worker, steps: list[Step], replies: list[Reply]) -> list[Reply]:
+    def _settled(
+        self, worker: LuaWorker, steps: list[WorkerStep], replies: list[ProgramReply]
+    ) -> list[ProgramReply]:
         if len(replies) < len(steps) and not (replies and replies[-1].outcome):
             raise WorkerFailed("it answered less than it was asked")
         if self._dropped:  # while it was under way
@@ -174,76 +198,82 @@ class RemoteExecution:
         self._worker = worker
         return self._after(replies)
 
-    def _orders(self, worker: Worker, steps: list[Step], replaying: bool) -> list[Order]:
+    def _orders(
+        self, worker: LuaWorker, steps: list[WorkerStep], replaying: bool
+    ) -> list[WorkerOrder]:
         self._number = next(worker.pool.numbers)
         worker.held.add(self._number)
-        groups = sliced([raw(step) for step in steps])
-        orders = [Order(self._number, group, replaying=replaying) for group in groups]
+        groups = slice_steps([encode_step(step) for step in steps])
+        orders = [WorkerOrder(self._number, group, replaying=replaying) for group in groups]
         self._into(orders[0])
         return orders
 
-    def _into(self, order: Order) -> None:
+    def _into(self, order: WorkerOrder) -> None:
         """Make this the order that begins the life."""
         order.birth, order.roots, order.space = self.birth, list(self.program.roots), self._space
 
-    def _fitting(self, worker: Worker, replies: list[Reply]) -> list[Reply]:
+    def _fitting(self, worker: LuaWorker, replies: list[ProgramReply]) -> list[ProgramReply]:
         """The replies, unless one asks for durable values of others: then the worker is ended."""
         for reply in replies:
             for query in reply.asked:
-                if query.kind is Kind.STATE and not may_use(query.args, self._space, self.birth.id):
-                    worker.end(Breach(0))
-                    raise Breach(0)
+                if query.kind is Kind.STATE and not may_use_namespace(
+                    query.args, self._space, self.birth.id
+                ):
+                    worker.end(ProtocolBreach(0))
+                    raise ProtocolBreach(0)
         return replies
 
-    def _partly(self, steps: list[Step], error: Overtime | Breach) -> list[Reply]:
+    def _partly(
+        self, steps: list[WorkerStep], error: WorkerOvertime | ProtocolBreach
+    ) -> list[ProgramReply]:
         """A life that was cut short. Only its last step can have ended so before; at any other it
         cannot go on here.
         """
-        told = error.told if isinstance(error, Overtime) else []
+        told = error.told if isinstance(error, WorkerOvertime) else []
         guilty = self._guilty(error)
         if len(told) < len(steps) - 1:
             raise guilty
         return [*told, _ended(steps[-1], guilty)]
 
-    def _after(self, replies: list[Reply]) -> list[Reply]:
+    def _after(self, replies: list[ProgramReply]) -> list[ProgramReply]:
         if replies[-1].outcome is not None and self._worker is not None:
             self._worker.held.discard(self._number)  # it has let go of it already
             self._worker = None
         return replies
 
-    def _guilty(self, error: Overtime | Breach) -> EverholdError:
+    def _guilty(self, error: WorkerOvertime | ProtocolBreach) -> EverholdError:
         limits = self._home.limits
-        if isinstance(error, Overtime):
+        if isinstance(error, WorkerOvertime):
             return Spinning(f"{limits.wall:g} s of CPU time")
         return TooLarge(error.size, limits.largest) if error.size else Poison(1)
 
 
-class Home:
+class LuaPoolHolder:
     """What the executions of one host share: the pool of the loop that runs now, and the deaths
     that were counted.
     """
 
-    def __init__(self, limits: Limits | None = None, **settings: Any) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: LuaLimits | None = None, **settings: Any) -> None:
+        self.limits = limits or LuaLimits()
         self._settings = settings
-        self._pool: Pool | None = None
-        self.lone: Lone | None = None  # for those who block
+        self._pool: LuaWorkerPool | None = None
+        self.lone: SyncLuaWorker | None = None  # for those who block
         self.numbers = count(1)
         self._deaths: dict[str, tuple[int, int]] = {}  # by session: at which delivery, how many
 
-    def pool(self) -> Pool:
+    def pool(self) -> LuaWorkerPool:
         import asyncio
 
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
             if self._pool is not None:
                 self._pool.abandon()  # of a loop that has ended
-            self._pool = Pool(self.limits, **self._settings)
+            self._pool = LuaWorkerPool(self.limits, **self._settings)
         return self._pool
 
-    def alone(self) -> Lone:
+    def alone(self) -> SyncLuaWorker:
         """The worker for those who block."""
         if self.lone is None:
-            self.lone = Lone(self.limits)
+            self.lone = SyncLuaWorker(self.limits)
         return self.lone
 
     def forget_lone(self) -> None:
@@ -272,7 +302,7 @@ class Home:
             self._pool = None
 
 
-def _ended(step: Step, error: EverholdError) -> Reply:
+def _ended(step: WorkerStep, error: EverholdError) -> ProgramReply:
     """What stands in the journal for an advance that had to be ended from outside."""
     n = step[0]
     cancel = step[4]
@@ -281,4 +311,4 @@ def _ended(step: Step, error: EverholdError) -> Reply:
         if cancel is None
         else Stopped(cancel)
     )
-    return Reply([], [], None, outcome, None)
+    return ProgramReply([], [], None, outcome, None)

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Final, Protocol
 
-from everhold.programs.lua.search_path import Root
+from everhold.programs.lua.search_path import SearchRoot
 
 # No text is looked at again and again, however it is made: what is never closed goes to the end.
 _COMMENT: Final = re.compile(r"--\[(=*+)\[.*?(?:\]\1\]|\Z)|--[^\n]*", re.DOTALL)
@@ -23,7 +23,7 @@ _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
 _seen: dict[str, tuple[str, frozenset[str] | None]] = {}  # what packages need, by their fingerprint
 
 
-class Trusted(Protocol):
+class TrustCheck(Protocol):
     """Says by which fingerprint the user vouched for a package; "" if he did not, or if it has
     changed.
     """
@@ -31,7 +31,7 @@ class Trusted(Protocol):
     def __call__(self, package: str | Path, /) -> str: ...
 
 
-def closed(package: str | Path, roots: tuple[str, ...], trusted: Trusted) -> bool:
+def is_fully_trusted(package: str | Path, roots: tuple[str, ...], trusted: TrustCheck) -> bool:
     """Whether a package (a folder or a file), and all that it needs, is trusted."""
     known: set[str] = set()
     waiting = [str(package)]
@@ -52,7 +52,7 @@ def closed(package: str | Path, roots: tuple[str, ...], trusted: Trusted) -> boo
 
 
 def _located(name: str, roots: tuple[str, ...]) -> Path | None:
-    for root in map(Root.of, roots):
+    for root in map(SearchRoot.of, roots):
         for place in root.places(name):
             if place.package.exists():
                 return place.package

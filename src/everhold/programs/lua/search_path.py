@@ -24,17 +24,17 @@ from typing import Final
 
 import msgspec
 
-from everhold.programs.lua.file_fingerprint import look, real
+from everhold.programs.lua.file_fingerprint import make_file_fingerprint, resolve_cached_path
 
-MAIN: Final = "init.lua"
+INIT_FILE: Final = "init.lua"
 #: What a package may be called.
-NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+PACKAGE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _TEXT: Final = re.compile(
-    rf"(?P<strict>!?)(?:(?P<name>{NAME.pattern})=)?(?P<folder>/.*)", re.DOTALL
+    rf"(?P<strict>!?)(?:(?P<name>{PACKAGE_NAME.pattern})=)?(?P<folder>/.*)", re.DOTALL
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class ModuleLocation(msgspec.Struct, frozen=True):
     """Where a module may be."""
 
     file: Path
@@ -42,32 +42,34 @@ class Place(msgspec.Struct, frozen=True):
     package: Path  # the folder, or the only file, of its package
 
 
-class Root(msgspec.Struct, frozen=True):
+class SearchRoot(msgspec.Struct, frozen=True):
     folder: Path
     name: str = ""  # chosen for the package that this folder is; empty for a folder of packages
     strict: bool = False
 
     @classmethod
-    def of(cls, given: Root | Path | str) -> Root:
+    def of(cls, given: SearchRoot | Path | str) -> SearchRoot:
         """The root that somebody named; a text that is no root's is a folder."""
-        if isinstance(given, Root):
+        if isinstance(given, SearchRoot):
             return given
         return (
-            read(given) if isinstance(given, str) and _TEXT.fullmatch(given) else cls(Path(given))
+            parse_search_root(given)
+            if isinstance(given, str) and _TEXT.fullmatch(given)
+            else cls(Path(given))
         )
 
     def __str__(self) -> str:
         return f"{'!' * self.strict}{self.name and self.name + '='}{self.folder}"
 
-    def settled(self) -> Root:
+    def settled(self) -> SearchRoot:
         """The same with an absolute folder. A package's own folder stays the link that it may
         be.
         """
         folder = self.folder.expanduser()
         real = folder.parent.resolve() / folder.name if self.name else folder.resolve()
-        return Root(real, self.name, self.strict)
+        return SearchRoot(real, self.name, self.strict)
 
-    def places(self, module: str) -> tuple[Place, ...]:
+    def places(self, module: str) -> tuple[ModuleLocation, ...]:
         """Where the module of this name may be, the likeliest first."""
         return _places(self, module)
 
@@ -75,7 +77,7 @@ class Root(msgspec.Struct, frozen=True):
         """Whether this module is looked for no further."""
         return self.name != "" and self.name == module.partition(".")[0]
 
-    def keeps(self, place: Place) -> bool:
+    def keeps(self, place: ModuleLocation) -> bool:
         """Whether the file is where it seems to be."""
         if self.strict:
             home = (
@@ -90,29 +92,30 @@ class Root(msgspec.Struct, frozen=True):
 
 
 def _followed(path: Path) -> str:
-    return real(str(path), look(os.stat(path)))
+    return resolve_cached_path(str(path), make_file_fingerprint(os.stat(path)))
 
 
 @lru_cache(maxsize=1000)
-def _places(root: Root, module: str) -> tuple[Place, ...]:
+def _places(root: SearchRoot, module: str) -> tuple[ModuleLocation, ...]:
     first, *rest = module.split(".")
     inside = module.replace(".", "/")
     folder = root.folder
     if not root.name:
-        titles = (f"{inside}.lua", f"{inside}/{MAIN}")
+        titles = (f"{inside}.lua", f"{inside}/{INIT_FILE}")
         return tuple(
-            Place(folder / title, title, folder / title.partition("/")[0]) for title in titles
+            ModuleLocation(folder / title, title, folder / title.partition("/")[0])
+            for title in titles
         )
     if root.name != first:
         return ()
-    names = [f"{'/'.join(rest)}.lua", f"{'/'.join(rest)}/{MAIN}"] if rest else [MAIN]
-    return tuple(Place(folder / name, f"{first}/{name}", folder) for name in names)
+    names = [f"{'/'.join(rest)}.lua", f"{'/'.join(rest)}/{INIT_FILE}"] if rest else [INIT_FILE]
+    return tuple(ModuleLocation(folder / name, f"{first}/{name}", folder) for name in names)
 
 
 @lru_cache(maxsize=1000)
-def read(text: str) -> Root:
+def parse_search_root(text: str) -> SearchRoot:
     """The root that a line of text means; raises `ValueError` if it means none."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no root")
-    return Root(Path(found["folder"]), found["name"] or "", bool(found["strict"]))
+    return SearchRoot(Path(found["folder"]), found["name"] or "", bool(found["strict"]))

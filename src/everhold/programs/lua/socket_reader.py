@@ -23,7 +23,7 @@ _MANY = 256
 _CHUNK: Final = 2**15  # larger ones cost a call for memory each
 
 
-class Blink:
+class SpinWait:
     """Says for how long to look before one sleeps."""
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ class Blink:
             self._next = _FEW
 
 
-class Inlet:
+class SocketReader:
     """What comes in over a socket, in pieces."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
         self._flags = fcntl.fcntl(channel, fcntl.F_GETFL)
-        self._blink = Blink()
+        self._blink = SpinWait()
 
     def read(self) -> bytes:
         """The next piece, when it is here; empty if nobody is left to send one."""

@@ -18,18 +18,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from everhold.core.codec import JSON
-from everhold.core.query import own_space
+from everhold.core.query import make_own_namespace
 
-CARDS: Final = frozenset({"card/id", "card/body", "card/index", "card/samples", "card/alias"})
+CARD_NAMESPACES: Final = frozenset(
+    {"card/id", "card/body", "card/index", "card/samples", "card/alias"}
+)
 
 
-def space_name(ctx: Mapping[str, JSON]) -> str:
+def get_namespace_name(ctx: Mapping[str, JSON]) -> str:
     """The name that a program's ctx gives to its namespace."""
     name = ctx.get("_ns")
     return name if isinstance(name, str) else "default"
 
 
-def may_use(args: JSON, space: str, session_id: str) -> bool:
+def may_use_namespace(args: JSON, space: str, session_id: str) -> bool:
     """Whether a session whose program has this space may ask for durable values with these
     arguments.
     """
@@ -37,5 +39,7 @@ def may_use(args: JSON, space: str, session_id: str) -> bool:
     if not isinstance(namespace, str):
         return False
     return (
-        namespace == space or namespace in CARDS or namespace.startswith(own_space(session_id, ""))
+        namespace == space
+        or namespace in CARD_NAMESPACES
+        or namespace.startswith(make_own_namespace(session_id, ""))
     )

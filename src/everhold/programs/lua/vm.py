@@ -24,12 +24,12 @@ from typing import Any, Final
 from everhold.errors import MissingExtra
 
 #: Bytes that one state may hold, unless somebody says otherwise.
-MEMORY: Final = 64 * 2**20
+DEFAULT_MEMORY_BYTES: Final = 64 * 2**20
 #: Seconds of CPU that one advance may take in this process, unless somebody says otherwise.
-CPU: Final = 1.0
+DEFAULT_CPU_SECONDS: Final = 1.0
 #: The same for an advance on replay that did pause before: perhaps in a worker, which has more
 #: time.
-AGAIN: Final = 3.0
+REPLAY_CPU_SECONDS: Final = 3.0
 
 #: Bytes above the limit, so that a full state can be heard out; and how many of them one handing
 #: over takes at most.
@@ -82,7 +82,7 @@ return table.unpack(out)
 """  # noqa: E501
 
 
-class Vm:
+class LuaVm:
     """A sandboxed state: `go` with an `opening`, then with answers until it is done."""
 
     __slots__ = ("_aside", "_go", "_memory", "_raised", "_runtime")
@@ -90,12 +90,12 @@ class Vm:
     def __init__(
         self,
         *,
-        memory: int = MEMORY,
+        memory: int = DEFAULT_MEMORY_BYTES,
         namespace: bytes = b"default",
         dice: tuple[int, int] = (0, 0),
         alc: bool = True,
     ) -> None:
-        self._runtime = runtime(memory)
+        self._runtime = create_lua_state(memory)
         self._memory = memory
         self._raised = False
         self._go, self._aside = self._runtime.execute(
@@ -205,7 +205,7 @@ class Vm:
         self._runtime.set_max_memory(most, total=True)
 
 
-def opening(
+def make_vm_opening(
     born: float,
     how: bytes,
     name: bytes,
@@ -222,7 +222,7 @@ def opening(
     return _code("launch"), born, how, name, source, title, mode, *ctx
 
 
-def compiled(source: bytes, title: bytes) -> bytes | None:
+def compile_lua(source: bytes, title: bytes) -> bytes | None:
     """A text as Lua loads it quickest, with all by which an error names its place; None if it is no
     program.
     """
@@ -232,7 +232,7 @@ def compiled(source: bytes, title: bytes) -> bytes | None:
         return None
 
 
-def runtime(memory: int) -> Any:
+def create_lua_state(memory: int) -> Any:
     """A bare Lua state, from which nothing of Python can be looked up; `MissingExtra` if there is
     no Lua.
     """
@@ -293,7 +293,7 @@ def _dumped(source: bytes, title: bytes, bare: bool) -> bytes | None:
     """A text as bytes of Lua's own, `bare` without the names and lines; None if it is no
     program.
     """
-    code: bytes | None = runtime(MEMORY).execute(_DUMP, source, title, bare)
+    code: bytes | None = create_lua_state(DEFAULT_MEMORY_BYTES).execute(_DUMP, source, title, bare)
     return code
 
 
@@ -310,7 +310,9 @@ def _places() -> dict[tuple[bytes, bytes], bytes]:
         (b"alc", name.encode()): part.encode() for part, names in _LAYER0.items() for name in names
     }
     for part in _LIBRARY:
-        listed = runtime(MEMORY).compile(_LISTING)(_text(part).encode()) or ()
+        listed = (
+            create_lua_state(DEFAULT_MEMORY_BYTES).compile(_LISTING)(_text(part).encode()) or ()
+        )
         for home, name in zip(listed[::2], listed[1::2], strict=True):
             found[(home, name)] = part.encode()
     return found

@@ -28,25 +28,25 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
 from everhold.core.status import Raised
 from everhold.errors import EverholdError, Spinning, TooLarge
 from everhold.programs.lua.protocol import (
-    HEADER,
-    SLICE,
-    Limits,
-    Order,
-    Step,
-    Told,
-    Trouble,
-    encode,
-    order_of,
-    step_of,
+    FRAME_HEADER,
+    MAX_SLICE_BYTES,
+    LuaLimits,
+    OrderResult,
+    RemoteError,
+    WorkerOrder,
+    WorkerStep,
+    decode_order,
+    decode_step,
+    encode_worker_json,
 )
-from everhold.programs.lua.socket_reader import Inlet
+from everhold.programs.lua.socket_reader import SocketReader
 
 #: Seconds after which a long replay tells how far it is.
 _BREATH: Final = 0.05
@@ -54,10 +54,10 @@ _BREATH: Final = 0.05
 _PATIENT: Final = 5
 _OUT_OF_MEMORY: Final = 12
 
-Begin = Callable[[Birth, Metrics, list[str], Limits, str], Any]
+BeginExecution = Callable[[Birth, Metrics, list[str], LuaLimits, str], Any]
 
 
-class Held:
+class HeldExecution:
     """An execution, and what its session has cost so far if it has a budget, which is looked at
     while it runs.
     """
@@ -71,12 +71,12 @@ class Held:
         self._meter = meter
         self._opened: dict[int, Query] = {}
 
-    def advance(self, step: Step) -> Reply:
+    def advance(self, step: WorkerStep) -> ProgramReply:
         if self._meter is None:
             return self.execution.advance(*step)  # type: ignore[no-any-return]
         return self._counted(step, self._meter)
 
-    def _counted(self, step: Step, meter: Metrics) -> Reply:
+    def _counted(self, step: WorkerStep, meter: Metrics) -> ProgramReply:
         answers = step[2]
         waited = step[3]
         for answer in answers:
@@ -86,7 +86,7 @@ class Held:
                 meter.answered(query, answer)
         if waited:
             meter.resumed()
-        reply: Reply = self.execution.advance(*step)
+        reply: ProgramReply = self.execution.advance(*step)
         for q in reply.withdrawn:
             self._opened.pop(q, None)
         if reply.asked:
@@ -96,7 +96,7 @@ class Held:
         return reply
 
 
-class Server:
+class LuaWorkerServer:
     """Does orders, one after another. `send` takes the body of a frame, `alarm` is told when an
     advance begins.
     """
@@ -104,18 +104,18 @@ class Server:
     def __init__(
         self,
         send: Callable[[bytes], None],
-        begin: Begin,
-        limits: Limits,
+        begin: BeginExecution,
+        limits: LuaLimits,
         alarm: Callable[[float], None] = lambda now: None,
     ) -> None:
         self._alarm = alarm
         self._send = send
         self._begin = begin
         self._limits = limits
-        self._held: OrderedDict[int, Held] = OrderedDict()
+        self._held: OrderedDict[int, HeldExecution] = OrderedDict()
         self._size = 0
 
-    def do(self, order: Order) -> None:
+    def do(self, order: WorkerOrder) -> None:
         """Do one order and tell what came of it; one that drops is not answered."""
         if not order.steps:
             self._let_go(order.number)
@@ -126,13 +126,13 @@ class Server:
             os._exit(_OUT_OF_MEMORY)  # half done: nothing here can be trusted to go on
         except Exception as error:
             self._let_go(order.number)
-            self._send(encode(Told(trouble=_trouble(error))))
+            self._send(encode_worker_json(OrderResult(trouble=_trouble(error))))
 
-    def _advance(self, order: Order) -> None:
+    def _advance(self, order: WorkerOrder) -> None:
         number = order.number
         held = self._take(order)
         if held is None:
-            self._send(encode(Told(gone=True)))
+            self._send(encode_worker_json(OrderResult(gone=True)))
             return
         bodies: list[bytes] = []
         size = 0
@@ -140,7 +140,9 @@ class Server:
         last = len(order.steps) - 1
         held.execution.replaying = order.replaying
         for index, raw in enumerate(order.steps):
-            if bodies and (size > SLICE or index == last or monotonic() - since > _BREATH):
+            if bodies and (
+                size > MAX_SLICE_BYTES or index == last or monotonic() - since > _BREATH
+            ):
                 self._send(_told(bodies, more=True))
                 bodies = []
                 size = 0
@@ -155,21 +157,21 @@ class Server:
         self._send(_told(bodies, more=False))
         self._weigh(number)
 
-    def _step(self, held: Held, raw: msgspec.Raw) -> tuple[bytes, bool]:
+    def _step(self, held: HeldExecution, raw: msgspec.Raw) -> tuple[bytes, bool]:
         """One advance: what was said, encoded, and whether the program ended."""
-        step = step_of(raw)
+        step = decode_step(raw)
         goes_on = held.moved > 0
         since = process_time() if goes_on else 0.0
         reply = held.advance(step)
-        body = encode(reply)
+        body = encode_worker_json(reply)
         if goes_on:
             held.moved += len(bytes(raw)) + len(body)
             held.spent += process_time() - since
         error = self._excess(len(body), held)
         if error is not None:
             words = f"{type(error).__name__}: {error}"
-            reply = Reply([], [], None, Raised(words, error.code, "", step[0]), None)
-            body = encode(reply)
+            reply = ProgramReply([], [], None, Raised(words, error.code, "", step[0]), None)
+            body = encode_worker_json(reply)
         if Kind.STATE not in [query.kind for query in reply.asked]:
             held.moved = 0
             held.spent = 0.0
@@ -177,7 +179,7 @@ class Server:
             held.moved = len(body)
         return body, reply.outcome is not None
 
-    def _excess(self, size: int, held: Held) -> EverholdError | None:
+    def _excess(self, size: int, held: HeldExecution) -> EverholdError | None:
         """What a program did too much of."""
         limits = self._limits
         if size > limits.largest:
@@ -196,12 +198,12 @@ class Server:
 
     # ---- what is held
 
-    def _take(self, order: Order) -> Held | None:
+    def _take(self, order: WorkerOrder) -> HeldExecution | None:
         if order.birth is not None:
             self._let_go(order.number)
             meter = Metrics()
             execution = self._begin(order.birth, meter, order.roots, self._limits, order.space)
-            held = Held(execution, meter if order.birth.budget is not None else None)
+            held = HeldExecution(execution, meter if order.birth.budget is not None else None)
             self._held[order.number] = held
             return held
         found = self._held.get(order.number)
@@ -228,7 +230,7 @@ class Server:
             self._let_go(next(iter(self._held)))
 
 
-class Alarm:
+class CpuAlarm:
     """Ends the process when it has computed for so many seconds; a second more or less does not
     matter.
 
@@ -248,17 +250,17 @@ class Alarm:
 
 
 def _told(bodies: list[bytes], *, more: bool) -> bytes:
-    """`Told` with replies that are encoded already."""
+    """`OrderResult` with replies that are encoded already."""
     return b'{"replies":[' + b",".join(bodies) + (b'],"more":true}' if more else b"]}")
 
 
-def _trouble(error: Exception) -> Trouble:
+def _trouble(error: Exception) -> RemoteError:
     if isinstance(error, EverholdError):
-        return Trouble(error.code, str(error), error.hint)
-    return Trouble("", f"{type(error).__name__}: {error}"[:1000])
+        return RemoteError(error.code, str(error), error.hint)
+    return RemoteError("", f"{type(error).__name__}: {error}"[:1000])
 
 
-def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: Limits, space: str) -> Any:
+def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: LuaLimits, space: str) -> Any:
     from everhold.programs.lua.execution import LuaExecution
     from everhold.programs.lua.program import LuaProgram
 
@@ -276,37 +278,37 @@ def main() -> None:
     """Be a worker: the arguments are the limits and the parent's number."""
     from everhold.programs.lua import confinement
 
-    limits = msgspec.json.decode(sys.argv[1], type=Limits)
+    limits = msgspec.json.decode(sys.argv[1], type=LuaLimits)
     channel = _private_channel()
     _load()
-    walls = confinement.close_in(limits.space, int(sys.argv[2]))
+    walls = confinement.confine_process(limits.space, int(sys.argv[2]))
     _close_standard_error()
-    serve(channel, _begin, limits, walls)
+    serve_orders(channel, _begin, limits, walls)
 
 
-def serve(channel: int, begin: Begin, limits: Limits, walls: list[str]) -> None:
+def serve_orders(channel: int, begin: BeginExecution, limits: LuaLimits, walls: list[str]) -> None:
     """Say that we are here, then do orders until there are no more."""
 
     def send(body: bytes) -> None:
-        _write(channel, HEADER.pack(len(body)) + body)
+        _write(channel, FRAME_HEADER.pack(len(body)) + body)
 
-    send(encode(Told(walls=walls)))
-    server = Server(send, begin, limits, Alarm(limits.wall * 10))
+    send(encode_worker_json(OrderResult(walls=walls)))
+    server = LuaWorkerServer(send, begin, limits, CpuAlarm(limits.wall * 10))
     for body in _frames(channel):
-        server.do(order_of(body))
+        server.do(decode_order(body))
 
 
 def _frames(channel: int) -> Iterator[bytes]:
     """The frames that come in, until nobody is left to send any."""
     inbox = bytearray()
-    inlet = Inlet(channel)
+    inlet = SocketReader(channel)
     while data := inlet.read():
         inbox += data
-        while len(inbox) >= HEADER.size:
-            end = HEADER.size + HEADER.unpack_from(inbox)[0]
+        while len(inbox) >= FRAME_HEADER.size:
+            end = FRAME_HEADER.size + FRAME_HEADER.unpack_from(inbox)[0]
             if len(inbox) < end:
                 break
-            body = bytes(inbox[HEADER.size : end])
+            body = bytes(inbox[FRAME_HEADER.size : end])
             del inbox[:end]
             yield body
 
@@ -343,9 +345,9 @@ def _load() -> None:
     import lupa.lua54  # type: ignore[import-untyped]  # noqa: F401
 
     from everhold.programs.lua import execution, program  # noqa: F401
-    from everhold.programs.lua.vm import Vm
+    from everhold.programs.lua.vm import LuaVm
 
-    Vm()  # compiles our own Lua
+    LuaVm()  # compiles our own Lua
 
 
 if __name__ == "__main__":

@@ -21,55 +21,62 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.query import Kind
 from everhold.errors import EverholdError, WorkerFailed, leaves
-from everhold.programs.lua.process import Process
-from everhold.programs.lua.protocol import HEADER, Order, Told, Trouble, framed, told_of
-from everhold.programs.lua.socket_reader import Blink
+from everhold.programs.lua.process import LuaWorkerProcess
+from everhold.programs.lua.protocol import (
+    FRAME_HEADER,
+    OrderResult,
+    RemoteError,
+    WorkerOrder,
+    decode_order_result,
+    encode_frame,
+)
+from everhold.programs.lua.socket_reader import SpinWait
 
 if TYPE_CHECKING:
-    from everhold.programs.lua.pool import Pool
+    from everhold.programs.lua.pool import LuaWorkerPool
 
 _CHUNK: Final = 2**15  # larger ones cost a call for memory each
 _MOMENT: Final = 0.001  # seconds for which the loop may stand still
 _LONG: Final = 0.25  # seconds of one advance after which a worker is no longer treated like others
 _KINDS: Final = frozenset({Kind.LLM, Kind.STATE})  # all that a Lua program can ask
-BOOT: Final = 60.0  # seconds a worker may take to start
+BOOT_TIMEOUT: Final = 60.0  # seconds a worker may take to start
 #: How many times the limit of an advance a worker may use no CPU time at all. A program cannot
 #: wait, so it is stopped.
-STILL: Final = 5
+STALL_FACTOR: Final = 5
 
 
-class Busy(Exception):
+class WorkerBusy(Exception):
     """The worker is occupied with another session."""
 
 
-class Gone(Exception):
+class WorkerGone(Exception):
     """The worker, or what it held, is gone, and that is not the fault of whoever asks."""
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """The worker ended by itself while it did this, or was killed because it stood still."""
 
 
-class Overtime(Exception):
+class WorkerOvertime(Exception):
     """The worker was killed because this advance used too much CPU time. `told` has the replies
     before it.
     """
 
-    def __init__(self, told: list[Reply]) -> None:
+    def __init__(self, told: list[ProgramReply]) -> None:
         self.told = told
 
 
-class Breach(Exception):
+class ProtocolBreach(Exception):
     """The worker sent what no worker sends, and was ended; `size` is that of a frame too large."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
 
-class Use:
+class CpuUse:
     """The CPU time that a worker uses for one advance, and for how long it has used none.
 
     Only time in which we looked counts: if this process stood still, others have, too.
@@ -77,11 +84,11 @@ class Use:
 
     def __init__(self, pid: int) -> None:
         self.spent = self.still = 0.0
-        self._pid, self._last = pid, processor(pid)
+        self._pid, self._last = pid, read_cpu_time(pid)
 
     def look(self, passed: float) -> None:
         """Look again, so many seconds after the last look."""
-        now = processor(self._pid)
+        now = read_cpu_time(self._pid)
         if now is None or self._last is None:
             self.spent += passed
         elif now > self._last:
@@ -92,12 +99,12 @@ class Use:
             self.still += passed
 
 
-class Worker:
+class LuaWorker:
     """One process, from our side."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: LuaWorkerPool) -> None:
         self.pool = pool
-        self.process = Process(pool.limits)
+        self.process = LuaWorkerProcess(pool.limits)
         self.dead = False
         self.ready = False
         self.walls: list[str] = []
@@ -106,13 +113,13 @@ class Worker:
         self.busy = False
         self._loop = pool.loop
         self._awaited = 0  # orders that are not answered yet
-        self._replies: list[Reply] = []
+        self._replies: list[ProgramReply] = []
         self._problem: Exception | None = None
-        self._answer: asyncio.Future[list[Reply]] | None = None
+        self._answer: asyncio.Future[list[ProgramReply]] | None = None
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._blink = Blink()
+        self._blink = SpinWait()
         self._is_prompt = False  # whether the last answer came at once
-        self._use: Use | None = None  # from our first look at this advance
+        self._use: CpuUse | None = None  # from our first look at this advance
         self._booting = 0.0  # seconds in which we saw it start
         self._slowed = False
         self._inbox = bytearray()
@@ -126,11 +133,11 @@ class Worker:
     # ---- work
 
     async def turn(self) -> None:
-        """Wait until it is ours; raises `Busy` if somebody else has it for too long, `Gone` if it
-        ends meanwhile.
+        """Wait until it is ours; raises `WorkerBusy` if somebody else has it for too long,
+        `WorkerGone` if it ends meanwhile.
         """
         if self.dead:
-            raise Gone
+            raise WorkerGone
         if not self.busy:
             self.occupy()
             return
@@ -161,17 +168,17 @@ class Worker:
                 return
         self.pool.freed(self)
 
-    async def work(self, orders: list[Order]) -> list[Reply]:
+    async def work(self, orders: list[WorkerOrder]) -> list[ProgramReply]:
         """Have orders done that belong together. Whoever calls has the turn; it ends with the last
         reply.
         """
         if self.dead:
-            raise Gone
+            raise WorkerGone
         self._awaited = len(orders)
         self._replies = []
         self._problem = None
         for order in orders:
-            self._send(framed(order))
+            self._send(encode_frame(order))
         if self._is_prompt and len(orders) == 1 and self._came_at_once():
             if self._problem is not None:
                 raise self._problem
@@ -201,7 +208,7 @@ class Worker:
         if number in self.held:
             self.held.discard(number)
             if not self.dead:
-                self._send(framed(Order(number)))
+                self._send(encode_frame(WorkerOrder(number)))
 
     # ---- the socket
 
@@ -246,38 +253,38 @@ class Worker:
     def _parse(self) -> None:
         """Take the frames that are whole."""
         inbox = self._inbox
-        while len(inbox) >= HEADER.size and not self.dead:
-            (size,) = HEADER.unpack_from(inbox)
+        while len(inbox) >= FRAME_HEADER.size and not self.dead:
+            (size,) = FRAME_HEADER.unpack_from(inbox)
             if size > self.pool.limits.largest + 2**20:
-                self.end(Breach(size))
+                self.end(ProtocolBreach(size))
                 return
-            if len(inbox) < HEADER.size + size:
+            if len(inbox) < FRAME_HEADER.size + size:
                 return
-            body = bytes(inbox[HEADER.size : HEADER.size + size])
-            del inbox[: HEADER.size + size]
+            body = bytes(inbox[FRAME_HEADER.size : FRAME_HEADER.size + size])
+            del inbox[: FRAME_HEADER.size + size]
             self._take(body)
 
     def _take(self, body: bytes) -> None:
         try:
-            told = told_of(body)
+            told = decode_order_result(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            self.end(Breach(0))
+            self.end(ProtocolBreach(0))
             return
         if told.walls is not None:
             self.ready, self.walls, self.since = True, told.walls, time.monotonic()
         else:
             self._answered(told)
 
-    def _answered(self, told: Told) -> None:
+    def _answered(self, told: OrderResult) -> None:
         self._replies += told.replies
         if any(query.kind not in _KINDS for reply in told.replies for query in reply.asked):
-            self.end(Breach(0))
+            self.end(ProtocolBreach(0))
             return
         if told.trouble is not None:
-            self._problem = self._problem or error_of(told.trouble)
+            self._problem = self._problem or decode_remote_error(told.trouble)
         # else it ended before the last order
         elif told.gone and not (self._replies and self._replies[-1].outcome):
-            self._problem = self._problem or Gone()
+            self._problem = self._problem or WorkerGone()
         now = time.monotonic()
         self._awaited -= not told.more
         if self._awaited:
@@ -307,26 +314,26 @@ class Worker:
         """
         if not self.ready:
             self._booting += passed
-            if self._booting > BOOT:
-                self.end(WorkerFailed(f"it was not ready after {BOOT:g} s"))
+            if self._booting > BOOT_TIMEOUT:
+                self.end(WorkerFailed(f"it was not ready after {BOOT_TIMEOUT:g} s"))
             return
         if self.is_long(now) and not self._slowed:
             self._slowed = True
             _step_back(self.process.pid)
         if now - self.since > self.pool.patience and self._queue:
-            self._send_away(Busy())
+            self._send_away(WorkerBusy())
         if self._use is None:
-            self._use = Use(self.process.pid)
+            self._use = CpuUse(self.process.pid)
             return
         self._use.look(passed)
         if self._use.spent >= self.pool.limits.wall:
-            self.end(Overtime(self._replies))
-        elif self._use.still > STILL * self.pool.limits.wall:
-            self.end(Died())
+            self.end(WorkerOvertime(self._replies))
+        elif self._use.still > STALL_FACTOR * self.pool.limits.wall:
+            self.end(WorkerDied())
 
     def _ended(self) -> None:
         if self.ready:
-            self.end(Died())
+            self.end(WorkerDied())
             return
         said = self.process.complaint()
         self.end(WorkerFailed(said.splitlines()[-1] if said else "it ended before it was ready"))
@@ -346,7 +353,7 @@ class Worker:
         self._awaited = 0
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason)
-        self._send_away(Gone())
+        self._send_away(WorkerGone())
 
     def _send_away(self, reason: Exception) -> None:
         for waiting in self._queue:
@@ -363,7 +370,7 @@ def _step_back(pid: int) -> None:
         pass  # it has ended
 
 
-def processor(pid: int) -> float | None:
+def read_cpu_time(pid: int) -> float | None:
     """Seconds of CPU time that a process has used; None where the system does not tell."""
     try:
         return _clock((~pid << 3) | 2)  # how Linux numbers the CPU clock of another process
@@ -375,7 +382,7 @@ _clock: Final[Callable[[int], float | None]] = getattr(time, "clock_gettime", la
 _LEAVES: Final = {leaf.code: leaf for leaf in leaves()}
 
 
-def error_of(trouble: Trouble) -> EverholdError:
+def decode_remote_error(trouble: RemoteError) -> EverholdError:
     """An error that was raised in a worker, as it would have been raised here."""
     leaf = _LEAVES.get(trouble.code)
     if leaf is None:

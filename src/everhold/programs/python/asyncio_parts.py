@@ -17,8 +17,8 @@ import sys
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, Final
 
-from everhold.programs.call_names import close_unstarted, refusal
-from everhold.programs.python.event_loop import Loop
+from everhold.programs.call_names import close_unstarted, make_foreign_call_error
+from everhold.programs.python.event_loop import DeterministicLoop
 
 _wait_for = asyncio.wait_for
 _as_completed = asyncio.as_completed
@@ -27,7 +27,7 @@ _all_tasks = asyncio.all_tasks
 
 async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
     """Wait for `fut`; cancel it and raise TimeoutError after `timeout` seconds."""
-    if type(asyncio._get_running_loop()) is not Loop:
+    if type(asyncio._get_running_loop()) is not DeterministicLoop:
         return await _wait_for(fut, timeout)
     if timeout is not None and timeout <= 0:
         return await _wait_no_more(fut)
@@ -109,7 +109,7 @@ class _Completed:
 
 def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
     """Yield what is done, in the order it is done."""
-    if type(asyncio._get_running_loop()) is not Loop:
+    if type(asyncio._get_running_loop()) is not DeterministicLoop:
         return _as_completed(fs, timeout=timeout)
     if asyncio.isfuture(fs) or asyncio.iscoroutine(fs):
         raise TypeError(f"expect an iterable of futures, not {type(fs).__name__}")
@@ -121,7 +121,7 @@ def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
     making.
     """
     found = asyncio._get_running_loop() if loop is None else loop
-    if type(found) is not Loop:
+    if type(found) is not DeterministicLoop:
         return _all_tasks(loop)
     return set(found.living())
 
@@ -129,7 +129,7 @@ def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
 def _gathered(self: Any) -> int:
     """A hash for the future that `gather` gives: by creation in a program, by address elsewhere."""
     loop = self._loop
-    if type(loop) is not Loop:
+    if type(loop) is not DeterministicLoop:
         return object.__hash__(self)
     number = getattr(self, "number", None)
     if number is None:
@@ -141,10 +141,10 @@ def _gathered(self: Any) -> int:
 def _guard(original: Any, name: str) -> Any:
     @functools.wraps(original)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if type(asyncio._get_running_loop()) is Loop:
+        if type(asyncio._get_running_loop()) is DeterministicLoop:
             for arg in args:
                 close_unstarted(arg)
-            raise refusal(name, sys._getframe(1))
+            raise make_foreign_call_error(name, sys._getframe(1))
         return original(*args, **kwargs)
 
     return guarded
@@ -161,7 +161,7 @@ _GUARDED: Final[list[tuple[Any, str, str]]] = [
 ]
 
 
-def install() -> None:
+def install_asyncio_parts() -> None:
     """Put them where programs look for them. Doing it again changes nothing."""
     if asyncio.wait_for is wait_for:
         return

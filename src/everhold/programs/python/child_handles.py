@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.query import Kind, Usage
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PythonProcess:
         return dict(await self._do("look"))
 
     async def signal(self, name: str, value: JSON = None) -> bool:
-        return bool(await self._do("signal", name=str(name), args=plain(value, "the signal")))
+        return bool(await self._do("signal", name=str(name), args=to_plain(value, "the signal")))
 
     async def cancel(self, reason: str = "") -> bool:
         return bool(await self._do("stop", args=str(reason)))

@@ -16,19 +16,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from everhold.core.codec import JSON, plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Node
-from everhold.core.journal import Notes
+from everhold.core.journal import DeliveryNotes
 from everhold.core.progress import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun, Usage
-from everhold.core.schema import schema_of, unfit
-from everhold.core.turn import Settled
+from everhold.core.schema import encode_value_as, schema_of
+from everhold.core.turn import SettledTurn
 from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
 from everhold.ports.program import Call
-from everhold.ports.signature import returned
+from everhold.ports.signature import get_return_type
 from everhold.programs.python import context_args
 from everhold.programs.python.child_handles import PythonChild, PythonProcess
-from everhold.programs.python.event_loop import Future, Loop, Task, current_task
+from everhold.programs.python.event_loop import (
+    DeterministicFuture,
+    DeterministicLoop,
+    DeterministicTask,
+    current_task,
+)
 
 if TYPE_CHECKING:
     from everhold.programs.python.execution import PythonExecution
@@ -82,19 +87,19 @@ class PythonContext:
         timeout: float | None = None,
         default: Any = _NONE,
         **options: Any,
-    ) -> Future:
+    ) -> DeterministicFuture:
         execution = self._execution
         task = self._task()
         if execution.birth.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():
-            context_args.words(prompt, "the prompt")
+            context_args.check_ctx_string(prompt, "the prompt")
         if system is not None:
-            context_args.words(system, "system")
+            context_args.check_ctx_string(system, "system")
         if max_tokens is not MAX_TOKENS or grounded is not False or underspecified is not False:
-            max_tokens = context_args.whole(max_tokens, "max_tokens")
-            context_args.flag(grounded, "grounded")
-            context_args.flag(underspecified, "underspecified")
+            max_tokens = context_args.check_ctx_integer(max_tokens, "max_tokens")
+            context_args.check_ctx_flag(grounded, "grounded")
+            context_args.check_ctx_flag(underspecified, "underspecified")
         query = Query(
             execution.next_q(),
             f"{task.path}:{task.asked}",
@@ -102,16 +107,16 @@ class PythonContext:
             Kind.LLM,
             None
             if messages is None
-            else plain([dict(message) for message in messages], "messages"),
+            else to_plain([dict(message) for message in messages], "messages"),
             system,
             max_tokens,
             grounded,
             underspecified,
-            plain(options, "options") if options else None,
-            to=None if to is None else context_args.text(to, "to"),
+            to_plain(options, "options") if options else None,
+            to=None if to is None else context_args.check_ctx_name(to, "to"),
             schema=None if returns is None else _schema(returns),
             expires_at=None if timeout is None else self._after(timeout),
-            default=_NONE if default is _NONE else unfit(default, returns, "default"),
+            default=_NONE if default is _NONE else encode_value_as(default, returns, "default"),
         )
         task.asked += 1
         execution.llm_asked += 1
@@ -124,7 +129,7 @@ class PythonContext:
             raise BadArguments("ctx.llm_batch", "it needs at least one item")
         if self._execution.birth.budget is not None:
             self._within_budget(len(items))
-        asked: list[Future] = []
+        asked: list[DeterministicFuture] = []
         try:
             for item in items:
                 own = {"prompt": item} if isinstance(item, str) else dict(item)
@@ -145,7 +150,7 @@ class PythonContext:
     ) -> bool:
         query = self._query(
             Kind.APPROVAL,
-            prompt=context_args.words(prompt, "prompt"),
+            prompt=context_args.check_ctx_string(prompt, "prompt"),
             to=to,
             schema=_BOOLEAN,
             timeout=timeout,
@@ -165,7 +170,7 @@ class PythonContext:
         schema = None if returns is None else _schema(returns)
         query = self._query(
             Kind.INPUT,
-            prompt=context_args.words(prompt, "prompt"),
+            prompt=context_args.check_ctx_string(prompt, "prompt"),
             to=to,
             schema=schema,
             timeout=timeout,
@@ -177,7 +182,7 @@ class PythonContext:
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
     ) -> Any:
         schema = None if returns is None else _schema(returns)
-        named = context_args.words(name, "name")
+        named = context_args.check_ctx_string(name, "name")
         query = self._query(
             Kind.SIGNAL, name=named, schema=schema, timeout=timeout, default=default
         )
@@ -199,15 +204,15 @@ class PythonContext:
                 "ctx.call", "give it the function and its arguments, not a coroutine"
             )
         options: dict[str, JSON] = (
-            {"retries": retries} if context_args.count(retries, "retries") else {}
+            {"retries": retries} if context_args.check_ctx_count(retries, "retries") else {}
         )
-        if context_args.seconds(timeout, "timeout") is not None:
+        if context_args.check_ctx_seconds(timeout, "timeout") is not None:
             options["timeout"] = timeout
         query = self._query(
             Kind.CALL,
             name=_name_of(function),
             args=_shown(args, kwargs),
-            rerun=context_args.rerun(rerun),
+            rerun=context_args.parse_ctx_rerun(rerun),
             options=options or None,
         )
         effect = functools.partial(function, *args, **kwargs)
@@ -262,7 +267,7 @@ class PythonContext:
         self,
         *nodes: Node,
         leaf: str | msgspec.UnsetType | None = msgspec.UNSET,
-        settled: Settled | None = None,
+        settled: SettledTurn | None = None,
     ) -> None:
         execution = self._execution
         if execution.silent:
@@ -274,9 +279,9 @@ class PythonContext:
         if settled is not None:
             notes.settled = settled
 
-    def recorded(self) -> Notes | None:
+    def recorded(self) -> DeliveryNotes | None:
         execution = self._execution
-        return (execution.recorded or Notes()) if execution.replaying else None
+        return (execution.recorded or DeliveryNotes()) if execution.replaying else None
 
     def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
         execution = self._execution
@@ -325,11 +330,11 @@ class PythonContext:
                     "this program was run inline by another one, whose session it is"
                 )
             execution.begin_again(execution.program.bind((), args))
-        await Future(execution.loop)  # never done: nothing more of the program runs
+        await DeterministicFuture(execution.loop)  # never done: nothing more of the program runs
         raise AssertionError("unreachable")
 
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
-        return self._spawn(call, title=context_args.text(title, "title"))[1]
+        return self._spawn(call, title=context_args.check_ctx_name(title, "title"))[1]
 
     async def delegate(
         self, call: Call[Any], *, title: str = "", source: str = ""
@@ -365,7 +370,7 @@ class PythonContext:
 
     async def tell(self, value: JSON) -> bool:
         return bool(
-            (await self.put(Kind.SESSION, args=plain(value, "tell"), options={"do": "tell"}))[1]
+            (await self.put(Kind.SESSION, args=to_plain(value, "tell"), options={"do": "tell"}))[1]
         )
 
     def child_id(self, query: Query) -> str:
@@ -394,8 +399,8 @@ class PythonContext:
 
     def version(self, name: str, number: int) -> int:
         execution = self._execution
-        name = context_args.text(name, "name")
-        number = context_args.whole(number, "number")
+        name = context_args.check_ctx_name(name, "name")
+        number = context_args.check_ctx_integer(number, "number")
         known = execution.versions.get(name)
         if known is None:
             known = execution.recorded_versions.get(name, 1) if execution.replaying else number
@@ -419,8 +424,8 @@ class PythonContext:
 
     def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
         execution = self._execution
-        step = context_args.whole(step, "step")
-        total = context_args.whole(total, "total")
+        step = context_args.check_ctx_integer(step, "step")
+        total = context_args.check_ctx_integer(total, "total")
         if not execution.silent:
             execution.notes.progress = Progress(
                 step, total, None if message is None else _text(message)
@@ -428,7 +433,7 @@ class PythonContext:
 
     def record(self, name: str, value: JSON) -> None:
         execution = self._execution
-        name, kept = context_args.text(name, "name"), plain(value, f"record {name!r}")
+        name, kept = context_args.check_ctx_name(name, "name"), to_plain(value, f"record {name!r}")
         execution.record[name] = kept
         if not execution.silent:
             execution.notes.record[name] = kept
@@ -468,24 +473,24 @@ class PythonContext:
             name=name,
             args=args,
             rerun=rerun,
-            to=None if to is None else context_args.text(to, "to"),
+            to=None if to is None else context_args.check_ctx_name(to, "to"),
             schema=schema,
             expires_at=None if timeout is None else self._after(timeout),
-            default=_NONE if default is _NONE else plain(default, "default"),
+            default=_NONE if default is _NONE else to_plain(default, "default"),
         )
 
-    def _task(self) -> Task:
+    def _task(self) -> DeterministicTask:
         loop = self._execution.loop
         task = current_task(loop) if loop.thread == get_ident() else None
-        if type(task) is not Task:
-            if loop.dropped and isinstance(asyncio._get_running_loop(), Loop):
-                nobody: Task = _NOBODY
+        if type(task) is not DeterministicTask:
+            if loop.dropped and isinstance(asyncio._get_running_loop(), DeterministicLoop):
+                nobody: DeterministicTask = _NOBODY
                 return nobody
             raise ForeignCall("ctx outside its own program")
         return task
 
     def _after(self, timeout: float) -> float | None:
-        patience = context_args.seconds(timeout, "timeout")
+        patience = context_args.check_ctx_seconds(timeout, "timeout")
         return None if patience is None else self._execution.loop.now + patience
 
     def _within_budget(self, asking: int) -> None:
@@ -518,7 +523,7 @@ class PythonState:
     """Durable values of one namespace."""
 
     def __init__(self, context: PythonContext, namespace: str) -> None:
-        if not context_args.text(namespace, "ctx.state") or any(
+        if not context_args.check_ctx_name(namespace, "ctx.state") or any(
             part in namespace for part in ("/", "\\", "..", "\0")
         ):
             raise BadArguments("ctx.state", f"Invalid namespace: '{namespace}'")
@@ -531,8 +536,10 @@ class PythonState:
     async def _do(self, verb: str, key: str = "", value: JSON = None) -> Any:
         args = {"in": self._namespace, "do": verb}
         if value is not None:
-            args["value"] = plain(value, f"state {key!r}")
-        query = self._context._query(Kind.STATE, name=context_args.words(key, "key"), args=args)
+            args["value"] = to_plain(value, f"state {key!r}")
+        query = self._context._query(
+            Kind.STATE, name=context_args.check_ctx_string(key, "key"), args=args
+        )
         return await self._context._execution.ask(query, None)
 
     async def get(self, key: str, default: JSON = None) -> JSON:
@@ -560,7 +567,7 @@ class PythonState:
 
     async def update(self, key: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
         found = await self._do("get", key)
-        value = plain(change(default if found is None else found[0]), f"state {key!r}")
+        value = to_plain(change(default if found is None else found[0]), f"state {key!r}")
         await self._do("swap", key, [value])
         return value
 
@@ -603,7 +610,7 @@ def _returns(function: Any) -> Any:
     resolved.
     """
     inner = function.func if isinstance(function, functools.partial) else function
-    found = returned(inner)
+    found = get_return_type(inner)
     return None if found in (Any, type(None), str, int, float, bool, None) else found
 
 
@@ -612,7 +619,7 @@ def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> JSON:
 
     def one(value: Any) -> JSON:
         try:
-            return plain(value)
+            return to_plain(value)
         except BadValue:
             return _text(repr(value))[:200]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from everhold.core.codec import plain
+from everhold.core.codec import to_plain
 from everhold.core.query import Rerun
 from everhold.errors import BadArguments, BadValue
 
@@ -16,43 +16,43 @@ _LIMIT: Final = 2**63
 _NEVER: Final = float("inf")
 
 
-def words(value: Any, what: str) -> str:
+def check_ctx_string(value: Any, what: str) -> str:
     if type(value) is not str:
         raise BadValue(what, f"{type(value).__name__} is not text")
-    plain(value, what)
+    to_plain(value, what)
     return value
 
 
-def text(value: Any, what: str) -> str:
+def check_ctx_name(value: Any, what: str) -> str:
     """A name. Text of a kind of its own, a member of a StrEnum for one, is the text it stands
     for.
     """
     if not isinstance(value, str):
         raise _misfit(what, "text", value)
-    return words(str.__str__(value), what)
+    return check_ctx_string(str.__str__(value), what)
 
 
-def whole(value: Any, what: str) -> int:
+def check_ctx_integer(value: Any, what: str) -> int:
     """A whole number that can be stored."""
     if isinstance(value, bool) or not isinstance(value, int) or not -_LIMIT <= value < _LIMIT:
         raise _misfit(what, "a whole number of 64 bits", value)
     return int(value)
 
 
-def count(value: Any, what: str) -> int:
+def check_ctx_count(value: Any, what: str) -> int:
     """How often: no or more times."""
-    if whole(value, what) < 0:
+    if check_ctx_integer(value, what) < 0:
         raise _misfit(what, "0 or more", value)
     return int(value)
 
 
-def flag(value: Any, what: str) -> bool:
+def check_ctx_flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise _misfit(what, "True or False", value)
     return value
 
 
-def seconds(value: Any, what: str) -> float | None:
+def check_ctx_seconds(value: Any, what: str) -> float | None:
     """How long to wait; an infinite time, as None, is for ever."""
     if value is None or value == _NEVER:
         return None
@@ -61,7 +61,7 @@ def seconds(value: Any, what: str) -> float | None:
     return value
 
 
-def rerun(value: Any) -> Rerun:
+def parse_ctx_rerun(value: Any) -> Rerun:
     try:
         return Rerun(value)
     except ValueError:

@@ -21,12 +21,12 @@ from types import CoroutineType, GeneratorType
 from typing import Any, Final
 
 #: Times a coroutine is asked to end: once for every `await` in its `finally` blocks.
-CLOSES: Final = 1_000
+MAX_CLOSES: Final = 1_000
 #: Coroutines that refused.
-UNDEAD: Final[list[Any]] = []
+UNCLOSED_COROUTINES: Final[list[Any]] = []
 
 
-def close(coro: Any, context: Context) -> None:
+def close_coroutine(coro: Any, context: Context) -> None:
     """Close a coroutine, and before it all that it waits in."""
     chain = [coro]
     refused = 0
@@ -39,30 +39,30 @@ def close(coro: Any, context: Context) -> None:
             chain.pop()
             continue
         refused += 1
-        if refused == CLOSES:
-            UNDEAD.append(coro)
+        if refused == MAX_CLOSES:
+            UNCLOSED_COROUTINES.append(coro)
             return
         _deepen(chain)
 
 
-def finish(agen: Any) -> None:
+def close_async_generator(agen: Any) -> None:
     """Close an async generator that its program let go of while it was dropped."""
     leaving = agen.aclose()
     try:
         leaving.send(None)
     except BaseException:  # it has ended, one way or another
         return
-    close(leaving, copy_context())
+    close_coroutine(leaving, copy_context())
 
 
 def _deepen(chain: list[Any]) -> None:
     """Add what the last of a chain waits in, and what that waits in, down to where the program
     stands.
     """
-    look = INSIDE.get(type(chain[-1]))
+    look = INNER_AWAITS.get(type(chain[-1]))
     while look is not None:
         inner = look(chain[-1])
-        look = INSIDE.get(type(inner))
+        look = INNER_AWAITS.get(type(inner))
         if look is not None:
             chain.append(inner)
 
@@ -102,18 +102,18 @@ def _inside() -> dict[type, Callable[[Any], Any]]:
     }
 
 
-INSIDE: Final = _inside()
+INNER_AWAITS: Final = _inside()
 
 
-def bury() -> None:
+def pin_unclosed_coroutines() -> None:
     """At the end of the process: keep what refused from being freed even then."""
-    if UNDEAD:
+    if UNCLOSED_COROUTINES:
         import ctypes
-    for coro in UNDEAD:
+    for coro in UNCLOSED_COROUTINES:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
 
 
-class Silence:
+class NeverAwaitedSilencer:
     """No warning for coroutines that were never awaited: they were not given the time.
 
     Not `warnings.catch_warnings`, which makes the whole process forget what it has warned of.
@@ -173,4 +173,4 @@ def _references() -> int:
 
 #: References to an async generator that nobody holds any more; one that the garbage collector found
 #: has more.
-LAST: Final = _references()
+LAST_REFCOUNT: Final = _references()

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.errors import BadSetting, ForeignCall, Spinning
-from everhold.programs.call_names import called, line, refusal
+from everhold.programs.call_names import find_call_name, find_program_line, make_foreign_call_error
 
 if TYPE_CHECKING:
     from everhold.programs.python.execution import PythonExecution
@@ -211,11 +211,11 @@ def configure(*, mode: str | None = None, limit: float | None = None) -> str:
     return before
 
 
-def overtime() -> Spinning:
+def make_overtime_error() -> Spinning:
     return Spinning(f"{_settings.limit:g} s of CPU time")
 
 
-class watched:
+class WatchedAdvance:
     """Marks that an execution advances on this thread. Raises `Overtime` at the end if it was
     struck and went on.
     """
@@ -243,14 +243,14 @@ class watched:
                 raise Overtime
 
 
-def leave() -> None:
+def clear_executing() -> None:
     """Make sure that nothing advances on this thread: what was thrown may have hit the leaving
     itself.
     """
-    swap(None)
+    swap_executing(None)
 
 
-def swap(executing: PythonExecution | None) -> PythonExecution | None:
+def swap_executing(executing: PythonExecution | None) -> PythonExecution | None:
     """Say what advances on this thread from now on; returns what did so far."""
     place = _mark.place
     before = place.executing
@@ -311,7 +311,7 @@ def _hear(
     name = _WATCHED[event]
     frame = sys._getframe(1)
     if event in REFUSED:
-        raise refusal(name, frame)
+        raise make_foreign_call_error(name, frame)
     if _settings.mode != "off" and not _is_read_by_others(frame):
         if event == "open" and args:
             if "/zoneinfo/" in str(args[0]):
@@ -333,13 +333,13 @@ def _is_read_by_others(frame: FrameType | None) -> bool:
 
 def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
     if _settings.mode == "refuse":
-        raise ForeignCall(called(name, frame))
-    place = line(frame)
+        raise ForeignCall(find_call_name(name, frame))
+    place = find_program_line(frame)
     if place in _seen or executing.loop.dropped:
         return
     _seen.add(place)
     words = "%s in a program (%s, line %d): replay repeats it; use ctx.call"
-    log.warning(words, called(name, frame), place[0], place[1])
+    log.warning(words, find_call_name(name, frame), place[0], place[1])
 
 
 def _patrol() -> None:
@@ -390,7 +390,7 @@ def _warn(place: _Place, running: PythonExecution, took: float, spent: float) ->
     """Log that an advance takes long. On a thread of its own: the program may hold the lock of a
     log handler.
     """
-    file, number = line(sys._current_frames().get(place.thread))
+    file, number = find_program_line(sys._current_frames().get(place.thread))
     words = (
         "session %s (%s) has advanced for %.0f s and used %.1f s of CPU time, now at %s, line %d:"
         " the program blocks, or the machine is busy; blocking calls belong in ctx.call"

@@ -28,8 +28,14 @@ from threading import get_ident
 from typing import Any, Final
 
 from everhold.errors import ForeignCall, ForeignWake, Spinning
-from everhold.programs.call_names import close_unstarted, refusal
-from everhold.programs.python.coroutine_close import LAST, Silence, bury, close, finish
+from everhold.programs.call_names import close_unstarted, make_foreign_call_error
+from everhold.programs.python.coroutine_close import (
+    LAST_REFCOUNT,
+    NeverAwaitedSilencer,
+    close_async_generator,
+    close_coroutine,
+    pin_unclosed_coroutines,
+)
 
 log = logging.getLogger("everhold.program")
 
@@ -50,7 +56,7 @@ current_task: Any = (
 )
 
 
-class Handle:
+class LoopHandle:
     """A callback that waits its turn."""
 
     __slots__ = ("_args", "_callback", "_context", "_when")
@@ -78,12 +84,12 @@ class Handle:
         return self._when
 
 
-class Future(asyncio.Future[Any]):
+class DeterministicFuture(asyncio.Future[Any]):
     """A future whose place in a set is the same in every process."""
 
     __slots__ = ("number",)
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: DeterministicLoop) -> None:
         loop._count += 1
         self.number = loop._count
         asyncio.Future.__init__(self, loop=loop)
@@ -94,11 +100,15 @@ class Future(asyncio.Future[Any]):
         return spread
 
 
-class Task(asyncio.Task[Any]):
+class DeterministicTask(asyncio.Task[Any]):
     """A task that knows its path: the k-th task made by task `t` is `t.k`."""
 
     def __init__(
-        self, coro: Coroutine[Any, Any, Any], loop: Loop, path: str, context: Variables | None
+        self,
+        coro: Coroutine[Any, Any, Any],
+        loop: DeterministicLoop,
+        path: str,
+        context: Variables | None,
     ) -> None:
         self.path = path  # where its queries are asked; `ctx.run` adds a segment for a while
         self.made = 0  # tasks made so far
@@ -116,7 +126,7 @@ class Task(asyncio.Task[Any]):
         return spread
 
 
-class Loop(asyncio.AbstractEventLoop):
+class DeterministicLoop(asyncio.AbstractEventLoop):
     def __init__(self, salt: int, prefix: str = "") -> None:
         self.now = 0.0
         self.salt = salt
@@ -126,9 +136,9 @@ class Loop(asyncio.AbstractEventLoop):
         self.thread = 0
         self.dropped = False
         self.replaying = False
-        self.tasks: dict[int, Task] = {}
-        self._ready: deque[Handle] = deque()
-        self._timers: list[tuple[float, int, Handle]] = []
+        self.tasks: dict[int, DeterministicTask] = {}
+        self._ready: deque[LoopHandle] = deque()
+        self._timers: list[tuple[float, int, LoopHandle]] = []
         self._count = 0
         self._made = 0  # tasks that no task made: the root, and those of callbacks
         self._finalized = 0
@@ -144,10 +154,10 @@ class Loop(asyncio.AbstractEventLoop):
 
     # ---- being run
 
-    def __enter__(self) -> Loop:
+    def __enter__(self) -> DeterministicLoop:
         self._outer = asyncio._get_running_loop()
-        if type(self._outer) is Loop and not self.dropped:
-            raise refusal("a runtime", sys._getframe(1))
+        if type(self._outer) is DeterministicLoop and not self.dropped:
+            raise make_foreign_call_error("a runtime", sys._getframe(1))
         if _swap is not None and self._outer is not None:
             self._outer_task = _swap(self._outer, None)
         asyncio._set_running_loop(self)
@@ -203,7 +213,7 @@ class Loop(asyncio.AbstractEventLoop):
             heapq.heappop(timers)
         return None
 
-    def living(self) -> list[Task]:
+    def living(self) -> list[DeterministicTask]:
         """The tasks that are not done, oldest first."""
         done = [number for number, task in self.tasks.items() if task.done()]
         for number in done:
@@ -217,9 +227,9 @@ class Loop(asyncio.AbstractEventLoop):
     ) -> Any:
         if not self.active:
             if self.dropped:
-                return Handle(callback, args, context)  # never run
+                return LoopHandle(callback, args, context)  # never run
             raise ForeignWake
-        handle = Handle(callback, args, context)
+        handle = LoopHandle(callback, args, context)
         self._ready.append(handle)
         return handle
 
@@ -234,7 +244,7 @@ class Loop(asyncio.AbstractEventLoop):
             raise ValueError("a timer cannot be set for nan")
         if not self.active and not self.dropped:
             raise ForeignWake
-        handle = Handle(callback, args, context)
+        handle = LoopHandle(callback, args, context)
         handle._when = when
         if when <= self.now:
             self._ready.append(handle)
@@ -255,8 +265,8 @@ class Loop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.now
 
-    def create_future(self) -> Future:
-        return Future(self)
+    def create_future(self) -> DeterministicFuture:
+        return DeterministicFuture(self)
 
     def create_task(
         self,
@@ -274,7 +284,7 @@ class Loop(asyncio.AbstractEventLoop):
                 else ForeignWake
             )
         maker = current_task(self)
-        if isinstance(maker, Task):
+        if isinstance(maker, DeterministicTask):
             maker.made += 1
             path = f"{maker.path}.{maker.made}"
             context = copy_context() if context is None else context
@@ -283,7 +293,7 @@ class Loop(asyncio.AbstractEventLoop):
             self._made += 1
         if len(self.tasks) > 64 and len(self.tasks) & (len(self.tasks) - 1) == 0:
             self.living()
-        task = Task(coro, self, path, context)
+        task = DeterministicTask(coro, self, path, context)
         if name is not None:
             task.set_name(name)
         return task
@@ -332,13 +342,15 @@ class Loop(asyncio.AbstractEventLoop):
         Only where that happened at a moment that replay repeats: the last reference went while the
         program ran. What the garbage collector finds, sooner or later, is not finished at all.
         """
-        if not self.active or sys.getrefcount(agen) > LAST:
+        if not self.active or sys.getrefcount(agen) > LAST_REFCOUNT:
             return
         if not self.dropped:
             self._finalized += 1
-            Task(agen.aclose(), self, f"{self.prefix}~{self._finalized}", copy_context())
+            DeterministicTask(
+                agen.aclose(), self, f"{self.prefix}~{self._finalized}", copy_context()
+            )
             return
-        finish(agen)
+        close_async_generator(agen)
 
     # ---- letting go
 
@@ -354,7 +366,7 @@ class Loop(asyncio.AbstractEventLoop):
         if self.dropped:
             return
         self.dropped = True
-        PARKED.discard(self)
+        UNDROPPED_LOOPS.discard(self)
         self.stand_still()
         if self.active:
             self._close_all()
@@ -366,46 +378,46 @@ class Loop(asyncio.AbstractEventLoop):
         living = self.living()
         self.tasks.clear()
         if living:
-            with Silence():
+            with NeverAwaitedSilencer():
                 while living:
                     task = living.pop()
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    close(task.get_coro(), task.context)
+                    close_coroutine(task.get_coro(), task.context)
                     del task
         self._ready.clear()
 
 
 def refuse_runtime() -> None:
     """Raise `ForeignCall` inside a program: a runtime there would run what no journal knows."""
-    if type(asyncio._get_running_loop()) is Loop:
-        raise refusal("a runtime", sys._getframe(1))
+    if type(asyncio._get_running_loop()) is DeterministicLoop:
+        raise make_foreign_call_error("a runtime", sys._getframe(1))
 
 
 #: The loops of programs that were begun and not dropped.
-PARKED: Final[set[Loop]] = set()
+UNDROPPED_LOOPS: Final[set[DeterministicLoop]] = set()
 
 
 @atexit.register
-def drop_all() -> None:
+def drop_all_loops() -> None:
     """Drop what nobody dropped, while there is still an interpreter to do it quietly."""
-    for loop in list(PARKED):
+    for loop in list(UNDROPPED_LOOPS):
         if not loop.active:
             loop.drop()
-    bury()
+    pin_unclosed_coroutines()
 
 
 def _refuse(name: str) -> Callable[..., Any]:
-    def refused(self: Loop, *args: Any, **kwargs: Any) -> Any:
+    def refused(self: DeterministicLoop, *args: Any, **kwargs: Any) -> Any:
         for arg in args:
             close_unstarted(arg)
-        raise refusal(f"loop.{name}", sys._getframe(1))
+        raise make_foreign_call_error(f"loop.{name}", sys._getframe(1))
 
     refused.__name__ = name
     return refused
 
 
-_OWN = set(vars(Loop)) | set(dir(object))
+_OWN = set(vars(DeterministicLoop)) | set(dir(object))
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and _name not in _OWN:
-        setattr(Loop, _name, _refuse(_name))
-Loop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+        setattr(DeterministicLoop, _name, _refuse(_name))
+DeterministicLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]

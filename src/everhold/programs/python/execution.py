@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Notes, Reply, Restart
+from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Query, Usage
-from everhold.core.schema import fit, unfit
+from everhold.core.query import Query, QueryAnswer, Usage
+from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import (
@@ -33,18 +33,23 @@ from everhold.errors import (
     VersionMissing,
     words_of,
 )
-from everhold.ports.interrupts import is_own
+from everhold.ports.interrupts import is_raised_by_code
 from everhold.ports.program import Call, Program
 from everhold.programs.python import asyncio_parts, determinism_guard, gc_guard
 from everhold.programs.python.context import PythonContext
-from everhold.programs.python.event_loop import PARKED, Future, Loop, Task
-from everhold.programs.python.fast_replay import Track
+from everhold.programs.python.event_loop import (
+    UNDROPPED_LOOPS,
+    DeterministicFuture,
+    DeterministicLoop,
+    DeterministicTask,
+)
+from everhold.programs.python.fast_replay import ReplayCoroutine
 
-asyncio_parts.install()
-gc_guard.install()
+asyncio_parts.install_asyncio_parts()
+gc_guard.install_gc_guard()
 
 
-class Pending(Future):
+class PendingQuery(DeterministicFuture):
     """The future of an open query, made by `PythonExecution.ask`. Cancelling it withdraws the
     query.
     """
@@ -80,13 +85,14 @@ class PythonExecution:
         self.meter = meter
         self.args = birth.args if restart is None else restart.args
         self.restarts = 0 if restart is None else restart.count
-        self.loop = Loop(  # type: ignore[abstract]
-            salt=hash_of(birth.seeds[0].seed), prefix=f"{self.restarts}@" if self.restarts else ""
+        self.loop = DeterministicLoop(  # type: ignore[abstract]
+            salt=parse_hex_number(birth.seeds[0].seed),
+            prefix=f"{self.restarts}@" if self.restarts else "",
         )
         self.n = -1
         self.cancelled = False
         self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
-        self.recorded: Notes | None = None  # all that it noted
+        self.recorded: DeliveryNotes | None = None  # all that it noted
         self.facts: dict[str, JSON] = {}
         self.after: list[Callable[[], Any]] = []  # to be done when what was said is kept
         self.versions: dict[str, int] = {}
@@ -99,22 +105,22 @@ class PythonExecution:
         self._effects: dict[int, Callable[[], Any]] = {}
         self._lent: list[Callable[[], Any]] = []  # effects that were given up
         self._children: dict[int, Call[Any]] = {}
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingQuery] = {}
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
-        self._notes: Notes | None = None
-        self._root: Task | None = None
-        self._track: Track | None = None  # what its root runs, if it was begun on replay
+        self._notes: DeliveryNotes | None = None
+        self._root: DeterministicTask | None = None
+        self._track: ReplayCoroutine | None = None  # what its root runs, if it was begun on replay
         self.context = PythonContext(self)
 
     # ---- the port
 
-    def entered(self) -> Loop:
+    def entered(self) -> DeterministicLoop:
         return self.loop
 
     def advance(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
         loop = self.loop
         self.n = n
         loop.now = at
@@ -129,7 +135,7 @@ class PythonExecution:
         if loop.dropped:
             raise Overtaken(self.birth.id, n)
         try:
-            with determinism_guard.watched(self):
+            with determinism_guard.WatchedAdvance(self):
                 if self._root is None:
                     self._begin()
                 for answer in answers:
@@ -143,7 +149,9 @@ class PythonExecution:
             return self._broken(error, cancel)
         return self._reply(cancel)
 
-    def follow(self, recorded: Sequence[Delivery], place: int, last: int) -> tuple[int, Reply]:
+    def follow(
+        self, recorded: Sequence[Delivery], place: int, last: int
+    ) -> tuple[int, ProgramReply]:
         given = recorded[place]
         track = self._track
         if track is not None:
@@ -164,10 +172,10 @@ class PythonExecution:
         if self.loop.dropped:
             return
         try:
-            with determinism_guard.watched(self):
+            with determinism_guard.WatchedAdvance(self):
                 self.loop.drop()
         except determinism_guard.Overtime:
-            determinism_guard.leave()
+            determinism_guard.clear_executing()
         self._pending.clear()
         self._effects.clear()
         self._lent.clear()
@@ -179,11 +187,11 @@ class PythonExecution:
         arguments = self.program.arguments(self.args)
         coro: Any = self.program.body(self.context, **arguments)
         if self.replaying:
-            coro = self._track = Track(coro, self)
+            coro = self._track = ReplayCoroutine(coro, self)
         self._root = self.loop.create_task(coro)
-        PARKED.add(self.loop)
+        UNDROPPED_LOOPS.add(self.loop)
 
-    def _hand_over(self, answer: Answer) -> None:
+    def _hand_over(self, answer: QueryAnswer) -> None:
         pending = self._pending.pop(answer.q, None)
         self._effects.pop(answer.q, None)
         child = self._children.pop(answer.q, None)
@@ -199,11 +207,15 @@ class PythonExecution:
         else:
             wanted = child.program.types.get("return", Any) if child is not None else pending.type
             try:
-                pending.set_result(answer.value if wanted is Any else fit(answer.value, wanted))
+                pending.set_result(
+                    answer.value if wanted is Any else decode_value_as(answer.value, wanted)
+                )
             except EverholdError as error:
                 pending.set_exception(_bare(error))
 
-    def go_along(self, track: Track, paused: Any, coro: Coroutine[Any, Any, Any], last: int) -> Any:
+    def go_along(
+        self, track: ReplayCoroutine, paused: Any, coro: Coroutine[Any, Any, Any], last: int
+    ) -> Any:
         """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns
         the last pause.
         """
@@ -223,7 +235,7 @@ class PythonExecution:
                 if (
                     len(asked) != 1
                     or len(answers) != 1
-                    or type(paused) is not Pending
+                    or type(paused) is not PendingQuery
                     or asked[0].q != paused.q
                     or answers[0].q != paused.q
                     or asked != recorded[place].asked
@@ -255,22 +267,22 @@ class PythonExecution:
         assert self._root is not None
         self._root.cancel(reason)
 
-    def _broken(self, error: BaseException, cancel: str | None) -> Reply:
+    def _broken(self, error: BaseException, cancel: str | None) -> ProgramReply:
         """An advance that did not come to its pause. Ctrl-C and mistakes of ours go up: nothing may
         be committed.
         """
-        determinism_guard.leave()
+        determinism_guard.clear_executing()
         if isinstance(error, determinism_guard.Overtime):
-            error = determinism_guard.overtime().with_traceback(error.__traceback__)
+            error = determinism_guard.make_overtime_error().with_traceback(error.__traceback__)
         fails = isinstance(error, Spinning | SystemExit) or (
-            isinstance(error, KeyboardInterrupt) and is_own(error)
+            isinstance(error, KeyboardInterrupt) and is_raised_by_code(error)
         )
         if not fails:
             self.drop()
             raise error
-        return self._end(raised(error, self.n) if cancel is None else Stopped(cancel))
+        return self._end(make_raised_outcome(error, self.n) if cancel is None else Stopped(cancel))
 
-    def _reply(self, cancel: str | None) -> Reply:
+    def _reply(self, cancel: str | None) -> ProgramReply:
         assert self._root is not None
         if cancel is not None:
             return self._end(Stopped(cancel))
@@ -280,12 +292,12 @@ class PythonExecution:
         if not self._pending and due is None:
             if self._notes is None or self._notes.restart is None:
                 return self._end(self._stuck())
-            reply = Reply([], self._withdrawn, None, None, self._notes)
+            reply = ProgramReply([], self._withdrawn, None, None, self._notes)
             self.drop()
             return reply
-        return Reply(self._asked, self._withdrawn, due, None, self._notes)
+        return ProgramReply(self._asked, self._withdrawn, due, None, self._notes)
 
-    def _outcome(self, root: Task) -> Outcome:
+    def _outcome(self, root: DeterministicTask) -> Outcome:
         if root.cancelled():
             return Raised(
                 "CancelledError: the program cancelled itself", "CancelledError", "", self.n
@@ -294,19 +306,21 @@ class PythonExecution:
         if error is None:
             try:
                 return Returned(
-                    unfit(root.result(), self.program.types.get("return"), "the return value")
+                    encode_value_as(
+                        root.result(), self.program.types.get("return"), "the return value"
+                    )
                 )
             except EverholdError as problem:
                 error = problem
-        return raised(error, self.n)
+        return make_raised_outcome(error, self.n)
 
     def _stuck(self) -> Outcome:
         names = [f"{task.path} ({_place(task)})" for task in self.loop.living()]
-        return raised(Stuck(names), self.n)
+        return make_raised_outcome(Stuck(names), self.n)
 
-    def _end(self, outcome: Outcome) -> Reply:
+    def _end(self, outcome: Outcome) -> ProgramReply:
         self.drop()
-        return Reply([], [], None, outcome, self._notes)
+        return ProgramReply([], [], None, outcome, self._notes)
 
     # ---- what the context calls
 
@@ -353,14 +367,14 @@ class PythonExecution:
 
     def ask(
         self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None
-    ) -> Future:
+    ) -> DeterministicFuture:
         if self.loop.dropped:
-            return Future(self.loop)  # never done
+            return DeterministicFuture(self.loop)  # never done
         if self.cancelled:
             raise AfterCancel(query.kind)
         q = query.q
         loop = self.loop
-        pending: Pending = Pending(loop=loop)
+        pending: PendingQuery = PendingQuery(loop=loop)
         loop._count = pending.number = loop._count + 1
         pending.execution = self
         pending.q = q
@@ -393,9 +407,9 @@ class PythonExecution:
         return self.loop.replaying or self.loop.dropped
 
     @property
-    def notes(self) -> Notes:
+    def notes(self) -> DeliveryNotes:
         if self._notes is None:
-            self._notes = Notes(withdrawn=[], log=[], record={}, versions={}, facts={})
+            self._notes = DeliveryNotes(withdrawn=[], log=[], record={}, versions={}, facts={})
         return self._notes
 
     def seed(self) -> str:
@@ -403,12 +417,12 @@ class PythonExecution:
         return next(entry.seed for entry in reversed(self.birth.seeds) if self.n >= entry.since)
 
 
-def hash_of(text: str) -> int:
+def parse_hex_number(text: str) -> int:
     """A number from hexadecimal text, the same in every process."""
     return int(text[:12] or "0", 16)
 
 
-def _raised(answer: Answer) -> EverholdError:
+def _raised(answer: QueryAnswer) -> EverholdError:
     """The exception a program sees for an error instead of a value."""
     error = answer.error or {}
     code = error.get("code", "")
@@ -430,7 +444,7 @@ def _bare(error: EverholdError) -> EverholdError:
     return error.with_traceback(None)
 
 
-def raised(error: BaseException, n: int) -> Raised:
+def make_raised_outcome(error: BaseException, n: int) -> Raised:
     """An error as it is stored: its words, its kind, and the user's frames."""
     frames = [
         frame
@@ -450,7 +464,7 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()[:20_000]
 
 
-def _place(task: Task) -> str:
+def _place(task: DeterministicTask) -> str:
     coro: Any = task.get_coro()
     frame = getattr(coro, "cr_frame", None)
     return f"{coro.__qualname__}, line {frame.f_lineno}" if frame is not None else coro.__qualname__

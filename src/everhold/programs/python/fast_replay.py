@@ -20,13 +20,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from everhold.core.journal import Delivery
-from everhold.programs.python.coroutine_close import INSIDE
+from everhold.programs.python.coroutine_close import INNER_AWAITS
 
 if TYPE_CHECKING:
     from everhold.programs.python.execution import PythonExecution
 
 
-class Track:
+class ReplayCoroutine:
     """The coroutine of a program that is replayed, as its task sees it."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], execution: PythonExecution) -> None:
@@ -59,5 +59,5 @@ class Track:
         return paused
 
 
-Coroutine.register(Track)
-INSIDE[Track] = attrgetter("cr_await")
+Coroutine.register(ReplayCoroutine)
+INNER_AWAITS[ReplayCoroutine] = attrgetter("cr_await")

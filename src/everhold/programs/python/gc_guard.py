@@ -16,13 +16,13 @@ import gc
 from typing import Any
 
 from everhold.programs.python import determinism_guard
-from everhold.programs.python.event_loop import Loop
+from everhold.programs.python.event_loop import DeterministicLoop
 
 # what stands aside: one at most, because only one thread collects at a time
-_aside: list[tuple[Loop, Any]] = []
+_aside: list[tuple[DeterministicLoop, Any]] = []
 
 
-def install() -> None:
+def install_gc_guard() -> None:
     """From now on, be told when the collector begins and ends."""
     if _told not in gc.callbacks:
         gc.callbacks.append(_told)
@@ -31,10 +31,10 @@ def install() -> None:
 def _told(phase: str, _info: dict[str, int]) -> None:
     if phase == "start":
         running = asyncio._get_running_loop()
-        if type(running) is Loop:
-            _aside.append((running, determinism_guard.swap(None)))
+        if type(running) is DeterministicLoop:
+            _aside.append((running, determinism_guard.swap_executing(None)))
             asyncio._set_running_loop(None)
     elif _aside:
         running, executing = _aside.pop()
         asyncio._set_running_loop(running)
-        determinism_guard.swap(executing)
+        determinism_guard.swap_executing(executing)

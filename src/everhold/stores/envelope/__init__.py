@@ -17,7 +17,14 @@ from everhold.stores.envelope.errors import (
     UnsupportedVersion,
 )
 from everhold.stores.envelope.files import JsonFiles
-from everhold.stores.envelope.format import SCHEMA_VERSION, Envelope, Session, pack, read, unpack
+from everhold.stores.envelope.format import (
+    SCHEMA_VERSION,
+    Envelope,
+    EnvelopeSession,
+    pack,
+    read_envelope,
+    unpack,
+)
 from everhold.stores.envelope.store import SessionStore
 
 __all__ = [
@@ -25,16 +32,16 @@ __all__ = [
     "Adapter",
     "DeserializeFailed",
     "Envelope",
+    "EnvelopeSession",
     "FileFailed",
     "InvalidSessionId",
     "JsonFiles",
     "Memory",
     "SerializeFailed",
-    "Session",
     "SessionNotFound",
     "SessionStore",
     "UnsupportedVersion",
     "pack",
-    "read",
+    "read_envelope",
     "unpack",
 ]

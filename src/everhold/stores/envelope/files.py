@@ -21,7 +21,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.stores.envelope.errors import FileFailed, SerializeFailed
-from everhold.stores.envelope.format import session_id as checked
+from everhold.stores.envelope.format import parse_session_id as checked
 
 
 class JsonFiles:

@@ -41,7 +41,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str]
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class EnvelopeSession(msgspec.Struct, frozen=True, kw_only=True):
     """An envelope with its name and without its version. A value: `msgspec.structs.replace` it."""
 
     id: UUID = msgspec.field(default_factory=uuid4)
@@ -52,7 +52,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
 
 
-def session_id(raw: object) -> UUID:
+def parse_session_id(raw: object) -> UUID:
     """The id in its one accepted form (lower case, with hyphens), or `InvalidSessionId`."""
     text = str(raw)
     if not _CANONICAL.fullmatch(text):
@@ -60,23 +60,23 @@ def session_id(raw: object) -> UUID:
     return UUID(text)
 
 
-def pack(session: Session) -> JSON:
+def pack(session: EnvelopeSession) -> JSON:
     """The session as the JSON object of an envelope, or `SerializeFailed`. What is packed can be
     read.
     """
     try:
         data = {
             "schema_version": SCHEMA_VERSION,
-            "model": codec.plain(session.model, "model"),
+            "model": codec.to_plain(session.model, "model"),
             "max_turns": session.max_turns,
-            "system_message": codec.plain(session.system_message, "system_message"),
+            "system_message": codec.to_plain(session.system_message, "system_message"),
             "messages": [
-                message.encode(one, f"messages[{index}]")
+                message.encode_message(one, f"messages[{index}]")
                 for index, one in enumerate(session.messages)
             ],
-            "metadata": codec.plain(session.metadata, "metadata"),
+            "metadata": codec.to_plain(session.metadata, "metadata"),
         }
-        read(data, session.id)
+        read_envelope(data, session.id)
     except BadValue as error:
         raise SerializeFailed(session.id, f"{error.path}: {error.reason}") from None
     except DeserializeFailed as error:
@@ -84,12 +84,12 @@ def pack(session: Session) -> JSON:
     return data
 
 
-def unpack(data: JSON, of: UUID) -> Session:
+def unpack(data: JSON, of: UUID) -> EnvelopeSession:
     """The session in an envelope; `UnsupportedVersion` or `DeserializeFailed` if it cannot be
     read.
     """
-    envelope = read(data, of)
-    return Session(
+    envelope = read_envelope(data, of)
+    return EnvelopeSession(
         id=of,
         model=envelope.model,
         max_turns=envelope.max_turns,
@@ -99,7 +99,7 @@ def unpack(data: JSON, of: UUID) -> Session:
     )
 
 
-def read(data: JSON, of: object) -> Envelope:
+def read_envelope(data: JSON, of: object) -> Envelope:
     """The envelope in a JSON object; `of` names it in errors."""
     if not isinstance(data, dict):
         raise DeserializeFailed(of, "an envelope is an object")

@@ -14,14 +14,14 @@ import msgspec
 from everhold.core.message import Message
 from everhold.stores.envelope.adapter import Adapter
 from everhold.stores.envelope.errors import SessionNotFound
-from everhold.stores.envelope.format import Session, pack, session_id, unpack
+from everhold.stores.envelope.format import EnvelopeSession, pack, parse_session_id, unpack
 
 
 class SessionStore:
     """Sessions in memory, by id. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._sessions: dict[UUID, Session] = {}
+        self._sessions: dict[UUID, EnvelopeSession] = {}
         self._lock = threading.Lock()
 
     def create(self) -> UUID:
@@ -30,9 +30,11 @@ class SessionStore:
     def create_with_config(
         self, model: str, max_turns: int, system_message: str | None = None
     ) -> UUID:
-        return self.adopt(Session(model=model, max_turns=max_turns, system_message=system_message))
+        return self.adopt(
+            EnvelopeSession(model=model, max_turns=max_turns, system_message=system_message)
+        )
 
-    def adopt(self, session: Session) -> UUID:
+    def adopt(self, session: EnvelopeSession) -> UUID:
         """Take in a session that was loaded, or changed; it replaces one with the same id."""
         with self._lock:
             self._sessions[session.id] = session
@@ -44,7 +46,7 @@ class SessionStore:
             said = (*session.messages, message)
             self._sessions[session.id] = msgspec.structs.replace(session, messages=said)
 
-    def session(self, id: UUID) -> Session:
+    def session(self, id: UUID) -> EnvelopeSession:
         with self._lock:
             return self._session(id)
 
@@ -57,25 +59,25 @@ class SessionStore:
         await adapter.save_session(str(id), data)
 
     @staticmethod
-    async def load(adapter: Adapter, id: UUID | str) -> Session | None:
+    async def load(adapter: Adapter, id: UUID | str) -> EnvelopeSession | None:
         """Read a session, or None if there is none. It is not taken in: see `adopt`."""
-        name = session_id(id)
+        name = parse_session_id(id)
         data = await adapter.load_session(str(name))
         return None if data is None else unpack(data, name)
 
     @staticmethod
     async def list(adapter: Adapter) -> list[UUID]:
         """The ids of everything the adapter keeps; `InvalidSessionId` if one of them is no UUID."""
-        return [session_id(raw) for raw in await adapter.list_sessions()]
+        return [parse_session_id(raw) for raw in await adapter.list_sessions()]
 
     async def delete(self, adapter: Adapter, id: UUID | str) -> bool:
         """Remove the session here and from the adapter; return whether it was in either."""
-        name = session_id(id)
+        name = parse_session_id(id)
         kept = await adapter.delete_session(str(name))
         with self._lock:
             return self._sessions.pop(name, None) is not None or kept
 
-    def _session(self, id: UUID) -> Session:
+    def _session(self, id: UUID) -> EnvelopeSession:
         try:
             return self._sessions[id]
         except KeyError:

@@ -13,17 +13,17 @@ from typing import TypeVar
 import msgspec
 
 from everhold.core.codec import dumps, loads
-from everhold.core.intake import Intake, Item
-from everhold.core.lease import Fence, Lease, Owner
+from everhold.core.intake import Intake, IntakeItem
+from everhold.core.lease import Fence, Lease, LeaseOwner
 from everhold.core.session import Head, SessionId
 from everhold.errors import BadArguments, Overtaken, UnknownSession
-from everhold.ports.store import Duty, Standing
-from everhold.stores.intake_rows import check, item_row, read_item, released
+from everhold.ports.store import Duty, SessionFingerprint
+from everhold.stores.intake_rows import check_duties, make_item_row, read_item, release_if_held
 
 T = TypeVar("T")
 
 
-class Door:
+class MemoryIntake:
     """What waits for one session."""
 
     __slots__ = ("items", "lease", "seq")
@@ -31,7 +31,7 @@ class Door:
     def __init__(self) -> None:
         self.lease: Lease | None = None
         self.seq = 0
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, IntakeItem] = {}
 
     def look(
         self,
@@ -43,7 +43,7 @@ class Door:
         whole: bool = False,
         only: bool = False,
     ) -> Intake:
-        def wanted(item: Item) -> bool:
+        def wanted(item: IntakeItem) -> bool:
             return whole or (item.waits and not only) or item.id in named or item.key in named
 
         items = [copy.deepcopy(item) for item in self.items.values() if wanted(item)]
@@ -63,7 +63,7 @@ class Door:
         is.
         """
         fresh = {
-            id: None if item is None else read_item(item_row(item))
+            id: None if item is None else read_item(make_item_row(item))
             for id, item in intake.written.items()
         }
         for id, item in fresh.items():
@@ -78,13 +78,13 @@ class Door:
                 self.items[id] = item
 
 
-class Lanes:
+class MemoryIntakeRows:
     """The verbs of the intake and of duties, for a store in memory."""
 
     time: Callable[[], float] | None = None
 
     def __init__(self) -> None:
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, MemoryIntake] = {}
         self._duties: dict[tuple[str, str], tuple[str, float | None, int]] = {}
 
     def now(self) -> float:
@@ -104,7 +104,7 @@ class Lanes:
         writes: bool = False,
     ) -> T:
         head = self._head(session_id)
-        door = self._doors.get(session_id) or Door()
+        door = self._doors.get(session_id) or MemoryIntake()
         given = door.look(session_id, head, self.now(), named, whole=whole, only=only)
         said = act(given)
         if given.moved or given.written:
@@ -112,20 +112,20 @@ class Lanes:
             self._doors[session_id] = door
         return said
 
-    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
         now = self.now()
         found = {}
         for session_id in sessions:
             with suppress(UnknownSession):
                 head = self._head(session_id)
-                door = self._doors.get(session_id) or Door()
+                door = self._doors.get(session_id) or MemoryIntake()
                 waiting = sum(
                     item.waits and item.available_at <= now for item in door.items.values()
                 )
-                found[SessionId(session_id)] = Standing(head.revision, door.seq, waiting)
+                found[SessionId(session_id)] = SessionFingerprint(head.revision, door.seq, waiting)
         return found
 
-    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
         now = self.now()
         kept = []
         for session_id, door in self._doors.items():
@@ -138,9 +138,9 @@ class Lanes:
         return kept
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
-        return await self.intake(session_id, functools.partial(released, fence, came))
+        return await self.intake(session_id, functools.partial(release_if_held, fence, came))
 
-    async def leave(self, owner: Owner) -> None:
+    async def leave(self, owner: LeaseOwner) -> None:
         for door in self._doors.values():
             if door.lease is not None and door.lease.owner == owner:
                 door.lease = msgspec.structs.replace(door.lease, released=True)
@@ -170,7 +170,7 @@ class Lanes:
         return [Duty(kind, id, loads(text), at, version) for id, text, at, version in named[:limit]]
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
-        check(duties)
+        check_duties(duties)
         fresh = dict(self._duties)
         for one in duties:
             place = (one.kind, one.id)

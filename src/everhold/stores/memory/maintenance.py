@@ -11,13 +11,13 @@ import msgspec
 
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth
-from everhold.ports.store import Asking, Notice, Reclaimed, asking_id
+from everhold.ports.store import Notice, QuestionFilter, ReclaimResult, make_asking_id
 
 _birth = msgspec.json.Decoder(Birth).decode
 _notice = msgspec.json.Decoder(Notice).decode
 
 
-def fits(wanted: Asking, notice: Notice) -> bool:
+def is_wanted_notice(wanted: QuestionFilter, notice: Notice) -> bool:
     """Whether a notice is of the kinds, and for those, that are wanted."""
     kind = notice.kind
     to = notice.to
@@ -25,7 +25,7 @@ def fits(wanted: Asking, notice: Notice) -> bool:
     return of_kind and (not wanted.to or to in wanted.to)
 
 
-class Upkeep:
+class MemoryMaintenance:
     """These verbs, for a store in memory."""
 
     _live: dict[str, Any]
@@ -34,15 +34,19 @@ class Upkeep:
     _blobs: dict[str, bytes]
     _duties: dict[tuple[str, str], tuple[str, float | None, int]]
 
-    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
+    async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
         found = []
         for session in self._live.values():
             if wanted.session in (None, session.birth.id):
                 taken = session.taken() if session.notices else ()
                 for q, text in session.notices.items():
                     notice = _notice(text)
-                    told = (wanted.without, asking_id(session.birth.id, q, notice.asked_at))
-                    if q not in taken and fits(wanted, notice) and told not in self._duties:
+                    told = (wanted.without, make_asking_id(session.birth.id, q, notice.asked_at))
+                    if (
+                        q not in taken
+                        and is_wanted_notice(wanted, notice)
+                        and told not in self._duties
+                    ):
                         found.append(
                             (notice.asked_at, *session.place, q, session.text, notice.query)
                         )
@@ -68,10 +72,10 @@ class Upkeep:
         ]
         return steps + sum(mine)
 
-    async def reclaim(self) -> Reclaimed:
+    async def reclaim(self) -> ReclaimResult:
         named = {
             id for one in (*self._sessions.values(), *self._buried.values()) for id in one.attached
         }
         gone = [id for id in self._blobs if id not in named]
         freed = sum(len(self._blobs.pop(id)) for id in gone)
-        return Reclaimed(len(gone), freed)
+        return ReclaimResult(len(gone), freed)

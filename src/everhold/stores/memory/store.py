@@ -27,9 +27,9 @@ import msgspec
 
 from everhold.core import journal
 from everhold.core.codec import FORMAT, JSON, dumps, loads
-from everhold.core.journal import Delivery, Opened
+from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
-from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.errors import (
     BadValue,
     KeyConflict,
@@ -49,21 +49,21 @@ from everhold.ports.store import (
     TIMER,
     Change,
     Effect,
-    Filter,
     Letter,
-    News,
     Notice,
-    Problem,
-    Progress,
-    Record,
-    Summary,
-    Unmoved,
-    Worker,
+    ProgressCallback,
+    RemoteChange,
+    SessionFilter,
+    SessionRecord,
+    SessionSummary,
+    StoreProblem,
+    UnmovedSession,
+    WorkerRecord,
 )
-from everhold.stores.intake_rows import unsound
-from everhold.stores.loop_turns import TURNS, giving_turns
-from everhold.stores.memory.intake_rows import Door, Lanes
-from everhold.stores.memory.maintenance import Upkeep
+from everhold.stores.intake_rows import find_item_flaws
+from everhold.stores.loop_turns import TURNS, give_loop_turns
+from everhold.stores.memory.intake_rows import MemoryIntake, MemoryIntakeRows
+from everhold.stores.memory.maintenance import MemoryMaintenance
 
 Row = tuple[int, float, bytes, bytes, bytes | None]  # n, at, answers, asked, notes
 _number = itemgetter(0)
@@ -123,8 +123,8 @@ class _Session:
         return {*self.effects, *answered}
 
 
-@giving_turns
-class MemoryStore(Lanes, Upkeep):
+@give_loop_turns
+class MemoryStore(MemoryIntakeRows, MemoryMaintenance):
     """Keeps sessions in this process."""
 
     where = "memory"
@@ -136,7 +136,9 @@ class MemoryStore(Lanes, Upkeep):
         self._buried: dict[str, _Session] = {}
         self._keys: dict[str, SessionId] = {}
         self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
-        self._workers: dict[str, tuple[Worker, float]] = {}  # each with when it was last heard of
+        self._workers: dict[
+            str, tuple[WorkerRecord, float]
+        ] = {}  # each with when it was last heard of
         self._blobs: dict[str, bytes] = {}
         self._ref = 0
         self._letter = 0
@@ -172,7 +174,7 @@ class MemoryStore(Lanes, Upkeep):
         except (TypeError, ValueError) as error:
             raise BadValue("the change", str(error)) from None
         if change.intake is not None:
-            door = self._doors.get(change.id) or Door()
+            door = self._doors.get(change.id) or MemoryIntake()
             intake = door.look(change.id, change.head, self.now(), change.named)
             change.intake(intake)
             door.take(intake)
@@ -190,7 +192,7 @@ class MemoryStore(Lanes, Upkeep):
 
     def _handed(self, change: Change, session: _Session | None) -> list[Row]:
         """The rows of a change's deliveries; raises if the journal has their numbers already."""
-        rows = [(one.n, one.at, *journal.encode(one)) for one in change.deliveries]
+        rows = [(one.n, one.at, *journal.encode_delivery(one)) for one in change.deliveries]
         twice = len(rows) > 1 and len({row[0] for row in rows}) < len(rows)
         if twice or (session is not None and rows[0][0] <= session.head.n):
             raise Overtaken(change.id, change.head.revision - 1)
@@ -286,12 +288,12 @@ class MemoryStore(Lanes, Upkeep):
             head = session.head
             head.mail += 1
             head.revision += 1
-            head.state = moved(head.state, Event.ANSWERED)
+            head.state = apply_event(head.state, SessionEvent.ANSWERED)
 
-    async def load(self, session_id: str, since: int = 0) -> Record:
+    async def load(self, session_id: str, since: int = 0) -> SessionRecord:
         session = self._known(session_id)
         start = since if since >= 0 else session.head.first(since)
-        return Record(
+        return SessionRecord(
             _birth(session.text),
             _copied(session.head),
             self._deliveries(session, start),
@@ -318,7 +320,7 @@ class MemoryStore(Lanes, Upkeep):
             parts.append(link.rows[start : bisect_right(link.rows, last, key=_number)])
             if link.birth.origin_n < since:
                 break
-        return [journal.decode(*row) for part in reversed(parts) for row in part]
+        return [journal.decode_delivery(*row) for part in reversed(parts) for row in part]
 
     def _chain(self, session: _Session) -> Iterator[tuple[_Session, int]]:
         """A session, its source, the source of that one, …: each with its last delivery that the
@@ -339,7 +341,7 @@ class MemoryStore(Lanes, Upkeep):
     async def find(self, key: str) -> SessionId | None:
         return self._keys.get(key)
 
-    async def list(self, wanted: Filter) -> builtins.list[Summary]:
+    async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
         found = [one for one in self._sessions.values() if _matches(one, wanted)]
         if wanted.after in self._sessions:
             last = self._sessions[wanted.after].place
@@ -348,7 +350,9 @@ class MemoryStore(Lanes, Upkeep):
         elif wanted.after is not None:
             found = [one for one in found if one.birth.id < wanted.after]
         found.sort(key=lambda one: one.place, reverse=True)
-        return [Summary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]]
+        return [
+            SessionSummary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]
+        ]
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
@@ -383,18 +387,18 @@ class MemoryStore(Lanes, Upkeep):
                 waiting[q] = (notice.query, notice.asked_at)
         return waiting
 
-    def _opened(self, session: _Session) -> dict[int, Opened]:
-        return journal.open_queries(self._deliveries(session, session.head.open_from))
+    def _opened(self, session: _Session) -> dict[int, AskedQuery]:
+        return journal.find_open_queries(self._deliveries(session, session.head.open_from))
 
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
-    ) -> builtins.list[Unmoved]:
+    ) -> builtins.list[UnmovedSession]:
         found = [
             (
                 since,
                 session.head.ref,
                 why,
-                Unmoved(session.birth.id, why, since, session.head.revision, came),
+                UnmovedSession(session.birth.id, why, since, session.head.revision, came),
             )
             for session in self._unended()
             for why, since, came in self._needs(session, now, living, parked)
@@ -419,7 +423,7 @@ class MemoryStore(Lanes, Upkeep):
         if not head.ended:
             if head.due_at is not None and head.due_at <= now:
                 yield TIMER, head.due_at, 0
-            if head.mail and head.state is State.RUNNING:
+            if head.mail and head.state is SessionState.RUNNING:
                 yield LETTER, min(post.at for post in session.letters.values()), 0
             lost = [
                 effect.since for effect in session.effects.values() if effect.worker not in living
@@ -451,10 +455,10 @@ class MemoryStore(Lanes, Upkeep):
             if room == namespace and text is not None
         )
 
-    async def beat(self, worker: Worker) -> None:
+    async def beat(self, worker: WorkerRecord) -> None:
         self._workers[worker.id] = (worker, self.now())
 
-    async def workers(self) -> builtins.list[Worker]:
+    async def workers(self) -> builtins.list[WorkerRecord]:
         now = self.now()
         rows = sorted(self._workers.items())
         return [
@@ -510,7 +514,7 @@ class MemoryStore(Lanes, Upkeep):
         session = self._known(session_id)
         if session.head.revision != fence:
             raise Overtaken(session_id, fence)
-        if session.head.state is State.RUNNING:
+        if session.head.state is SessionState.RUNNING:
             raise StillNeeded(
                 session_id, "it is running", "Cancel it first, or wait until it has ended."
             )
@@ -561,15 +565,15 @@ class MemoryStore(Lanes, Upkeep):
     async def changed(self) -> bool:
         return False
 
-    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         return LOOK_EVERY
 
-    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
         problems = []
         sessions = [*self._sessions.items()]
         for done, (id, session) in enumerate(sessions, 1):
             if id in self._sessions:  # else it was deleted meanwhile
-                problems += [Problem(id, *found) for found in self._flaws(session)]
+                problems += [StoreProblem(id, *found) for found in self._flaws(session)]
             if progress is not None:
                 progress(done, len(sessions))
             if not done % TURNS:
@@ -594,9 +598,9 @@ class MemoryStore(Lanes, Upkeep):
                 "mail",
                 f"the head counts {head.mail} letters, the intake has {len(session.letters)}",
             )
-        door = self._doors.get(birth.id) or Door()
+        door = self._doors.get(birth.id) or MemoryIntake()
         for item in door.items.values():
-            yield from unsound(door.lease, door.seq, item)
+            yield from find_item_flaws(door.lease, door.seq, item)
         opened = self._opened(session)
         yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
         yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)
@@ -617,7 +621,7 @@ def _copied(head: Head) -> Head:
     return msgspec.structs.replace(head, metrics=head.metrics.copy())
 
 
-def _matches(session: _Session, wanted: Filter) -> bool:
+def _matches(session: _Session, wanted: SessionFilter) -> bool:
     birth = session.birth
     head = session.head
     return (

@@ -16,8 +16,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from everhold.errors import BadSetting, BadValue
-from everhold.stores.address import MALFORMED, Parts, parts
-from everhold.stores.checksums import HALF
+from everhold.stores.address import MALFORMED, AddressParts, split_address
+from everhold.stores.checksums import LONE_SURROGATE
 
 SCHEMA: Final = "everhold"
 #: A line that is dead without saying so is found within half a minute.
@@ -31,7 +31,7 @@ _DEFAULTS: Final = {
 }
 
 
-class Address:
+class PostgresAddress:
     """Where a database is, and which of its schemas is ours."""
 
     def __init__(self, url: str, schema: str | None = None) -> None:
@@ -39,7 +39,7 @@ class Address:
             raise BadSetting(
                 "database", "the address of a Postgres database begins with postgresql://"
             )
-        found = parts(url)
+        found = split_address(url)
         if found is None:
             raise BadSetting("database", MALFORMED)
         named = [unquote(value) for name, value in found.options if unquote(name) == "schema"]
@@ -66,7 +66,7 @@ class Address:
         return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{schema}"  # noqa: E501
 
 
-def _unknown(found: Parts) -> str:
+def _unknown(found: AddressParts) -> str:
     """What libpq does not take of an address that can be read: an option."""
     for name, _ in found.options:
         if re.fullmatch(r"[A-Za-z_]{1,30}", name) and name != "schema":
@@ -78,12 +78,12 @@ def _unknown(found: Parts) -> str:
 
 
 @lru_cache(maxsize=1024)
-def named(statement: str, schema: str) -> str:
+def qualify_schema(statement: str, schema: str) -> str:
     """A statement about the schema `everhold`, said of another."""
     return re.sub(r"\beverhold\.", f'"{schema}".', statement)
 
 
-def kept(text: str) -> str:
+def escape_nul(text: str) -> str:
     """Text without NUL, which no column can hold: the same order, and nothing is lost; raises
     `BadValue`.
     """
@@ -91,13 +91,13 @@ def kept(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise BadValue(repr(text), HALF) from None
+            raise BadValue(repr(text), LONE_SURROGATE) from None
     if "\0" in text or "\1" in text:
         return text.replace("\1", "\1\2").replace("\0", "\1\1")
     return text
 
 
-def read(text: str) -> str:
+def unescape_nul(text: str) -> str:
     """The text that `kept` was given."""
     if "\1" in text:
         return re.sub(

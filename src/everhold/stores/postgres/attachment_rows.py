@@ -12,11 +12,11 @@ from hashlib import sha256
 from typing import Any, Final
 
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Problem
-from everhold.stores.postgres.address import kept, read
+from everhold.ports.store import StoreProblem
+from everhold.stores.postgres.address import escape_nul, unescape_nul
 
 #: Says a statement on a line, and gives its rows.
-Say = Callable[..., Awaitable[list[tuple[Any, ...]]]]
+RunQuery = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
 #: A session and its sources (see `SOURCE` in land.py), each with the step before which its
 #: attachments are shared.
@@ -29,7 +29,9 @@ _CHAIN: Final = (
 )
 
 
-async def put(say: Say, ref: int, n: int, made: Attachment, data: bytes, at: float) -> None:
+async def insert_attachment(
+    say: RunQuery, ref: int, n: int, made: Attachment, data: bytes, at: float
+) -> None:
     await say(
         "INSERT INTO everhold.blob (id, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", made.id, data
     )
@@ -40,40 +42,40 @@ async def put(say: Say, ref: int, n: int, made: Attachment, data: bytes, at: flo
         ref,
         made.id,
         n,
-        kept(made.media_type),
+        escape_nul(made.media_type),
         made.size,
         at,
     )
 
 
-async def found(say: Say, ref: int, id: str) -> tuple[Attachment, bytes] | None:
+async def select_attachment(say: RunQuery, ref: int, id: str) -> tuple[Attachment, bytes] | None:
     """What a session keeps or shares; raises `ValueError` if it is damaged."""
     rows = await say(
         f"{_CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN everhold.attachment a ON"
         " a.session = chain.ref"
         " AND a.blob = %s AND a.n < chain.upto JOIN everhold.blob b ON b.id = a.blob LIMIT 1",
         ref,
-        kept(id),
+        escape_nul(id),
     )
     if not rows:
         return None
     size, media_type, data = rows[0]
     if sha256(data).hexdigest() != id:
         raise ValueError(f"attachment {id} does not match its name")
-    return Attachment(id, size, read(media_type)), bytes(data)
+    return Attachment(id, size, unescape_nul(media_type)), bytes(data)
 
 
-async def listed(say: Say, ref: int) -> list[Attachment]:
+async def list_attachments(say: RunQuery, ref: int) -> list[Attachment]:
     rows = await say(
         f"{_CHAIN} SELECT a.blob, min(a.size), min(a.media_type) FROM chain JOIN"
         " everhold.attachment a"
         " ON a.session = chain.ref AND a.n < chain.upto GROUP BY a.blob ORDER BY min(a.at), a.blob",
         ref,
     )
-    return [Attachment(blob, size, read(media_type)) for blob, size, media_type in rows]
+    return [Attachment(blob, size, unescape_nul(media_type)) for blob, size, media_type in rows]
 
 
-async def let_go(say: Say, ref: int, needed: int) -> None:
+async def drop_attachments(say: RunQuery, ref: int, needed: int) -> None:
     """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any
     more.
     """
@@ -88,7 +90,7 @@ async def let_go(say: Say, ref: int, needed: int) -> None:
         )
 
 
-async def problems(say: Say) -> list[Problem]:
+async def find_attachment_problems(say: RunQuery) -> list[StoreProblem]:
     """Bytes that are not what their name says, and rows that name what is not there."""
     broken = await say(
         "SELECT id FROM everhold.blob WHERE encode(sha256(data), 'hex') <> id ORDER BY id"
@@ -98,6 +100,7 @@ async def problems(say: Say) -> list[Problem]:
         " s.ref = a.session"
         " WHERE s.ref IS NULL ORDER BY a.session, a.blob"
     )
-    return [Problem("", "broken_seal", f"attachment {id}") for (id,) in broken] + [
-        Problem("", "dangling_attachment", f"{blob} of session number {ref}") for ref, blob in loose
+    return [StoreProblem("", "broken_seal", f"attachment {id}") for (id,) in broken] + [
+        StoreProblem("", "dangling_attachment", f"{blob} of session number {ref}")
+        for ref, blob in loose
     ]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 MOST: Final = 100
 
 
-class Gathered(Generic[K, T]):
+class BatchLoader(Generic[K, T]):
     """`await gathered(wanted)`; `ask` is given some that are wanted, and says something of each, in
     order.
     """

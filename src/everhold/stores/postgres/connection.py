@@ -29,13 +29,13 @@ from everhold.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from everhold.stores.outage import Stall
-from everhold.stores.postgres.address import Address
+from everhold.stores.outage import OutageTracker
+from everhold.stores.postgres.address import PostgresAddress
 
-Line = psycopg.AsyncConnection[tuple[Any, ...]]
+PgConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 T = TypeVar("T")
 
-OLDEST: Final = 130000
+OLDEST_SERVER: Final = 130000
 _FIRST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 1.0
 #: Milliseconds after which a lock that somebody else holds counts as busy, and is tried again
@@ -56,14 +56,14 @@ _AWAY: Final = (
 )
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The line broke: whether what was sent has landed is not known."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error).strip() or type(error).__name__)
 
 
-def lost(error: psycopg.Error, line: Line) -> bool:
+def is_connection_lost(error: psycopg.Error, line: PgConnection) -> bool:
     """Whether an error means that the line is gone, rather than that the server refused
     something.
     """
@@ -76,24 +76,24 @@ def lost(error: psycopg.Error, line: Line) -> bool:
     )
 
 
-class Lines:
+class PostgresConnections:
     """The lines of one store: some that are lent to whoever reads, and others on demand."""
 
-    def __init__(self, address: Address, *, patience: float, size: int = 4) -> None:
+    def __init__(self, address: PostgresAddress, *, patience: float, size: int = 4) -> None:
         self.where = address.where
         self.patience = patience
         self.pooled = False
         self.strong = "on"  # the `synchronous_commit` of a change that must survive power loss
         self.schema = address.schema
         self._facts = address.facts
-        self._idle: list[Line] = []
+        self._idle: list[PgConnection] = []
         self._free = asyncio.Semaphore(size)
         self._closed = False
-        self.stall = Stall()
+        self.stall = OutageTracker()
 
     # ---- one line
 
-    async def connect(self, patience: float | None = None, *, settings: str = "") -> Line:
+    async def connect(self, patience: float | None = None, *, settings: str = "") -> PgConnection:
         """A new line, with settings that hold if it is all ours; raises `StoreUnavailable` when
         none was to be had.
         """
@@ -117,7 +117,7 @@ class Lines:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def _introduced(self, line: Line, settings: str) -> Line:
+    async def _introduced(self, line: PgConnection, settings: str) -> PgConnection:
         """Learn who answers, and set what holds for the whole line if it is all ours."""
         try:
             cursor = await line.execute(
@@ -141,7 +141,7 @@ class Lines:
             raise
 
     def _fits(self, version: int, encoding: str) -> None:
-        if version < OLDEST:
+        if version < OLDEST_SERVER:
             raise StoreUnavailable(
                 self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer."
             )
@@ -153,8 +153,8 @@ class Lines:
     # ---- lending
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[Line]:
-        """A line for a while. Raises `Lost` if it breaks meanwhile."""
+    async def lent(self) -> AsyncIterator[PgConnection]:
+        """A line for a while. Raises `ConnectionLost` if it breaks meanwhile."""
         async with self._free:
             line = await self._taken()
             sound = False
@@ -162,8 +162,8 @@ class Lines:
                 yield line
                 sound = True
             except psycopg.Error as error:
-                if lost(error, line):
-                    raise Lost(error) from None
+                if is_connection_lost(error, line):
+                    raise ConnectionLost(error) from None
                 sound = await self._tidied(line)
                 raise
             except EverholdError:
@@ -175,11 +175,11 @@ class Lines:
                 else:
                     await line.close()
 
-    def give(self, line: Line) -> None:
+    def give(self, line: PgConnection) -> None:
         """Let others use a line."""
         self._idle.append(line)
 
-    async def _taken(self) -> Line:
+    async def _taken(self) -> PgConnection:
         if self._closed:
             raise StoreUnavailable(self.where, "it was closed")
         while self._idle:
@@ -188,7 +188,7 @@ class Lines:
                 return line
         return await self.connect()
 
-    async def _tidied(self, line: Line) -> bool:
+    async def _tidied(self, line: PgConnection) -> bool:
         """End what was left open by an error; whether the line can be used again."""
         try:
             if line.info.transaction_status is not TransactionStatus.IDLE:
@@ -197,14 +197,14 @@ class Lines:
             return False
         return True
 
-    async def insisting(self, act: Callable[[Line], Awaitable[T]]) -> T:
+    async def insisting(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         """Do something that may be done twice, on as many lines as it takes; errors are told in our
         words.
         """
         with self.stall.watched():
             return await self._insisted(act)
 
-    async def _insisted(self, act: Callable[[Line], Awaitable[T]]) -> T:
+    async def _insisted(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience
         wait = _FIRST_WAIT
@@ -212,12 +212,12 @@ class Lines:
             try:
                 async with self.lent() as line:
                     return await act(line)
-            except Lost as error:
+            except ConnectionLost as error:
                 await self._let_go()  # the others are hardly better
                 if loop.time() > deadline:
                     raise StoreUnavailable(self.where, str(error), _AWAY) from None
             except psycopg.Error as error:
-                if not passing(error) or loop.time() > deadline:
+                if not is_transient_error(error) or loop.time() > deadline:
                     raise await self.told(error) from None
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
@@ -228,18 +228,18 @@ class Lines:
             "42P01",
             "42883",
         ):  # a table or function is gone: somebody else brought it to a new format
-            return await self._other_format() or translated(error, self.where)
-        return translated(error, self.where)
+            return await self._other_format() or translate_pg_error(error, self.where)
+        return translate_pg_error(error, self.where)
 
     async def _other_format(self) -> EverholdError | None:
-        from everhold.stores.postgres.schema import found
+        from everhold.stores.postgres.schema import read_schema_format
 
         try:
             async with self.lent() as line:
-                await found(line, self.schema, self.where)
+                await read_schema_format(line, self.schema, self.where)
         except EverholdError as other:
             return other
-        except (Lost, psycopg.Error):
+        except (ConnectionLost, psycopg.Error):
             pass
         return None
 
@@ -260,12 +260,12 @@ def _words(error: psycopg.Error) -> str:
     return lines[0].rpartition("FATAL:  ")[2].removeprefix("connection failed: ")
 
 
-def passing(error: psycopg.Error) -> bool:
+def is_transient_error(error: psycopg.Error) -> bool:
     """Whether the same may well succeed in a moment: a deadlock, a lock, a race."""
     return error.sqlstate in ("40001", "40P01", "55P03")
 
 
-def translated(error: psycopg.Error, where: str) -> EverholdError:
+def translate_pg_error(error: psycopg.Error, where: str) -> EverholdError:
     """An error of the server in our words; nothing of what was asked has happened."""
     state = error.sqlstate or ""
     words = _words(error)

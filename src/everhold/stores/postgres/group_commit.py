@@ -36,19 +36,26 @@ from everhold.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from everhold.ports.store import Change, News
+from everhold.ports.store import Change, RemoteChange
 from everhold.stores.checksums import UNREADABLE, read_head
-from everhold.stores.postgres.address import kept, named, read
-from everhold.stores.postgres.connection import LOCK_TIMEOUT, Line, Lines, Lost, lost, passing
+from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
+from everhold.stores.postgres.connection import (
+    LOCK_TIMEOUT,
+    ConnectionLost,
+    PgConnection,
+    PostgresConnections,
+    is_connection_lost,
+    is_transient_error,
+)
 from everhold.stores.postgres.intake_sql import (
-    LOCAL,
-    Act,
+    SET_LOCAL,
     Rows,
-    land,
-    locks,
-    look,
+    Statement,
+    build_intake_select,
+    build_lock_statements,
     read_intake,
-    sent,
+    send_statements,
+    write_intakes,
 )
 from everhold.stores.postgres.write import (
     LAND,
@@ -58,12 +65,12 @@ from everhold.stores.postgres.write import (
     LINK,
     SOURCE,
     STEPS,
-    Landing,
-    links,
-    many_full,
-    newborn,
-    steps,
-    together,
+    PendingChange,
+    build_link_statement,
+    collect_births,
+    encode_full_changes,
+    encode_steps,
+    merge_news,
 )
 
 T = TypeVar("T")
@@ -75,13 +82,13 @@ REFS: Final = 50
 #: Changes between two sweeps of old receipts.
 SWEEP_EVERY: Final = 5000
 #: The columns of a head in the order that `read_head` takes.
-HEAD: Final = (
+HEAD_COLUMNS: Final = (
     "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail,"
     " h.attempts, h.seal,"
     " h.parked"
 )
 _OTHERS: Final = (
-    f"SELECT s.id, {HEAD} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
+    f"SELECT s.id, {HEAD_COLUMNS} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"
     " WHERE s.id = ANY(%s) OR h.ref = %s ORDER BY h.ref FOR NO KEY UPDATE OF h"
 )
 _KNOWN: Final = "SELECT 1 FROM everhold.receipt WHERE id = %s"
@@ -93,29 +100,29 @@ _UNKNOWN: Final = (
 )
 
 
-class Telling(Protocol):
+class NotifyStatement(Protocol):
     """A statement that tells other processes, when it is time to; see `Ear.telling`."""
 
-    def __call__(self, news: News, *, soon: bool) -> tuple[str, tuple[Any, ...]] | None: ...
+    def __call__(self, news: RemoteChange, *, soon: bool) -> tuple[str, tuple[Any, ...]] | None: ...
 
 
-class Later(Protocol):
+class NotifyLater(Protocol):
     """Tells them, of what has landed without; see `Ear.later`."""
 
-    def __call__(self, news: News, *, soon: bool) -> None: ...
+    def __call__(self, news: RemoteChange, *, soon: bool) -> None: ...
 
 
-class Group:
+class PostgresGroupCommit:
     """The commits of one store."""
 
     def __init__(
         self,
-        lines: Lines,
+        lines: PostgresConnections,
         schema: str,
         *,
         durability: str,
-        telling: Telling,
-        later: Later,
+        telling: NotifyStatement,
+        later: NotifyLater,
         time: Callable[[], Callable[[], float] | None],
     ) -> None:
         self._lines = lines
@@ -125,24 +132,24 @@ class Group:
         self._telling = telling
         self._later = later
         self._time = time  # the clock, if it is not the server's
-        self._queue: list[Landing] = []
+        self._queue: list[PendingChange] = []
         self._wake = asyncio.Event()
-        self._line: Line | None = None
+        self._line: PgConnection | None = None
         self._closed = False
         self._refs: list[int] = []
         self._receipt = randbits(62)
         self._unswept = 0
         self._light, self._land, self._landed = (
-            named(each, schema) for each in (LIGHT, LAND, LANDED)
+            qualify_schema(each, schema) for each in (LIGHT, LAND, LANDED)
         )
         self._steps, self._land_many, self._link = (
-            named(each, schema) for each in (STEPS, LAND_MANY, LINK)
+            qualify_schema(each, schema) for each in (STEPS, LAND_MANY, LINK)
         )
         self._task = asyncio.get_running_loop().create_task(self._write())
 
     async def commit(self, change: Change, fence: int) -> None:
         """See `Store.commit`."""
-        births = newborn(change) if change.birth is not None or change.births else []
+        births = collect_births(change) if change.birth is not None or change.births else []
         if fence < 0 or (change.birth is None) is (fence == 0):
             raise Overtaken(change.id, fence)
         for _, head in births:
@@ -151,7 +158,7 @@ class Group:
         receipt = self._receipt
         try:
             sources = [await self._source(birth) for birth, _ in births]
-            landing = Landing(change, fence, births, receipt, sources)
+            landing = PendingChange(change, fence, births, receipt, sources)
         except (TypeError, ValueError) as error:
             raise BadValue("the change", str(error)) from None
         if self._closed:
@@ -184,8 +191,8 @@ class Group:
             self._refs += reversed(await self._lines.insisting(self._drawn))
         return self._refs.pop()
 
-    async def _drawn(self, line: Line) -> list[int]:
-        statement = named(
+    async def _drawn(self, line: PgConnection) -> list[int]:
+        statement = qualify_schema(
             "SELECT nextval('everhold.session_ref') FROM generate_series(1, %s)", self._schema
         )
         return [row[0] for row in await (await line.execute(statement, (REFS,))).fetchall()]
@@ -196,22 +203,24 @@ class Group:
         """
         if birth.origin is None:
             return None
-        values = (kept(birth.origin), birth.origin_n, birth.origin_n)
+        values = (escape_nul(birth.origin), birth.origin_n, birth.origin_n)
 
-        async def act(line: Line) -> Rows:
-            return await (await line.execute(named(SOURCE, self._schema), values)).fetchall()
+        async def act(line: PgConnection) -> Rows:
+            return await (
+                await line.execute(qualify_schema(SOURCE, self._schema), values)
+            ).fetchall()
 
         rows = await self._lines.insisting(act)
-        return SessionId(read(rows[0][0])) if rows else birth.origin
+        return SessionId(unescape_nul(rows[0][0])) if rows else birth.origin
 
-    def _linked(self, batch: list[Landing]) -> list[tuple[str, tuple[Any, ...]]]:
+    def _linked(self, batch: list[PendingChange]) -> list[tuple[str, tuple[Any, ...]]]:
         """What follows the landing of forks of forks."""
-        return [(self._link, values) for _, values in links(batch)]
+        return [(self._link, values) for _, values in build_link_statement(batch)]
 
     # ---- the writer
 
     async def _write(self) -> None:
-        batch: list[Landing] = []
+        batch: list[PendingChange] = []
         try:
             while self._queue or not self._closed:
                 if not self._queue:
@@ -223,14 +232,14 @@ class Group:
         finally:
             self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
 
-    def _next(self) -> list[Landing]:
+    def _next(self) -> list[PendingChange]:
         """What lands next: those that wait, but no two of one session, and one with letters to
         others alone.
         """
         if self._queue and self._queue[0].posts:
             return [self._queue.pop(0)]
-        batch: dict[int, Landing] = {}
-        left: list[Landing] = []
+        batch: dict[int, PendingChange] = {}
+        left: list[PendingChange] = []
         for one in self._queue:
             if one.posts or one.ref in batch or len(batch) == BATCH:
                 left.append(one)
@@ -240,7 +249,7 @@ class Group:
         # as everybody, so that none wait for each other
         return sorted(batch.values(), key=lambda one: one.ref)
 
-    async def _batch(self, batch: list[Landing]) -> None:
+    async def _batch(self, batch: list[PendingChange]) -> None:
         """Land or refuse each of these, on as many lines as it takes."""
         try:
             line = await self._pen()
@@ -248,7 +257,7 @@ class Group:
                 await self._together(line, batch)
             else:
                 await self._alone(line, batch[0])
-        except Lost as error:
+        except ConnectionLost as error:
             await self._drop_line()
             self._again(
                 [one for one in batch if one.done is not None and not one.done.done()], str(error)
@@ -265,7 +274,7 @@ class Group:
             self._unswept = 0
             await self._swept(self._line)
 
-    def _again(self, left: list[Landing], reason: str) -> None:
+    def _again(self, left: list[PendingChange], reason: str) -> None:
         """Try those again that nobody knows the outcome of."""
         now = asyncio.get_running_loop().time()
         for one in left:
@@ -274,11 +283,11 @@ class Group:
         self._refuse(late, StoreUnavailable(self._where, reason, _UNKNOWN))
         self._queue[:0] = [one for one in left if one not in late]
 
-    def _refuse(self, batch: list[Landing], error: EverholdError) -> None:
+    def _refuse(self, batch: list[PendingChange], error: EverholdError) -> None:
         for one in batch:
             one.answer(error)
 
-    async def _pen(self) -> Line:
+    async def _pen(self) -> PgConnection:
         """The line of the writer."""
         if self._line is not None and not self._line.closed:
             return self._line
@@ -299,7 +308,7 @@ class Group:
 
     # ---- one transaction
 
-    async def _together(self, line: Line, batch: list[Landing]) -> None:
+    async def _together(self, line: PgConnection, batch: list[PendingChange]) -> None:
         try:
             said = await self._sent(line, batch)
         except psycopg.Error as error:
@@ -310,7 +319,7 @@ class Group:
         for one, verdict in zip(batch, said, strict=True):
             await self._answer(line, one, verdict)
 
-    async def _alone(self, line: Line, one: Landing) -> None:
+    async def _alone(self, line: PgConnection, one: PendingChange) -> None:
         try:
             said = (
                 await self._posted(line, one) if one.posts else (await self._sent(line, [one]))[0]
@@ -324,10 +333,10 @@ class Group:
         else:
             await self._answer(line, one, said)
 
-    async def _failed(self, one: Landing, error: psycopg.Error) -> None:
+    async def _failed(self, one: PendingChange, error: psycopg.Error) -> None:
         """A change that the server would not take, alone."""
         waited = asyncio.get_running_loop().time() - one.since
-        if passing(error) or isinstance(error, psycopg.errors.UniqueViolation):
+        if is_transient_error(error) or isinstance(error, psycopg.errors.UniqueViolation):
             if (error.diag.table_name or "") == "journal":
                 one.answer(Overtaken(one.change_id, one.fence))
             elif waited > self._lines.patience:
@@ -337,7 +346,7 @@ class Group:
             return
         one.answer(await self._lines.told(error))
 
-    async def _sent(self, line: Line, batch: list[Landing]) -> list[Any]:
+    async def _sent(self, line: PgConnection, batch: list[PendingChange]) -> list[Any]:
         """Send these as one transaction; what was said to each: how many moved, or the answer of
         `land_1`.
         """
@@ -349,8 +358,8 @@ class Group:
             return [cursor.rowcount if one.is_light else (await cursor.fetchall())[0][0]]
         stepping = [one for one in batch if one.step is not None]
         full = [one for one in batch if one.step is None]
-        acts = [(self._steps, (steps(stepping),))] if stepping else []
-        acts += [(self._land_many, (many_full(full),))] if full else []
+        acts = [(self._steps, (encode_steps(stepping),))] if stepping else []
+        acts += [(self._land_many, (encode_full_changes(full),))] if full else []
         acts += self._linked(full)
         cursors = await self._transaction(line, acts, durable, batch)
         moved = {ref for (ref,) in await cursors[0].fetchall()} if stepping else set()
@@ -359,14 +368,14 @@ class Group:
 
     async def _transaction(
         self,
-        line: Line,
+        line: PgConnection,
         acts: list[tuple[str, tuple[Any, ...]]],
         durable: bool,
-        batch: list[Landing],
+        batch: list[PendingChange],
     ) -> list[psycopg.AsyncCursor[Any]]:
         local = self._lines.pooled or (durable and self._durability != "power")
         soon = any(one.soon for one in batch)
-        news = together([one.news for one in batch])
+        news = merge_news([one.news for one in batch])
         telling = self._telling(news, soon=soon)
         if len(acts) == 1 and telling is None and not local:
             cursors = [await line.execute(*acts[0])]
@@ -375,7 +384,7 @@ class Group:
         async with line.pipeline():
             await line.execute("BEGIN")
             if local:
-                await line.execute(LOCAL, (self._strength(durable), LOCK_TIMEOUT))
+                await line.execute(SET_LOCAL, (self._strength(durable), LOCK_TIMEOUT))
             cursors = [await line.execute(*act) for act in acts]
             if telling is not None:
                 await line.execute(*telling)
@@ -384,15 +393,15 @@ class Group:
             self._later(news, soon=soon)
         return cursors
 
-    async def _posted(self, line: Line, one: Landing) -> Any:
+    async def _posted(self, line: PgConnection, one: PendingChange) -> Any:
         """Send a change with letters to other sessions, whose heads have to be read and locked
         first.
         """
         async with line.pipeline():
             await line.execute("BEGIN")
-            await line.execute(LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+            await line.execute(SET_LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
             ids = list(one.posts)
-            cursor = await line.execute(named(_OTHERS, self._schema), (ids, one.full[1]))
+            cursor = await line.execute(qualify_schema(_OTHERS, self._schema), (ids, one.full[1]))
         heads = self._readers(one, await cursor.fetchall())
         telling = self._telling(one.news, soon=one.soon)
         async with line.pipeline():
@@ -407,7 +416,11 @@ class Group:
         return (await cursor.fetchall())[0][0]
 
     async def _acted(
-        self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change
+        self,
+        line: PgConnection,
+        one: PendingChange,
+        act: Callable[[Intake], object],
+        change: Change,
     ) -> None:
         """Land a change and let its `intake` act, in one transaction; once, however often it is
         tried.
@@ -418,30 +431,34 @@ class Group:
             await self._rolled_back(line, error)
             if error.diag.table_name == "session":
                 # its id or key is just being taken; by us, if a line broke
-                raise Lost(error) from None
+                raise ConnectionLost(error) from None
             if error.diag.table_name == "journal":
                 raise Overtaken(one.change_id, one.fence) from None
             raise
 
     async def _land_and_act(
-        self, line: Line, one: Landing, act: Callable[[Intake], object], change: Change
+        self,
+        line: PgConnection,
+        one: PendingChange,
+        act: Callable[[Intake], object],
+        change: Change,
     ) -> None:
         receipt, ref, *_ = one.full
-        local = (LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+        local = (SET_LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
         again = one.tried
         one.tried = True
-        begin: list[Act] = [("BEGIN", ()), local, *([(_KNOWN, (receipt,))] if again else [])]
-        others: list[Act] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
+        begin: list[Statement] = [("BEGIN", ()), local, *([(_KNOWN, (receipt,))] if again else [])]
+        others: list[Statement] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
         # else nothing depends on it
-        said = await sent(line, self._schema, [*begin, *others]) if others else []
+        said = await send_statements(line, self._schema, [*begin, *others]) if others else []
         given = (LAND, one.addressed(self._readers(one, said[-1] if said else [])))
-        acts: list[Act] = [
+        acts: list[Statement] = [
             given,
-            locks([change.id])[-1],
-            look([change.id], change.named),
-            *links([one]),
+            build_lock_statements([change.id])[-1],
+            build_intake_select([change.id], change.named),
+            *build_link_statement([one]),
         ]
-        said += await sent(line, self._schema, acts if said else [*begin, *acts])
+        said += await send_statements(line, self._schema, acts if said else [*begin, *acts])
         known = said[2] if again else []
         ((refused,),), _, rows, *_ = said[len(begin) + len(others) :]
         if known:  # it had landed on the line that broke
@@ -453,11 +470,11 @@ class Group:
         act(intake)
         telling = self._telling(one.news, soon=one.soon)
         told = [] if telling is None else [telling]
-        await land(line, self._schema, {ref: intake}, told)
+        await write_intakes(line, self._schema, {ref: intake}, told)
         if telling is None:
             self._later(one.news, soon=one.soon)
 
-    def _readers(self, one: Landing, rows: Rows) -> dict[str, Head]:
+    def _readers(self, one: PendingChange, rows: Rows) -> dict[str, Head]:
         """The heads of other sessions that get a letter."""
         return self._sound(
             lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts}
@@ -470,7 +487,7 @@ class Group:
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self._where, str(error)) from None
 
-    async def _answer(self, line: Line, one: Landing, said: Any) -> None:
+    async def _answer(self, line: PgConnection, one: PendingChange, said: Any) -> None:
         if one.step is not None:
             if said == 1 or (one.tried and await self._had_landed(line, one)):
                 one.answer(None)
@@ -479,25 +496,25 @@ class Group:
         else:
             one.answer(None if said is None else one.refusal(said))
 
-    async def _had_landed(self, line: Line, one: Landing) -> bool:
+    async def _had_landed(self, line: PgConnection, one: PendingChange) -> bool:
         """Whether a step landed on the line that broke."""
         try:
             cursor = await line.execute(self._landed, one.landed)
             return bool(await cursor.fetchall())
         except psycopg.Error as error:
-            raise Lost(error) from None
+            raise ConnectionLost(error) from None
 
-    async def _rolled_back(self, line: Line, error: psycopg.Error | None) -> None:
-        if error is not None and lost(error, line):
-            raise Lost(error) from None
+    async def _rolled_back(self, line: PgConnection, error: psycopg.Error | None) -> None:
+        if error is not None and is_connection_lost(error, line):
+            raise ConnectionLost(error) from None
         try:
             if line.info.transaction_status is not TransactionStatus.IDLE:
                 await line.execute("ROLLBACK")
         except psycopg.Error as failed:
-            raise Lost(failed) from None
+            raise ConnectionLost(failed) from None
 
-    async def _swept(self, line: Line) -> None:
+    async def _swept(self, line: PgConnection) -> None:
         try:
-            await line.execute(named(SWEEP, self._schema))
+            await line.execute(qualify_schema(SWEEP, self._schema))
         except psycopg.Error:
             pass  # the next one will do it

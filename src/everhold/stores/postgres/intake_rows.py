@@ -21,7 +21,7 @@ from secrets import randbits
 from typing import Any, Final, NoReturn, TypeVar
 
 from everhold.core.intake import Intake
-from everhold.core.lease import Fence, Owner
+from everhold.core.lease import Fence, LeaseOwner
 from everhold.core.session import SessionId
 from everhold.errors import (
     BadValue,
@@ -31,39 +31,39 @@ from everhold.errors import (
     StoreUnavailable,
     UnknownSession,
 )
-from everhold.ports.store import Duty, News, Standing
+from everhold.ports.store import Duty, RemoteChange, SessionFingerprint
 from everhold.stores.checksums import UNREADABLE
-from everhold.stores.intake_rows import DUTY, check, duty_row
-from everhold.stores.postgres.address import kept, read
-from everhold.stores.postgres.address import named as named_in
-from everhold.stores.postgres.batch import Gathered
-from everhold.stores.postgres.connection import LOCK_TIMEOUT, Line, Lines
+from everhold.stores.intake_rows import DUTY_COLUMNS, check_duties, make_duty_row
+from everhold.stores.postgres.address import escape_nul, unescape_nul
+from everhold.stores.postgres.address import qualify_schema as named_in
+from everhold.stores.postgres.batch import BatchLoader
+from everhold.stores.postgres.connection import LOCK_TIMEOUT, PgConnection, PostgresConnections
 from everhold.stores.postgres.intake_sql import (
-    LOCAL,
     NOW,
-    Act,
+    SET_LOCAL,
     Rows,
-    is_locked,
-    land,
-    lock_both,
-    locks,
-    look,
+    Statement,
+    build_intake_select,
+    build_lock_statements,
+    decode_duty,
+    group_intake_rows,
+    is_intake_locked,
+    lock_head_and_lease,
     read_intake,
-    sent,
-    sorted_out,
-    told_duty,
+    send_statements,
+    write_intakes,
 )
-from everhold.stores.postgres.listen import Ear
+from everhold.stores.postgres.listen import PostgresNotifyChannel
 
 T = TypeVar("T")
 log = logging.getLogger("everhold")
 
 #: A session, and what is to be done to its intake.
-Wanted = tuple[str, Callable[[Intake], Any]]
+IntakeRequest = tuple[str, Callable[[Intake], Any]]
 #: Says what came of it, or raises.
-Outcome = Callable[[], Any]
+IntakeResult = Callable[[], Any]
 
-_DUTY: Final = ", ".join(DUTY)
+_DUTY: Final = ", ".join(DUTY_COLUMNS)
 _STANDING: Final = (
     f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, h.revision, coalesce(l.seq,"
     " 0), (SELECT count(*)"
@@ -118,17 +118,17 @@ _NAMED: Final = (
 _AS_IT_WAS: Final = "kind = %s AND id = %s AND version = %s"
 
 
-class Lanes:
+class PostgresIntakeRows:
     """The verbs of the intake and of duties, for a store that has lines to a server."""
 
     time: Callable[[], float] | None = None
     where: str
     schema: str
     durability: str
-    _lines: Lines
-    _ear: Ear
-    _looks: Gathered[str, Rows]
-    _moves: Gathered[Wanted, Outcome | None]
+    _lines: PostgresConnections
+    _ear: PostgresNotifyChannel
+    _looks: BatchLoader[str, Rows]
+    _moves: BatchLoader[IntakeRequest, IntakeResult | None]
 
     def _known(self, session_id: str) -> str:
         raise NotImplementedError
@@ -153,7 +153,9 @@ class Lanes:
                 lambda line: self._change(line, session_id, act, chosen, only, True)
             )
         rows = await (
-            self._said(*look([session_id], chosen, only=only)) if alone else self._looks(session_id)
+            self._said(*build_intake_select([session_id], chosen, only=only))
+            if alone
+            else self._looks(session_id)
         )
         _, given = self._seen(session_id, rows, chosen, only=only)
         said = act(given)  # most looks change nothing, and take no lock
@@ -169,11 +171,11 @@ class Lanes:
 
     async def _looked(self, sessions: builtins.list[str]) -> builtins.list[Rows]:
         """What is in the intakes of some sessions."""
-        return sorted_out(sessions, await self._said(*look(sessions)))
+        return group_intake_rows(sessions, await self._said(*build_intake_select(sessions)))
 
     async def _change(
         self,
-        line: Line,
+        line: PgConnection,
         session_id: str,
         act: Callable[[Intake], T],
         chosen: Sequence[str] | None,
@@ -182,9 +184,14 @@ class Lanes:
     ) -> T:
         """Let somebody act on one intake; waits for whoever else does."""
         local = self._local(lasting=lasting)
-        begin = [("BEGIN", ()), local, lock_both(session_id), look([session_id], chosen, only=only)]
+        begin = [
+            ("BEGIN", ()),
+            local,
+            lock_head_and_lease(session_id),
+            build_intake_select([session_id], chosen, only=only),
+        ]
         ref, fresh = self._seen(
-            session_id, (await sent(line, self.schema, begin))[-1], chosen, only=only
+            session_id, (await send_statements(line, self.schema, begin))[-1], chosen, only=only
         )
         said = act(fresh)
         await self._land(line, {ref: fresh}, lasts=lasting)
@@ -192,16 +199,18 @@ class Lanes:
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
         self._known(session_id)
-        shown = (*_owner(fence.owner), kept(fence.token), fence.generation)
-        given = (kept(session_id), *shown, came, self._moment())
+        shown = (*_owner(fence.owner), escape_nul(fence.token), fence.generation)
+        given = (escape_nul(session_id), *shown, came, self._moment())
         rows = await self._said(_RELEASE, given)
         if not rows:
             raise UnknownSession(session_id, self.where)
         waits = bool(rows[0][0])
-        self._landed(waits, [], News((session_id,), heads=False))
+        self._landed(waits, [], RemoteChange((session_id,), heads=False))
         return waits
 
-    async def _land(self, line: Line, intakes: dict[int, Intake], *, lasts: bool = False) -> None:
+    async def _land(
+        self, line: PgConnection, intakes: dict[int, Intake], *, lasts: bool = False
+    ) -> None:
         lasting = (
             [self._local(lasting=True)]
             if not lasts and any(one.lasting for one in intakes.values())
@@ -209,14 +218,16 @@ class Lanes:
         )
         tells = any(one.written or (one.holder is None and one.items) for one in intakes.values())
         sessions = tuple(one.session_id for one in intakes.values())
-        news = News(
+        news = RemoteChange(
             sessions, heads=False, first=_last_holder(intakes.values())
         )  # that one may have the session in memory
         told = self._tell(news) if tells else []
-        await land(line, self.schema, intakes, [*lasting, *told])
+        await write_intakes(line, self.schema, intakes, [*lasting, *told])
         self._landed(tells, told, news)
 
-    async def _moved(self, wanted: builtins.list[Wanted]) -> builtins.list[Outcome | None]:
+    async def _moved(
+        self, wanted: builtins.list[IntakeRequest]
+    ) -> builtins.list[IntakeResult | None]:
         """Let several act, each on another intake, in one transaction; None: that one has to go
         alone.
         """
@@ -231,19 +242,24 @@ class Lanes:
             return [None] * len(wanted)
 
     async def _change_many(
-        self, line: Line, wanted: builtins.list[Wanted]
-    ) -> builtins.list[Outcome | None]:
+        self, line: PgConnection, wanted: builtins.list[IntakeRequest]
+    ) -> builtins.list[IntakeResult | None]:
         sessions = list(dict.fromkeys(session_id for session_id, _ in wanted))
-        begin = [("BEGIN", ()), self._local(), *locks(sessions, free=True), look(sessions)]
-        *_, heads, leases, rows = await sent(line, self.schema, begin)
-        found = dict(zip(sessions, sorted_out(sessions, rows), strict=True))
+        begin = [
+            ("BEGIN", ()),
+            self._local(),
+            *build_lock_statements(sessions, free=True),
+            build_intake_select(sessions),
+        ]
+        *_, heads, leases, rows = await send_statements(line, self.schema, begin)
+        found = dict(zip(sessions, group_intake_rows(sessions, rows), strict=True))
         changed: dict[int, Intake] = {}
-        outcomes: builtins.list[Outcome | None] = []
+        outcomes: builtins.list[IntakeResult | None] = []
         for session_id, act in wanted:
             seen = found.pop(session_id, ())  # whoever comes second goes alone
             outcomes.append(
                 self._acted(session_id, seen, act, changed)
-                if is_locked(seen, heads, leases)
+                if is_intake_locked(seen, heads, leases)
                 else None
             )
         await self._land(line, changed)
@@ -251,7 +267,7 @@ class Lanes:
 
     def _acted(
         self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]
-    ) -> Outcome:
+    ) -> IntakeResult:
         """What comes of one of several; an error is its own."""
         try:
             ref, fresh = self._seen(session_id, rows, ())
@@ -272,16 +288,16 @@ class Lanes:
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
-    def _local(self, *, lasting: bool = False) -> Act:
+    def _local(self, *, lasting: bool = False) -> Statement:
         """What holds for one transaction: how long it waits for a lock, and what it survives."""
         strong = lasting and self.durability != "process"
-        return LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
+        return SET_LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
 
-    def _tell(self, news: News) -> list[Act]:
+    def _tell(self, news: RemoteChange) -> list[Statement]:
         telling = self._ear.telling(news)
         return [] if telling is None else [telling]
 
-    def _landed(self, tells: bool, told: builtins.list[Act], news: News) -> None:
+    def _landed(self, tells: bool, told: builtins.list[Statement], news: RemoteChange) -> None:
         """Others have to know of what landed, and were told with it or not."""
         if tells and not told:
             self._ear.later(news)
@@ -290,38 +306,40 @@ class Lanes:
         """The time, if it is not the server's."""
         return None if self.time is None else float(self.time())
 
-    async def _once(self, act: Act, *, tells: bool) -> Rows:
+    async def _once(self, act: Statement, *, tells: bool) -> Rows:
         """Say something that may be said twice, in a transaction of its own."""
-        told = self._tell(News()) if tells else []
+        told = self._tell(RemoteChange()) if tells else []
         acts = [("BEGIN", ()), self._local(), act, *told, ("COMMIT", ())]
-        said = await self._lines.insisting(lambda line: sent(line, self.schema, acts))
-        self._landed(tells, told, News())
+        said = await self._lines.insisting(lambda line: send_statements(line, self.schema, acts))
+        self._landed(tells, told, RemoteChange())
         return said[2]
 
     async def _said(self, statement: str, values: tuple[Any, ...]) -> Rows:
         """What a single statement that changes nothing says."""
 
-        async def act(line: Line) -> Rows:
+        async def act(line: PgConnection) -> Rows:
             return await (await line.execute(named_in(statement, self.schema), values)).fetchall()
 
         return await self._lines.insisting(act)
 
-    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
-        rows = await self._said(_STANDING, (self._moment(), [kept(each) for each in sessions]))
-        return {SessionId(read(row[0])): Standing(*row[1:]) for row in rows}
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
+        rows = await self._said(
+            _STANDING, (self._moment(), [escape_nul(each) for each in sessions])
+        )
+        return {SessionId(unescape_nul(row[0])): SessionFingerprint(*row[1:]) for row in rows}
 
-    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
         now, (incarnation, name) = self._moment(), _owner(owner)
         rows = await self._once((_KEEP, (now, float(ttl), incarnation, name, now)), tells=False)
-        return [SessionId(read(id)) for (id,) in rows]
+        return [SessionId(unescape_nul(id)) for (id,) in rows]
 
-    async def leave(self, owner: Owner) -> None:
+    async def leave(self, owner: LeaseOwner) -> None:
         await self._once((_LEAVE, _owner(owner)), tells=True)
 
     # ---- duties
 
     async def duty(self, kind: str, id: str) -> Duty | None:
-        rows = await self._said(_ONE, (kept(kind), kept(id)))
+        rows = await self._said(_ONE, (escape_nul(kind), escape_nul(id)))
         return next(iter(self._duties(rows)), None)
 
     async def duties(
@@ -334,35 +352,37 @@ class Lanes:
         limit: int = 100,
     ) -> builtins.list[Duty]:
         if due is not None:
-            return self._duties(await self._said(_DUE, (kept(kind), float(due), limit)))
+            return self._duties(await self._said(_DUE, (escape_nul(kind), float(due), limit)))
         return self._duties(
-            await self._said(_NAMED, (kept(kind), kept(prefix), kept(after), limit))
+            await self._said(
+                _NAMED, (escape_nul(kind), escape_nul(prefix), escape_nul(after), limit)
+            )
         )
 
     def _duties(self, rows: Rows) -> builtins.list[Duty]:
         try:
-            return [told_duty(row) for row in rows]
+            return [decode_duty(row) for row in rows]
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
-        check(duties)
+        check_duties(duties)
         receipt = randbits(62)
         changes = [_change(one) for one in duties]
 
-        async def act(line: Line) -> None:
+        async def act(line: PgConnection) -> None:
             before = [("BEGIN", ()), self._local(lasting=True), (_RECEIPT, (receipt,))]
             # it had landed on the line that broke
-            if not (await sent(line, self.schema, before))[-1]:
+            if not (await send_statements(line, self.schema, before))[-1]:
                 await line.execute("ROLLBACK")
                 return
-            said = await sent(line, self.schema, changes)
+            said = await send_statements(line, self.schema, changes)
             for one, rows in zip(duties, said, strict=True):
                 if not rows:
                     raise Overtaken(f"{one.kind}/{one.id}", one.version)
-            told = self._tell(News())
-            await sent(line, self.schema, [*told, ("COMMIT", ())])
-            self._landed(True, told, News())
+            told = self._tell(RemoteChange())
+            await send_statements(line, self.schema, [*told, ("COMMIT", ())])
+            self._landed(True, told, RemoteChange())
 
         await self._lines.insisting(act)
 
@@ -381,14 +401,14 @@ def _last_holder(intakes: Iterable[Intake]) -> str:
     return holders.pop() if len(holders) == 1 else ""
 
 
-def _owner(owner: Owner) -> tuple[str, str]:
-    return kept(owner.incarnation), kept(owner.name)
+def _owner(owner: LeaseOwner) -> tuple[str, str]:
+    return escape_nul(owner.incarnation), escape_nul(owner.name)
 
 
-def _change(duty: Duty) -> Act:
+def _change(duty: Duty) -> Statement:
     """The statement that writes a duty, and says 1 if it was what it was computed from."""
-    kind = kept(duty.kind)
-    id = kept(duty.id)
+    kind = escape_nul(duty.kind)
+    id = escape_nul(duty.id)
     version = duty.version
     if duty.body is None and version == 0:
         return (
@@ -397,9 +417,9 @@ def _change(duty: Duty) -> Act:
         )
     if duty.body is None:
         return f"DELETE FROM everhold.duty WHERE {_AS_IT_WAS} RETURNING 1", (kind, id, version)
-    row = duty_row(duty)
+    row = make_duty_row(duty)
     if version == 0:
-        marks = ", ".join(["%s"] * len(DUTY))
+        marks = ", ".join(["%s"] * len(DUTY_COLUMNS))
         insert = (
             f"INSERT INTO everhold.duty ({_DUTY}) VALUES ({marks}) ON CONFLICT DO NOTHING"
             " RETURNING 1"

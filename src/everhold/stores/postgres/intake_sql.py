@@ -10,37 +10,37 @@ from typing import Any, Final
 import msgspec
 import psycopg
 
-from everhold.core.intake import Intake, Item
-from everhold.core.session import State
+from everhold.core.intake import Intake, IntakeItem
+from everhold.core.session import SessionState
 from everhold.errors import BadArguments, BadValue
-from everhold.ports.store import Duty, Problem
+from everhold.ports.store import Duty, StoreProblem
 from everhold.stores.checksums import UNREADABLE
 from everhold.stores.intake_rows import (
-    CHANGING,
-    DUTY,
-    ITEM,
-    LEASE,
-    flaws,
-    item_row,
-    lease_row,
+    CHANGING_COLUMNS,
+    DUTY_COLUMNS,
+    ITEM_COLUMNS,
+    LEASE_COLUMNS,
+    find_intake_flaws,
+    make_item_row,
+    make_lease_row,
     read_duty,
     read_item,
     read_lease,
 )
-from everhold.stores.loop_turns import paced
-from everhold.stores.postgres.address import kept, named, read
-from everhold.stores.postgres.connection import Line
+from everhold.stores.loop_turns import iterate_with_turns
+from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
+from everhold.stores.postgres.connection import PgConnection
 
 Rows = Sequence[tuple[Any, ...]]
-Act = tuple[str, tuple[Any, ...]]
+Statement = tuple[str, tuple[Any, ...]]
 #: Says a statement on a line, and gives its rows.
-Say = Callable[..., Awaitable[list[tuple[Any, ...]]]]
+RunQuery = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
 #: The time: one that is given, or the server's.
 NOW: Final = "coalesce(%s::float8, extract(epoch FROM clock_timestamp())::float8)"
-_ITEM: Final = ", ".join(ITEM)
-_LEASE: Final = ", ".join(LEASE)
-LOCAL: Final = (
+_ITEM: Final = ", ".join(ITEM_COLUMNS)
+_LEASE: Final = ", ".join(LEASE_COLUMNS)
+SET_LOCAL: Final = (
     "SELECT set_config('synchronous_commit', %s, true), set_config('lock_timeout', %s, true)"
 )
 
@@ -68,64 +68,68 @@ _CHOSEN: Final = (
 )
 _ALL: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref"
 _ONLY: Final = f"{_ALL} AND id = ANY(%s) UNION {_ALL} AND key = ANY(%s)"
-_COLUMNS: Final = ", ".join([*(f"l.{name}" for name in LEASE), *(f"i.{name}" for name in ITEM)])
+_COLUMNS: Final = ", ".join(
+    [*(f"l.{name}" for name in LEASE_COLUMNS), *(f"i.{name}" for name in ITEM_COLUMNS)]
+)
 _LOOK: Final = f"SELECT s.id, h.ref, h.state, {NOW}, {_COLUMNS} " + _SESSION.format(
     more=" LEFT JOIN everhold.lease l ON l.session = s.ref LEFT JOIN LATERAL ({items}) i ON true"
 )
 _WRITE_LEASES: Final = (
     f"INSERT INTO everhold.lease (session, {_LEASE}) SELECT session, {_LEASE}"
     " FROM json_populate_recordset(NULL::everhold.lease, %s::json) ON CONFLICT (session)"
-    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in LEASE)}"
+    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in LEASE_COLUMNS)}"
 )
 _WRITE_ITEMS: Final = (
     f"INSERT INTO everhold.item (session, {_ITEM}) SELECT session, {_ITEM}"
     " FROM json_populate_recordset(NULL::everhold.item, %s::json) ON CONFLICT (session, seq)"
-    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in CHANGING)}"
+    f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in CHANGING_COLUMNS)}"
 )
 _WRITE_BOTH: Final = f"WITH leased AS ({_WRITE_LEASES} RETURNING 1) {_WRITE_ITEMS}"
 
 
-def lock_both(session_id: str) -> Act:
+def lock_head_and_lease(session_id: str) -> Statement:
     """One statement that locks the head of a session, and then its lease."""
-    return _LOCK_BOTH, ([kept(session_id)],)
+    return _LOCK_BOTH, ([escape_nul(session_id)],)
 
 
-def locks(sessions: Sequence[str], *, free: bool = False) -> list[Act]:
+def build_lock_statements(sessions: Sequence[str], *, free: bool = False) -> list[Statement]:
     """The statements after which nobody else changes the intakes of sessions until the transaction
     ends.
 
     They say the numbers of those that are locked; with `free`, what others have locked is passed
     over.
     """
-    ids = [kept(each) for each in sessions]
+    ids = [escape_nul(each) for each in sessions]
     how = " SKIP LOCKED" if free else ""
     return [(_LOCK_HEAD + how, (ids,)), (_LOCK_LEASE + how, (ids,))]
 
 
-def look(sessions: Sequence[str], chosen: Sequence[str] | None = (), *, only: bool = False) -> Act:
+def build_intake_select(
+    sessions: Sequence[str], chosen: Sequence[str] | None = (), *, only: bool = False
+) -> Statement:
     """The statement that reads the intakes of sessions at one moment, for `read_intake`.
 
     `chosen` are the names of items that are read though they have ended; None: all of them. With
     `only`, no others are.
     """
-    ids = [kept(each) for each in sessions]
+    ids = [escape_nul(each) for each in sessions]
     if chosen is None:
         return _LOOK.format(items=_ALL), (None, ids)
     if not chosen and not only:
         return _LOOK.format(items=_WAITING), (None, ids)
-    names = [kept(name) for name in chosen]
+    names = [escape_nul(name) for name in chosen]
     return _LOOK.format(items=_ONLY if only else _CHOSEN), (None, names, names, ids)
 
 
-def sorted_out(sessions: Sequence[str], rows: Rows) -> list[Rows]:
+def group_intake_rows(sessions: Sequence[str], rows: Rows) -> list[Rows]:
     """What `look` says of each of some sessions."""
-    found: dict[str, list[tuple[Any, ...]]] = {kept(each): [] for each in sessions}
+    found: dict[str, list[tuple[Any, ...]]] = {escape_nul(each): [] for each in sessions}
     for row in rows:
         found[row[0]].append(row)
-    return [found[kept(each)] for each in sessions]
+    return [found[escape_nul(each)] for each in sessions]
 
 
-def is_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
+def is_intake_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
     """Whether what `look` says of a session cannot change any more; `heads` and `leases` are what
     `locks` says.
     """
@@ -147,30 +151,39 @@ def read_intake(
     damaged.
     """
     _, ref, state, now, *first = rows[0]
-    held = tuple(first[: len(LEASE)])
+    held = tuple(first[: len(LEASE_COLUMNS)])
     lease, seq = (None, 0) if held[0] is None else read_lease(_told_lease(held))
-    items = [told_item(row[-len(ITEM) :]) for row in rows if row[-len(ITEM)] is not None]
+    items = [
+        decode_item(row[-len(ITEM_COLUMNS) :])
+        for row in rows
+        if row[-len(ITEM_COLUMNS)] is not None
+    ]
     at = now if time is None else time()
-    return ref, Intake(session_id, at, lease, seq, items, State(state), chosen, only=only)
+    return ref, Intake(session_id, at, lease, seq, items, SessionState(state), chosen, only=only)
 
 
-async def land(line: Line, schema: str, intakes: Mapping[int, Intake], more: Iterable[Act]) -> None:
+async def write_intakes(
+    line: PgConnection, schema: str, intakes: Mapping[int, Intake], more: Iterable[Statement]
+) -> None:
     """Write what was changed, do what else there is to do, and end the transaction."""
     try:
-        await sent(line, schema, [*_writes(intakes), *more, ("COMMIT", ())])
+        await send_statements(line, schema, [*_writes(intakes), *more, ("COMMIT", ())])
     except psycopg.errors.UniqueViolation as error:
         if error.diag.table_name != "item":
             raise
         raise BadArguments("intake", "an id was given before") from None
 
 
-def _writes(intakes: Mapping[int, Intake]) -> Iterator[Act]:
+def _writes(intakes: Mapping[int, Intake]) -> Iterator[Statement]:
     leases = [_named_lease(ref, intake) for ref, intake in intakes.items() if intake.moved]
     items = []
     for ref, intake in intakes.items():
         for id, item in intake.written.items():
             if item is None:
-                yield "DELETE FROM everhold.item WHERE session = %s AND id = %s", (ref, kept(id))
+                yield (
+                    "DELETE FROM everhold.item WHERE session = %s AND id = %s",
+                    (ref, escape_nul(id)),
+                )
             else:
                 items.append(_named_item(ref, id, item))
     texts = [msgspec.json.encode(rows).decode() for rows in (leases, items) if rows]
@@ -180,21 +193,21 @@ def _writes(intakes: Mapping[int, Intake]) -> Iterator[Act]:
         yield _WRITE_LEASES if leases else _WRITE_ITEMS, tuple(texts)
 
 
-def _named_item(ref: int, id: str, item: Item) -> dict[str, Any]:
-    seq, _, key, *rest = item_row(item)
-    row = (seq, kept(id), None if key is None else kept(key), *rest)
-    return {"session": ref, **dict(zip(ITEM, row, strict=True))}
+def _named_item(ref: int, id: str, item: IntakeItem) -> dict[str, Any]:
+    seq, _, key, *rest = make_item_row(item)
+    row = (seq, escape_nul(id), None if key is None else escape_nul(key), *rest)
+    return {"session": ref, **dict(zip(ITEM_COLUMNS, row, strict=True))}
 
 
 def _named_lease(ref: int, intake: Intake) -> dict[str, Any]:
-    row = _kept_lease(lease_row(intake.lease, intake.seq))
-    return {"session": ref, **dict(zip(LEASE, row, strict=True))}
+    row = _kept_lease(make_lease_row(intake.lease, intake.seq))
+    return {"session": ref, **dict(zip(LEASE_COLUMNS, row, strict=True))}
 
 
-async def problems(say: Say) -> list[Problem]:
+async def find_intake_problems(say: RunQuery) -> list[StoreProblem]:
     """What is wrong with intakes and duties."""
     names = {
-        ref: read(id)
+        ref: unescape_nul(id)
         for ref, id in await say("SELECT ref, id FROM everhold.session WHERE deleted = 0")
     }
     leases = {
@@ -202,56 +215,59 @@ async def problems(say: Say) -> list[Problem]:
         for row in await say(f"SELECT session, {_LEASE} FROM everhold.lease")
     }
     items: dict[int, list[tuple[Any, ...]]] = {}
-    async for ref, *row in paced(
+    async for ref, *row in iterate_with_turns(
         await say(f"SELECT session, {_ITEM} FROM everhold.item ORDER BY session, seq")
     ):
         items.setdefault(ref, []).append(_told_row(tuple(row)))
     found = [
-        Problem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+        StoreProblem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
         for table, refs in (("item", items), ("lease", leases))
         for ref in refs
         if ref not in names
     ]
-    async for ref in paced(leases.keys() | items.keys()):
+    async for ref in iterate_with_turns(leases.keys() | items.keys()):
         found += [
-            Problem(names.get(ref, ""), *flaw)
-            for flaw in flaws(leases.get(ref), items.get(ref, ()))
+            StoreProblem(names.get(ref, ""), *flaw)
+            for flaw in find_intake_flaws(leases.get(ref), items.get(ref, ()))
         ]
-    async for one in paced(await say(f"SELECT {', '.join(DUTY)} FROM everhold.duty")):
+    async for one in iterate_with_turns(
+        await say(f"SELECT {', '.join(DUTY_COLUMNS)} FROM everhold.duty")
+    ):
         try:
-            told_duty(one)
+            decode_duty(one)
         except (BadValue, *UNREADABLE) as error:
-            found.append(Problem("", "broken_seal", str(error)))
+            found.append(StoreProblem("", "broken_seal", str(error)))
     return found
 
 
-def told_duty(row: tuple[Any, ...]) -> Duty:
+def decode_duty(row: tuple[Any, ...]) -> Duty:
     """A duty from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
-    return read_duty((read(row[0]), read(row[1]), *row[2:]))
+    return read_duty((unescape_nul(row[0]), unescape_nul(row[1]), *row[2:]))
 
 
-async def sent(line: Line, schema: str, acts: Iterable[Act]) -> list[Rows]:
+async def send_statements(line: PgConnection, schema: str, acts: Iterable[Statement]) -> list[Rows]:
     """What each of some statements said; they are sent in one go."""
     async with line.pipeline():
         cursors = [
-            await line.execute(named(statement, schema), values) for statement, values in acts
+            await line.execute(qualify_schema(statement, schema), values)
+            for statement, values in acts
         ]
     return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
-def told_item(row: tuple[Any, ...]) -> Item:
+def decode_item(row: tuple[Any, ...]) -> IntakeItem:
     """An item from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
     return read_item(_told_row(row))
 
 
 def _told_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     seq, id, key, *rest = row
-    return (seq, read(id), None if key is None else read(key), *rest)
+    return (seq, unescape_nul(id), None if key is None else unescape_nul(key), *rest)
 
 
 def _kept_lease(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (row[0], *map(kept, row[1:4]), *row[4:])
+    return (row[0], *map(escape_nul, row[1:4]), *row[4:])
 
 
 def _told_lease(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (row[0], *map(read, row[1:4]), *row[4:])
+    return (row[0], *map(unescape_nul, row[1:4]), *row[4:])

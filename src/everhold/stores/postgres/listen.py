@@ -2,10 +2,10 @@
 a look now and then.
 
 Rules
-  1. A process tells the others in the transaction of a commit, but at most every `QUIET` seconds,
-     or `HASTE` where somebody may wait for it; what it writes in between is told when it has landed
-     and that time is over. (Transactions that notify wait for each other.) A telling alone does not
-     wait for the disk: what it tells of has landed.
+  1. A process tells the others in the transaction of a commit, but at most every `NOTIFY_EVERY`
+     seconds, or `NOTIFY_EVERY_SOON` where somebody may wait for it; what it writes in between is
+     told when it has landed and that time is over. (Transactions that notify wait for each other.)
+     A telling alone does not wait for the disk: what it tells of has landed.
   2. A telling names the sessions that were written to, and says whether one of them may have to be
      moved, and which worker sees to it first: the process itself, if it looks for work, or the one
      that had the session last. That is a hint: others leave it to that worker for a moment.
@@ -28,9 +28,9 @@ import psycopg
 
 from everhold.core.codec import dumps, loads
 from everhold.errors import BadValue, EverholdError
-from everhold.ports.store import News
-from everhold.stores.postgres.address import named
-from everhold.stores.postgres.connection import Line, Lines, Lost
+from everhold.ports.store import RemoteChange
+from everhold.stores.postgres.address import qualify_schema
+from everhold.stores.postgres.connection import ConnectionLost, PgConnection, PostgresConnections
 from everhold.stores.postgres.group_commit import SWEEP
 
 log = logging.getLogger("everhold")
@@ -39,8 +39,8 @@ log = logging.getLogger("everhold")
 ANY: Final = ""
 #: Characters of a notification, of which the server takes 8,000 bytes.
 LONGEST: Final = 7000
-QUIET: Final = 0.02
-HASTE: Final = 0.005
+NOTIFY_EVERY: Final = 0.02
+NOTIFY_EVERY_SOON: Final = 0.005
 POLL_EVERY: Final = 0.3
 #: Seconds after which a notification of one's own counts as never to come.
 TEST: Final = 2.0
@@ -59,17 +59,20 @@ _COUNTS: Final = "SELECT coalesce(sum(count), 0)::int8, count(*) FROM everhold.p
 _FORGET: Final = f"DELETE FROM everhold.pulse WHERE at < now() - interval '1 day'; {SWEEP}"
 
 
-class Ear:
+class PostgresNotifyChannel:
     """Tells and hears for one store."""
 
-    def __init__(self, lines: Lines, schema: str) -> None:
+    def __init__(self, lines: PostgresConnections, schema: str) -> None:
         self._lines = lines
         self._id = token_hex(8)
         self._channel = f"everhold_{schema}"
         self._tell, self._tell_alone = (
-            named(_TELL.format(more=more), schema) for more in ("", _IN_PASSING)
+            qualify_schema(_TELL.format(more=more), schema) for more in ("", _IN_PASSING)
         )
-        self._counts, self._forget = named(_COUNTS, schema), named(_FORGET, schema)
+        self._counts, self._forget = (
+            qualify_schema(_COUNTS, schema),
+            qualify_schema(_FORGET, schema),
+        )
         self._told = 0.0
         self._later: asyncio.Task[None] | None = None
         self._me = ""  # who looks for work here
@@ -79,7 +82,7 @@ class Ear:
         # whether something landed that nobody was told of, and somebody may wait for
         self._untold = self._soon = False
         self._seen = (0, 0)
-        self._wake: Callable[[News], None] | None = None
+        self._wake: Callable[[RemoteChange], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self.hears = "when asked"
@@ -87,7 +90,7 @@ class Ear:
     async def open(self) -> None:
         """Forget what is old, and learn what was told before."""
 
-        async def first(line: Line) -> None:
+        async def first(line: PgConnection) -> None:
             await line.execute(self._forget)
 
         await self._lines.insisting(first)
@@ -108,17 +111,19 @@ class Ear:
 
     # ---- telling
 
-    def telling(self, news: News, *, soon: bool = True) -> tuple[str, tuple[Any, ...]] | None:
+    def telling(
+        self, news: RemoteChange, *, soon: bool = True
+    ) -> tuple[str, tuple[Any, ...]] | None:
         """A statement for the transaction that is about to be sent; None if it is too early:
         `later` when it landed.
         """
         now = asyncio.get_running_loop().time()
-        if now - self._told < (HASTE if soon else QUIET):
+        if now - self._told < (NOTIFY_EVERY_SOON if soon else NOTIFY_EVERY):
             return None
         self._told = now
         return self._tell, self._words(news, self._me or news.first)
 
-    def _words(self, news: News, first: str) -> tuple[str, str, str]:
+    def _words(self, news: RemoteChange, first: str) -> tuple[str, str, str]:
         """What is sent: who sees first to it, whether anything has to be moved, and the sessions,
         if they fit.
         """
@@ -127,7 +132,7 @@ class Ear:
             words = dumps([first, True, True, []])
         return self._id, self._channel, f"{self._id} {words}"
 
-    def later(self, news: News, *, soon: bool = True) -> None:
+    def later(self, news: RemoteChange, *, soon: bool = True) -> None:
         """Tell soon, or in a while, that something has landed."""
         self._untold = True
         self._soon = self._soon or soon
@@ -138,24 +143,28 @@ class Ear:
         if self._later is None or self._later.done():
             self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
-    async def tell(self, line: Line) -> None:
+    async def tell(self, line: PgConnection) -> None:
         """Tell the others, whoever it is for, with the transaction that is under way."""
         self._told = asyncio.get_running_loop().time()
-        await line.execute(self._tell, self._words(News(), ""))
+        await line.execute(self._tell, self._words(RemoteChange(), ""))
 
-    async def _tell_now(self, line: Line) -> None:
+    async def _tell_now(self, line: PgConnection) -> None:
         self._told = asyncio.get_running_loop().time()
         first = self._firsts.pop() if len(self._firsts) == 1 else ""
         named = () if ANY in self._sessions else tuple(self._sessions)
-        news = News(named, self._moves or not named, self._heads, first)
+        news = RemoteChange(named, self._moves or not named, self._heads, first)
         self._firsts, self._sessions, self._moves, self._heads = set(), set(), False, False
         await line.execute(self._tell_alone, self._words(news, first))
 
     async def _tell_later(self) -> None:
         loop = asyncio.get_running_loop()
         while self._untold:
-            while (left := self._told + (HASTE if self._soon else QUIET) - loop.time()) > 0:
-                await asyncio.sleep(min(left, HASTE))  # it may have become urgent
+            while (
+                left := self._told
+                + (NOTIFY_EVERY_SOON if self._soon else NOTIFY_EVERY)
+                - loop.time()
+            ) > 0:
+                await asyncio.sleep(min(left, NOTIFY_EVERY_SOON))  # it may have become urgent
             self._untold = self._soon = False  # what lands while this is told is told once more
             try:
                 await self._lines.insisting(self._tell_now)
@@ -167,13 +176,13 @@ class Ear:
     async def changed(self) -> bool:
         """Whether another process told that it wrote since the last call."""
 
-        async def counted(line: Line) -> tuple[int, int]:
+        async def counted(line: PgConnection) -> tuple[int, int]:
             return (await (await line.execute(self._counts, (self._id,))).fetchall())[0]
 
         before, self._seen = self._seen, await self._lines.insisting(counted)
         return before != self._seen
 
-    def listen(self, wake: Callable[[News], None], me: str) -> float:
+    def listen(self, wake: Callable[[RemoteChange], None], me: str) -> float:
         """See `Store.listen`."""
         self._wake = wake
         self._me = me
@@ -194,7 +203,7 @@ class Ear:
 
     async def _heard(self) -> bool:
         """Hear the others for as long as a line lasts; False if nothing arrives on it."""
-        line: Line | None = None
+        line: PgConnection | None = None
         try:
             line = await self._lines.connect()
             await line.execute(f'LISTEN "{self._channel}"')
@@ -207,17 +216,17 @@ class Ear:
                 teller, _, words = notify.payload.partition(" ")
                 if teller != self._id:
                     self._woken(_news(words))
-        except (psycopg.Error, EverholdError, Lost):
+        except (psycopg.Error, EverholdError, ConnectionLost):
             await asyncio.sleep(0.1)  # `connect` has its own pauses
         finally:
             if line is not None:
                 await line.close()
         return True
 
-    async def _arrives(self, line: Line) -> bool:
+    async def _arrives(self, line: PgConnection) -> bool:
         """Whether a notification of one's own comes back."""
 
-        async def send(other: Line) -> None:
+        async def send(other: PgConnection) -> None:
             await other.execute("SELECT pg_notify(%s, %s)", (self._channel, self._id))
 
         await self._lines.insisting(send)
@@ -256,15 +265,15 @@ class Ear:
             await asyncio.gather(self._polling, return_exceptions=True)
             self._polling = None
 
-    def _woken(self, news: News | None = None) -> None:
+    def _woken(self, news: RemoteChange | None = None) -> None:
         if self._wake is not None:
-            self._wake(news or News())
+            self._wake(news or RemoteChange())
 
 
-def _news(words: str) -> News | None:
+def _news(words: str) -> RemoteChange | None:
     """What another process said; None if it is one of another version, which says it otherwise."""
     try:
         first, moves, heads, sessions = loads(words)
-        return News(tuple(map(str, sessions)), bool(moves), bool(heads), str(first))
+        return RemoteChange(tuple(map(str, sessions)), bool(moves), bool(heads), str(first))
     except (ValueError, TypeError, BadValue):
         return None

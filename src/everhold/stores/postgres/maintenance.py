@@ -12,12 +12,12 @@ import msgspec
 
 from everhold.core.query import Query
 from everhold.core.session import Birth
-from everhold.ports.store import Asking, Reclaimed
+from everhold.ports.store import QuestionFilter, ReclaimResult
 from everhold.stores.postgres import read
-from everhold.stores.postgres.address import kept
-from everhold.stores.postgres.attachment_rows import Say
-from everhold.stores.postgres.connection import Line
-from everhold.stores.postgres.schema import LOCKS, lock_number
+from everhold.stores.postgres.address import escape_nul
+from everhold.stores.postgres.attachment_rows import RunQuery
+from everhold.stores.postgres.connection import PgConnection
+from everhold.stores.postgres.schema import LOCKS, make_lock_number
 
 if TYPE_CHECKING:
     from everhold.stores.postgres.store import PostgresStore
@@ -28,7 +28,7 @@ AT_ONCE: Final = 200
 _query = msgspec.json.Decoder(Query).decode
 
 
-def asking(wanted: Asking) -> tuple[str, list[Any]]:
+def build_question_select(wanted: QuestionFilter) -> tuple[str, list[Any]]:
     """The statement of `asking`, and its values."""
     where = [
         "NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)",
@@ -39,7 +39,7 @@ def asking(wanted: Asking) -> tuple[str, list[Any]]:
     values: list[Any] = []
     if wanted.session is not None:
         where.append("s.id = %s")
-        values.append(kept(wanted.session))
+        values.append(escape_nul(wanted.session))
     if wanted.kinds:
         where.append("n.kind = ANY(%s)")
         values.append([kind.value for kind in wanted.kinds])
@@ -47,13 +47,13 @@ def asking(wanted: Asking) -> tuple[str, list[Any]]:
         where.append("(n.kind <> 'signal' OR n.addressee IS NOT NULL)")
     if wanted.to:
         where.append("n.addressee = ANY(%s)")
-        values.append([kept(each) for each in wanted.to])
+        values.append([escape_nul(each) for each in wanted.to])
     if wanted.without is not None:
         name = "s.id || '/q-' || n.q || '/' || trunc(n.asked_at * 1000)::int8"
         where.append(
             f"NOT EXISTS (SELECT 1 FROM everhold.duty d WHERE d.kind = %s AND d.id = {name})"
         )
-        values.append(kept(wanted.without))
+        values.append(escape_nul(wanted.without))
     statement = (
         "SELECT s.birth, n.query, n.asked_at FROM everhold.notice n JOIN everhold.session s ON"
         " s.ref = n.session"
@@ -62,7 +62,7 @@ def asking(wanted: Asking) -> tuple[str, list[Any]]:
     return statement, [*values, wanted.limit]
 
 
-async def size(say: Say, ref: int, needed: int) -> int:
+async def measure_session(say: RunQuery, ref: int, needed: int) -> int:
     """Bytes of a session, but for its steps up to `needed`, which forks read."""
     steps = await say(
         "SELECT coalesce(sum(octet_length(answers) + octet_length(asked) +"
@@ -83,7 +83,7 @@ async def size(say: Say, ref: int, needed: int) -> int:
     return found
 
 
-async def drop_blobs(say: Say) -> tuple[int, int]:
+async def drop_loose_blobs(say: RunQuery) -> tuple[int, int]:
     """Remove some of the bytes that nobody names; returns how many they were, and their length."""
     gone = await say(
         "DELETE FROM everhold.blob WHERE id IN (SELECT id FROM everhold.blob b"
@@ -94,7 +94,7 @@ async def drop_blobs(say: Say) -> tuple[int, int]:
     return len(gone), sum(length for (length,) in gone)
 
 
-async def drop_loose(say: Say) -> int:
+async def drop_loose_rows(say: RunQuery) -> int:
     """Remove rows of sessions that are not there any more; returns how many."""
     there = "SELECT 1 FROM everhold.session s WHERE s.ref = x.session"
     gone = len(
@@ -108,14 +108,14 @@ async def drop_loose(say: Say) -> int:
     return gone
 
 
-class Upkeep:
+class PostgresMaintenance:
     """These verbs, for a store that has lines."""
 
-    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
-        statement, values = asking(wanted)
+    async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
+        statement, values = build_question_select(wanted)
         store = cast("PostgresStore", self)
 
-        async def act(line: Line) -> builtins.list[tuple[Birth, Query, float]]:
+        async def act(line: PgConnection) -> builtins.list[tuple[Birth, Query, float]]:
             rows = await store._on(line, statement, *values)
             return [(read.read_birth(birth), _query(query), at) for birth, query, at in rows]
 
@@ -125,28 +125,28 @@ class Upkeep:
         store = cast("PostgresStore", self)
         known = store._known(session_id)
 
-        async def act(line: Line) -> int:
+        async def act(line: PgConnection) -> int:
             _, head = store._session(session_id, await store._on(line, read.SESSION, known))
-            return await size(
+            return await measure_session(
                 functools.partial(store._on, line), head.ref, await store._needed(line, head.ref)
             )
 
         return await store._insisting(act)
 
-    async def reclaim(self) -> Reclaimed:
+    async def reclaim(self) -> ReclaimResult:
         store = cast("PostgresStore", self)
-        lock = lock_number(f"{store.schema} gc")
+        lock = make_lock_number(f"{store.schema} gc")
 
-        async def act(line: Line, drop: Any) -> Any:
+        async def act(line: PgConnection, drop: Any) -> Any:
             async with line.transaction():  # who attaches something holds this lock, too
                 await store._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock)
                 return await drop(functools.partial(store._on, line))
 
-        rows = await store._insisting(lambda line: act(line, drop_loose))
+        rows = await store._insisting(lambda line: act(line, drop_loose_rows))
         blobs = length = 0
         while True:
-            count, more = await store._insisting(lambda line: act(line, drop_blobs))
+            count, more = await store._insisting(lambda line: act(line, drop_loose_blobs))
             blobs = blobs + count
             length = length + more
             if count < AT_ONCE:
-                return Reclaimed(blobs, length, rows)
+                return ReclaimResult(blobs, length, rows)

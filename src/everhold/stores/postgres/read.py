@@ -11,22 +11,23 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import loads, seal
-from everhold.core.journal import Delivery, open_queries
+from everhold.core.codec import checksum_row, loads
+from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.metrics import Metrics
 from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head
-from everhold.ports.store import BEGUN, Effect, Filter, Letter, Record
-from everhold.ports.store import OPEN as OPENED
+from everhold.ports.store import FROM_OPEN as OPENED
+from everhold.ports.store import FROM_RESTART, Effect, Letter, SessionFilter, SessionRecord
 from everhold.stores.checksums import read_delivery
-from everhold.stores.postgres.address import kept, named, read
-from everhold.stores.postgres.connection import Line
-from everhold.stores.postgres.group_commit import HEAD
+from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
+from everhold.stores.postgres.connection import PgConnection
+from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.intake_sql import NOW
-from everhold.stores.postgres.write import label_row
+from everhold.stores.postgres.write import make_label_row
 
 SESSION: Final = (
-    f"SELECT s.birth, s.seal, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref ="
+    f"SELECT s.birth, s.seal, {HEAD_COLUMNS} FROM everhold.session s JOIN everhold.head_1 h ON"
+    " h.ref ="
     " s.ref"
     " WHERE s.id = %s AND s.deleted = 0"
 )
@@ -51,7 +52,8 @@ LOAD: Final = (
     " FROM unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
     " JOIN everhold.session s ON s.id = w.id AND s.deleted = 0), "
     + _CHAIN.format(
-        first=f"SELECT w.i, w.ref, CASE w.since WHEN {OPENED} THEN h.open_from WHEN {BEGUN} THEN"
+        first=f"SELECT w.i, w.ref, CASE w.since WHEN {OPENED} THEN h.open_from WHEN"
+        f" {FROM_RESTART} THEN"
         f" coalesce((h.metrics::json ->> {_BEGUN})::int8, 0) ELSE w.since END, {_TOP}, w.origin,"
         " w.origin_n"
         " FROM wanted w JOIN everhold.head_1 h ON h.ref = w.ref"
@@ -155,49 +157,51 @@ PAGE: Final = 200
 
 read_birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
-Found = tuple[Birth, Query, float]
+FoundQuery = tuple[Birth, Query, float]
 #: The rows of each part of one session.
-Parts = tuple[list[tuple[Any, ...]], ...]
+LoadedRows = tuple[list[tuple[Any, ...]], ...]
 
 
-def parts(count: int, rows: Sequence[tuple[Any, ...]]) -> list[Parts]:
+def split_loaded_rows(count: int, rows: Sequence[tuple[Any, ...]]) -> list[LoadedRows]:
     """The rows of `LOAD`, one session after the other in the order in which they were wanted."""
-    found: list[Parts] = [tuple([] for _ in _PARTS) for _ in range(count)]
+    found: list[LoadedRows] = [tuple([] for _ in _PARTS) for _ in range(count)]
     for row in rows:
         part = row[1]
         found[row[0] - 1][part].append(_PARTS[part](row))
     return found
 
 
-def record(
+def build_record(
     birth: Birth,
     head: Head,
     journal: list[tuple[Any, ...]],
     letters: list[tuple[Any, ...]],
     effects: list[tuple[Any, ...]],
-) -> Record:
+) -> SessionRecord:
     """A session from its rows; raises one of `UNREADABLE` if one is damaged."""
     deliveries = [read_delivery(head.ref, row) for row in journal]
-    return Record(birth, head, deliveries, [*map(letter, letters)], [*map(effect, effects)])
+    return SessionRecord(
+        birth, head, deliveries, [*map(decode_letter, letters)], [*map(decode_effect, effects)]
+    )
 
 
-def letter(row: tuple[Any, ...]) -> Letter:
+def decode_letter(row: tuple[Any, ...]) -> Letter:
     """A letter from its row; raises `ValueError` if it is damaged."""
     kind, body, at, letter_id, sealed, _ = row
-    if seal(read(kind), body, at) != sealed:
+    if checksum_row(unescape_nul(kind), body, at) != sealed:
         raise ValueError(f"letter {letter_id} does not match its seal")
-    return Letter(read(kind), loads(body), at, letter_id)
+    return Letter(unescape_nul(kind), loads(body), at, letter_id)
 
 
-def effect(row: tuple[Any, ...]) -> Effect:
+def decode_effect(row: tuple[Any, ...]) -> Effect:
     """A mark from its row; raises `ValueError` if it is damaged."""
     q, worker, since, sealed, ref = row
-    if seal(ref, q, read(worker), since) != sealed:
+    if checksum_row(ref, q, unescape_nul(worker), since) != sealed:
         raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
-    return Effect(q, read(worker), since)
+    return Effect(q, unescape_nul(worker), since)
 
 
-def listing(wanted: Filter) -> tuple[str, list[Any]]:
+def build_list_select(wanted: SessionFilter) -> tuple[str, list[Any]]:
     """The statement of `list`, and its values."""
     where = ["s.deleted = 0"]
     values: list[Any] = []
@@ -209,7 +213,7 @@ def listing(wanted: Filter) -> tuple[str, list[Any]]:
     if wanted.state:
         also("h.state = ANY(%s)", [state.value for state in wanted.state])
     if wanted.program is not None:
-        name = kept(wanted.program)
+        name = escape_nul(wanted.program)
         if name and ":" not in name:
             also(
                 "(s.program = %s OR right(s.program, length(%s) + 1) = %s)", name, name, f":{name}"
@@ -219,39 +223,42 @@ def listing(wanted: Filter) -> tuple[str, list[Any]]:
     if wanted.labels:
         also(
             "s.labels @> %s::jsonb AND s.labels <> '{}'",
-            msgspec.json.encode(label_row(wanted.labels)).decode(),
+            msgspec.json.encode(make_label_row(wanted.labels)).decode(),
         )
     if wanted.parent is not None:
-        also("s.parent = %s", kept(wanted.parent))
+        also("s.parent = %s", escape_nul(wanted.parent))
     if wanted.older_than is not None:
         also("h.updated_at < %s", float(wanted.older_than))
     if wanted.newer_than is not None:
         also("h.updated_at >= %s", float(wanted.newer_than))
     if wanted.prefix:
-        also("starts_with(s.id, %s)", kept(wanted.prefix))
+        also("starts_with(s.id, %s)", escape_nul(wanted.prefix))
     if wanted.after is not None:
-        after = kept(wanted.after)
+        after = escape_nul(wanted.after)
         last = "SELECT o.created_at FROM everhold.session o WHERE o.id = %s"
         also(f"(s.created_at, s.id) < (coalesce(({last}), 'infinity'), %s)", after, after)
         also(f"(s.id < %s OR EXISTS ({last}))", after, after)  # it was deleted; ids sort by time
     statement = (
-        f"SELECT s.birth, {HEAD} FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref"
+        f"SELECT s.birth, {HEAD_COLUMNS} FROM everhold.session s JOIN everhold.head_1 h ON h.ref"
+        " = s.ref"
         f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT %s"
     )
     return statement, [*values, wanted.limit]
 
 
-class Inbox:
+class InboxReader:
     """Finds the open queries of all sessions, in one transaction."""
 
-    def __init__(self, line: Line, schema: str) -> None:
+    def __init__(self, line: PgConnection, schema: str) -> None:
         self._line = line
         self._schema = schema
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return await (await self._line.execute(named(statement, self._schema), values)).fetchall()
+        return await (
+            await self._line.execute(qualify_schema(statement, self._schema), values)
+        ).fetchall()
 
-    async def noticed(self, kind: Kind | None, whom: str | None) -> list[Found]:
+    async def noticed(self, kind: Kind | None, whom: str | None) -> list[FoundQuery]:
         """Those that people answer, or that are addressed to somebody, whose name is as it is
         kept.
         """
@@ -265,11 +272,11 @@ class Inbox:
             if (ref, query.q) not in kept_answers
         ]
 
-    async def unnoticed(self, kind: Kind | None, limit: int) -> list[Found]:
+    async def unnoticed(self, kind: Kind | None, limit: int) -> list[FoundQuery]:
         """Those that have no notice: they are found through the journals of live sessions,
         oldest first.
         """
-        found: list[Found] = []
+        found: list[FoundQuery] = []
         times: list[float] = []
         live = await self._rows(LIVE)
         for start in range(0, len(live), PAGE):
@@ -287,7 +294,7 @@ class Inbox:
                     insort(times, entry[2])
         return found
 
-    async def _opened(self, page: list[tuple[Any, ...]]) -> list[Found]:
+    async def _opened(self, page: list[tuple[Any, ...]]) -> list[FoundQuery]:
         refs = [row[0] for row in page]
         journals: dict[int, list[Delivery]] = {ref: [] for ref in refs}
         for ref, *row in await self._rows(OPEN, refs):
@@ -297,11 +304,11 @@ class Inbox:
         return [
             (read_birth(birth), entry.query, entry.at)
             for ref, birth, _, _ in page
-            for entry in open_queries(journals[ref]).values()
+            for entry in find_open_queries(journals[ref]).values()
             if (ref, entry.query.q) not in hidden and entry.query.kind in ANSWERABLE
         ]
 
     async def _answered(self, refs: list[int]) -> set[tuple[int, int]]:
         """Queries whose answer waits in the intake."""
         rows = await self._rows(LETTERS_OF, refs) if refs else []
-        return {(row[5], letter(row).body["q"]) for row in rows if row[0] == "answer"}
+        return {(row[5], decode_letter(row).body["q"]) for row in rows if row[0] == "answer"}

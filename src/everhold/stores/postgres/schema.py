@@ -16,15 +16,15 @@ from zlib import crc32
 import psycopg
 
 from everhold.errors import StoreNewer, StoreUnavailable
-from everhold.stores.postgres.address import Address, named
-from everhold.stores.postgres.connection import Line, Lines
+from everhold.stores.postgres.address import PostgresAddress, qualify_schema
+from everhold.stores.postgres.connection import PgConnection, PostgresConnections
 
 #: First half of the number of our advisory locks.
 LOCKS: Final = 0x65766872
 _FOREIGN: Final = "Name another schema: postgresql://…?schema=name"
 
 
-def migrations() -> list[str]:
+def load_migrations() -> list[str]:
     """The migrations in order; the first makes an empty schema."""
     folder = resources.files(__package__) / "migrations"
     return [
@@ -34,55 +34,59 @@ def migrations() -> list[str]:
     ]
 
 
-def script(schema: str, found: int = 0) -> str:
+def build_upgrade_sql(schema: str, found: int = 0) -> str:
     """The SQL that brings a schema from a format to ours."""
-    steps = [named(step, schema) for step in migrations()[found:]]
+    steps = [qualify_schema(step, schema) for step in load_migrations()[found:]]
     begin = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";'] if not found else []
-    end = [named(f"UPDATE everhold.about SET format = {len(migrations())};", schema)]
+    end = [qualify_schema(f"UPDATE everhold.about SET format = {len(load_migrations())};", schema)]
     return "\n\n".join([*begin, *steps, *end]) + "\n"
 
 
-def lock_number(name: str) -> int:
+def make_lock_number(name: str) -> int:
     """The second half of the number of an advisory lock."""
     return crc32(name.encode()) - 2**31
 
 
-async def prepare(line: Line, schema: str, where: str) -> int:
+async def prepare_schema(line: PgConnection, schema: str, where: str) -> int:
     """Make the tables, or bring them up to date; returns their format."""
-    known = len(migrations())
-    if await found(line, schema, where) == known:
+    known = len(load_migrations())
+    if await read_schema_format(line, schema, where) == known:
         return known
     try:
         async with line.transaction():
             await line.execute("SET LOCAL lock_timeout = 0")
             await line.execute(
-                "SELECT pg_advisory_xact_lock(%s::int, %s::int)", (LOCKS, lock_number(schema))
+                "SELECT pg_advisory_xact_lock(%s::int, %s::int)", (LOCKS, make_lock_number(schema))
             )
-            there = await found(line, schema, where)  # another process may have been quicker
+            there = await read_schema_format(
+                line, schema, where
+            )  # another process may have been quicker
             if there < known:
-                await line.execute(script(schema, there).encode())
+                await line.execute(build_upgrade_sql(schema, there).encode())
     except psycopg.errors.InsufficientPrivilege as error:
         hint = "Let somebody who may run what `everhold db migrate --print-sql` prints."
         raise StoreUnavailable(where, str(error).strip().splitlines()[0], hint) from None
     return known
 
 
-async def pending(address: str) -> str:
+async def build_pending_sql(address: str) -> str:
     """The SQL that opening a database would run; an empty text if it is up to date."""
-    meant = Address(address)
-    lines = Lines(meant, patience=2.0)
+    meant = PostgresAddress(address)
+    lines = PostgresConnections(meant, patience=2.0)
     try:
         line = await lines.connect()
         lines.give(line)
-        there = await found(line, meant.schema, meant.where)
+        there = await read_schema_format(line, meant.schema, meant.where)
     finally:
         await lines.close()
     return (
-        "" if there == len(migrations()) else f"BEGIN;\n\n{script(meant.schema, there)}\nCOMMIT;\n"
+        ""
+        if there == len(load_migrations())
+        else f"BEGIN;\n\n{build_upgrade_sql(meant.schema, there)}\nCOMMIT;\n"
     )
 
 
-async def found(line: Line, schema: str, where: str) -> int:
+async def read_schema_format(line: PgConnection, schema: str, where: str) -> int:
     """The format of a schema; 0 if it is empty or not there. Refuses what is not ours or too
     new.
     """
@@ -99,13 +103,13 @@ async def found(line: Line, schema: str, where: str) -> int:
         raise StoreUnavailable(where, f"schema {schema} has tables of another program", _FOREIGN)
     try:
         rows = await (
-            await line.execute(named("SELECT product, format FROM everhold.about", schema))
+            await line.execute(qualify_schema("SELECT product, format FROM everhold.about", schema))
         ).fetchall()
     except (psycopg.errors.UndefinedColumn, psycopg.errors.InsufficientPrivilege) as error:
         raise StoreUnavailable(where, str(error).strip().splitlines()[0], _FOREIGN) from None
     if len(rows) != 1 or rows[0][0] != "everhold":
         raise StoreUnavailable(where, f"schema {schema} has tables of another program", _FOREIGN)
     there: int = rows[0][1]
-    if there > len(migrations()):
-        raise StoreNewer(where, there, len(migrations()))
+    if there > len(load_migrations()):
+        raise StoreNewer(where, there, len(load_migrations()))
     return there

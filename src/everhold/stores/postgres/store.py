@@ -11,9 +11,9 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from everhold.core.codec import JSON, dumps, loads, seal
+from everhold.core.codec import JSON, checksum_row, dumps, loads
 from everhold.core.query import Kind, Query
-from everhold.core.session import Birth, Head, SessionId, State
+from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
     BadValue,
@@ -27,27 +27,32 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     DELETED_KEYS,
     Change,
-    Filter,
-    News,
-    Problem,
-    Progress,
-    Record,
-    Summary,
-    Unmoved,
-    Worker,
+    ProgressCallback,
+    RemoteChange,
+    SessionFilter,
+    SessionRecord,
+    SessionSummary,
+    StoreProblem,
+    UnmovedSession,
+    WorkerRecord,
 )
 from everhold.stores.checksums import UNREADABLE, read_head
 from everhold.stores.postgres import attachment_rows, verify
 from everhold.stores.postgres import read as look
-from everhold.stores.postgres.address import Address, kept, named, read
-from everhold.stores.postgres.batch import Gathered
-from everhold.stores.postgres.connection import Line, Lines
-from everhold.stores.postgres.group_commit import Group
-from everhold.stores.postgres.intake_rows import Lanes
+from everhold.stores.postgres.address import (
+    PostgresAddress,
+    escape_nul,
+    qualify_schema,
+    unescape_nul,
+)
+from everhold.stores.postgres.batch import BatchLoader
+from everhold.stores.postgres.connection import PgConnection, PostgresConnections
+from everhold.stores.postgres.group_commit import PostgresGroupCommit
+from everhold.stores.postgres.intake_rows import PostgresIntakeRows
 from everhold.stores.postgres.intake_sql import NOW
-from everhold.stores.postgres.listen import Ear
-from everhold.stores.postgres.maintenance import Upkeep
-from everhold.stores.postgres.schema import LOCKS, lock_number, prepare
+from everhold.stores.postgres.listen import PostgresNotifyChannel
+from everhold.stores.postgres.maintenance import PostgresMaintenance
+from everhold.stores.postgres.schema import LOCKS, make_lock_number, prepare_schema
 
 T = TypeVar("T")
 
@@ -63,7 +68,7 @@ _SIZE: Final = (
 )
 
 
-class PostgresStore(Lanes, Upkeep):
+class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
     def __init__(
         self,
         address: str,
@@ -75,7 +80,7 @@ class PostgresStore(Lanes, Upkeep):
     ) -> None:
         if durability not in DURABILITY:
             raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
-        self._address = Address(address, schema)
+        self._address = PostgresAddress(address, schema)
         self.where = self._address.where
         self.schema = self._address.schema
         self.durability = durability
@@ -83,21 +88,21 @@ class PostgresStore(Lanes, Upkeep):
         self._size = lines
         self._format = 0
         self._bytes = 0  # when it was last verified
-        self._lines: Lines = None  # type: ignore[assignment]
-        self._group: Group = None  # type: ignore[assignment]
-        self._ear: Ear = None  # type: ignore[assignment]
-        self._loads: Gathered[tuple[str, int], look.Parts] = None  # type: ignore[assignment]
+        self._lines: PostgresConnections = None  # type: ignore[assignment]
+        self._group: PostgresGroupCommit = None  # type: ignore[assignment]
+        self._ear: PostgresNotifyChannel = None  # type: ignore[assignment]
+        self._loads: BatchLoader[tuple[str, int], look.LoadedRows] = None  # type: ignore[assignment]
 
     async def open(self) -> None:
-        lines = Lines(self._address, patience=self._patience, size=self._size)
+        lines = PostgresConnections(self._address, patience=self._patience, size=self._size)
         line = await lines.connect(min(OPENING, self._patience))
         try:
-            self._format = await prepare(line, self.schema, self.where)
+            self._format = await prepare_schema(line, self.schema, self.where)
         except BaseException:
             await line.close()
             raise
         lines.give(line)
-        ear = Ear(lines, self.schema)
+        ear = PostgresNotifyChannel(lines, self.schema)
         try:
             await ear.open()
         except BaseException:
@@ -106,11 +111,11 @@ class PostgresStore(Lanes, Upkeep):
         self._lines = lines
         self._ear = ear
         self._loads, self._looks = (
-            Gathered(self._loaded, at_once=2),
-            Gathered(self._looked, at_once=2),
+            BatchLoader(self._loaded, at_once=2),
+            BatchLoader(self._looked, at_once=2),
         )
-        self._moves = Gathered(self._moved)
-        self._group = Group(
+        self._moves = BatchLoader(self._moved)
+        self._group = PostgresGroupCommit(
             lines,
             self.schema,
             durability=self.durability,
@@ -137,19 +142,21 @@ class PostgresStore(Lanes, Upkeep):
 
     # ---- reading
 
-    async def load(self, session_id: str, since: int = 0) -> Record:
+    async def load(self, session_id: str, since: int = 0) -> SessionRecord:
         rows = await self._loads((self._known(session_id), since))
         try:
             birth, head = self._session(session_id, rows[0])
-            return look.record(birth, head, *rows[1:])
+            return look.build_record(birth, head, *rows[1:])
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
-    async def _loaded(self, wanted: builtins.list[tuple[str, int]]) -> builtins.list[look.Parts]:
+    async def _loaded(
+        self, wanted: builtins.list[tuple[str, int]]
+    ) -> builtins.list[look.LoadedRows]:
         """What there is of some sessions, all at one moment."""
         ids = [id for id, _ in wanted]
         since = [n for _, n in wanted]
-        return look.parts(len(wanted), await self._rows(look.LOAD, ids, since))
+        return look.split_loaded_rows(len(wanted), await self._rows(look.LOAD, ids, since))
 
     def _known(self, session_id: str) -> str:
         """An id as it is kept; raises `UnknownSession` for what cannot be one."""
@@ -157,39 +164,39 @@ class PostgresStore(Lanes, Upkeep):
             session_id.encode()
         except UnicodeEncodeError:
             raise UnknownSession(session_id, self.where) from None
-        return kept(session_id)
+        return escape_nul(session_id)
 
     def _session(self, session_id: str, rows: builtins.list[tuple[Any, ...]]) -> tuple[Birth, Head]:
         if not rows:
             raise UnknownSession(session_id, self.where)
         text, sealed, *head = rows[0]
-        if seal(text) != sealed:
+        if checksum_row(text) != sealed:
             raise ValueError(f"session {session_id} does not match its seal")
         return look.read_birth(text), read_head(tuple(head))
 
     async def find(self, key: str) -> SessionId | None:
         rows = await self._rows(
-            "SELECT id FROM everhold.session WHERE key = %s AND deleted = 0", kept(key)
+            "SELECT id FROM everhold.session WHERE key = %s AND deleted = 0", escape_nul(key)
         )
-        return SessionId(read(rows[0][0])) if rows else None
+        return SessionId(unescape_nul(rows[0][0])) if rows else None
 
-    async def list(self, wanted: Filter) -> builtins.list[Summary]:
-        statement, values = look.listing(wanted)
+    async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
+        statement, values = look.build_list_select(wanted)
 
-        async def act(line: Line) -> builtins.list[Summary]:
+        async def act(line: PgConnection) -> builtins.list[SessionSummary]:
             rows = await (await line.execute(self._say(statement), values)).fetchall()
-            return [Summary(look.read_birth(row[0]), read_head(row[1:])) for row in rows]
+            return [SessionSummary(look.read_birth(row[0]), read_head(row[1:])) for row in rows]
 
         return await self._insisting(act)
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        whom = None if to is None else kept(to)
+        whom = None if to is None else escape_nul(to)
 
-        async def act(line: Line) -> builtins.list[look.Found]:
+        async def act(line: PgConnection) -> builtins.list[look.FoundQuery]:
             await line.execute(_SNAPSHOT)
-            inbox = look.Inbox(line, self.schema)
+            inbox = look.InboxReader(line, self.schema)
             found = await inbox.noticed(kind, whom)
             if whom is None:
                 found += await inbox.unnoticed(kind, limit)
@@ -203,10 +210,10 @@ class PostgresStore(Lanes, Upkeep):
 
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
-    ) -> builtins.list[Unmoved]:
-        given = (self._moment(), float(now), [kept(each) for each in living], parked, limit)
+    ) -> builtins.list[UnmovedSession]:
+        given = (self._moment(), float(now), [escape_nul(each) for each in living], parked, limit)
         rows = await self._rows(look.UNMOVED, *given)
-        return [Unmoved(SessionId(read(id)), *rest) for id, *rest in rows]
+        return [UnmovedSession(SessionId(unescape_nul(id)), *rest) for id, *rest in rows]
 
     async def next_due(self) -> float | None:
         found: float | None = (await self._rows(look.NEXT_DUE))[0][0]
@@ -217,13 +224,13 @@ class PostgresStore(Lanes, Upkeep):
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
         rows = await self._rows(
             "SELECT value, version, seal FROM everhold.value WHERE namespace = %s AND key = %s",
-            kept(namespace),
-            kept(key),
+            escape_nul(namespace),
+            escape_nul(key),
         )
         if not rows:
             return None, 0
         text, version, sealed = rows[0]
-        if seal(namespace, key, text, version) != sealed:
+        if checksum_row(namespace, key, text, version) != sealed:
             raise StoreDamaged(self.where, f"the value {namespace}/{key} does not match its seal")
         return (None if text is None else loads(text)), version
 
@@ -231,25 +238,25 @@ class PostgresStore(Lanes, Upkeep):
         statement = (
             "SELECT key FROM everhold.value WHERE namespace = %s AND value IS NOT NULL ORDER BY key"
         )
-        return [read(key) for (key,) in await self._rows(statement, kept(namespace))]
+        return [unescape_nul(key) for (key,) in await self._rows(statement, escape_nul(namespace))]
 
     # ---- workers
 
-    async def beat(self, worker: Worker) -> None:
+    async def beat(self, worker: WorkerRecord) -> None:
         await self._write(
             "INSERT INTO everhold.worker (id, host, pid, ttl, seen_at) VALUES (%s, %s, %s, %s,"
             f" {NOW})"
             " ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, ttl ="
             " excluded.ttl,"
             " seen_at = excluded.seen_at",
-            kept(worker.id),
-            kept(worker.host),
+            escape_nul(worker.id),
+            escape_nul(worker.host),
             worker.pid,
             float(worker.ttl),
             self._moment(),
         )
 
-    async def workers(self) -> builtins.list[Worker]:
+    async def workers(self) -> builtins.list[WorkerRecord]:
         rows = await self._rows(
             f"SELECT id, host, pid, ttl, greatest(0.0, {NOW} - seen_at) FROM everhold.worker"
             " ORDER BY id",
@@ -257,11 +264,12 @@ class PostgresStore(Lanes, Upkeep):
         )
         heard = self._lines.stall.age
         return [
-            Worker(read(id), read(host), pid, ttl, heard(age)) for id, host, pid, ttl, age in rows
+            WorkerRecord(unescape_nul(id), unescape_nul(host), pid, ttl, heard(age))
+            for id, host, pid, ttl, age in rows
         ]
 
     async def release(self, worker_id: str) -> None:
-        await self._write("DELETE FROM everhold.worker WHERE id = %s", kept(worker_id))
+        await self._write("DELETE FROM everhold.worker WHERE id = %s", escape_nul(worker_id))
 
     # ---- letting go
 
@@ -269,7 +277,7 @@ class PostgresStore(Lanes, Upkeep):
         self._known(session_id)
         sent = False
 
-        async def act(line: Line) -> int:
+        async def act(line: PgConnection) -> int:
             nonlocal sent
             again = sent
             sent = True
@@ -285,22 +293,22 @@ class PostgresStore(Lanes, Upkeep):
 
         return await self._insisting(act)
 
-    async def _delete(self, line: Line, session_id: str, fence: int) -> int:
+    async def _delete(self, line: PgConnection, session_id: str, fence: int) -> int:
         # What a chain of forks shares can only be judged by one at a time.
         await self._on(
             line,
             "SELECT pg_advisory_xact_lock(%s::int, %s::int)",
             LOCKS,
-            lock_number(f"{self.schema} gc"),
+            make_lock_number(f"{self.schema} gc"),
         )
         await self._on(
-            line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", kept(session_id)
+            line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", escape_nul(session_id)
         )
-        rows = await self._on(line, look.SESSION + " FOR UPDATE OF h", kept(session_id))
+        rows = await self._on(line, look.SESSION + " FOR UPDATE OF h", escape_nul(session_id))
         birth, head = self._session(session_id, rows)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
-        if head.state is State.RUNNING:
+        if head.state is SessionState.RUNNING:
             raise StillNeeded(session_id, "it is running", "Cancel it first.")
         for table in ("notice", "effect", "letter", "item", "lease"):
             await self._on(line, f"DELETE FROM everhold.{table} WHERE session = %s", head.ref)
@@ -313,12 +321,12 @@ class PostgresStore(Lanes, Upkeep):
         await self._forget(line, head.ref)
         return await self._left(line, session_id)
 
-    async def _note(self, line: Line, namespace: str, key: str, value: JSON) -> None:
+    async def _note(self, line: PgConnection, namespace: str, key: str, value: JSON) -> None:
         """Write a durable value outside of a step, whatever it was before. One writer at a time."""
         statement = (
             "SELECT version FROM everhold.value WHERE namespace = %s AND key = %s FOR UPDATE"
         )
-        rows = await self._on(line, statement, kept(namespace), kept(key))
+        rows = await self._on(line, statement, escape_nul(namespace), escape_nul(key))
         text = dumps([value])
         version = (rows[0][0] if rows else 0) + 1
         await self._on(
@@ -328,25 +336,31 @@ class PostgresStore(Lanes, Upkeep):
             " ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, version ="
             " excluded.version,"
             " seal = excluded.seal",
-            *(kept(namespace), kept(key), text, version, seal(namespace, key, text, version)),
+            *(
+                escape_nul(namespace),
+                escape_nul(key),
+                text,
+                version,
+                checksum_row(namespace, key, text, version),
+            ),
         )
 
-    async def _left(self, line: Line, session_id: str) -> int:
+    async def _left(self, line: PgConnection, session_id: str) -> int:
         """How many deliveries are kept of a deleted session."""
         statement = (
             "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref ="
             " j.session WHERE s.id = %s"
         )
-        left: int = (await self._on(line, statement, kept(session_id)))[0][0]
+        left: int = (await self._on(line, statement, escape_nul(session_id)))[0][0]
         return left
 
-    async def _forget(self, line: Line, ref: int | None) -> None:
+    async def _forget(self, line: PgConnection, ref: int | None) -> None:
         """Remove what no living fork reads of a deleted session, and of deleted sources before
         it.
         """
         while ref is not None:
             needed = await self._needed(line, ref)
-            await attachment_rows.let_go(functools.partial(self._on, line), ref, needed)
+            await attachment_rows.drop_attachments(functools.partial(self._on, line), ref, needed)
             await self._on(
                 line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed
             )
@@ -361,7 +375,7 @@ class PostgresStore(Lanes, Upkeep):
             )
             ref = rows[0][0] if rows else None
 
-    async def _needed(self, line: Line, ref: int) -> int:
+    async def _needed(self, line: PgConnection, ref: int) -> int:
         """The last delivery of a session that some living fork reads; -1 if none does."""
         needed: int = (await self._on(line, look.NEEDED, ref))[0][0]
         return needed
@@ -371,15 +385,15 @@ class PostgresStore(Lanes, Upkeep):
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
         known = self._known(session_id)
 
-        async def act(line: Line) -> None:
+        async def act(line: PgConnection) -> None:
             async with line.transaction():
-                lock = lock_number(f"{self.schema} gc")
+                lock = make_lock_number(f"{self.schema} gc")
                 await self._on(
                     line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock
                 )
                 _, head = self._session(session_id, await self._on(line, look.SESSION, known))
                 made.check(data)
-                await attachment_rows.put(
+                await attachment_rows.insert_attachment(
                     functools.partial(self._on, line), head.ref, head.n, made, data, at
                 )
 
@@ -388,9 +402,11 @@ class PostgresStore(Lanes, Upkeep):
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
         known = self._known(session_id)
 
-        async def act(line: Line) -> tuple[Attachment, bytes] | None:
+        async def act(line: PgConnection) -> tuple[Attachment, bytes] | None:
             _, head = self._session(session_id, await self._on(line, look.SESSION, known))
-            return await attachment_rows.found(functools.partial(self._on, line), head.ref, id)
+            return await attachment_rows.select_attachment(
+                functools.partial(self._on, line), head.ref, id
+            )
 
         found = await self._insisting(act)
         if found is None:
@@ -400,9 +416,11 @@ class PostgresStore(Lanes, Upkeep):
     async def attachments(self, session_id: str) -> builtins.list[Attachment]:
         known = self._known(session_id)
 
-        async def act(line: Line) -> builtins.list[Attachment]:
+        async def act(line: PgConnection) -> builtins.list[Attachment]:
             _, head = self._session(session_id, await self._on(line, look.SESSION, known))
-            return await attachment_rows.listed(functools.partial(self._on, line), head.ref)
+            return await attachment_rows.list_attachments(
+                functools.partial(self._on, line), head.ref
+            )
 
         return await self._insisting(act)
 
@@ -411,15 +429,15 @@ class PostgresStore(Lanes, Upkeep):
     async def changed(self) -> bool:
         return await self._ear.changed()
 
-    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         return self._ear.listen(wake, me)
 
     # ---- looking after it
 
-    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
-        async def act(line: Line) -> builtins.list[Problem]:
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
+        async def act(line: PgConnection) -> builtins.list[StoreProblem]:
             await line.execute(_SNAPSHOT)
-            found = await verify.Auditor(line, self.schema).problems(progress)
+            found = await verify.PostgresVerifier(line, self.schema).problems(progress)
             self._bytes = (await self._on(line, _SIZE, self.schema))[0][0]
             await line.execute("COMMIT")
             return found
@@ -441,9 +459,11 @@ class PostgresStore(Lanes, Upkeep):
     # ---- statements
 
     def _say(self, statement: str) -> str:
-        return named(statement, self.schema)
+        return qualify_schema(statement, self.schema)
 
-    async def _on(self, line: Line, statement: str, *values: Any) -> builtins.list[tuple[Any, ...]]:
+    async def _on(
+        self, line: PgConnection, statement: str, *values: Any
+    ) -> builtins.list[tuple[Any, ...]]:
         cursor = await line.execute(self._say(statement), values)
         return await cursor.fetchall() if cursor.description else []
 
@@ -453,14 +473,14 @@ class PostgresStore(Lanes, Upkeep):
     async def _write(self, statement: str, *values: Any) -> None:
         """Do a rare write that may be done twice, and tell the others."""
 
-        async def act(line: Line) -> None:
+        async def act(line: PgConnection) -> None:
             async with line.transaction():
                 await self._on(line, statement, *values)
                 await self._ear.tell(line)
 
         await self._insisting(act)
 
-    async def _insisting(self, act: Callable[[Line], Awaitable[T]]) -> T:
+    async def _insisting(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         try:
             return await self._lines.insisting(act)
         except (BadValue, *UNREADABLE) as error:

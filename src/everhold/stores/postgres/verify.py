@@ -9,19 +9,19 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import loads, seal
-from everhold.core.journal import Delivery, open_from, open_queries
+from everhold.core.codec import checksum_row, loads
+from everhold.core.journal import Delivery, find_first_open_delivery, find_open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
-from everhold.ports.store import Problem, Progress
+from everhold.ports.store import ProgressCallback, StoreProblem
 from everhold.stores.checksums import UNREADABLE, StoredBirth, read_delivery, read_head
-from everhold.stores.loop_turns import paced
+from everhold.stores.loop_turns import iterate_with_turns
 from everhold.stores.postgres import attachment_rows, intake_sql
-from everhold.stores.postgres.address import kept, named, read
-from everhold.stores.postgres.connection import Line
-from everhold.stores.postgres.group_commit import HEAD
-from everhold.stores.postgres.write import label_row
+from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
+from everhold.stores.postgres.connection import PgConnection
+from everhold.stores.postgres.group_commit import HEAD_COLUMNS
+from everhold.stores.postgres.write import make_label_row
 
 #: Sessions that are read at once.
 PAGE: Final = 200
@@ -32,19 +32,19 @@ _SESSIONS: Final = (
 )
 
 
-class Auditor:
+class PostgresVerifier:
     """Reads a whole schema in one transaction."""
 
-    def __init__(self, line: Line, schema: str) -> None:
+    def __init__(self, line: PgConnection, schema: str) -> None:
         self._line = line
         self._schema = schema
         self._known: dict[int, tuple[Any, ...]] = {}
 
-    async def problems(self, progress: Progress | None) -> list[Problem]:
+    async def problems(self, progress: ProgressCallback | None) -> list[StoreProblem]:
         """Everything that is wrong, in the order found; an empty list means that all is well."""
         sessions = await self._rows(_SESSIONS)
         self._known = {row[0]: row for row in sessions}
-        found: list[Problem] = []
+        found: list[StoreProblem] = []
         for start in range(0, len(sessions), PAGE):
             page = sessions[start : start + PAGE]
             rows = await self._parts([row[0] for row in page])
@@ -53,17 +53,19 @@ class Auditor:
                 if progress is not None:
                     progress(done, len(sessions))
         found += [problem async for problem in self._loose()]
-        found += await attachment_rows.problems(self._rows)
-        found += await intake_sql.problems(self._rows)
+        found += await attachment_rows.find_attachment_problems(self._rows)
+        found += await intake_sql.find_intake_problems(self._rows)
         return found
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return await (await self._line.execute(named(statement, self._schema), values)).fetchall()
+        return await (
+            await self._line.execute(qualify_schema(statement, self._schema), values)
+        ).fetchall()
 
     async def _parts(self, refs: list[int]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
         """Heads, notices, effects and counts of letters of some sessions."""
         wanted = {
-            "head": f"SELECT h.ref, {HEAD} FROM everhold.head_1 h WHERE h.ref = ANY(%s)",
+            "head": f"SELECT h.ref, {HEAD_COLUMNS} FROM everhold.head_1 h WHERE h.ref = ANY(%s)",
             "notice": "SELECT session, q, kind, addressee, asked_at, query, seal FROM"
             " everhold.notice"
             " WHERE session = ANY(%s)",
@@ -83,15 +85,17 @@ class Auditor:
                 parts[name].setdefault(row[0], []).append(row[1:])
         return parts
 
-    async def _session(self, row: tuple[Any, ...], parts: dict[str, Any]) -> AsyncIterator[Problem]:
+    async def _session(
+        self, row: tuple[Any, ...], parts: dict[str, Any]
+    ) -> AsyncIterator[StoreProblem]:
         ref, id, _, _, text, sealed, deleted, *_ = row
-        if seal(text) != sealed:
-            yield Problem(read(id), "broken_seal", "its birth")
+        if checksum_row(text) != sealed:
+            yield StoreProblem(unescape_nul(id), "broken_seal", "its birth")
             return
         try:
             born = msgspec.json.decode(text, type=StoredBirth)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            yield Problem(read(id), "unreadable", str(error))
+            yield StoreProblem(unescape_nul(id), "unreadable", str(error))
             return
         wrong = self._row(row, born)
         if wrong is not None:
@@ -100,21 +104,21 @@ class Auditor:
         heads = parts["head"].get(ref)
         if deleted:
             if heads:
-                yield Problem(born.id, "mismatch", "it is marked as deleted, and has a head")
+                yield StoreProblem(born.id, "mismatch", "it is marked as deleted, and has a head")
             return
         if heads is None:
-            yield Problem(born.id, "no_head", "it has no head")
+            yield StoreProblem(born.id, "no_head", "it has no head")
             return
         try:
             head = read_head(heads[0])
             deliveries = await self._journal(ref)
         except UNREADABLE as error:
-            yield Problem(born.id, "broken_seal", str(error))
+            yield StoreProblem(born.id, "broken_seal", str(error))
             return
         numbers = [delivery.n for delivery in deliveries]
         if numbers != list(range(head.n + 1)):
             missing = sorted(set(range(head.n + 1)) - set(numbers))
-            yield Problem(
+            yield StoreProblem(
                 born.id,
                 "gap",
                 f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}",
@@ -123,30 +127,32 @@ class Auditor:
         for problem in _open(born.id, head, deliveries, parts):
             yield problem
 
-    def _row(self, row: tuple[Any, ...], born: StoredBirth) -> Problem | None:
+    def _row(self, row: tuple[Any, ...], born: StoredBirth) -> StoreProblem | None:
         """Whether a session's row says what its birth says."""
         _, id, key, program, _, _, deleted, origin, origin_n, parent, created_at, labels = row
         said = (
-            kept(born.id),
-            kept(born.program),
-            None if deleted or born.key is None else kept(born.key),
+            escape_nul(born.id),
+            escape_nul(born.program),
+            None if deleted or born.key is None else escape_nul(born.key),
             born.origin_n,
-            None if born.parent is None else kept(born.parent),
+            None if born.parent is None else escape_nul(born.parent),
             born.created_at,
-            label_row(born.labels),
+            make_label_row(born.labels),
         )
         if said != (id, program, key, origin_n, parent, created_at, labels) or deleted not in (
             0,
             1,
         ):
-            return Problem(born.id, "mismatch", "its row does not say what its birth says")
+            return StoreProblem(born.id, "mismatch", "its row does not say what its birth says")
         source = born.source or born.origin
-        if origin in self._known and (other := read(self._known[origin][1])) != source:
-            return Problem(born.id, "mismatch", f"it shares the steps of {source}, not of {other}")
+        if origin in self._known and (other := unescape_nul(self._known[origin][1])) != source:
+            return StoreProblem(
+                born.id, "mismatch", f"it shares the steps of {source}, not of {other}"
+            )
         if (origin is None) != (source is None) or (
             origin is not None and origin not in self._known
         ):
-            return Problem(
+            return StoreProblem(
                 born.id, "dangling_origin", f"it shares the steps of {source}, which is not there"
             )
         return None
@@ -172,7 +178,7 @@ class Auditor:
                 ]
         return found
 
-    async def _loose(self) -> AsyncIterator[Problem]:
+    async def _loose(self) -> AsyncIterator[StoreProblem]:
         for table, column in (
             ("journal", "session"),
             ("notice", "session"),
@@ -187,58 +193,66 @@ class Auditor:
             )
             for (ref,) in rows:
                 name = table.removesuffix("_1")
-                yield Problem(
+                yield StoreProblem(
                     "", f"dangling_{name}", f"rows of session number {ref}, which is not there"
                 )
         letters = await self._rows("SELECT id, kind, body, at, seal FROM everhold.letter")
-        async for letter_id, kind, body, at, sealed in paced(letters):
-            if seal(read(kind), body, at) != sealed:
-                yield Problem("", "broken_seal", f"letter {letter_id}")
+        async for letter_id, kind, body, at, sealed in iterate_with_turns(letters):
+            if checksum_row(unescape_nul(kind), body, at) != sealed:
+                yield StoreProblem("", "broken_seal", f"letter {letter_id}")
         values = await self._rows("SELECT namespace, key, value, version, seal FROM everhold.value")
-        async for namespace, key, value, version, sealed in paced(values):
-            name = f"the value {read(namespace)}/{read(key)}"
-            if seal(read(namespace), read(key), value, version) != sealed:
-                yield Problem("", "broken_seal", name)
+        async for namespace, key, value, version, sealed in iterate_with_turns(values):
+            name = f"the value {unescape_nul(namespace)}/{unescape_nul(key)}"
+            if checksum_row(unescape_nul(namespace), unescape_nul(key), value, version) != sealed:
+                yield StoreProblem("", "broken_seal", name)
             elif value is not None:
                 try:
                     loads(value)
                 except EverholdError as error:
-                    yield Problem("", "unreadable", f"{name}: {error}")
+                    yield StoreProblem("", "unreadable", f"{name}: {error}")
 
 
 def _open(
     id: str, head: Head, deliveries: list[Delivery], parts: dict[str, Any]
-) -> Iterator[Problem]:
+) -> Iterator[StoreProblem]:
     """What a head, the inbox and the marks say, beside what the journal says."""
-    opened = open_queries(deliveries)
-    if not head.ended and open_from(opened, head.n) < head.open_from:
-        yield Problem(
+    opened = find_open_queries(deliveries)
+    if not head.ended and find_first_open_delivery(opened, head.n) < head.open_from:
+        yield StoreProblem(
             id,
             "open_from",
-            f"open queries from {open_from(opened, head.n)} on, not {head.open_from}",
+            f"open queries from {find_first_open_delivery(opened, head.n)} on, not"
+            f" {head.open_from}",
         )
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
-        yield Problem(
+        yield StoreProblem(
             id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}"
         )
     for q, kind, addressee, asked_at, text, sealed in parts["notice"].get(head.ref, ()):
         if (
-            seal(head.ref, q, kind, None if addressee is None else read(addressee), asked_at, text)
+            checksum_row(
+                head.ref,
+                q,
+                kind,
+                None if addressee is None else unescape_nul(addressee),
+                asked_at,
+                text,
+            )
             != sealed
         ):
-            yield Problem(id, "broken_seal", f"the notice of q-{q}")
+            yield StoreProblem(id, "broken_seal", f"the notice of q-{q}")
         elif q not in opened:
-            yield Problem(id, "dangling_notice", f"q-{q} is not open")
+            yield StoreProblem(id, "dangling_notice", f"q-{q} is not open")
         else:
             shown = msgspec.json.decode(text, type=Query)
             if shown.kind not in EFFECTS and shown != opened[q].query:
-                yield Problem(id, "mismatch", f"the notice of q-{q} is not what was asked")
+                yield StoreProblem(id, "mismatch", f"the notice of q-{q} is not what was asked")
     for q, worker, since, sealed in parts["effect"].get(head.ref, ()):
-        if seal(head.ref, q, read(worker), since) != sealed:
-            yield Problem(id, "broken_seal", f"the effect of q-{q}")
+        if checksum_row(head.ref, q, unescape_nul(worker), since) != sealed:
+            yield StoreProblem(id, "broken_seal", f"the effect of q-{q}")
         elif q not in opened:
-            yield Problem(id, "dangling_effect", f"q-{q} is not open")
+            yield StoreProblem(id, "dangling_effect", f"q-{q} is not open")
     count = parts["mail"].get(head.ref, [(0,)])[0][0]
     if count != head.mail and not head.ended:
-        yield Problem(id, "mail", f"{count} letters, its head says {head.mail}")
+        yield StoreProblem(id, "mail", f"{count} letters, its head says {head.mail}")

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import dumps, seal
-from everhold.core.journal import Delivery, encode
-from everhold.core.journal import seal as delivery_seal
-from everhold.core.session import Birth, Event, Head, SessionId, State, moved
+from everhold.core.codec import checksum_row, dumps
+from everhold.core.journal import Delivery, encode_delivery
+from everhold.core.journal import checksum_delivery as delivery_seal
+from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
-from everhold.ports.store import Change, Letter, News
-from everhold.stores.checksums import birth_text, head_seal
-from everhold.stores.postgres.address import kept, read
+from everhold.ports.store import Change, Letter, RemoteChange
+from everhold.stores.checksums import checksum_head, encode_birth
+from everhold.stores.postgres.address import escape_nul, unescape_nul
 
 LIGHT: Final = (
     "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at"
@@ -95,7 +95,7 @@ _LIGHT: Final = (
 _FULL: Final = ("receipt", "ref", "fence", "head", "deliveries", "rest")
 
 
-class Landing:
+class PendingChange:
     """One change on its way."""
 
     __slots__ = (
@@ -135,13 +135,13 @@ class Landing:
         self.durable = change.durable
         #: Whether others may wait for it: more than that this process goes on to work on the
         #: session.
-        self.soon = change.head.state is not State.RUNNING or bool(
+        self.soon = change.head.state is not SessionState.RUNNING or bool(
             births or change.letters or change.notices
         )
         told = [letter.to for letter in change.letters if letter.to is not None]
         #: What others have to know of it: where something was delivered, or a worker may take a
         #: question.
-        self.news = News(
+        self.news = RemoteChange(
             (change.id, *told, *(birth.id for birth, _ in births)),
             bool(births or change.letters or change.head.parked),
         )
@@ -174,7 +174,7 @@ class Landing:
         given = [_named_delivery(ref, one) for one in change.deliveries]
         rest = None if change.light else self._rest(change)
         return (
-            _json(head_row(change.head)),
+            _json(make_head_row(change.head)),
             _json(given) if given else None,
             _json(rest) if rest else None,
         )
@@ -190,7 +190,7 @@ class Landing:
                 _birth_row(i, birth, tip.ref, sources.get(tip.ref, birth.origin))
                 for i, (birth, tip) in enumerate(self.births)
             ],
-            "heads": [head_row(tip) for tip in heads.values()],
+            "heads": [make_head_row(tip) for tip in heads.values()],
             "ended": head.ended or None,
             "closed": list(change.closed),
             "notices": [] if head.ended else [_notice_row(ref, one) for one in change.notices],
@@ -210,10 +210,10 @@ class Landing:
             if letter.to is None or letter.to == change.id:
                 yield {**row, "session": ref}
             elif letter.to in heads:
-                receive(heads[letter.to])
+                receive_letter(heads[letter.to])
                 yield {**row, "session": heads[letter.to].ref}
             else:
-                self.posts.setdefault(kept(letter.to), []).append(row)
+                self.posts.setdefault(escape_nul(letter.to), []).append(row)
 
     def addressed(self, heads: dict[str, Head]) -> tuple[Any, ...]:
         """The parameters of `LAND`, with the letters to others; `heads` are theirs, and locked."""
@@ -227,9 +227,9 @@ class Landing:
             if head is None or head.ended:
                 continue  # nobody reads them
             for post in posts:
-                receive(head)
+                receive_letter(head)
                 letters.append({**post, "session": head.ref})
-            others.append(head_row(head))
+            others.append(make_head_row(head))
         return (*self.full[:5], _json({name: part for name, part in rest.items() if part}))
 
     def refusal(self, said: list[str]) -> EverholdError:
@@ -240,7 +240,7 @@ class Landing:
             return Overtaken(self.births[which][0].id if which else self.change_id, self.fence)
         birth = self.births[which][0]
         if why == "taken":
-            return KeyConflict(birth.key or "", read(said[2]))
+            return KeyConflict(birth.key or "", unescape_nul(said[2]))
         return UnknownSession(birth.origin or "") if why == "unknown" else Overtaken(birth.id, 0)
 
     @property
@@ -258,19 +258,19 @@ class Landing:
                 self.done.set_exception(refused)
 
 
-def together(news: Sequence[News]) -> News:
+def merge_news(news: Sequence[RemoteChange]) -> RemoteChange:
     """What others have to know of several changes."""
-    return News(
+    return RemoteChange(
         tuple({each for one in news for each in one.sessions}), any(one.moves for one in news)
     )
 
 
-def steps(batch: list[Landing]) -> str:
+def encode_steps(batch: list[PendingChange]) -> str:
     """The parameter of `STEPS`."""
     return _json([one.step for one in batch])
 
 
-def many_full(batch: list[Landing]) -> str:
+def encode_full_changes(batch: list[PendingChange]) -> str:
     """The parameter of `LAND_MANY`; what is JSON text already stays as it is."""
     rows = []
     for one in batch:
@@ -281,17 +281,17 @@ def many_full(batch: list[Landing]) -> str:
     return _json(rows)
 
 
-def links(batch: list[Landing]) -> list[tuple[str, tuple[Any, ...]]]:
+def build_link_statement(batch: list[PendingChange]) -> list[tuple[str, tuple[Any, ...]]]:
     """`LINK` and its parameters, to follow these; nothing if there is nothing to link."""
     found = [link for one in batch for link in one.links]
     return (
-        [(LINK, ([ref for ref, _ in found], [kept(source) for _, source in found]))]
+        [(LINK, ([ref for ref, _ in found], [escape_nul(source) for _, source in found]))]
         if found
         else []
     )
 
 
-def newborn(change: Change) -> list[tuple[Birth, Head]]:
+def collect_births(change: Change) -> list[tuple[Birth, Head]]:
     """The sessions that a change adds; raises if two of them cannot be together."""
     births = [*([(change.birth, change.head)] if change.birth is not None else []), *change.births]
     ids: set[str] = set()
@@ -305,11 +305,11 @@ def newborn(change: Change) -> list[tuple[Birth, Head]]:
     return births
 
 
-def receive(head: Head) -> None:
+def receive_letter(head: Head) -> None:
     """What a letter from another session does to a head."""
     head.mail += 1
     head.revision += 1
-    head.state = moved(head.state, Event.ANSWERED)
+    head.state = apply_event(head.state, SessionEvent.ANSWERED)
 
 
 # ---- rows
@@ -326,7 +326,7 @@ def _is_step(change: Change) -> bool:
 
 
 def _step_row(change: Change, fence: int) -> dict[str, Any]:
-    row = head_row(change.head)
+    row = make_head_row(change.head)
     row["head_n"] = row["n"]
     row["head_seal"] = row["seal"]
     row["fence"] = fence
@@ -343,7 +343,7 @@ def _step_row(change: Change, fence: int) -> dict[str, Any]:
 
 
 def _delivery(delivery: Delivery) -> tuple[Any, ...]:
-    answers, asked, notes = encode(delivery)
+    answers, asked, notes = encode_delivery(delivery)
     n = delivery.n
     at = float(delivery.at)
     sealed = delivery_seal(n, at, answers, asked, notes)
@@ -362,7 +362,7 @@ def _named_delivery(ref: int, delivery: Delivery) -> dict[str, Any]:
     return {"session": ref, **dict(zip(names, _delivery(delivery), strict=True))}
 
 
-def head_row(head: Head) -> dict[str, Any]:
+def make_head_row(head: Head) -> dict[str, Any]:
     """A head, column by column."""
     metrics = _text(head.metrics)
     return {
@@ -377,46 +377,46 @@ def head_row(head: Head) -> dict[str, Any]:
         "mail": head.mail,
         "attempts": head.attempts,
         "parked": int(head.parked),
-        "seal": head_seal(head, metrics),
+        "seal": checksum_head(head, metrics),
     }
 
 
 def _birth_row(i: int, birth: Birth, ref: int, source: SessionId | None) -> dict[str, Any]:
-    text = birth_text(birth, source)
+    text = encode_birth(birth, source)
     return {
         "i": i,
         "ref": ref,
-        "id": kept(birth.id),
-        "key": None if birth.key is None else kept(birth.key),
-        "program": kept(birth.program),
+        "id": escape_nul(birth.id),
+        "key": None if birth.key is None else escape_nul(birth.key),
+        "program": escape_nul(birth.program),
         "created_at": birth.created_at,
-        "parent": None if birth.parent is None else kept(birth.parent),
-        "origin": None if birth.origin is None else kept(birth.origin),
+        "parent": None if birth.parent is None else escape_nul(birth.parent),
+        "origin": None if birth.origin is None else escape_nul(birth.origin),
         "origin_n": birth.origin_n,
-        "labels": label_row(birth.labels),
+        "labels": make_label_row(birth.labels),
         "birth": text,
-        "seal": seal(text),
+        "seal": checksum_row(text),
     }
 
 
-def label_row(labels: dict[str, str]) -> dict[str, str]:
+def make_label_row(labels: dict[str, str]) -> dict[str, str]:
     """Labels as they are looked for."""
-    return {kept(name): kept(value) for name, value in labels.items()}
+    return {escape_nul(name): escape_nul(value) for name, value in labels.items()}
 
 
 def _notice_row(ref: int, notice: Any) -> dict[str, Any]:
     row = (ref, notice.q, notice.kind.value, notice.to, float(notice.asked_at), dumps(notice.query))
     names = ("session", "q", "kind", "addressee", "asked_at", "query")
-    to = None if notice.to is None else kept(notice.to)
-    return {**dict(zip(names, row, strict=True)), "addressee": to, "seal": seal(*row)}
+    to = None if notice.to is None else escape_nul(notice.to)
+    return {**dict(zip(names, row, strict=True)), "addressee": to, "seal": checksum_row(*row)}
 
 
 def _effect_row(ref: int, effect: Any) -> dict[str, Any]:
-    sealed = seal(ref, effect.q, effect.worker, float(effect.since))
+    sealed = checksum_row(ref, effect.q, effect.worker, float(effect.since))
     return {
         "session": ref,
         "q": effect.q,
-        "worker": kept(effect.worker),
+        "worker": escape_nul(effect.worker),
         "since": float(effect.since),
         "seal": sealed,
     }
@@ -427,10 +427,10 @@ def _letter_row(i: int, letter: Letter) -> dict[str, Any]:
     at = float(letter.at)
     return {
         "i": i,
-        "kind": kept(letter.kind),
+        "kind": escape_nul(letter.kind),
         "body": body,
         "at": at,
-        "seal": seal(letter.kind, body, at),
+        "seal": checksum_row(letter.kind, body, at),
     }
 
 
@@ -444,11 +444,11 @@ def _writes(change: Change) -> list[dict[str, Any]]:
         value = None if write.value is None else dumps(write.value)
         version = write.version + 1
         rows[write.namespace, write.key] = {
-            "namespace": kept(write.namespace),
-            "key": kept(write.key),
+            "namespace": escape_nul(write.namespace),
+            "key": escape_nul(write.key),
             "value": value,
             "version": version,
-            "seal": seal(write.namespace, write.key, value, version),
+            "seal": checksum_row(write.namespace, write.key, value, version),
             "fence": write.version if before is None else before["fence"],
         }
     return list(rows.values())

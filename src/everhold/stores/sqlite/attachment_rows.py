@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import Problem
+from everhold.ports.store import StoreProblem
 
 Run = Callable[..., sqlite3.Cursor]
 
@@ -25,7 +25,7 @@ WITH RECURSIVE chain (ref, upto, origin, origin_n) AS (
 """  # noqa: E501
 
 
-def put(run: Run, ref: int, n: int, made: Attachment, data: bytes, at: float) -> None:
+def insert_attachment(run: Run, ref: int, n: int, made: Attachment, data: bytes, at: float) -> None:
     run("INSERT INTO blob (id, data) VALUES (?, ?) ON CONFLICT DO NOTHING", (made.id, data))
     run(
         "INSERT INTO attachment (session, blob, n, media_type, size, at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -34,7 +34,7 @@ def put(run: Run, ref: int, n: int, made: Attachment, data: bytes, at: float) ->
     )
 
 
-def read(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
+def select_attachment(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
     """What a session keeps or shares; raises `ValueError` if it is damaged."""
     row = run(
         f"{CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN attachment a ON a.session"
@@ -49,7 +49,7 @@ def read(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
     return Attachment(id, row[0], row[1]), row[2]
 
 
-def listed(run: Run, ref: int) -> list[Attachment]:
+def list_attachments(run: Run, ref: int) -> list[Attachment]:
     rows = run(
         f"{CHAIN} SELECT a.blob, a.size, a.media_type FROM chain JOIN attachment a ON a.session"
         " = chain.ref"
@@ -59,7 +59,7 @@ def listed(run: Run, ref: int) -> list[Attachment]:
     return [Attachment(*row) for row in rows]
 
 
-def let_go(run: Run, ref: int, needed: int) -> None:
+def drop_attachments(run: Run, ref: int, needed: int) -> None:
     """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any
     more.
     """
@@ -73,14 +73,14 @@ def let_go(run: Run, ref: int, needed: int) -> None:
         )
 
 
-def problems(connection: sqlite3.Connection) -> Iterator[Problem]:
+def find_attachment_problems(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
     """Bytes that are not what their name says, and rows that name what is not there."""
     for id, data in connection.execute("SELECT id, data FROM blob"):
         if not isinstance(data, bytes) or sha256(data).hexdigest() != id:
-            yield Problem("", "broken_seal", f"attachment {id}")
+            yield StoreProblem("", "broken_seal", f"attachment {id}")
     loose: Any = connection.execute(
         "SELECT session, blob FROM attachment WHERE session NOT IN (SELECT ref FROM session)"
         " OR blob NOT IN (SELECT id FROM blob)"
     )
     for ref, blob in loose.fetchall():
-        yield Problem("", "dangling_attachment", f"{blob} of session number {ref}")
+        yield StoreProblem("", "dangling_attachment", f"{blob} of session number {ref}")

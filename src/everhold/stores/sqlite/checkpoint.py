@@ -27,7 +27,7 @@ from contextlib import closing
 from typing import Final
 
 from everhold.errors import StoreUnavailable
-from everhold.stores.sqlite.database import Place, is_busy, translated
+from everhold.stores.sqlite.database import DatabaseFile, is_busy_error, translate_sqlite_error
 
 log = logging.getLogger("everhold")
 
@@ -54,7 +54,7 @@ _REST: Final = 0.05
 class Checkpoints:
     """The checkpoints of one store. `wrote` is called after each transaction."""
 
-    def __init__(self, place: Place, where: str) -> None:
+    def __init__(self, place: DatabaseFile, where: str) -> None:
         self._place = place
         self._where = where
         self._log = place.path + "-wal"
@@ -142,8 +142,8 @@ class Checkpoints:
         except StoreUnavailable:
             pass  # a file that is gone has nothing to move, and must not be made anew
         except sqlite3.Error as error:
-            if not is_busy(error):  # else the next one will do it
-                raise translated(error, self._where) from None
+            if not is_busy_error(error):  # else the next one will do it
+                raise translate_sqlite_error(error, self._where) from None
 
     def _insist(self, connection: sqlite3.Connection) -> None:
         end = time.monotonic() + _PATIENCE

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from everhold.errors import BadSetting, StoreUnavailable
-from everhold.ports.store import Progress
-from everhold.stores.sqlite.database import renew, translated
+from everhold.ports.store import ProgressCallback
+from everhold.stores.sqlite.database import adopt_copied_file, translate_sqlite_error
 
 #: Pages that are copied before it is told how far that is.
 PAGES: Final = 256
 
 
-def copy(source: Path, target: Path, progress: Progress | None = None) -> int:
+def copy_database(source: Path, target: Path, progress: ProgressCallback | None = None) -> int:
     """Copy a whole database into a new file, for this user alone; returns its size. Overwrites
     nothing.
     """
@@ -36,7 +36,7 @@ def copy(source: Path, target: Path, progress: Progress | None = None) -> int:
     return target.stat().st_size
 
 
-def _backup(source: Path, target: Path, progress: Progress | None) -> None:
+def _backup(source: Path, target: Path, progress: ProgressCallback | None) -> None:
     try:
         with (
             closing(sqlite3.connect(source, timeout=10)) as origin,
@@ -47,12 +47,12 @@ def _backup(source: Path, target: Path, progress: Progress | None) -> None:
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
             origin.backup(copied, pages=PAGES, progress=_told(progress))
             copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
-            renew(copied, target)
+            adopt_copied_file(copied, target)
     except sqlite3.Error as error:
-        raise translated(error, str(target)) from None
+        raise translate_sqlite_error(error, str(target)) from None
 
 
-def _told(progress: Progress | None) -> Callable[[int, int, int], object] | None:
+def _told(progress: ProgressCallback | None) -> Callable[[int, int, int], object] | None:
     if progress is None:
         return None
     return lambda status, left, pages: progress(pages - left, pages)

@@ -39,7 +39,7 @@ APPLICATION_ID: Final = 0x65767268
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def migrations() -> list[str]:
+def load_migrations() -> list[str]:
     """The migrations in order; the first makes an empty database."""
     folder = resources.files(__package__) / "migrations"
     return [
@@ -49,7 +49,7 @@ def migrations() -> list[str]:
     ]
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect_file(path: Path) -> sqlite3.Connection:
     """A connection with our settings; the file and its folder are made, for this user alone, if
     need be.
     """
@@ -61,7 +61,7 @@ def connect(path: Path) -> sqlite3.Connection:
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error), _hint(error)) from None
     except sqlite3.Error as error:
-        raise translated(error, str(path)) from None
+        raise translate_sqlite_error(error, str(path)) from None
     return connection
 
 
@@ -86,11 +86,13 @@ def _hint(error: OSError) -> str:
     return ""
 
 
-def prepare(connection: sqlite3.Connection, path: Path, steps: list[str] | None = None) -> None:
+def prepare_database(
+    connection: sqlite3.Connection, path: Path, steps: list[str] | None = None
+) -> None:
     """Set the file up: write-ahead log, format, tables. Waits a little for another process that
     does the same.
     """
-    known = migrations() if steps is None else steps
+    known = load_migrations() if steps is None else steps
     _insisting(connection, path, lambda: _prepare(connection, path, known))
 
 
@@ -103,8 +105,8 @@ def _insisting(connection: sqlite3.Connection, path: Path, act: Callable[[], T])
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if not is_busy(error) or time.monotonic() > deadline:
-                raise translated(error, str(path)) from None
+            if not is_busy_error(error) or time.monotonic() > deadline:
+                raise translate_sqlite_error(error, str(path)) from None
             time.sleep(0.005)
         # what SQLite says about a damaged schema quotes the damage
         except UnicodeDecodeError as error:
@@ -177,7 +179,7 @@ def _is_copied_alone(connection: sqlite3.Connection, inode: str, logged: bool) -
     return bool(run("SELECT alone FROM file").fetchone()[0])
 
 
-def renew(connection: sqlite3.Connection, path: Path) -> None:
+def adopt_copied_file(connection: sqlite3.Connection, path: Path) -> None:
     """Let a copy that is complete know the file it is in."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file'").fetchone():
         with connection:
@@ -229,7 +231,7 @@ def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
     copy = sqlite3.connect(partial)
     try:
         connection.backup(copy)
-        renew(copy, partial)
+        adopt_copied_file(copy, partial)
         is_old = copy.execute("PRAGMA user_version").fetchone()[0] == found
     finally:
         copy.close()
@@ -239,7 +241,7 @@ def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
         partial.unlink()
 
 
-class Place:
+class DatabaseFile:
     """Where a file was when it was opened. SQLite does not notice that it is gone, and keeps
     writing to it.
     """
@@ -274,7 +276,7 @@ class Place:
         return StoreUnavailable(self.path, "it was removed or replaced while it was open", hint)
 
 
-class Shut:
+class ClosedConnection:
     """Stands in for the connection of a store that is not open: whatever is wanted of it, it says
     so.
     """
@@ -302,7 +304,7 @@ def _statements(script: str) -> list[str]:
     return statements
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy_error(error: sqlite3.Error) -> bool:
     return _code(error) in _BUSY
 
 
@@ -311,7 +313,7 @@ def _code(error: sqlite3.Error) -> int:
     return code
 
 
-def translated(error: sqlite3.Error, where: str) -> EverholdError:
+def translate_sqlite_error(error: sqlite3.Error, where: str) -> EverholdError:
     """An SQLite error in our words."""
     code = _code(error)
     if code in _BUSY:

@@ -31,8 +31,19 @@ from everhold.errors import (
 )
 from everhold.ports.store import Change
 from everhold.stores.loop_turns import TURNS, current_task
-from everhold.stores.sqlite.database import Place, is_busy, migrations, translated
-from everhold.stores.sqlite.write import DELIVER, LIGHT, delivery_row, land, light_row
+from everhold.stores.sqlite.database import (
+    DatabaseFile,
+    is_busy_error,
+    load_migrations,
+    translate_sqlite_error,
+)
+from everhold.stores.sqlite.write import (
+    DELIVER,
+    LIGHT,
+    make_delivery_row,
+    make_light_row,
+    write_change,
+)
 
 TURNS_FSYNCED: Final = 2
 BATCH: Final = 1000
@@ -42,7 +53,7 @@ _LONGEST_WAIT: Final = 2e-3
 Waiter = tuple[Change, int, "asyncio.Future[None]"]
 
 
-class Group:
+class SQLiteGroupCommit:
     """The commits of one connection."""
 
     def __init__(
@@ -52,7 +63,7 @@ class Group:
         *,
         fsync: bool,
         patience: float,
-        place: Place,
+        place: DatabaseFile,
         after: Callable[[int], asyncio.Future[None] | None],
         now: Callable[[], float],
     ) -> None:
@@ -105,7 +116,7 @@ class Group:
                     self._hold(held)
                 return True
             except sqlite3.Error as error:
-                if not is_busy(error):
+                if not is_busy_error(error):
                     raise self._translated(error) from None
             except (TypeError, ValueError) as error:
                 raise self._misfit(error) from None
@@ -134,12 +145,12 @@ class Group:
         try:
             run("BEGIN IMMEDIATE")
             if change.light:
-                if run(LIGHT, light_row(change.head, fence)).rowcount != 1:
+                if run(LIGHT, make_light_row(change.head, fence)).rowcount != 1:
                     raise Overtaken(change.id, fence)
                 for delivery in change.deliveries:
-                    run(DELIVER, delivery_row(change.head.ref, delivery))
+                    run(DELIVER, make_delivery_row(change.head.ref, delivery))
             else:
-                land(run, change, fence, self._now)
+                write_change(run, change, fence, self._now)
             try:
                 found = stat(self._path)
             except OSError:
@@ -230,7 +241,7 @@ class Group:
             run("COMMIT")
         except sqlite3.Error as error:
             self._rolled_back()
-            if is_busy(error):
+            if is_busy_error(error):
                 self._queue[:0] = batch
                 return False
             refused = dict.fromkeys(range(len(batch)), self._translated(error))
@@ -262,7 +273,7 @@ class Group:
         for index, (change, fence, _) in enumerate(batch):
             run("SAVEPOINT one")
             try:
-                land(run, change, fence, self._now)
+                write_change(run, change, fence, self._now)
             except EverholdError as error:
                 run("ROLLBACK TO one")
                 refused[index] = error
@@ -278,14 +289,14 @@ class Group:
         run = self._run
         try:
             rows = [
-                delivery_row(change.head.ref, one)
+                make_delivery_row(change.head.ref, one)
                 for change, _, _ in batch
                 for one in change.deliveries
             ]
         except (TypeError, ValueError):
             return False  # one by one, to see which
         run("SAVEPOINT all_of_them")
-        many.executemany(LIGHT, [light_row(change.head, fence) for change, fence, _ in batch])
+        many.executemany(LIGHT, [make_light_row(change.head, fence) for change, fence, _ in batch])
         if many.rowcount == len(batch):
             try:
                 many.executemany(DELIVER, rows)
@@ -313,14 +324,16 @@ class Group:
         return StoreDamaged(self._where, str(error))
 
     def _translated(self, error: sqlite3.Error) -> EverholdError:
-        return newer(self._connection, self._where) or translated(error, self._where)
+        return find_newer_format(self._connection, self._where) or translate_sqlite_error(
+            error, self._where
+        )
 
 
-def newer(connection: sqlite3.Connection, where: str) -> StoreNewer | None:
+def find_newer_format(connection: sqlite3.Connection, where: str) -> StoreNewer | None:
     """Whether the file was brought to a newer format under us."""
     try:
         found = connection.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.Error:
         return None
-    known = len(migrations())
+    known = len(load_migrations())
     return StoreNewer(where, found, known) if found > known else None

@@ -13,36 +13,36 @@ from typing import Any, TypeVar
 
 from everhold.core.codec import dumps
 from everhold.core.intake import Intake
-from everhold.core.lease import Fence, Owner
-from everhold.core.session import SessionId, State
+from everhold.core.lease import Fence, LeaseOwner
+from everhold.core.session import SessionId, SessionState
 from everhold.errors import BadArguments, BadValue, Overtaken
-from everhold.ports.store import Duty, Problem, Standing
+from everhold.ports.store import Duty, SessionFingerprint, StoreProblem
 from everhold.stores.checksums import UNREADABLE
 from everhold.stores.intake_rows import (
-    CHANGING,
-    DUTY,
-    ITEM,
-    LEASE,
-    check,
-    duty_row,
-    flaws,
-    item_row,
-    lease_row,
+    CHANGING_COLUMNS,
+    DUTY_COLUMNS,
+    ITEM_COLUMNS,
+    LEASE_COLUMNS,
+    check_duties,
+    find_intake_flaws,
+    make_duty_row,
+    make_item_row,
+    make_lease_row,
     read_duty,
     read_item,
     read_lease,
-    released,
+    release_if_held,
 )
 
 Run = Callable[..., sqlite3.Cursor]
 T = TypeVar("T")
 
-_ITEM = ", ".join(ITEM)
-_LEASE = ", ".join(LEASE)
-_DUTY = ", ".join(DUTY)
+_ITEM = ", ".join(ITEM_COLUMNS)
+_LEASE = ", ".join(LEASE_COLUMNS)
+_DUTY = ", ".join(DUTY_COLUMNS)
 
 
-def begins(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
+def build_prefix_condition(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
     """The condition that a text begins so, for which an index can be used, and its values."""
     for end in range(len(prefix), 0, -1):
         code = ord(prefix[end - 1]) + 1
@@ -57,11 +57,11 @@ def _marks(count: int) -> str:
     return ", ".join("?" * count)
 
 
-def read(
+def read_intake(
     run: Run,
     ref: int,
     session_id: str,
-    state: State,
+    state: SessionState,
     now: float,
     named: Sequence[str],
     *,
@@ -102,23 +102,24 @@ def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) ->
     return run(" UNION ".join(each), values).fetchall() if each else []
 
 
-def write(run: Run, ref: int, intake: Intake) -> None:
+def write_intake(run: Run, ref: int, intake: Intake) -> None:
     """Write what was changed."""
     if intake.moved:
-        row = lease_row(intake.lease, intake.seq)
+        row = make_lease_row(intake.lease, intake.seq)
         run(
-            f"INSERT OR REPLACE INTO lease (session, {_LEASE}) VALUES ({_marks(len(LEASE) + 1)})",
+            f"INSERT OR REPLACE INTO lease (session, {_LEASE}) VALUES"
+            f" ({_marks(len(LEASE_COLUMNS) + 1)})",
             (ref, *row),
         )
     for id, item in intake.written.items():
         if item is None:
             run("DELETE FROM item WHERE session = ? AND id = ?", (ref, id))
         else:
-            _put(run, (ref, *item_row(item)))
+            _put(run, (ref, *make_item_row(item)))
 
 
 def _put(run: Run, row: tuple[Any, ...]) -> None:
-    changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in CHANGING_COLUMNS)
     upsert = (
         f"INSERT INTO item (session, {_ITEM}) VALUES ({_marks(len(row))}) ON CONFLICT"
         " (session, seq) DO UPDATE"
@@ -129,7 +130,9 @@ def _put(run: Run, row: tuple[Any, ...]) -> None:
         raise BadArguments("intake", f"the id {row[2]!r} was given before") from None
 
 
-def standing(run: Run, sessions: Sequence[str], now: float) -> dict[SessionId, Standing]:
+def select_fingerprints(
+    run: Run, sessions: Sequence[str], now: float
+) -> dict[SessionId, SessionFingerprint]:
     rows = run(
         "SELECT s.id, h.revision, coalesce(l.seq, 0), CASE WHEN l.seq IS NULL THEN 0 ELSE"
         " (SELECT count(*) FROM item"
@@ -139,10 +142,10 @@ def standing(run: Run, sessions: Sequence[str], now: float) -> dict[SessionId, S
         " LEFT JOIN lease l ON l.session = s.ref WHERE s.deleted = 0",
         (now, dumps(list(sessions))),
     )
-    return {SessionId(row[0]): Standing(*row[1:]) for row in rows}
+    return {SessionId(row[0]): SessionFingerprint(*row[1:]) for row in rows}
 
 
-def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
+def extend_leases(run: Run, owner: LeaseOwner, ttl: float, now: float) -> list[SessionId]:
     mine = "incarnation = ? AND owner = ? AND released = 0 AND expires_at > ?"
     given = (owner.incarnation, owner.name, now)
     rows = run(
@@ -152,7 +155,7 @@ def keep(run: Run, owner: Owner, ttl: float, now: float) -> list[SessionId]:
     return [SessionId(row[0]) for row in rows]
 
 
-def leave(run: Run, owner: Owner) -> None:
+def release_leases(run: Run, owner: LeaseOwner) -> None:
     mine = "incarnation = ? AND owner = ? AND released = 0"
     run(f"UPDATE lease SET released = 1 WHERE {mine}", (owner.incarnation, owner.name))
 
@@ -160,12 +163,12 @@ def leave(run: Run, owner: Owner) -> None:
 # ---- duties
 
 
-def duty(run: Run, kind: str, id: str) -> Duty | None:
+def select_duty(run: Run, kind: str, id: str) -> Duty | None:
     row = run(f"SELECT {_DUTY} FROM duty WHERE kind = ? AND id = ?", (kind, id)).fetchone()
     return None if row is None else read_duty(row)
 
 
-def duties(
+def select_duties(
     run: Run, kind: str, due: float | None, prefix: str, after: str, limit: int
 ) -> Iterator[Duty]:
     if due is not None:
@@ -174,7 +177,7 @@ def duties(
             (kind, due, limit),
         )
     else:
-        named, bounds = begins("id", prefix)
+        named, bounds = build_prefix_condition("id", prefix)
         rows = run(
             f"SELECT {_DUTY} FROM duty WHERE kind = ? AND {named} AND id > ? ORDER BY id LIMIT ?",
             (kind, *bounds, after, limit),
@@ -182,7 +185,7 @@ def duties(
     return map(read_duty, rows.fetchall())
 
 
-def undertake(run: Run, given: Sequence[Duty]) -> None:
+def write_duties(run: Run, given: Sequence[Duty]) -> None:
     """Write duties; raises `Overtaken` if one was computed from another version."""
     for one in given:
         if one.body is None and one.version == 0:
@@ -198,20 +201,21 @@ def undertake(run: Run, given: Sequence[Duty]) -> None:
                 (one.kind, one.id, one.version),
             )
         elif one.version == 0:
-            row = duty_row(one)
+            row = make_duty_row(one)
             done = run(
-                f"INSERT INTO duty ({_DUTY}) VALUES ({_marks(len(DUTY))}) ON CONFLICT DO NOTHING",
+                f"INSERT INTO duty ({_DUTY}) VALUES ({_marks(len(DUTY_COLUMNS))}) ON CONFLICT DO"
+                " NOTHING",
                 row,
             )
         else:
-            row = (*duty_row(one)[2:], one.kind, one.id, one.version)
+            row = (*make_duty_row(one)[2:], one.kind, one.id, one.version)
             changed = "UPDATE duty SET body = ?, due_at = ?, version = ?, seal = ?"
             done = run(f"{changed} WHERE kind = ? AND id = ? AND version = ?", row)
         if done.rowcount != 1:
             raise Overtaken(f"{one.kind}/{one.id}", one.version)
 
 
-def next_duty(run: Run, after: float) -> float | None:
+def select_next_duty(run: Run, after: float) -> float | None:
     # Kind by kind: the index of what is due begins with it, and would be read as a whole.
     found: float | None = run(
         "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM duty WHERE due_at IS NOT NULL UNION"
@@ -227,27 +231,30 @@ def next_duty(run: Run, after: float) -> float | None:
     return found
 
 
-def problems(run: Run) -> Iterator[Problem]:
+def find_intake_problems(run: Run) -> Iterator[StoreProblem]:
     """What is wrong with intakes and duties."""
     names = dict(run("SELECT ref, id FROM session WHERE deleted = 0").fetchall())
     for table in ("item", "lease"):
         for (ref,) in run(f"SELECT DISTINCT session FROM {table}").fetchall():
             if ref not in names:
-                yield Problem(
+                yield StoreProblem(
                     "", f"dangling_{table}", f"rows of session number {ref}, which is not there"
                 )
     leases = {row[0]: row[1:] for row in run(f"SELECT session, {_LEASE} FROM lease").fetchall()}
     for (ref,) in run("SELECT session FROM lease UNION SELECT session FROM item").fetchall():
         rows = run(f"SELECT {_ITEM} FROM item WHERE session = ? ORDER BY seq", (ref,)).fetchall()
-        yield from (Problem(names.get(ref, ""), *flaw) for flaw in flaws(leases.get(ref), rows))
+        yield from (
+            StoreProblem(names.get(ref, ""), *flaw)
+            for flaw in find_intake_flaws(leases.get(ref), rows)
+        )
     for row in run(f"SELECT {_DUTY} FROM duty").fetchall():
         try:
             read_duty(row)
         except (BadValue, *UNREADABLE) as error:
-            yield Problem("", "broken_seal", str(error))
+            yield StoreProblem("", "broken_seal", str(error))
 
 
-class Lanes:
+class SQLiteIntakeRows:
     """The verbs of the intake and of duties, for a store that has one connection."""
 
     time: Callable[[], float] | None = None
@@ -282,7 +289,7 @@ class Lanes:
         def land() -> T:
             ref, fresh = self._looked(session_id, named, whole, only)
             said = act(fresh)
-            write(self._run, ref, fresh)
+            write_intake(self._run, ref, fresh)
             return said
 
         landed: T = await self._write(land, lasting=given.lasting)
@@ -292,29 +299,29 @@ class Lanes:
         self, session_id: str, named: Sequence[str], whole: bool, only: bool
     ) -> tuple[int, Intake]:
         _, head, _ = self._session(session_id)
-        return head.ref, read(
+        return head.ref, read_intake(
             self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only
         )
 
-    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, Standing]:
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
         with self._reading():
-            return standing(self._run, sessions, self.now())
+            return select_fingerprints(self._run, sessions, self.now())
 
-    async def keep(self, owner: Owner, ttl: float) -> builtins.list[SessionId]:
+    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
         kept: builtins.list[SessionId] = await self._write(
-            lambda: keep(self._run, owner, ttl, self.now())
+            lambda: extend_leases(self._run, owner, ttl, self.now())
         )
         return kept
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
-        return await self.intake(session_id, functools.partial(released, fence, came))
+        return await self.intake(session_id, functools.partial(release_if_held, fence, came))
 
-    async def leave(self, owner: Owner) -> None:
-        await self._write(lambda: leave(self._run, owner))
+    async def leave(self, owner: LeaseOwner) -> None:
+        await self._write(lambda: release_leases(self._run, owner))
 
     async def duty(self, kind: str, id: str) -> Duty | None:
         with self._reading():
-            return duty(self._run, kind, id)
+            return select_duty(self._run, kind, id)
 
     async def duties(
         self,
@@ -326,12 +333,12 @@ class Lanes:
         limit: int = 100,
     ) -> builtins.list[Duty]:
         with self._reading():
-            return [*duties(self._run, kind, due, prefix, after, limit)]
+            return [*select_duties(self._run, kind, due, prefix, after, limit)]
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
-        check(duties)
-        await self._write(lambda: undertake(self._run, duties), lasting=True)
+        check_duties(duties)
+        await self._write(lambda: write_duties(self._run, duties), lasting=True)
 
     async def next_duty(self, after: float = -1.0) -> float | None:
         with self._reading():
-            return next_duty(self._run, after)
+            return select_next_duty(self._run, after)

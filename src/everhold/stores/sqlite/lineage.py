@@ -49,7 +49,7 @@ SELECT coalesce(max(upto), -1) FROM reader WHERE NOT deleted
 """  # noqa: E501
 
 
-def source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
+def find_fork_source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
     """The session from which a new fork reads its deliveries up to `origin_n`, by number and id."""
     found = run(_SOURCE, {"origin": origin, "origin_n": origin_n}).fetchone()
     if found is None:
@@ -57,24 +57,24 @@ def source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
     return found[0], SessionId(found[1])
 
 
-def spans(run: Run, ref: int, first: int) -> list[tuple[int, int]]:
+def list_fork_spans(run: Run, ref: int, first: int) -> list[tuple[int, int]]:
     """The sessions that have deliveries of a fork from `first` on, in order, each with the last one
     that it reads.
     """
     return run(_SPANS, {"ref": ref, "first": first}).fetchall()
 
 
-def needed(run: Run, ref: int) -> int:
+def find_last_needed(run: Run, ref: int) -> int:
     """The last delivery of a session that some living fork reads; -1 if none does."""
     found: int = run(_NEEDED, (ref,)).fetchone()[0]
     return found
 
 
-def forget(run: Run, ref: int | None) -> None:
+def forget_unneeded(run: Run, ref: int | None) -> None:
     """Remove what no living fork reads of a deleted session, and of deleted sources before it."""
     while ref is not None:
-        last = needed(run, ref)
-        attachment_rows.let_go(run, ref, last)
+        last = find_last_needed(run, ref)
+        attachment_rows.drop_attachments(run, ref, last)
         run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, last))
         origin_n, before = run(
             "SELECT s.origin_n, o.ref FROM session s LEFT JOIN session o ON o.ref = s.origin AND"

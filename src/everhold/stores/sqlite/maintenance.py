@@ -16,9 +16,9 @@ import msgspec
 from everhold.core.codec import dumps
 from everhold.core.query import Query
 from everhold.core.session import Birth
-from everhold.ports.store import Asking, Reclaimed
+from everhold.ports.store import QuestionFilter, ReclaimResult
 from everhold.stores.sqlite import lineage
-from everhold.stores.sqlite.database import Place
+from everhold.stores.sqlite.database import DatabaseFile
 
 Run = Callable[..., sqlite3.Cursor]
 
@@ -33,8 +33,8 @@ _birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 
 
-def asking(
-    run: Run, wanted: Asking, without: str | None = None
+def select_questions(
+    run: Run, wanted: QuestionFilter, without: str | None = None
 ) -> list[tuple[Birth, Query, float]]:
     """What is asked by notices; signals of the name `without` are left out."""
     where = [
@@ -74,7 +74,7 @@ def _marks(given: tuple[str, ...]) -> str:
     return ", ".join("?" * len(given))
 
 
-def size(run: Run, ref: int, needed: int) -> int:
+def measure_session(run: Run, ref: int, needed: int) -> int:
     """Bytes of a session, but for its steps up to `needed`, which forks read."""
     steps: int = run(
         "SELECT coalesce(sum(length(CAST(answers AS BLOB)) + length(CAST(asked AS BLOB))"
@@ -90,7 +90,7 @@ def size(run: Run, ref: int, needed: int) -> int:
     return steps + attached
 
 
-def loose_blobs(run: Run) -> list[str]:
+def find_loose_blobs(run: Run) -> list[str]:
     """The bytes that nobody names."""
     rows = run(
         "SELECT id FROM blob b WHERE NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)"
@@ -98,7 +98,7 @@ def loose_blobs(run: Run) -> list[str]:
     return [row[0] for row in rows]
 
 
-def drop_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
+def drop_loose_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
     """Remove bytes that still nobody names; returns how many they were, and their length."""
     count = length = 0
     for id in ids:
@@ -111,7 +111,7 @@ def drop_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
     return count, length
 
 
-def loose_rows(run: Run) -> list[tuple[str, int]]:
+def find_loose_rows(run: Run) -> list[tuple[str, int]]:
     """Tables that have rows of sessions that are not there any more, each with the number of one of
     them.
     """
@@ -124,7 +124,7 @@ def loose_rows(run: Run) -> list[tuple[str, int]]:
     ]
 
 
-def drop_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
+def drop_loose_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
     """Remove rows of sessions that are still not there; returns how many."""
     return sum(
         run(
@@ -136,40 +136,40 @@ def drop_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
     )
 
 
-class Upkeep:
+class SQLiteMaintenance:
     """These verbs, for a store that has one connection."""
 
     _run: Run
     _reading: Callable[[], AbstractContextManager[None]]
     _session: Callable[[str], tuple[Any, Any, int | None]]
     _write: Callable[[Callable[[], Any]], Any]
-    _place: Place
+    _place: DatabaseFile
     _scan: Callable[[Callable[[Any], Any]], Any]
 
-    async def asking(self, wanted: Asking) -> builtins.list[tuple[Birth, Query, float]]:
+    async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
         found: builtins.list[tuple[Birth, Query, float]] = await self._scan(
-            lambda store: asking(store._run, wanted)
+            lambda store: select_questions(store._run, wanted)
         )
         return found
 
     async def size(self, session_id: str) -> int:
         with self._reading():
             ref = self._session(session_id)[1].ref
-            return size(self._run, ref, lineage.needed(self._run, ref))
+            return measure_session(self._run, ref, lineage.find_last_needed(self._run, ref))
 
-    async def reclaim(self) -> Reclaimed:
+    async def reclaim(self) -> ReclaimResult:
         self._place.check()  # also where there is nothing to remove
         # What is to be removed is looked for before: a look at every row would keep other writers
         # waiting.
         rows = blobs = length = 0
-        found = await self._scan(lambda store: loose_rows(store._run))
+        found = await self._scan(lambda store: find_loose_rows(store._run))
         for some in _portions(found):
-            rows += await self._write(partial(drop_rows, self._run, some))
-        for some in _portions(await self._scan(lambda store: loose_blobs(store._run))):
-            count, more = await self._write(partial(drop_blobs, self._run, some))
+            rows += await self._write(partial(drop_loose_rows, self._run, some))
+        for some in _portions(await self._scan(lambda store: find_loose_blobs(store._run))):
+            count, more = await self._write(partial(drop_loose_blobs, self._run, some))
             blobs = blobs + count
             length = length + more
-        return Reclaimed(blobs, length, rows)
+        return ReclaimResult(blobs, length, rows)
 
 
 def _portions(found: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Final, TypeVar
 
-from everhold.ports.store import Progress
-from everhold.stores.sqlite.database import Place
+from everhold.ports.store import ProgressCallback
+from everhold.stores.sqlite.database import DatabaseFile
 
 T = TypeVar("T")
 
@@ -23,25 +23,25 @@ T = TypeVar("T")
 STEPS: Final = 100_000
 
 
-class TooLong(Exception):
+class ScanTooLong(Exception):
     """A statement took more than `STEPS`."""
 
 
 @contextmanager
-def short(connection: sqlite3.Connection) -> Iterator[None]:
-    """Raise `TooLong` where a statement takes more than `STEPS`."""
+def limit_steps(connection: sqlite3.Connection) -> Iterator[None]:
+    """Raise `ScanTooLong` where a statement takes more than `STEPS`."""
     connection.set_progress_handler(lambda: 1, STEPS)
     try:
         yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise TooLong from None
+        raise ScanTooLong from None
     finally:
         connection.set_progress_handler(None, 0)
 
 
-async def aside(place: Place, act: Callable[[sqlite3.Connection], T]) -> T:
+async def run_in_thread(place: DatabaseFile, act: Callable[[sqlite3.Connection], T]) -> T:
     """Run a read in a thread, in one transaction. It is interrupted if its caller is cancelled."""
     left = threading.Event()
 
@@ -58,10 +58,10 @@ async def aside(place: Place, act: Callable[[sqlite3.Connection], T]) -> T:
         raise
 
 
-class Told:
+class ThreadProgress:
     """The progress of a thread, told on the loop. What `progress` raises there stops the thread."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressCallback) -> None:
         self._progress, self._loop = progress, asyncio.get_running_loop()
         self._error: Exception | None = None
 

@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from everhold.core.codec import JSON, dumps, loads, seal
-from everhold.core.journal import Delivery, open_queries
+from everhold.core.codec import JSON, checksum_row, dumps, loads
+from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.query import ANSWERABLE, FOR_PEOPLE, Kind, Query
-from everhold.core.session import Birth, Head, SessionId, State
+from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
     BadValue,
@@ -36,38 +36,38 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     DELETED_KEYS,
     LOOK_EVERY,
-    Asking,
     Change,
     Effect,
-    Filter,
     Letter,
-    News,
-    Problem,
-    Progress,
-    Record,
-    Summary,
-    Unmoved,
-    Worker,
+    ProgressCallback,
+    QuestionFilter,
+    RemoteChange,
+    SessionFilter,
+    SessionRecord,
+    SessionSummary,
+    StoreProblem,
+    UnmovedSession,
+    WorkerRecord,
 )
-from everhold.stores.checksums import HALF, UNREADABLE, read_head, read_journal
-from everhold.stores.loop_turns import giving_turns
-from everhold.stores.outage import Stall
+from everhold.stores.checksums import LONE_SURROGATE, UNREADABLE, read_head, read_journal
+from everhold.stores.loop_turns import give_loop_turns
+from everhold.stores.outage import OutageTracker
 from everhold.stores.sqlite import attachment_rows, lineage, verify
 from everhold.stores.sqlite.checkpoint import LOOK_AFTER, Checkpoints
 from everhold.stores.sqlite.database import (
-    Place,
-    Shut,
-    connect,
+    ClosedConnection,
+    DatabaseFile,
+    connect_file,
     has_log,
     is_copied_alone,
-    prepare,
-    translated,
+    prepare_database,
+    translate_sqlite_error,
 )
-from everhold.stores.sqlite.group_commit import Group, newer
-from everhold.stores.sqlite.intake_rows import Lanes, begins
-from everhold.stores.sqlite.maintenance import Upkeep, asking
-from everhold.stores.sqlite.scan import Told, TooLong, aside, short
-from everhold.stores.sqlite.write import HEAD_COLUMNS, note
+from everhold.stores.sqlite.group_commit import SQLiteGroupCommit, find_newer_format
+from everhold.stores.sqlite.intake_rows import SQLiteIntakeRows, build_prefix_condition
+from everhold.stores.sqlite.maintenance import SQLiteMaintenance, select_questions
+from everhold.stores.sqlite.scan import ScanTooLong, ThreadProgress, limit_steps, run_in_thread
+from everhold.stores.sqlite.write import HEAD_COLUMNS, write_value
 
 T = TypeVar("T")
 
@@ -121,8 +121,8 @@ _PARKED: Final = (
 _birth = msgspec.json.Decoder(Birth).decode
 
 
-@giving_turns
-class SQLiteStore(Lanes, Upkeep):
+@give_loop_turns
+class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
     def __init__(
         self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0
     ) -> None:
@@ -132,22 +132,22 @@ class SQLiteStore(Lanes, Upkeep):
         self.where = str(path)
         self.durability = durability
         self._patience = patience
-        self._stall = Stall()
-        self._connection: sqlite3.Connection = Shut(self.where)  # type: ignore[assignment]
-        self._group: Group = Shut(self.where)  # type: ignore[assignment]
-        self._run: Callable[..., Any] = Shut(self.where)
-        self._place: Place = Shut(self.where)  # type: ignore[assignment]
-        self._checkpoints: Checkpoints = Shut(self.where)  # type: ignore[assignment]
+        self._stall = OutageTracker()
+        self._connection: sqlite3.Connection = ClosedConnection(self.where)  # type: ignore[assignment]
+        self._group: SQLiteGroupCommit = ClosedConnection(self.where)  # type: ignore[assignment]
+        self._run: Callable[..., Any] = ClosedConnection(self.where)
+        self._place: DatabaseFile = ClosedConnection(self.where)  # type: ignore[assignment]
+        self._checkpoints: Checkpoints = ClosedConnection(self.where)  # type: ignore[assignment]
         self._copied_alone = False
         self._seen_version = 0
 
     async def open(self) -> None:
         logged = has_log(self.path)
-        connection = connect(self.path)
+        connection = connect_file(self.path)
         try:
-            prepare(connection, self.path)
+            prepare_database(connection, self.path)
             self._copied_alone = is_copied_alone(connection, self.path, logged=logged)
-            place = Place(self.path)
+            place = DatabaseFile(self.path)
         except BaseException:
             connection.close()
             raise
@@ -157,7 +157,7 @@ class SQLiteStore(Lanes, Upkeep):
         self._place = place
         self._checkpoints = Checkpoints(place, self.where)
         self._run = connection.cursor().execute
-        self._group = Group(
+        self._group = SQLiteGroupCommit(
             connection,
             self.where,
             fsync=self.durability == "power",
@@ -171,14 +171,14 @@ class SQLiteStore(Lanes, Upkeep):
         self._seen_version = self._data_version()
 
     async def close(self) -> None:
-        if isinstance(self._connection, Shut):
+        if isinstance(self._connection, ClosedConnection):
             return
         try:
             self._group.close()
             await self._checkpoints.close()
         finally:  # also if the caller is cancelled while it waits for the thread
             self._connection.close()
-            self._connection = self._group = self._run = Shut(self.where)  # type: ignore[assignment]
+            self._connection = self._group = self._run = ClosedConnection(self.where)  # type: ignore[assignment]
             del self.commit, self.commit_now
 
     # ---- the write verb
@@ -191,7 +191,7 @@ class SQLiteStore(Lanes, Upkeep):
 
     # ---- reading
 
-    async def load(self, session_id: str, since: int = 0) -> Record:
+    async def load(self, session_id: str, since: int = 0) -> SessionRecord:
         with self._reading():
             birth, head, origin = self._session(session_id)
             first = since if since >= 0 else head.first(since)
@@ -202,7 +202,7 @@ class SQLiteStore(Lanes, Upkeep):
                 len(letters) != head.mail and not head.ended
             ):
                 raise ValueError(f"session {session_id} has rows missing")
-        return Record(birth, head, deliveries, letters, effects)
+        return SessionRecord(birth, head, deliveries, letters, effects)
 
     def _session(self, session_id: str) -> tuple[Birth, Head, int | None]:
         statement = (
@@ -216,7 +216,7 @@ class SQLiteStore(Lanes, Upkeep):
             row = None
         if row is None:
             raise UnknownSession(session_id, self.where)
-        if seal(row[0]) != row[1]:
+        if checksum_row(row[0]) != row[1]:
             raise ValueError(f"session {session_id} does not match its seal")
         return _birth(row[0]), read_head(row[3:]), row[2]
 
@@ -227,7 +227,7 @@ class SQLiteStore(Lanes, Upkeep):
         if origin is None or first > origin_n:
             return read_journal(ref, self._run(_JOURNAL, (ref, first, _TOP)).fetchall())
         found: builtins.list[Delivery] = []
-        for link, upto in lineage.spans(self._run, ref, first):
+        for link, upto in lineage.list_fork_spans(self._run, ref, first):
             found += read_journal(link, self._run(_JOURNAL, (link, first, upto)).fetchall())
         return found
 
@@ -237,7 +237,7 @@ class SQLiteStore(Lanes, Upkeep):
         )
         letters = []
         for kind, body, at, letter_id, sealed in rows:
-            if seal(kind, body, at) != sealed:
+            if checksum_row(kind, body, at) != sealed:
                 raise ValueError(f"letter {letter_id} does not match its seal")
             letters.append(Letter(kind, loads(body), at, letter_id))
         return letters
@@ -248,7 +248,7 @@ class SQLiteStore(Lanes, Upkeep):
         )
         effects = []
         for q, worker, since, sealed in rows:
-            if seal(ref, q, worker, since) != sealed:
+            if checksum_row(ref, q, worker, since) != sealed:
                 raise ValueError(
                     f"the mark of q-{q} of session number {ref} does not match its seal"
                 )
@@ -262,10 +262,10 @@ class SQLiteStore(Lanes, Upkeep):
             ).fetchone()
         return None if row is None else SessionId(row[0])
 
-    async def list(self, wanted: Filter) -> builtins.list[Summary]:
+    async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
         return await self._scan(lambda store: store._listed(wanted))
 
-    def _listed(self, wanted: Filter) -> builtins.list[Summary]:
+    def _listed(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
         where = ["s.deleted = 0"]
         values: builtins.list[Any] = []
 
@@ -302,7 +302,7 @@ class SQLiteStore(Lanes, Upkeep):
         if wanted.newer_than is not None:
             also("h.updated_at >= ?", wanted.newer_than)
         if wanted.prefix:
-            condition, bounds = begins("s.id", wanted.prefix)
+            condition, bounds = build_prefix_condition("s.id", wanted.prefix)
             also(condition, *bounds)
         if wanted.after is not None:
             last = self._run(
@@ -317,19 +317,19 @@ class SQLiteStore(Lanes, Upkeep):
             f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
         )
         rows = self._run(statement, (*values, wanted.limit)).fetchall()
-        return [Summary(_birth(row[0]), read_head(row[1:])) for row in rows]
+        return [SessionSummary(_birth(row[0]), read_head(row[1:])) for row in rows]
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        wanted = Asking(
+        wanted = QuestionFilter(
             kinds=tuple(Kind) if kind is None else (kind,),
             to=() if to is None else (to,),
             limit=limit,
         )
 
         def act(store: SQLiteStore) -> builtins.list[tuple[Birth, Query, float]]:
-            found = asking(store._run, wanted, without)
+            found = select_questions(store._run, wanted, without)
             return (
                 found + store._unnoticed(kind, limit)
                 if to is None and kind not in _NOTICED
@@ -366,7 +366,9 @@ class SQLiteStore(Lanes, Upkeep):
             hidden |= {effect.q for effect in self._effects(ref)}
             if mail:
                 hidden |= self._kept_answers(ref)
-            for entry in open_queries(self._deliveries(ref, open_from, origin_n, origin)).values():
+            for entry in find_open_queries(
+                self._deliveries(ref, open_from, origin_n, origin)
+            ).values():
                 query = entry.query
                 if (
                     query.q not in hidden
@@ -379,12 +381,12 @@ class SQLiteStore(Lanes, Upkeep):
 
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
-    ) -> builtins.list[Unmoved]:
+    ) -> builtins.list[UnmovedSession]:
         given = {"now": now, "clock": self.now(), "living": dumps(sorted(living)), "limit": limit}
         with self._reading():
             rows = self._run(_UNMOVED.format(parked=_PARKED if parked else ""), given).fetchall()
         return [
-            Unmoved(SessionId(id), why, since, revision, came)
+            UnmovedSession(SessionId(id), why, since, revision, came)
             for id, why, since, revision, came in rows
         ]
 
@@ -406,7 +408,7 @@ class SQLiteStore(Lanes, Upkeep):
             ).fetchone()
             if row is None:
                 return None, 0
-            if seal(namespace, key, row[0], row[1]) != row[2]:
+            if checksum_row(namespace, key, row[0], row[1]) != row[2]:
                 raise ValueError(f"the value {namespace}/{key} does not match its seal")
         return (None if row[0] is None else loads(row[0])), row[1]
 
@@ -417,19 +419,21 @@ class SQLiteStore(Lanes, Upkeep):
 
     # ---- workers
 
-    async def beat(self, worker: Worker) -> None:
+    async def beat(self, worker: WorkerRecord) -> None:
         statement = (
             "INSERT OR REPLACE INTO worker (id, host, pid, ttl, seen_at) VALUES (?, ?, ?, ?, ?)"
         )
         row = (worker.id, worker.host, worker.pid, float(worker.ttl))
         await self._write(lambda: self._run(statement, (*row, self.now())))
 
-    async def workers(self) -> builtins.list[Worker]:
+    async def workers(self) -> builtins.list[WorkerRecord]:
         with self._reading():
             statement = "SELECT id, host, pid, ttl, max(0.0, ? - seen_at) FROM worker ORDER BY id"
             rows = self._run(statement, (self.now(),))
             heard = self._stall.age
-            return [Worker(id, host, pid, ttl, heard(age)) for id, host, pid, ttl, age in rows]
+            return [
+                WorkerRecord(id, host, pid, ttl, heard(age)) for id, host, pid, ttl, age in rows
+            ]
 
     async def release(self, worker_id: str) -> None:
         await self._write(lambda: self._run("DELETE FROM worker WHERE id = ?", (worker_id,)))
@@ -440,20 +444,22 @@ class SQLiteStore(Lanes, Upkeep):
         def act() -> None:
             _, head, _ = self._session(session_id)
             made.check(data)
-            attachment_rows.put(self._run, head.ref, head.n, made, data, at)
+            attachment_rows.insert_attachment(self._run, head.ref, head.n, made, data, at)
 
         await self._write(act)
 
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
         with self._reading():
-            found = attachment_rows.read(self._run, self._session(session_id)[1].ref, id)
+            found = attachment_rows.select_attachment(
+                self._run, self._session(session_id)[1].ref, id
+            )
         if found is None:
             raise UnknownAttachment(session_id, id)
         return found
 
     async def attachments(self, session_id: str) -> builtins.list[Attachment]:
         with self._reading():
-            return attachment_rows.listed(self._run, self._session(session_id)[1].ref)
+            return attachment_rows.list_attachments(self._run, self._session(session_id)[1].ref)
 
     # ---- letting go
 
@@ -465,7 +471,7 @@ class SQLiteStore(Lanes, Upkeep):
         birth, head, _ = self._session(session_id)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
-        if head.state is State.RUNNING:
+        if head.state is SessionState.RUNNING:
             raise StillNeeded(session_id, "it is running", "Cancel it first.")
         ref = head.ref
         for table in ("notice", "effect", "letter", "item", "lease"):
@@ -473,8 +479,8 @@ class SQLiteStore(Lanes, Upkeep):
         self._run("DELETE FROM head_1 WHERE ref = ?", (ref,))
         self._run("UPDATE session SET deleted = 1, key = NULL WHERE ref = ?", (ref,))
         if birth.key is not None:
-            note(self._run, DELETED_KEYS, birth.key, session_id)
-        lineage.forget(self._run, ref)
+            write_value(self._run, DELETED_KEYS, birth.key, session_id)
+        lineage.forget_unneeded(self._run, ref)
         kept: int = self._run("SELECT count(*) FROM journal WHERE session = ?", (ref,)).fetchone()[
             0
         ]
@@ -487,7 +493,7 @@ class SQLiteStore(Lanes, Upkeep):
         self._seen_version = self._data_version()
         return before != self._seen_version
 
-    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         return LOOK_EVERY  # a file tells nobody
 
     def _data_version(self) -> int:
@@ -495,12 +501,12 @@ class SQLiteStore(Lanes, Upkeep):
             found: int = self._run("PRAGMA data_version").fetchone()[0]
         return found
 
-    async def verify(self, progress: Progress | None = None) -> builtins.list[Problem]:
-        told = None if progress is None else Told(progress)
-        found = await self._aside(lambda store: verify.problems(store._connection, told))
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
+        told = None if progress is None else ThreadProgress(progress)
+        found = await self._aside(lambda store: verify.find_problems(store._connection, told))
         if told is not None:
             told.check()
-        return [*found, verify.copied_alone(self.path)] if self._copied_alone else found
+        return [*found, verify.warn_copied_alone(self.path)] if self._copied_alone else found
 
     def stats(self) -> dict[str, Any]:
         size = sum(
@@ -546,7 +552,7 @@ class SQLiteStore(Lanes, Upkeep):
                             self._run("PRAGMA synchronous = NORMAL")
                 self._checkpoints.wrote(LOOK_AFTER)
                 return result.rowcount if isinstance(result, sqlite3.Cursor) else result
-            except Busy as busy:
+            except SQLiteBusy as busy:
                 if loop.time() - began > self._patience:
                     raise busy.error from None
             await asyncio.sleep(wait)
@@ -556,9 +562,9 @@ class SQLiteStore(Lanes, Upkeep):
         """Do a read that may have to look at every row; a long one is done by a thread."""
         with self._reading():
             try:
-                with short(self._connection):
+                with limit_steps(self._connection):
                     return act(self)
-            except TooLong:
+            except ScanTooLong:
                 pass
         return await self._aside(act)
 
@@ -573,7 +579,7 @@ class SQLiteStore(Lanes, Upkeep):
         self._data_version()  # a store that is shut, or another thread's, says so here
         with self._translating():
             try:
-                return await aside(self._place, seen)
+                return await run_in_thread(self._place, seen)
             except StoreUnavailable:
                 pass
         with self._reading():  # the file is gone from its path, but not for this connection
@@ -595,17 +601,19 @@ class SQLiteStore(Lanes, Upkeep):
         try:
             yield
         except sqlite3.Error as error:
-            found = newer(self._connection, self.where) or translated(error, self.where)
-            raise Busy(found) if found.code == "store_busy" else found from None
+            found = find_newer_format(self._connection, self.where) or translate_sqlite_error(
+                error, self.where
+            )
+            raise SQLiteBusy(found) if found.code == "store_busy" else found from None
         except OverflowError as error:
             raise BadValue("what was given", str(error)) from None
         except UnicodeEncodeError as error:  # somebody looks for it; what is there can be read
-            raise BadValue(repr(error.object), HALF) from None
+            raise BadValue(repr(error.object), LONE_SURROGATE) from None
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
 
-class Busy(Exception):
+class SQLiteBusy(Exception):
     """The file is locked by another process; tried again by whoever can wait."""
 
     def __init__(self, error: Exception) -> None:

@@ -12,58 +12,60 @@ from typing import Any
 
 import msgspec
 
-from everhold.core.codec import loads, seal
-from everhold.core.journal import Delivery, open_from, open_queries
+from everhold.core.codec import checksum_row, loads
+from everhold.core.journal import Delivery, find_first_open_delivery, find_open_queries
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
-from everhold.ports.store import Problem, Progress
+from everhold.ports.store import ProgressCallback, StoreProblem
 from everhold.stores.checksums import UNREADABLE, StoredBirth, read_delivery, read_head
 from everhold.stores.sqlite import attachment_rows, intake_rows, lineage
-from everhold.stores.sqlite.database import migrations
+from everhold.stores.sqlite.database import load_migrations
 from everhold.stores.sqlite.write import HEAD_COLUMNS
 
 
-def problems(connection: sqlite3.Connection, progress: Progress | None = None) -> list[Problem]:
+def find_problems(
+    connection: sqlite3.Connection, progress: ProgressCallback | None = None
+) -> list[StoreProblem]:
     """Everything that is wrong, in the order found; an empty list means that all is well."""
     found = []
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
-            found.append(Problem("", "damaged_file", line))
+            found.append(StoreProblem("", "damaged_file", line))
     try:
         found.extend(_schema(connection))
         found.extend(_partial_indexes(connection))
         found.extend(_sessions(connection, progress))
         found.extend(_loose_rows(connection))
-        found.extend(attachment_rows.problems(connection))
-        found.extend(intake_rows.problems(connection.execute))
+        found.extend(attachment_rows.find_attachment_problems(connection))
+        found.extend(intake_rows.find_intake_problems(connection.execute))
     except sqlite3.Error as error:
-        found.append(Problem("", "damaged_file", str(error)))
+        found.append(StoreProblem("", "damaged_file", str(error)))
     return found
 
 
-def copied_alone(path: Path) -> Problem:
+def warn_copied_alone(path: Path) -> StoreProblem:
     """The warning about a copy that was made without its write-ahead log."""
     detail = (
         f"{path.name} was copied without {path.name}-wal: what the original had only there may"
         " be missing."
         " Copy with `everhold db copy`, which also works while the database is in use"
     )
-    return Problem("", "copied_without_log", detail, warning=True)
+    return StoreProblem("", "copied_without_log", detail, warning=True)
 
 
-def _schema(connection: sqlite3.Connection) -> Iterator[Problem]:
+def _schema(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
     """Tables and views must read as they were made; what others added is their own affair."""
     known = dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
     with closing(sqlite3.connect(":memory:")) as fresh:
-        for step in migrations():
+        for step in load_migrations():
             fresh.executescript(step)
         for name, sql in fresh.execute("SELECT name, sql FROM sqlite_master"):
             if known.get(name, "") != sql:
-                yield Problem("", "damaged_schema", f"{name} is not as it was made")
+                yield StoreProblem("", "damaged_schema", f"{name} is not as it was made")
 
 
-def _partial_indexes(connection: sqlite3.Connection) -> Iterator[Problem]:
+def _partial_indexes(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
     """A partial index must find the rows that a scan finds.
 
     `integrity_check` does not read the header of each index entry, so it misses some damage that a
@@ -81,10 +83,12 @@ def _partial_indexes(connection: sqlite3.Connection) -> Iterator[Problem]:
         rows = f"SELECT {key} FROM {table} {{}} WHERE {sql.partition(' WHERE ')[2]} ORDER BY {key}"
         by_index = connection.execute(rows.format(f"INDEXED BY {name}")).fetchall()
         if by_index != connection.execute(rows.format("NOT INDEXED")).fetchall():
-            yield Problem("", "damaged_file", f"index {name} does not match its table")
+            yield StoreProblem("", "damaged_file", f"index {name} does not match its table")
 
 
-def _sessions(connection: sqlite3.Connection, progress: Progress | None) -> Iterator[Problem]:
+def _sessions(
+    connection: sqlite3.Connection, progress: ProgressCallback | None
+) -> Iterator[StoreProblem]:
     rows = connection.execute(
         "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent,"
         " created_at FROM session"
@@ -98,17 +102,17 @@ def _sessions(connection: sqlite3.Connection, progress: Progress | None) -> Iter
 
 def _row(
     connection: sqlite3.Connection, row: tuple[Any, ...], known: dict[int, Any]
-) -> Iterator[Problem]:
+) -> Iterator[StoreProblem]:
     ref, session_id, key, program, birth, sealed, deleted, origin, origin_n, parent, created_at = (
         row
     )
-    if seal(birth) != sealed:
-        yield Problem(str(session_id), "broken_seal", "its birth")
+    if checksum_row(birth) != sealed:
+        yield StoreProblem(str(session_id), "broken_seal", "its birth")
         return
     try:
         born = msgspec.json.decode(birth, type=StoredBirth)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        yield Problem(str(session_id), "unreadable", str(error))
+        yield StoreProblem(str(session_id), "unreadable", str(error))
         return
     said = (
         born.id,
@@ -119,49 +123,49 @@ def _row(
         born.created_at,
     )
     if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
-        yield Problem(str(session_id), "mismatch", "its row does not say what its birth says")
+        yield StoreProblem(str(session_id), "mismatch", "its row does not say what its birth says")
         return
     source = born.source or born.origin
     if origin in known and known[origin][1] != source:
-        yield Problem(
+        yield StoreProblem(
             session_id, "mismatch", f"it shares the steps of {source}, not of {known[origin][1]}"
         )
         return
     if (origin is None) != (source is None) or (origin is not None and origin not in known):
-        yield Problem(
+        yield StoreProblem(
             session_id, "dangling_origin", f"it shares the steps of {source}, which is not there"
         )
         return
     if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
-        yield Problem(session_id, "mismatch", "it is marked as deleted, and has a head")
+        yield StoreProblem(session_id, "mismatch", "it is marked as deleted, and has a head")
     if not deleted:
         yield from _session(connection, ref, session_id, known, origin_n)
 
 
 def _session(
     connection: sqlite3.Connection, ref: int, session_id: str, known: dict[int, Any], origin_n: int
-) -> Iterator[Problem]:
+) -> Iterator[StoreProblem]:
     row = connection.execute(
         f"SELECT {HEAD_COLUMNS} FROM head_1 h WHERE ref = ?", (ref,)
     ).fetchone()
     if row is None:
-        yield Problem(session_id, "no_head", "it has no head")
+        yield StoreProblem(session_id, "no_head", "it has no head")
         return
     try:
         head = read_head(row)
     except UNREADABLE as error:
-        yield Problem(session_id, "broken_seal", str(error))
+        yield StoreProblem(session_id, "broken_seal", str(error))
         return
     deliveries: list[Delivery] = []
     for delivery in _chain(connection, ref, known):
-        if isinstance(delivery, Problem):
+        if isinstance(delivery, StoreProblem):
             yield delivery
             return
         deliveries.append(delivery)
     numbers = [delivery.n for delivery in deliveries]
     if numbers != list(range(head.n + 1)):
         missing = sorted(set(range(head.n + 1)) - set(numbers))
-        yield Problem(
+        yield StoreProblem(
             session_id, "gap", f"{len(numbers)} deliveries for step {head.n}; missing {missing[:5]}"
         )
         return
@@ -170,17 +174,18 @@ def _session(
 
 def _open(
     connection: sqlite3.Connection, session_id: str, head: Head, deliveries: list[Delivery]
-) -> Iterator[Problem]:
-    opened = open_queries(deliveries)
-    if not head.ended and open_from(opened, head.n) < head.open_from:
-        yield Problem(
+) -> Iterator[StoreProblem]:
+    opened = find_open_queries(deliveries)
+    if not head.ended and find_first_open_delivery(opened, head.n) < head.open_from:
+        yield StoreProblem(
             session_id,
             "open_from",
-            f"open queries from {open_from(opened, head.n)} on, not {head.open_from}",
+            f"open queries from {find_first_open_delivery(opened, head.n)} on, not"
+            f" {head.open_from}",
         )
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
-        yield Problem(
+        yield StoreProblem(
             session_id,
             "end",
             f"it is {head.state}, and its journal {'ends' if last else 'goes on'}",
@@ -189,22 +194,24 @@ def _open(
     for table in ("notice", "effect"):
         for (q,) in connection.execute(f"SELECT q FROM {table} WHERE session = ?", (head.ref,)):
             if q not in opened:
-                yield Problem(session_id, f"dangling_{table}", f"q-{q} is not open")
+                yield StoreProblem(session_id, f"dangling_{table}", f"q-{q} is not open")
     for q, text in connection.execute("SELECT q, query FROM notice WHERE session = ?", (head.ref,)):
         try:
             shown = msgspec.json.decode(text, type=Query)
             if q in opened and shown.kind not in EFFECTS and shown != opened[q].query:
-                yield Problem(session_id, "mismatch", f"the notice of q-{q} is not what was asked")
+                yield StoreProblem(
+                    session_id, "mismatch", f"the notice of q-{q} is not what was asked"
+                )
         except (msgspec.MsgspecError, UnicodeError) as error:
-            yield Problem(session_id, "unreadable", f"the notice of q-{q}: {error}")
+            yield StoreProblem(session_id, "unreadable", f"the notice of q-{q}: {error}")
     count = connection.execute(
         "SELECT count(*) FROM letter WHERE session = ?", (head.ref,)
     ).fetchone()[0]
     if count != head.mail and not head.ended:
-        yield Problem(session_id, "mail", f"{count} letters, its head says {head.mail}")
+        yield StoreProblem(session_id, "mail", f"{count} letters, its head says {head.mail}")
 
 
-def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[Problem]:
+def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[StoreProblem]:
     for table, columns in (
         ("notice", "q, kind, addressee, asked_at, query"),
         ("effect", "q, worker, since"),
@@ -213,15 +220,15 @@ def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Itera
             f"SELECT seal, session, {columns} FROM {table} WHERE session = ?", (head.ref,)
         )
         for sealed, *row in rows.fetchall():
-            if seal(*row) != sealed:
-                yield Problem(session_id, "broken_seal", f"the {table} of q-{row[1]}")
+            if checksum_row(*row) != sealed:
+                yield StoreProblem(session_id, "broken_seal", f"the {table} of q-{row[1]}")
 
 
 def _chain(
     connection: sqlite3.Connection, ref: int, known: dict[int, Any]
-) -> Iterator[Delivery | Problem]:
+) -> Iterator[Delivery | StoreProblem]:
     """Every delivery of a session, those of its sources first."""
-    for source, last in lineage.spans(connection.execute, ref, 0):
+    for source, last in lineage.list_fork_spans(connection.execute, ref, 0):
         rows = connection.execute(
             "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n <= ?"
             " ORDER BY n",
@@ -231,33 +238,35 @@ def _chain(
             try:
                 yield read_delivery(source, row)
             except UNREADABLE as error:
-                yield Problem(known[source][1], "broken_seal", str(error))
+                yield StoreProblem(known[source][1], "broken_seal", str(error))
                 return
 
 
-def _loose_rows(connection: sqlite3.Connection) -> Iterator[Problem]:
+def _loose_rows(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
     for table in ("journal", "notice", "effect", "letter"):
         rows = connection.execute(
             f"SELECT DISTINCT session FROM {table} WHERE session NOT IN (SELECT ref FROM session)"
         )
         for (ref,) in rows.fetchall():
-            yield Problem(
+            yield StoreProblem(
                 "", f"dangling_{table}", f"rows of session number {ref}, which is not there"
             )
     for (ref,) in connection.execute(
         "SELECT ref FROM head_1 WHERE ref NOT IN (SELECT ref FROM session)"
     ).fetchall():
-        yield Problem("", "dangling_head", f"the head of session number {ref}, which is not there")
+        yield StoreProblem(
+            "", "dangling_head", f"the head of session number {ref}, which is not there"
+        )
     for letter_id, kind, body, at, sealed in connection.execute(
         "SELECT id, kind, body, at, seal FROM letter"
     ):
-        if seal(kind, body, at) != sealed:
-            yield Problem("", "broken_seal", f"letter {letter_id}")
+        if checksum_row(kind, body, at) != sealed:
+            yield StoreProblem("", "broken_seal", f"letter {letter_id}")
     for namespace, key, value, version, sealed in connection.execute("SELECT * FROM value"):
-        if seal(namespace, key, value, version) != sealed:
-            yield Problem("", "broken_seal", f"the value {namespace}/{key}")
+        if checksum_row(namespace, key, value, version) != sealed:
+            yield StoreProblem("", "broken_seal", f"the value {namespace}/{key}")
         elif value is not None:
             try:
                 loads(value)
             except EverholdError as error:
-                yield Problem("", "unreadable", f"the value {namespace}/{key}: {error}")
+                yield StoreProblem("", "unreadable", f"the value {namespace}/{key}: {error}")

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON, dumps, seal
+from everhold.core.codec import JSON, checksum_row, dumps
 from everhold.core.journal import Delivery
-from everhold.core.journal import seal as delivery_seal
-from everhold.core.session import Birth, Head, State
+from everhold.core.journal import checksum_delivery as delivery_seal
+from everhold.core.session import Birth, Head, SessionState
 from everhold.errors import KeyConflict, Overtaken
-from everhold.ports.store import Change, Letter, Write
-from everhold.stores.checksums import birth_text, head_seal, read_head
+from everhold.ports.store import Change, Letter, ValueWrite
+from everhold.stores.checksums import checksum_head, encode_birth, read_head
 from everhold.stores.sqlite import intake_rows, lineage
 
 LIGHT: Final = (
@@ -55,9 +55,9 @@ _EFFECT: Final = (
 _text = msgspec.json.Encoder().encode
 
 
-def light_row(head: Head, fence: int) -> tuple[Any, ...]:
+def make_light_row(head: Head, fence: int) -> tuple[Any, ...]:
     metrics = _text(head.metrics)
-    sealed = head_seal(head, metrics)
+    sealed = checksum_head(head, metrics)
     return (
         head.revision,
         head.n,
@@ -70,7 +70,7 @@ def light_row(head: Head, fence: int) -> tuple[Any, ...]:
     )
 
 
-def delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
+def make_delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
     n = delivery.n
     at = delivery.at
     answers = _text(delivery.answers)
@@ -90,28 +90,30 @@ def delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
     return ref, n, at, answers.decode(), asked.decode(), notes.decode(), sealed
 
 
-def land(run: Any, change: Change, fence: int, now: Callable[[], float]) -> None:
+def write_change(run: Any, change: Change, fence: int, now: Callable[[], float]) -> None:
     """Land one change; raises `Overtaken` or `KeyConflict` if it is refused."""
     head = change.head
     if change.birth is not None:
         head.ref = _bear(run, change.birth, head)
     elif change.light:
-        if run(LIGHT, light_row(head, fence)).rowcount != 1:
+        if run(LIGHT, make_light_row(head, fence)).rowcount != 1:
             raise Overtaken(change.id, fence)
     else:
         _move(run, change.id, head, fence)
     for delivery in change.deliveries:
-        run(DELIVER, delivery_row(head.ref, delivery))
+        run(DELIVER, make_delivery_row(head.ref, delivery))
     if not change.light:
         _land_rest(run, change, head)
         if change.intake is not None:
-            intake = intake_rows.read(run, head.ref, change.id, head.state, now(), change.named)
+            intake = intake_rows.read_intake(
+                run, head.ref, change.id, head.state, now(), change.named
+            )
             change.intake(intake)
-            intake_rows.write(run, head.ref, intake)
+            intake_rows.write_intake(run, head.ref, intake)
 
 
 def _move(run: Any, session_id: str, head: Head, fence: int) -> None:
-    light = light_row(head, fence)
+    light = make_light_row(head, fence)
     row = (
         *light[:6],
         head.state.value,
@@ -142,10 +144,10 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
             float(notice.asked_at),
             dumps(notice.query),
         )
-        run(_NOTICE, (*row, seal(*row)))
+        run(_NOTICE, (*row, checksum_row(*row)))
     for effect in change.effects:
         mark = (ref, effect.q, effect.worker, float(effect.since))
-        run(_EFFECT, (*mark, seal(*mark)))
+        run(_EFFECT, (*mark, checksum_row(*mark)))
     for letter_id in change.read:
         run("DELETE FROM letter WHERE id = ? AND session = ?", (letter_id, ref))
     for birth, born in change.births:
@@ -158,9 +160,11 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
 
 def _bear(run: Any, birth: Birth, head: Head) -> int:
     origin, source = (
-        (None, None) if birth.origin is None else lineage.source(run, birth.origin, birth.origin_n)
+        (None, None)
+        if birth.origin is None
+        else lineage.find_fork_source(run, birth.origin, birth.origin_n)
     )
-    text = birth_text(birth, source)
+    text = encode_birth(birth, source)
     created = float(birth.created_at)
     row = (
         birth.id,
@@ -171,7 +175,7 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
         origin,
         birth.origin_n,
         text,
-        seal(text),
+        checksum_row(text),
     )
     try:
         ref: int = run(_SESSION, row).lastrowid
@@ -190,7 +194,7 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
         head.due_at,
         head.updated_at,
     )
-    rest = head.mail, head.attempts, head_seal(head, metrics), int(head.parked)
+    rest = head.mail, head.attempts, checksum_head(head, metrics), int(head.parked)
     run(_HEAD, (*values, metrics.decode(), *rest))
     return ref
 
@@ -213,20 +217,20 @@ def _post(run: Any, letter: Letter, own: int) -> None:
         fence = head.revision
         head.revision = fence + 1
         head.mail = head.mail + 1
-        head.state = State.RUNNING
+        head.state = SessionState.RUNNING
         _move(run, letter.to, head, fence)
     body = dumps(letter.body)
     at = float(letter.at)
     run(
         "INSERT INTO letter (session, kind, body, at, seal) VALUES (?, ?, ?, ?, ?)",
-        (ref, letter.kind, body, at, seal(letter.kind, body, at)),
+        (ref, letter.kind, body, at, checksum_row(letter.kind, body, at)),
     )
 
 
-def _write(run: Any, write: Write, change: Change) -> None:
+def _write(run: Any, write: ValueWrite, change: Change) -> None:
     value = None if write.value is None else dumps(write.value)
     version = write.version + 1
-    sealed = seal(write.namespace, write.key, value, version)
+    sealed = checksum_row(write.namespace, write.key, value, version)
     if write.version == 0:
         statement = (
             "INSERT INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?,"
@@ -243,7 +247,7 @@ def _write(run: Any, write: Write, change: Change) -> None:
         raise Overtaken(change.id, change.head.revision - 1)
 
 
-def note(run: Any, namespace: str, key: str, value: JSON) -> None:
+def write_value(run: Any, namespace: str, key: str, value: JSON) -> None:
     """Write a durable value outside of a step, whatever it was before."""
     row = run(
         "SELECT version FROM value WHERE namespace = ? AND key = ?", (namespace, key)
@@ -253,7 +257,7 @@ def note(run: Any, namespace: str, key: str, value: JSON) -> None:
     run(
         "INSERT OR REPLACE INTO value (value, version, seal, namespace, key) VALUES (?, ?, ?, ?,"
         " ?)",
-        (text, version, seal(namespace, key, text, version), namespace, key),
+        (text, version, checksum_row(namespace, key, text, version), namespace, key),
     )
 
 

@@ -18,7 +18,7 @@ needs Hypothesis, runs two stores side by side.
 
 import pytest
 
-_ROOMS = (
+_MODULES = (
     "attachment",
     "claim",
     "commit",
@@ -28,28 +28,28 @@ _ROOMS = (
     "fork",
     "inbox",
     "intake",
-    "lanes",
+    "intake_lanes",
     "lease",
     "machine",
     "machine_intake",
     "mover",
     "mover_accept",
-    "mover_errand",
+    "mover_programs",
     "mover_family",
     "mover_fault",
     "mover_fleet",
-    "mover_place",
-    "mover_room",
+    "mover_absence",
+    "mover_harness",
     "mover_stop",
     "mover_time",
     "reading",
-    "room",
+    "harness",
     "settle",
-    "together",
-    "upkeep",
+    "concurrency",
+    "maintenance",
     "value",
 )
-pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in _ROOMS))
+pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
 from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402

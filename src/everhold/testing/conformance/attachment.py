@@ -10,65 +10,83 @@ import pytest
 from everhold.errors import BadArguments, UnknownAttachment, UnknownSession
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import Store
-from everhold.testing.conformance.factories import ask, begin, branch, end, move
-from everhold.testing.conformance.harness import Room
+from everhold.testing.conformance.factories import (
+    commit_end,
+    commit_fork,
+    commit_start,
+    commit_step,
+    make_query,
+)
+from everhold.testing.conformance.harness import StoreContractBase
 
 DATA = b"\x00\xff bytes, not text"
 
 
-def made(data: bytes, media_type: str = "text/plain") -> Attachment:
+def make_attachment(data: bytes, media_type: str = "text/plain") -> Attachment:
     return Attachment(sha256(data).hexdigest(), len(data), media_type)
 
 
-async def refused(store: Store, session_id: str, id: str) -> bool:
+async def is_attachment_refused(store: Store, session_id: str, id: str) -> bool:
     with pytest.raises(UnknownAttachment) as told:
         await store.attachment(session_id, id)
     return told.value.attachment_id == id
 
 
-class AttachmentRoom(Room):
+class AttachmentContract(StoreContractBase):
     """`attach`, `attachment`, `attachments`, and what `delete` does to them."""
 
     async def test_what_is_kept_is_read_again(self, store: Store) -> None:
         """The same bytes, with what was said of them; also none at all."""
-        await begin(store, "s-1")
+        await commit_start(store, "s-1")
         for data in (DATA, b""):
-            await store.attach("s-1", made(data, "image/png"), data, 5.0)
+            await store.attach("s-1", make_attachment(data, "image/png"), data, 5.0)
 
-            assert await store.attachment("s-1", made(data).id) == (made(data, "image/png"), data)
+            assert await store.attachment("s-1", make_attachment(data).id) == (
+                make_attachment(data, "image/png"),
+                data,
+            )
 
     async def test_attachments_are_listed_in_the_order_kept(self, store: Store) -> None:
         """The first one first; none where nothing was kept."""
-        await begin(store, "s-1")
+        await commit_start(store, "s-1")
         assert await store.attachments("s-1") == []
         for at, data in enumerate([b"c", b"a", b"b"]):
-            await store.attach("s-1", made(data), data, float(at))
+            await store.attach("s-1", make_attachment(data), data, float(at))
 
-        assert await store.attachments("s-1") == [made(b"c"), made(b"a"), made(b"b")]
+        assert await store.attachments("s-1") == [
+            make_attachment(b"c"),
+            make_attachment(b"a"),
+            make_attachment(b"b"),
+        ]
 
     async def test_the_same_bytes_are_kept_once(self, store: Store) -> None:
         """Keeping them again changes nothing, and what was said first stands."""
-        await begin(store, "s-1")
-        await store.attach("s-1", made(DATA), DATA, 1.0)
-        await store.attach("s-1", made(DATA, "image/png"), DATA, 2.0)
+        await commit_start(store, "s-1")
+        await store.attach("s-1", make_attachment(DATA), DATA, 1.0)
+        await store.attach("s-1", make_attachment(DATA, "image/png"), DATA, 2.0)
 
-        assert await store.attachments("s-1") == [made(DATA)]
+        assert await store.attachments("s-1") == [make_attachment(DATA)]
 
     async def test_a_large_attachment(self, store: Store) -> None:
         """A2: Three megabytes, every one of them different, are kept like a few bytes."""
         data = b"".join(n.to_bytes(4, "big") for n in range(3 * 2**18)) + b"\0"
-        await begin(store, "s-1")
-        await store.attach("s-1", made(data), data, 1.0)
+        await commit_start(store, "s-1")
+        await store.attach("s-1", make_attachment(data), data, 1.0)
 
-        assert await store.attachment("s-1", made(data).id) == (made(data), data)
+        assert await store.attachment("s-1", make_attachment(data).id) == (
+            make_attachment(data),
+            data,
+        )
 
     async def test_the_same_bytes_at_once(self, store: Store) -> None:
         """A4: Of many who keep the same bytes at once none is refused, and they are kept once."""
-        await begin(store, "s-1")
-        await asyncio.gather(*(store.attach("s-1", made(DATA), DATA, float(n)) for n in range(8)))
+        await commit_start(store, "s-1")
+        await asyncio.gather(
+            *(store.attach("s-1", make_attachment(DATA), DATA, float(n)) for n in range(8))
+        )
 
-        assert await store.attachments("s-1") == [made(DATA)]
-        assert (await store.attachment("s-1", made(DATA).id))[1] == DATA
+        assert await store.attachments("s-1") == [make_attachment(DATA)]
+        assert (await store.attachment("s-1", make_attachment(DATA).id))[1] == DATA
         assert await store.verify() == []
 
     @pytest.mark.parametrize("data", [b"other", DATA[:-1], DATA + b"\0", DATA[:-1] + b"T"])
@@ -79,80 +97,88 @@ class AttachmentRoom(Room):
         """A5, A7, A8: Another length, other content, or both, under a name that is known or new:
         nothing changes.
         """
-        await begin(store, "s-1")
+        await commit_start(store, "s-1")
         if known:
-            await store.attach("s-1", made(DATA), DATA, 1.0)
+            await store.attach("s-1", make_attachment(DATA), DATA, 1.0)
 
         with pytest.raises(BadArguments):
-            await store.attach("s-1", made(DATA), data, 2.0)
-        assert await store.attachments("s-1") == ([made(DATA)] if known else [])
-        assert not known or (await store.attachment("s-1", made(DATA).id))[1] == DATA
+            await store.attach("s-1", make_attachment(DATA), data, 2.0)
+        assert await store.attachments("s-1") == ([make_attachment(DATA)] if known else [])
+        assert not known or (await store.attachment("s-1", make_attachment(DATA).id))[1] == DATA
         assert await store.verify() == []
 
     async def test_another_session_cannot_read_it(self, store: Store) -> None:
         """Who knows the name has nothing; who keeps the same bytes reads its own."""
-        await begin(store, "s-1")
-        await begin(store, "s-2")
-        await store.attach("s-1", made(DATA), DATA, 1.0)
+        await commit_start(store, "s-1")
+        await commit_start(store, "s-2")
+        await store.attach("s-1", make_attachment(DATA), DATA, 1.0)
 
-        assert await refused(store, "s-2", made(DATA).id)
+        assert await is_attachment_refused(store, "s-2", make_attachment(DATA).id)
         assert await store.attachments("s-2") == []
-        await store.attach("s-2", made(DATA, "image/png"), DATA, 1.0)
-        assert (await store.attachment("s-2", made(DATA).id))[0] == made(DATA, "image/png")
+        await store.attach("s-2", make_attachment(DATA, "image/png"), DATA, 1.0)
+        assert (await store.attachment("s-2", make_attachment(DATA).id))[0] == make_attachment(
+            DATA, "image/png"
+        )
 
     async def test_nothing_is_attached_to_nobody(self, store: Store) -> None:
         """An unknown session is refused, and an unknown name."""
-        await begin(store, "s-1")
+        await commit_start(store, "s-1")
         with pytest.raises(UnknownSession):
-            await store.attach("s-9", made(DATA), DATA, 1.0)
+            await store.attach("s-9", make_attachment(DATA), DATA, 1.0)
         with pytest.raises(UnknownSession):
-            await store.attachment("s-9", made(DATA).id)
+            await store.attachment("s-9", make_attachment(DATA).id)
         with pytest.raises(UnknownSession):
             await store.attachments("s-9")
-        assert await refused(store, "s-1", "no such name\0")
+        assert await is_attachment_refused(store, "s-1", "no such name\0")
 
     async def test_a_fork_reads_what_was_kept_before_it_differed(self, store: Store) -> None:
         """What the origin keeps later is not the fork's, nor the other way round."""
-        record = await begin(store, "s-1", ask(0))
-        await store.attach("s-1", made(b"early"), b"early", 1.0)
-        record = await move(store, record, answers={0: "a"}, asked=[ask(1)])
-        await store.attach("s-1", made(b"at the step"), b"at the step", 2.0)
-        await branch(store, record, "s-2", 1)
-        await store.attach("s-2", made(b"own"), b"own", 3.0)
+        record = await commit_start(store, "s-1", make_query(0))
+        await store.attach("s-1", make_attachment(b"early"), b"early", 1.0)
+        record = await commit_step(store, record, answers={0: "a"}, asked=[make_query(1)])
+        await store.attach("s-1", make_attachment(b"at the step"), b"at the step", 2.0)
+        await commit_fork(store, record, "s-2", 1)
+        await store.attach("s-2", make_attachment(b"own"), b"own", 3.0)
 
-        assert await store.attachments("s-2") == [made(b"early"), made(b"own")]
-        assert (await store.attachment("s-2", made(b"early").id))[1] == b"early"
-        assert await refused(store, "s-2", made(b"at the step").id)
-        assert await refused(store, "s-1", made(b"own").id)
+        assert await store.attachments("s-2") == [
+            make_attachment(b"early"),
+            make_attachment(b"own"),
+        ]
+        assert (await store.attachment("s-2", make_attachment(b"early").id))[1] == b"early"
+        assert await is_attachment_refused(store, "s-2", make_attachment(b"at the step").id)
+        assert await is_attachment_refused(store, "s-1", make_attachment(b"own").id)
 
     async def test_what_is_kept_goes_with_its_session(self, store: Store) -> None:
         """MA7: Another that keeps the same bytes still has them; a session made anew has
         nothing.
         """
-        record = await end(store, await begin(store, "s-1"))
-        await begin(store, "s-2")
+        record = await commit_end(store, await commit_start(store, "s-1"))
+        await commit_start(store, "s-2")
         for session_id in ("s-1", "s-2"):
-            await store.attach(session_id, made(DATA), DATA, 1.0)
-        await store.attach("s-1", made(b"only here"), b"only here", 1.0)
+            await store.attach(session_id, make_attachment(DATA), DATA, 1.0)
+        await store.attach("s-1", make_attachment(b"only here"), b"only here", 1.0)
 
         await store.delete("s-1", record.head.revision)
 
-        assert await store.attachment("s-2", made(DATA).id) == (made(DATA), DATA)
-        assert await refused(store, "s-2", made(b"only here").id)
+        assert await store.attachment("s-2", make_attachment(DATA).id) == (
+            make_attachment(DATA),
+            DATA,
+        )
+        assert await is_attachment_refused(store, "s-2", make_attachment(b"only here").id)
         assert await store.verify() == []
 
     async def test_a_fork_outlives_what_it_shares(self, store: Store) -> None:
         """What a fork reads stays when its origin is deleted, and goes with the fork."""
-        record = await begin(store, "s-1", ask(0))
-        await store.attach("s-1", made(b"early"), b"early", 1.0)
-        record = await move(store, record, answers={0: "a"}, asked=[ask(1)])
-        forked = await branch(store, record, "s-2", 1)
-        record = await end(store, record)
-        await store.attach("s-1", made(b"late"), b"late", 2.0)
+        record = await commit_start(store, "s-1", make_query(0))
+        await store.attach("s-1", make_attachment(b"early"), b"early", 1.0)
+        record = await commit_step(store, record, answers={0: "a"}, asked=[make_query(1)])
+        forked = await commit_fork(store, record, "s-2", 1)
+        record = await commit_end(store, record)
+        await store.attach("s-1", make_attachment(b"late"), b"late", 2.0)
 
         await store.delete("s-1", record.head.revision)
 
-        assert await store.attachments("s-2") == [made(b"early")]
-        forked = await end(store, forked)
+        assert await store.attachments("s-2") == [make_attachment(b"early")]
+        forked = await commit_end(store, forked)
         await store.delete("s-2", forked.head.revision)
         assert await store.verify() == []

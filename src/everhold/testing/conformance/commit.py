@@ -8,27 +8,36 @@ from typing import Any
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.journal import Delivery, Notes
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Answer, Kind, Query, Rerun, Usage
-from everhold.core.session import Seed, SessionId, State
+from everhold.core.query import Kind, Query, QueryAnswer, Rerun, Usage
+from everhold.core.session import Seed, SessionId, SessionState
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import KeyConflict, Overtaken, StoreError, UnknownSession
-from everhold.ports.store import Change, Effect, Filter, Letter, Notice, Record, Store, Write
-from everhold.testing.conformance.factories import (
-    ask,
-    begin,
-    birth,
-    delivery,
-    head,
-    mark,
-    move,
-    start,
-    step,
-    touch,
+from everhold.ports.store import (
+    Change,
+    Effect,
+    Letter,
+    Notice,
+    SessionFilter,
+    SessionRecord,
+    Store,
+    ValueWrite,
 )
-from everhold.testing.conformance.harness import Room, everything
+from everhold.testing.conformance.factories import (
+    commit_start,
+    commit_step,
+    commit_touch,
+    make_birth,
+    make_delivery,
+    make_head,
+    make_query,
+    make_start,
+    make_step,
+    make_touch,
+)
+from everhold.testing.conformance.harness import StoreContractBase, dump_store
 
 TEXTS = (
     "",
@@ -72,7 +81,7 @@ EVERYTHING = Query(
     expires_at=1234.5,
     default=None,
 )
-NOTED = Notes(
+NOTED = DeliveryNotes(
     fired=True,
     cancel="enough",
     retry=True,
@@ -82,21 +91,21 @@ NOTED = Notes(
     record={"score": 0.5},
     versions={"prompt": 2},
 )
-STALE: list[Callable[[Record], Change]] = [
-    lambda record: step(record, answers={0: "late"}),
-    lambda record: touch(record, letters=[Letter("signal", "late", 1.0)], tip={"mail": 1}),
-    lambda record: touch(record, writes=[Write("n", "k", ["late"], 0)]),
-    lambda record: touch(record, births=[(birth("s-child", key="late"), head())]),
-    lambda record: touch(record, effects=[Effect(0, "late", 1.0)], closed=[0]),
+STALE: list[Callable[[SessionRecord], Change]] = [
+    lambda record: make_step(record, answers={0: "late"}),
+    lambda record: make_touch(record, letters=[Letter("signal", "late", 1.0)], tip={"mail": 1}),
+    lambda record: make_touch(record, writes=[ValueWrite("n", "k", ["late"], 0)]),
+    lambda record: make_touch(record, births=[(make_birth("s-child", key="late"), make_head())]),
+    lambda record: make_touch(record, effects=[Effect(0, "late", 1.0)], closed=[0]),
 ]
 
 
-class CommitRoom(Room):
+class CommitContract(StoreContractBase):
     """MUSTs of `commit`."""
 
     async def test_what_was_committed_is_read_back(self, store: Store) -> None:
         """A new session is read back as it was committed."""
-        first = start("s-1", ask(0), ask(1, Kind.INPUT))
+        first = make_start("s-1", make_query(0), make_query(1, Kind.INPUT))
 
         await store.commit(first, 0)
 
@@ -110,7 +119,7 @@ class CommitRoom(Room):
 
     async def test_every_fact_of_a_birth_is_kept(self, store: Store) -> None:
         """Nothing that is known at birth is lost or changed."""
-        born = birth(
+        born = make_birth(
             version=3,
             args={"topic": "owls", "deep": {"list": [1, 2.5, None, True]}},
             created_at=1234.567891,
@@ -127,41 +136,43 @@ class CommitRoom(Room):
             parent_query=7,
         )
 
-        await store.commit(Change(born.id, head(), birth=born), 0)
+        await store.commit(Change(born.id, make_head(), birth=born), 0)
 
         assert (await store.load("s-1")).birth == born
 
     async def test_every_fact_of_a_head_is_kept(self, store: Store) -> None:
         """The head is rewritten whole by every commit."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         meter = Metrics(
             llm_calls=4, pauses=3, rounds=2, prompt_chars=99, prompt_tokens=12, open_tokens=5
         )
         facts = {
-            "state": State.RUNNING,
+            "state": SessionState.RUNNING,
             "due_at": 5000.125,
             "metrics": meter,
             "attempts": 2,
             "updated_at": 4000.5,
         }
 
-        await store.commit(change := step(record, answers={0: "a"}, asked=[ask(1)], tip=facts), 1)
+        await store.commit(
+            change := make_step(record, answers={0: "a"}, asked=[make_query(1)], tip=facts), 1
+        )
 
         assert (await store.load("s-1")).head == change.head
         assert change.head.metrics == meter
 
     async def test_every_fact_of_a_delivery_is_kept(self, store: Store) -> None:
         """Queries, answers and notes come back field by field, and an unset default stays unset."""
-        record = await begin(store, "s-1", ask(0), ask(1), ask(2))
+        record = await commit_start(store, "s-1", make_query(0), make_query(1), make_query(2))
         usage = Usage(prompt_tokens=10, completion_tokens=20)
         answers = [
-            Answer(0, {"a": 1}, usage=usage, by={"front": "cli", "user": "ada", "at": 1.5}),
-            Answer(1, error={"code": "busy", "message": "try later"}),
-            Answer(2, "by default", expired=True),
+            QueryAnswer(0, {"a": 1}, usage=usage, by={"front": "cli", "user": "ada", "at": 1.5}),
+            QueryAnswer(1, error={"code": "busy", "message": "try later"}),
+            QueryAnswer(2, "by default", expired=True),
         ]
-        given = Delivery(1, 1000.123456, answers, [EVERYTHING, ask(4)], NOTED)
+        given = Delivery(1, 1000.123456, answers, [EVERYTHING, make_query(4)], NOTED)
 
-        await store.commit(step(record, deliveries=[given]), 1)
+        await store.commit(make_step(record, deliveries=[given]), 1)
 
         assert (await store.load("s-1", since=1)).deliveries == [given]
 
@@ -170,9 +181,9 @@ class CommitRoom(Room):
     )
     async def test_every_outcome_is_kept(self, store: Store, outcome: Any) -> None:
         """How a session ended is in its last delivery."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
 
-        record = await move(store, record, answers={0: "a"}, outcome=outcome)
+        record = await commit_step(store, record, answers={0: "a"}, outcome=outcome)
 
         notes = record.deliveries[-1].notes
         assert notes is not None
@@ -181,17 +192,22 @@ class CommitRoom(Room):
     @pytest.mark.parametrize("text", TEXTS)
     async def test_text_is_kept_exactly(self, store: Store, text: str) -> None:
         """NUL, signs beyond the basic plane and what looks like code are text like any other."""
-        record = await begin(
-            store, "s-1", ask(0, prompt=text), key=f"k{text}", title=text, labels={text: text}
+        record = await commit_start(
+            store,
+            "s-1",
+            make_query(0, prompt=text),
+            key=f"k{text}",
+            title=text,
+            labels={text: text},
         )
-        written = [Write(text, text, [text], 0)]
+        written = [ValueWrite(text, text, [text], 0)]
         letter = Letter("signal", {text: text}, 1.0)
 
-        found = await move(
+        found = await commit_step(
             store, record, answers={0: text}, writes=written, letters=[letter], tip={"mail": 1}
         )
 
-        assert found.birth == birth(key=f"k{text}", title=text, labels={text: text})
+        assert found.birth == make_birth(key=f"k{text}", title=text, labels={text: text})
         assert found.deliveries[0].asked[0].prompt == text
         assert found.deliveries[1].answers[0].value == text
         assert found.letters[0].body == {text: text}
@@ -202,44 +218,48 @@ class CommitRoom(Room):
     @pytest.mark.parametrize("value", VALUES, ids=repr)
     async def test_values_are_kept_exactly(self, store: Store, value: Any) -> None:
         """What JSON can say comes back with the same types, and objects in the same order."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
 
-        record = await move(store, record, answers={0: value}, writes=[Write("n", "k", [value], 0)])
+        record = await commit_step(
+            store, record, answers={0: value}, writes=[ValueWrite("n", "k", [value], 0)]
+        )
 
         assert repr(record.deliveries[1].answers[0].value) == repr(value)
         assert repr(await store.value("n", "k")) == repr(([value], 1))
 
     async def test_a_large_answer(self, store: Store) -> None:
         """A megabyte is an answer like any other."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         large = "0123456789abcdé\0" * 65536
 
-        record = await move(store, record, answers={0: large})
+        record = await commit_step(store, record, answers={0: large})
 
         assert record.deliveries[1].answers[0].value == large
 
     async def test_a_large_batch(self, store: Store) -> None:
         """A thousand queries asked and answered together are one delivery each way."""
-        record = await begin(store, "s-1", *(ask(q) for q in range(1000)))
+        record = await commit_start(store, "s-1", *(make_query(q) for q in range(1000)))
 
-        record = await move(store, record, answers={q: q for q in range(1000)})
+        record = await commit_step(store, record, answers={q: q for q in range(1000)})
 
         assert [answer.value for answer in record.deliveries[1].answers] == list(range(1000))
 
     async def test_several_deliveries_in_one_change(self, store: Store) -> None:
         """A change may hold more than one delivery; they are read in their order."""
-        record = await begin(store, "s-1", ask(0))
-        more = [Delivery(n, 1000.0 + n, [Answer(n - 1, n)], [ask(n)]) for n in (1, 2, 3)]
+        record = await commit_start(store, "s-1", make_query(0))
+        more = [
+            Delivery(n, 1000.0 + n, [QueryAnswer(n - 1, n)], [make_query(n)]) for n in (1, 2, 3)
+        ]
 
-        await store.commit(step(record, deliveries=more, tip={"n": 3, "open_from": 3}), 1)
+        await store.commit(make_step(record, deliveries=more, tip={"n": 3, "open_from": 3}), 1)
 
         assert [one.n for one in (await store.load("s-1")).deliveries] == [0, 1, 2, 3]
 
     async def test_a_whole_life_in_one_change(self, store: Store) -> None:
         """A session that comes from elsewhere may be born with its journal, and ended."""
-        first = start("s-1", ask(0), key="mine")
-        first.deliveries = [*first.deliveries, delivery(1, {0: "a"}, outcome=Returned(1))]
-        first.head = head(n=1, open_from=2, state=State.COMPLETED, revision=1)
+        first = make_start("s-1", make_query(0), key="mine")
+        first.deliveries = [*first.deliveries, make_delivery(1, {0: "a"}, outcome=Returned(1))]
+        first.head = make_head(n=1, open_from=2, state=SessionState.COMPLETED, revision=1)
 
         await store.commit(first, 0)
 
@@ -250,12 +270,12 @@ class CommitRoom(Room):
 
     async def test_a_light_change_lands(self, store: Store) -> None:
         """A change marked light keeps its deliveries and what every step changes of the head."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         meter = Metrics(llm_calls=2)
 
         await store.commit(
-            change := step(
-                record, answers={0: "a"}, asked=[ask(1)], tip={"metrics": meter}, light=True
+            change := make_step(
+                record, answers={0: "a"}, asked=[make_query(1)], tip={"metrics": meter}, light=True
             ),
             1,
         )
@@ -266,9 +286,9 @@ class CommitRoom(Room):
 
     async def test_a_change_lands_without_waiting_or_not_at_all(self, store: Store) -> None:
         """`commit_now` keeps what `commit` would, or says that it did nothing."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         before = await store.load("s-1")
-        change = step(record, answers={0: "a"}, asked=[ask(1)], light=True)
+        change = make_step(record, answers={0: "a"}, asked=[make_query(1)], light=True)
 
         if not store.commit_now(change, 1):
             assert await store.load("s-1") == before
@@ -280,29 +300,29 @@ class CommitRoom(Room):
 
     async def test_a_late_change_does_not_land_without_waiting(self, store: Store) -> None:
         """`commit_now` raises `Overtaken` as `commit` does, or says that it did nothing."""
-        record = await begin(store, "s-1", ask(0))
-        await move(store, record, answers={0: "first"}, asked=[ask(1)])
-        before = await everything(store)
+        record = await commit_start(store, "s-1", make_query(0))
+        await commit_step(store, record, answers={0: "first"}, asked=[make_query(1)])
+        before = await dump_store(store)
 
         with pytest.raises(Overtaken):
-            if not store.commit_now(step(record, answers={0: "late"}, light=True), 1):
-                await store.commit(step(record, answers={0: "late"}, light=True), 1)
+            if not store.commit_now(make_step(record, answers={0: "late"}, light=True), 1):
+                await store.commit(make_step(record, answers={0: "late"}, light=True), 1)
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_a_durable_change_lands(self, store: Store) -> None:
         """A change that must survive power loss is kept like any other."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
 
-        record = await move(store, record, answers={0: "a"}, durable=True)
+        record = await commit_step(store, record, answers={0: "a"}, durable=True)
 
         assert record.head.revision == 2
 
     async def test_a_new_session_gets_its_number(self, store: Store) -> None:
         """`commit` sets `head.ref` of a new session and of its children; no two have the same."""
-        first = start("s-1")
-        second = start("s-2")
-        second.births = [(birth("s-3", parent=second.id), head())]
+        first = make_start("s-1")
+        second = make_start("s-2")
+        second.births = [(make_birth("s-3", parent=second.id), make_head())]
 
         await store.commit(first, 0)
         await store.commit(second, 0)
@@ -314,12 +334,15 @@ class CommitRoom(Room):
 
     async def test_children_are_born_with_the_step(self, store: Store) -> None:
         """The sessions that a step starts exist when it has landed."""
-        record = await begin(store, "s-1", ask(0))
-        child = birth("s-2", parent=record.birth.id, parent_query=1, key="child")
-        tip = head(state=State.RUNNING)
+        record = await commit_start(store, "s-1", make_query(0))
+        child = make_birth("s-2", parent=record.birth.id, parent_query=1, key="child")
+        tip = make_head(state=SessionState.RUNNING)
 
         await store.commit(
-            step(record, answers={0: "a"}, asked=[ask(1, Kind.SESSION)], births=[(child, tip)]), 1
+            make_step(
+                record, answers={0: "a"}, asked=[make_query(1, Kind.SESSION)], births=[(child, tip)]
+            ),
+            1,
         )
 
         found = await store.load("s-2")
@@ -332,98 +355,100 @@ class CommitRoom(Room):
         """A change whose fence is not the stored revision raises `Overtaken`, and changes
         nothing.
         """
-        stale = await begin(store, "s-1", ask(0))
-        await move(store, stale, answers={0: "in time"}, asked=[ask(1)])
-        before = await everything(store)
+        stale = await commit_start(store, "s-1", make_query(0))
+        await commit_step(store, stale, answers={0: "in time"}, asked=[make_query(1)])
+        before = await dump_store(store)
 
         with pytest.raises(Overtaken):
             await store.commit(late(stale), fence)
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_an_unknown_session_is_overtaken(self, store: Store) -> None:
         """A change of a session that is not there raises `Overtaken`, and makes nothing."""
         with pytest.raises(Overtaken):
-            await store.commit(Change(SessionId("s-1"), head(ref=1, revision=2)), 1)
+            await store.commit(Change(SessionId("s-1"), make_head(ref=1, revision=2)), 1)
 
-        assert await store.list(Filter()) == []
+        assert await store.list(SessionFilter()) == []
 
     async def test_a_forgotten_session_is_overtaken(self, store: Store) -> None:
         """A writer that still holds a deleted session cannot write into one that came after it."""
-        stale = await begin(store, "s-1", ask(0))
+        stale = await commit_start(store, "s-1", make_query(0))
         await store.delete("s-1", 1)
-        later = await begin(store, "s-2", ask(0))
+        later = await commit_start(store, "s-2", make_query(0))
 
         with pytest.raises(Overtaken):
-            await store.commit(step(stale, answers={0: "lost"}), 1)
+            await store.commit(make_step(stale, answers={0: "lost"}), 1)
 
         assert await store.load("s-2") == later
 
     async def test_an_id_is_used_once(self, store: Store) -> None:
         """A second session with the same id raises `Overtaken`; the first stays as it was."""
-        first = await begin(store, "s-1", ask(0))
+        first = await commit_start(store, "s-1", make_query(0))
 
         with pytest.raises(Overtaken):
-            await store.commit(start("s-1", ask(0), ask(1), title="another"), 0)
+            await store.commit(make_start("s-1", make_query(0), make_query(1), title="another"), 0)
 
         assert await store.load("s-1") == first
 
     async def test_a_key_is_used_once(self, store: Store) -> None:
         """A second session with the same key raises `KeyConflict`, which names the first."""
-        await begin(store, "s-1", key="mine")
-        before = await everything(store)
+        await commit_start(store, "s-1", key="mine")
+        before = await dump_store(store)
 
         with pytest.raises(KeyConflict) as refused:
-            await store.commit(start("s-2", ask(0, Kind.INPUT), key="mine"), 0)
+            await store.commit(make_start("s-2", make_query(0, Kind.INPUT), key="mine"), 0)
 
         assert (refused.value.key, refused.value.session_id) == ("mine", "s-1")
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_a_key_of_an_ended_session_stays_taken(self, store: Store) -> None:
         """The same key is the same session, also after its end."""
-        record = await begin(store, "s-1", ask(0), key="mine")
-        await move(store, record, outcome=Returned(1))
+        record = await commit_start(store, "s-1", make_query(0), key="mine")
+        await commit_step(store, record, outcome=Returned(1))
 
         with pytest.raises(KeyConflict):
-            await store.commit(start("s-2", key="mine"), 0)
+            await store.commit(make_start("s-2", key="mine"), 0)
 
-    @pytest.mark.parametrize("child", [birth("s-3", key="taken"), birth("s-2")], ids=["key", "id"])
+    @pytest.mark.parametrize(
+        "child", [make_birth("s-3", key="taken"), make_birth("s-2")], ids=["key", "id"]
+    )
     async def test_a_child_that_cannot_be_refuses_the_step(self, store: Store, child: Any) -> None:
         """If one child's key or id is taken, the step and the other children do not land either."""
-        record = await begin(store, "s-1", ask(0))
-        await begin(store, "s-2", key="taken")
-        before = await everything(store)
-        births = [(birth("s-4"), head()), (child, head())]
+        record = await commit_start(store, "s-1", make_query(0))
+        await commit_start(store, "s-2", key="taken")
+        before = await dump_store(store)
+        births = [(make_birth("s-4"), make_head()), (child, make_head())]
 
         with pytest.raises((KeyConflict, Overtaken)):
-            await store.commit(step(record, answers={0: "a"}, births=births), 1)
+            await store.commit(make_step(record, answers={0: "a"}, births=births), 1)
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_a_late_change_with_a_taken_key_is_overtaken(self, store: Store) -> None:
         """The fence comes first: who is late hears that, not that its child exists already."""
-        stale = await begin(store, "s-1", ask(0))
-        births = [(birth("s-2", key="child"), head())]
-        await store.commit(step(stale, answers={0: "a"}, births=births), 1)
+        stale = await commit_start(store, "s-1", make_query(0))
+        births = [(make_birth("s-2", key="child"), make_head())]
+        await store.commit(make_step(stale, answers={0: "a"}, births=births), 1)
 
         with pytest.raises(Overtaken):
-            await store.commit(step(stale, answers={0: "a"}, births=births), 1)
+            await store.commit(make_step(stale, answers={0: "a"}, births=births), 1)
 
     async def test_a_fork_of_nothing_is_refused(self, store: Store) -> None:
         """A fork whose origin is not there, or no longer, raises `UnknownSession`, and makes
         nothing.
         """
-        orphan = birth("s-2", origin=SessionId("s-1"), origin_n=0)
+        orphan = make_birth("s-2", origin=SessionId("s-1"), origin_n=0)
 
         with pytest.raises(UnknownSession):
-            await store.commit(Change(orphan.id, head(n=0), birth=orphan), 0)
+            await store.commit(Change(orphan.id, make_head(n=0), birth=orphan), 0)
 
-        assert await store.list(Filter()) == []
+        assert await store.list(SessionFilter()) == []
 
     async def test_a_number_is_delivered_once(self, store: Store) -> None:
         """A delivery whose number the journal has is refused: the journal is never rewritten."""
-        record = await begin(store, "s-1", ask(0))
-        again = step(record, deliveries=[Delivery(0, 1.0, [], [ask(9)])])
+        record = await commit_start(store, "s-1", make_query(0))
+        again = make_step(record, deliveries=[Delivery(0, 1.0, [], [make_query(9)])])
 
         with pytest.raises(StoreError):
             await store.commit(again, 1)
@@ -435,26 +460,30 @@ class CommitRoom(Room):
         """SC24: A number or an id that is there already: nothing of the change lands, whatever else
         is in it.
         """
-        record = await begin(store, "s-1", ask(0))
-        await begin(store, "s-2", ask(0, Kind.SIGNAL))
-        before = await everything(store)
-        births = [(birth("s-3"), head())]
+        record = await commit_start(store, "s-1", make_query(0))
+        await commit_start(store, "s-2", make_query(0, Kind.SIGNAL))
+        before = await dump_store(store)
+        births = [(make_birth("s-3"), make_head())]
         if taken == "child":
-            births.append((birth("s-2"), head()))
-        change = start("s-2", ask(0), ask(1)) if taken == "id" else step(record, answers={0: "a"})
+            births.append((make_birth("s-2"), make_head()))
+        change = (
+            make_start("s-2", make_query(0), make_query(1))
+            if taken == "id"
+            else make_step(record, answers={0: "a"})
+        )
         if taken == "number":
-            change.deliveries = [Delivery(0, 1.0, [], [ask(9)]), *change.deliveries]
-        change.births, change.writes = births, [Write("n", "k", [1], 0)]
+            change.deliveries = [Delivery(0, 1.0, [], [make_query(9)]), *change.deliveries]
+        change.births, change.writes = births, [ValueWrite("n", "k", [1], 0)]
         change.letters = [Letter("signal", {"name": "go", "value": 1}, 1.0, to=SessionId("s-2"))]
         change.effects, change.notices = (
             [Effect(9, "w", 1.0)],
-            [Notice(8, Kind.INPUT, None, 1.0, ask(8, Kind.INPUT))],
+            [Notice(8, Kind.INPUT, None, 1.0, make_query(8, Kind.INPUT))],
         )
 
         with pytest.raises((Overtaken, StoreError)):
             await store.commit(change, 0 if taken == "id" else 1)
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
         assert await store.verify() == []
 
     @pytest.mark.parametrize("born", [False, True])
@@ -462,18 +491,18 @@ class CommitRoom(Room):
         """SC25: Two deliveries of one number refuse the whole change, whether the session is there
         already or not.
         """
-        record = await begin(store, "s-1", ask(0))
-        twice = [Delivery(1, 1.0, [], [ask(8)]), Delivery(1, 1.0, [], [ask(9)])]
-        change = step(record, deliveries=twice, writes=[Write("n", "k", [1], 0)])
+        record = await commit_start(store, "s-1", make_query(0))
+        twice = [Delivery(1, 1.0, [], [make_query(8)]), Delivery(1, 1.0, [], [make_query(9)])]
+        change = make_step(record, deliveries=twice, writes=[ValueWrite("n", "k", [1], 0)])
         if born:
-            change = start("s-2", ask(0))
+            change = make_start("s-2", make_query(0))
             change.deliveries = [*change.deliveries, *twice]
-        before = await everything(store)
+        before = await dump_store(store)
 
         with pytest.raises(StoreError):
             await store.commit(change, 0 if born else 1)
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_nothing_is_shared_with_the_writer(self, store: Store) -> None:
         """What the writer does to its objects after the commit does not reach the store."""
@@ -481,14 +510,14 @@ class CommitRoom(Room):
         body = {"b": [2]}
         value = [{"c": [3]}]
         args = {"d": [4]}
-        record = await begin(store, "s-1", ask(0), args=args)
+        record = await commit_start(store, "s-1", make_query(0), args=args)
         letter = Letter("signal", body, 1.0)
-        write = Write("n", "k", value, 0)
-        change = step(
+        write = ValueWrite("n", "k", value, 0)
+        change = make_step(
             record, answers={0: answer}, tip={"mail": 1}, letters=[letter], writes=[write]
         )
         await store.commit(change, 1)
-        before = await everything(store)
+        before = await dump_store(store)
 
         answer["a"].append(9)
         body["b"].append(9)
@@ -497,18 +526,18 @@ class CommitRoom(Room):
         change.deliveries[0].answers.clear()
         change.head.revision = change.head.metrics.rounds = 99
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
         assert before[0][0].birth.args == {"d": [4]}
 
     async def test_nothing_is_shared_with_the_reader(self, store: Store) -> None:
         """What a reader does to what it read does not reach the store, nor other readers."""
-        record = await begin(
-            store, "s-1", ask(0, Kind.INPUT, args=[1]), args={"d": [4]}, labels={"a": "b"}
+        record = await commit_start(
+            store, "s-1", make_query(0, Kind.INPUT, args=[1]), args={"d": [4]}, labels={"a": "b"}
         )
-        await mark(store, record, writes=[Write("n", "k", [[1]], 0)])
-        before = await everything(store)
+        await commit_touch(store, record, writes=[ValueWrite("n", "k", [[1]], 0)])
+        before = await dump_store(store)
 
-        for found in await everything(store), await everything(store):
+        for found in await dump_store(store), await dump_store(store):
             records, inbox, values = found[:3]
             records[0].birth.args["d"].append(9)
             records[0].birth.labels.clear()
@@ -518,4 +547,4 @@ class CommitRoom(Room):
             inbox[0][1].args.append(9)
             values[0][1][0][0].append(9)
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before

@@ -8,24 +8,37 @@ from typing import Any
 import pytest
 
 from everhold.errors import BadValue, KeyConflict, Overtaken, StoreError
-from everhold.ports.store import Filter, Store, Write
+from everhold.ports.store import SessionFilter, Store, ValueWrite
 from everhold.testing.conformance.commit import STALE
-from everhold.testing.conformance.factories import ask, begin, mark, move, start, step
-from everhold.testing.conformance.harness import OpenStore, Room, in_time, opened, refusals
+from everhold.testing.conformance.factories import (
+    commit_start,
+    commit_step,
+    commit_touch,
+    make_query,
+    make_start,
+    make_step,
+)
+from everhold.testing.conformance.harness import (
+    OpenStore,
+    StoreContractBase,
+    collect_refusals,
+    using_store,
+    wait_in_time,
+)
 
 
-class TogetherRoom(Room):
+class ConcurrentCommitContract(StoreContractBase):
     """Commits of many tasks at the same time."""
 
     @pytest.mark.parametrize("late", STALE)
     async def test_one_refusal_harms_nobody(self, store: Store, late: Any) -> None:
         """Of twenty changes committed at once one is late: it is refused, and nineteen land."""
-        records = [await begin(store, f"s-{n:02}", ask(0)) for n in range(20)]
-        await move(store, records[7], answers={0: "first"})
-        changes = [step(record, answers={0: "a"}, asked=[ask(1)]) for record in records]
+        records = [await commit_start(store, f"s-{n:02}", make_query(0)) for n in range(20)]
+        await commit_step(store, records[7], answers={0: "first"})
+        changes = [make_step(record, answers={0: "a"}, asked=[make_query(1)]) for record in records]
         changes[7] = late(records[7])
 
-        refused = await refusals(*(store.commit(change, 1) for change in changes))
+        refused = await collect_refusals(*(store.commit(change, 1) for change in changes))
 
         assert [n for n, error in enumerate(refused) if error is not None] == [7]
         assert isinstance(refused[7], Overtaken)
@@ -37,11 +50,11 @@ class TogetherRoom(Room):
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_bad_number_harms_nobody(self, store: Store, light: bool) -> None:
         """A change that would rewrite the journal is refused alone."""
-        records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
-        changes = [step(record, answers={0: "a"}, light=light) for record in records]
+        records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(5)]
+        changes = [make_step(record, answers={0: "a"}, light=light) for record in records]
         changes[2].deliveries[0].n = 0
 
-        refused = await refusals(*(store.commit(change, 1) for change in changes))
+        refused = await collect_refusals(*(store.commit(change, 1) for change in changes))
 
         assert [isinstance(error, StoreError) for error in refused] == [
             False,
@@ -54,24 +67,26 @@ class TogetherRoom(Room):
 
     async def test_one_taken_key_harms_nobody(self, store: Store) -> None:
         """Of ten sessions started at once two have the same key: one of these is refused."""
-        changes = [start(f"s-{n}", key="same" if n in (3, 6) else None) for n in range(10)]
+        changes = [make_start(f"s-{n}", key="same" if n in (3, 6) else None) for n in range(10)]
 
-        refused = await refusals(*(store.commit(change, 0) for change in changes))
+        refused = await collect_refusals(*(store.commit(change, 0) for change in changes))
 
         assert [type(error) for error in refused if error is not None] == [KeyConflict]
-        assert len(await store.list(Filter())) == 9
+        assert len(await store.list(SessionFilter())) == 9
         assert await store.find("same") in ("s-3", "s-6")
 
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_bad_text_harms_nobody(self, store: Store, light: bool) -> None:
         """A change with text that nobody can write raises `BadValue`, alone; the store goes on."""
-        records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
+        records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(5)]
         changes = [
-            step(one, answers={0: "\ud800" if n == 2 else "a"}, light=light)
+            make_step(one, answers={0: "\ud800" if n == 2 else "a"}, light=light)
             for n, one in enumerate(records)
         ]
 
-        refused = await in_time(refusals(*(store.commit(change, 1) for change in changes)))
+        refused = await wait_in_time(
+            collect_refusals(*(store.commit(change, 1) for change in changes))
+        )
 
         assert [type(error) for error in refused] == [
             type(None),
@@ -83,20 +98,20 @@ class TogetherRoom(Room):
         assert [(await store.load(f"s-{n}")).head.revision for n in range(5)] == [2, 2, 1, 2, 2]
         with pytest.raises(BadValue):
             await store.commit(changes[2], 1)
-        await move(store, records[2], answers={0: "good"})
+        await commit_step(store, records[2], answers={0: "good"})
 
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_who_gives_up_harms_nobody(self, store: Store, light: bool) -> None:
         """If a task is cancelled while it commits, its change lands or not, whole; the others
         land.
         """
-        records = [await begin(store, f"s-{n}", ask(0)) for n in range(5)]
-        changes = [step(one, answers={0: "a"}, light=light) for one in records]
+        records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(5)]
+        changes = [make_step(one, answers={0: "a"}, light=light) for one in records]
         tasks = [asyncio.create_task(store.commit(change, 1)) for change in changes]
         await asyncio.sleep(0)
 
         tasks[2].cancel()
-        await in_time(refusals(*tasks))
+        await wait_in_time(collect_refusals(*tasks))
 
         found = [await store.load(f"s-{n}") for n in range(5)]
         assert [len(one.deliveries) for one in found] == [one.head.revision for one in found]
@@ -104,25 +119,27 @@ class TogetherRoom(Room):
 
     async def test_nobody_waits_for_a_closed_store(self, open_store: OpenStore) -> None:
         """A commit that is under way when the store is closed has landed or is refused."""
-        async with opened(open_store()) as store:
-            records = [await begin(store, f"s-{n}", ask(0)) for n in range(3)]
+        async with using_store(open_store()) as store:
+            records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(3)]
             tasks = [
-                asyncio.create_task(store.commit(step(one, answers={0: "a"}), 1)) for one in records
+                asyncio.create_task(store.commit(make_step(one, answers={0: "a"}), 1))
+                for one in records
             ]
             await asyncio.sleep(0)
 
-        refused = await in_time(refusals(*tasks))
+        refused = await wait_in_time(collect_refusals(*tasks))
 
         assert [error for error in refused if not isinstance(error, StoreError | None)] == []
 
     async def test_one_of_many_wins(self, store: Store) -> None:
         """Of twenty changes computed from the same revision exactly one lands, whole."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         changes = [
-            step(record, answers={0: n}, writes=[Write("n", str(n), [n], 0)]) for n in range(20)
+            make_step(record, answers={0: n}, writes=[ValueWrite("n", str(n), [n], 0)])
+            for n in range(20)
         ]
 
-        refused = await refusals(*(store.commit(change, 1) for change in changes))
+        refused = await collect_refusals(*(store.commit(change, 1) for change in changes))
 
         won = refused.index(None)
         assert [type(error) for error in refused] == [
@@ -135,15 +152,15 @@ class TogetherRoom(Room):
         """Sessions that count in one durable value, trying again when overtaken, lose no count."""
 
         async def count(id: str) -> None:
-            record = await begin(store, id)
+            record = await commit_start(store, id)
             left = 3
             for _ in range(1000):
                 if not left:
                     break
                 value, version = await store.value("n", "counter")
-                write = Write("n", "counter", [(value or [0])[0] + 1], version)
+                write = ValueWrite("n", "counter", [(value or [0])[0] + 1], version)
                 try:
-                    record = await mark(store, record, writes=[write])
+                    record = await commit_touch(store, record, writes=[write])
                     left -= 1
                 except Overtaken:
                     await asyncio.sleep(0)
@@ -154,12 +171,12 @@ class TogetherRoom(Room):
 
     async def test_a_session_is_read_at_one_moment(self, store: Store) -> None:
         """While steps land, a reader always sees head and journal of the same revision."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
 
         async def write() -> None:
             last = record
             for q in range(30):
-                last = await move(store, last, answers={q: q}, asked=[ask(q + 1)])
+                last = await commit_step(store, last, answers={q: q}, asked=[make_query(q + 1)])
                 await asyncio.sleep(0)
 
         async def read() -> None:

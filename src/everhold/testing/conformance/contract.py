@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from everhold.testing.conformance.attachment import AttachmentRoom
-from everhold.testing.conformance.claim import ClaimRoom
-from everhold.testing.conformance.commit import CommitRoom
-from everhold.testing.conformance.concurrency import TogetherRoom
-from everhold.testing.conformance.duty import DutyRoom
-from everhold.testing.conformance.fork import DeleteRoom, ForkRoom
+from everhold.testing.conformance.attachment import AttachmentContract
+from everhold.testing.conformance.claim import ClaimContract
+from everhold.testing.conformance.commit import CommitContract
+from everhold.testing.conformance.concurrency import ConcurrentCommitContract
+from everhold.testing.conformance.duty import DutyContract
+from everhold.testing.conformance.fork import DeleteContract, ForkContract
 from everhold.testing.conformance.harness import OpenStore
-from everhold.testing.conformance.inbox import InboxRoom
-from everhold.testing.conformance.intake import DueRoom, LetterRoom, WorkerRoom
-from everhold.testing.conformance.intake_lanes import ComingRoom
-from everhold.testing.conformance.lease import LeaseRoom
-from everhold.testing.conformance.maintenance import AskingRoom, ReclaimRoom
-from everhold.testing.conformance.reading import ListRoom, LoadRoom
-from everhold.testing.conformance.settle import SettleRoom
-from everhold.testing.conformance.value import ValueRoom
+from everhold.testing.conformance.inbox import InboxContract
+from everhold.testing.conformance.intake import LetterContract, UnmovedContract, WorkerRowsContract
+from everhold.testing.conformance.intake_lanes import EnqueueContract
+from everhold.testing.conformance.lease import LeaseContract
+from everhold.testing.conformance.maintenance import QuestionListContract, ReclaimContract
+from everhold.testing.conformance.reading import ListContract, LoadContract
+from everhold.testing.conformance.settle import SettleContract
+from everhold.testing.conformance.value import ValueContract
 
 __all__ = ["OpenStore", "StoreContract"]
 
 
 class StoreContract(
-    CommitRoom,
-    TogetherRoom,
-    LoadRoom,
-    ListRoom,
-    ForkRoom,
-    DeleteRoom,
-    InboxRoom,
-    LetterRoom,
-    DueRoom,
-    WorkerRoom,
-    ValueRoom,
-    AttachmentRoom,
-    LeaseRoom,
-    ComingRoom,
-    ClaimRoom,
-    SettleRoom,
-    DutyRoom,
-    AskingRoom,
-    ReclaimRoom,
+    CommitContract,
+    ConcurrentCommitContract,
+    LoadContract,
+    ListContract,
+    ForkContract,
+    DeleteContract,
+    InboxContract,
+    LetterContract,
+    UnmovedContract,
+    WorkerRowsContract,
+    ValueContract,
+    AttachmentContract,
+    LeaseContract,
+    EnqueueContract,
+    ClaimContract,
+    SettleContract,
+    DutyContract,
+    QuestionListContract,
+    ReclaimContract,
 ):
     """What every store promises."""

@@ -10,50 +10,92 @@ from typing import Any
 import msgspec
 import pytest
 
-from everhold.core.lease import Owner, Taken
+from everhold.core.lease import LeaseGranted, LeaseOwner
 from everhold.core.query import Kind
 from everhold.errors import ClaimLost, KeyConflict, Overtaken, UnknownSession
 from everhold.ports.attachment import Attachment
-from everhold.ports.store import DELETED_KEYS, Duty, Effect, Filter, Letter, Store, Worker, Write
+from everhold.ports.store import (
+    DELETED_KEYS,
+    Duty,
+    Effect,
+    Letter,
+    SessionFilter,
+    Store,
+    ValueWrite,
+    WorkerRecord,
+)
 from everhold.testing.conformance.contract import StoreContract
 from everhold.testing.conformance.factories import (
-    ask,
-    begin,
-    branch,
-    end,
-    ids,
-    mark,
-    move,
-    start,
-    step,
+    commit_end,
+    commit_fork,
+    commit_start,
+    commit_step,
+    commit_touch,
+    list_session_ids,
+    make_query,
+    make_start,
+    make_step,
 )
-from everhold.testing.conformance.harness import OpenStore, everything, in_time, opened, refusals
-from everhold.testing.conformance.intake_lanes import kept, on, put, said, task, waiting
-from everhold.testing.conformance.lease import BOB, Clock, lease_of, take, taken
+from everhold.testing.conformance.harness import (
+    OpenStore,
+    collect_refusals,
+    dump_store,
+    using_store,
+    wait_in_time,
+)
+from everhold.testing.conformance.intake_lanes import (
+    act_on_intake,
+    enqueue_items,
+    list_all_items,
+    list_waiting,
+    make_input,
+    make_task,
+)
+from everhold.testing.conformance.lease import (
+    BOB,
+    StoreClock,
+    get_current_lease,
+    take_free_lease,
+    try_take_lease,
+)
 
 
-async def busy(store: Store) -> None:
+async def fill_store(store: Store) -> None:
     """Leave something of everything in a store."""
-    record = await begin(store, "s-1", ask(0), ask(1, Kind.APPROVAL), ask(2, Kind.CALL), key="mine")
-    record = await mark(
-        store, record, effects=[Effect(2, "ada", 1.0)], writes=[Write("n", "k", ["v"], 0)]
+    record = await commit_start(
+        store,
+        "s-1",
+        make_query(0),
+        make_query(1, Kind.APPROVAL),
+        make_query(2, Kind.CALL),
+        key="mine",
     )
-    record = await move(store, record, answers={0: "é\0"}, asked=[ask(3)], tip={"due_at": 50.5})
-    await branch(store, record, "s-2", 1)
-    await end(store, await begin(store, "s-3"))
+    record = await commit_touch(
+        store, record, effects=[Effect(2, "ada", 1.0)], writes=[ValueWrite("n", "k", ["v"], 0)]
+    )
+    record = await commit_step(
+        store, record, answers={0: "é\0"}, asked=[make_query(3)], tip={"due_at": 50.5}
+    )
+    await commit_fork(store, record, "s-2", 1)
+    await commit_end(store, await commit_start(store, "s-3"))
     letters = [Letter("signal", {"a": [1]}, 5.5)]
-    await mark(store, await begin(store, "s-4"), letters=letters, tip={"mail": 1})
+    await commit_touch(store, await commit_start(store, "s-4"), letters=letters, tip={"mail": 1})
     await store.attach("s-1", Attachment(sha256(b"\0").hexdigest(), 1, "image/png"), b"\0", 1.0)
-    await store.beat(Worker("ada", "host", 7, 99.5))
-    await put(store, said("i-1", key="k\0"), task("i-2", available_at=5000.0), said("i-3"))
-    fence = await taken(store, ttl=1e6)
-    claim = await on(store, lambda intake: intake.claim_next(fence, "c", 1))
-    await on(store, lambda intake: intake.cancel(["i-3"], "é"))
+    await store.beat(WorkerRecord("ada", "host", 7, 99.5))
+    await enqueue_items(
+        store,
+        make_input("i-1", key="k\0"),
+        make_task("i-2", available_at=5000.0),
+        make_input("i-3"),
+    )
+    fence = await take_free_lease(store, ttl=1e6)
+    claim = await act_on_intake(store, lambda intake: intake.claim_next(fence, "c", 1))
+    await act_on_intake(store, lambda intake: intake.cancel(["i-3"], "é"))
     assert claim is not None
     await store.undertake([Duty("n", "a\0", {"x": [1, 2.5]}, 5.5), Duty("n", "b", 1)])
 
 
-async def known(store: Store) -> list[Worker]:
+async def list_all_workers(store: Store) -> list[WorkerRecord]:
     """The workers, however old."""
     return [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
 
@@ -63,104 +105,111 @@ class DurableStoreContract(StoreContract):
 
     async def test_what_was_committed_survives(self, open_store: OpenStore) -> None:
         """A store that was closed and opened again shows the same."""
-        async with opened(open_store()) as first:
-            await busy(first)
-            before = await everything(first), await known(first)
+        async with using_store(open_store()) as first:
+            await fill_store(first)
+            before = await dump_store(first), await list_all_workers(first)
 
-        async with opened(open_store()) as second:
-            assert (await everything(second), await known(second)) == before
+        async with using_store(open_store()) as second:
+            assert (await dump_store(second), await list_all_workers(second)) == before
             assert await second.verify() == []
 
     async def test_what_was_committed_survives_a_death(self, open_store: OpenStore) -> None:
         """A store that was never closed can be opened by the next process."""
-        async with opened(open_store()) as first:
-            await busy(first)
-            before = await everything(first), await known(first)
+        async with using_store(open_store()) as first:
+            await fill_store(first)
+            before = await dump_store(first), await list_all_workers(first)
 
-            async with opened(open_store()) as second:
-                assert (await everything(second), await known(second)) == before
+            async with using_store(open_store()) as second:
+                assert (await dump_store(second), await list_all_workers(second)) == before
                 assert await second.verify() == []
 
     async def test_a_refused_change_leaves_no_trace(self, open_store: OpenStore) -> None:
         """Nothing of a refused change is there after opening again."""
-        async with opened(open_store()) as first:
-            record = await begin(first, "s-1", ask(0))
-            writes = [Write("n", "first", [1], 0), Write("n", "second", [1], 7)]
+        async with using_store(open_store()) as first:
+            record = await commit_start(first, "s-1", make_query(0))
+            writes = [ValueWrite("n", "first", [1], 0), ValueWrite("n", "second", [1], 7)]
             with pytest.raises(Overtaken):
-                await first.commit(step(record, answers={0: "a"}, writes=writes), 1)
+                await first.commit(make_step(record, answers={0: "a"}, writes=writes), 1)
 
-        async with opened(open_store()) as second:
+        async with using_store(open_store()) as second:
             assert await second.load("s-1") == record
             assert await second.keys("n") == []
 
     async def test_numbers_go_on(self, open_store: OpenStore) -> None:
         """Numbers of letters and versions of values are not used again after opening again."""
-        async with opened(open_store()) as first:
-            record = await mark(
+        async with using_store(open_store()) as first:
+            record = await commit_touch(
                 first,
-                await begin(first, "s-1"),
+                await commit_start(first, "s-1"),
                 letters=[Letter("signal", 1, 1.0)],
                 tip={"mail": 1},
             )
             number = record.letters[0].id
-            writes = [Write("n", "k", [1], 0)]
-            record = await mark(first, record, read=[number], writes=writes, tip={"mail": 0})
-            record = await mark(first, record, writes=[Write("n", "k", None, 1)])
+            writes = [ValueWrite("n", "k", [1], 0)]
+            record = await commit_touch(
+                first, record, read=[number], writes=writes, tip={"mail": 0}
+            )
+            record = await commit_touch(first, record, writes=[ValueWrite("n", "k", None, 1)])
 
-        async with opened(open_store()) as second:
-            record = await mark(second, record, letters=[Letter("signal", 2, 1.0)], tip={"mail": 1})
+        async with using_store(open_store()) as second:
+            record = await commit_touch(
+                second, record, letters=[Letter("signal", 2, 1.0)], tip={"mail": 1}
+            )
             assert record.letters[0].id > number
             assert await second.value("n", "k") == (None, 2)
 
     async def test_a_durable_change_survives(self, open_store: OpenStore) -> None:
         """A change marked durable, alone or among others, is there after opening again."""
-        async with opened(open_store()) as first:
-            records = [await begin(first, f"s-{n}", ask(0)) for n in range(5)]
-            changes = [step(one, answers={0: n}, durable=n == 2) for n, one in enumerate(records)]
+        async with using_store(open_store()) as first:
+            records = [await commit_start(first, f"s-{n}", make_query(0)) for n in range(5)]
+            changes = [
+                make_step(one, answers={0: n}, durable=n == 2) for n, one in enumerate(records)
+            ]
             await asyncio.gather(*(first.commit(change, 1) for change in changes))
-            await move(first, await first.load("s-0"), durable=True)
+            await commit_step(first, await first.load("s-0"), durable=True)
 
-            async with opened(open_store()) as second:
+            async with using_store(open_store()) as second:
                 assert [(await second.load(f"s-{n}")).head.n for n in range(5)] == [2, 1, 1, 1, 1]
 
     async def test_closing_loses_nothing(self, open_store: OpenStore) -> None:
         """What a commit said to have landed while the store was closing is there after opening
         again.
         """
-        async with opened(open_store()) as first:
-            records = [await begin(first, f"s-{n}", ask(0)) for n in range(5)]
+        async with using_store(open_store()) as first:
+            records = [await commit_start(first, f"s-{n}", make_query(0)) for n in range(5)]
             tasks = [
-                asyncio.create_task(first.commit(step(one, answers={0: "a"}), 1)) for one in records
+                asyncio.create_task(first.commit(make_step(one, answers={0: "a"}), 1))
+                for one in records
             ]
             await asyncio.sleep(0)
-        refused = await in_time(refusals(*tasks))
+        refused = await wait_in_time(collect_refusals(*tasks))
 
-        async with opened(open_store()) as second:
+        async with using_store(open_store()) as second:
             landed = [(await second.load(f"s-{n}")).head.revision == 2 for n in range(5)]
             assert landed == [error is None for error in refused]
 
     async def test_two_at_once_see_each_other(self, open_store: OpenStore) -> None:
         """What one handle commits the other reads at once."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            record = await begin(one, "s-1", ask(0, Kind.INPUT), key="mine")
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            record = await commit_start(one, "s-1", make_query(0, Kind.INPUT), key="mine")
 
             assert await two.load("s-1") == record
             assert await two.find("mine") == "s-1"
-            assert await everything(two) == await everything(one)
+            assert await dump_store(two) == await dump_store(one)
 
-            record = await move(two, record, answers={0: "a"}, asked=[ask(1)])
+            record = await commit_step(two, record, answers={0: "a"}, asked=[make_query(1)])
 
             assert await one.load("s-1") == record
-            assert await everything(one) == await everything(two)
+            assert await dump_store(one) == await dump_store(two)
 
     async def test_a_fence_holds_between_two(self, open_store: OpenStore) -> None:
         """Of two handles that read the same revision, the second to commit is overtaken."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            record = await begin(one, "s-1", ask(0))
-            won = await move(two, record, answers={0: "two"})
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            record = await commit_start(one, "s-1", make_query(0))
+            won = await commit_step(two, record, answers={0: "two"})
 
             with pytest.raises(Overtaken):
-                await one.commit(step(record, answers={0: "one"}), 1)
+                await one.commit(make_step(record, answers={0: "one"}), 1)
             with pytest.raises(Overtaken):
                 await one.delete("s-1", 1)
 
@@ -168,29 +217,29 @@ class DurableStoreContract(StoreContract):
 
     async def test_a_key_holds_between_two(self, open_store: OpenStore) -> None:
         """A key taken through one handle is taken for the other, until the session is deleted."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            await begin(one, "s-1", key="mine")
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            await commit_start(one, "s-1", key="mine")
             with pytest.raises(KeyConflict):
-                await two.commit(start("s-2", key="mine"), 0)
+                await two.commit(make_start("s-2", key="mine"), 0)
 
             await one.delete("s-1", 1)
 
             with pytest.raises(UnknownSession):
                 await two.load("s-1")
             assert (await two.value(DELETED_KEYS, "mine"))[0] == ["s-1"]
-            await begin(two, "s-2", key="mine")
+            await commit_start(two, "s-2", key="mine")
             assert await one.find("mine") == "s-2"
-        async with opened(open_store()) as again:
+        async with using_store(open_store()) as again:
             assert (await again.value(DELETED_KEYS, "mine"))[0] == ["s-1"]
 
     async def test_a_version_holds_between_two(self, open_store: OpenStore) -> None:
         """A value written through one handle overtakes the other."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            first, second = await begin(one, "s-1"), await begin(two, "s-2")
-            await mark(one, first, writes=[Write("n", "k", [1], 0)])
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            first, second = await commit_start(one, "s-1"), await commit_start(two, "s-2")
+            await commit_touch(one, first, writes=[ValueWrite("n", "k", [1], 0)])
 
             with pytest.raises(Overtaken):
-                await mark(two, second, writes=[Write("n", "k", [2], 0)])
+                await commit_touch(two, second, writes=[ValueWrite("n", "k", [2], 0)])
 
             assert await two.value("n", "k") == ([1], 1)
 
@@ -198,27 +247,27 @@ class DurableStoreContract(StoreContract):
         """Two handles that commit for different sessions at the same time lose nothing."""
 
         async def walk(store: Store, id: str) -> None:
-            record = await begin(store, id, ask(0))
+            record = await commit_start(store, id, make_query(0))
             for q in range(10):
-                record = await move(store, record, answers={q: q}, asked=[ask(q + 1)])
+                record = await commit_step(store, record, answers={q: q}, asked=[make_query(q + 1)])
                 await asyncio.sleep(0)
 
-        async with opened(open_store()) as one, opened(open_store()) as two:
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
             await asyncio.gather(*(walk(store, f"s-{n}") for n, store in enumerate([one, two] * 5)))
 
-            found = await one.list(Filter())
-            assert sorted(ids(found)) == [f"s-{n}" for n in range(10)]
+            found = await one.list(SessionFilter())
+            assert sorted(list_session_ids(found)) == [f"s-{n}" for n in range(10)]
             assert {summary.head.n for summary in found} == {10}
             assert await two.verify() == []
 
     async def test_one_of_two_wins(self, open_store: OpenStore) -> None:
         """Of ten changes through each of two handles, from one revision, exactly one lands."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            record = await begin(one, "s-1", ask(0))
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            record = await commit_start(one, "s-1", make_query(0))
             stores = [one, two] * 10
-            changes = [step(record, answers={0: n}) for n in range(20)]
+            changes = [make_step(record, answers={0: n}) for n in range(20)]
 
-            refused = await refusals(
+            refused = await collect_refusals(
                 *(store.commit(change, 1) for store, change in zip(stores, changes, strict=True))
             )
 
@@ -231,10 +280,10 @@ class DurableStoreContract(StoreContract):
     @pytest.mark.parametrize(
         "write",
         [
-            lambda store: begin(store, "s-1"),
-            lambda store: store.beat(Worker("ada", "host", 7, 99.5)),
+            lambda store: commit_start(store, "s-1"),
+            lambda store: store.beat(WorkerRecord("ada", "host", 7, 99.5)),
             lambda store: store.delete("s-0", 1),
-            lambda store: put(store, said("i-1"), id="s-0"),
+            lambda store: enqueue_items(store, make_input("i-1"), id="s-0"),
             lambda store: store.undertake([Duty("n", "a", 1)]),
         ],
         ids=["commit", "beat", "delete", "enqueue", "duty"],
@@ -243,8 +292,8 @@ class DurableStoreContract(StoreContract):
         self, open_store: OpenStore, write: Callable[[Store], Any]
     ) -> None:
         """`changed` tells each handle, once, that the other has written."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            await begin(one, "s-0")
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            await commit_start(one, "s-0")
             await one.changed()
             await two.changed()
 
@@ -257,46 +306,49 @@ class DurableStoreContract(StoreContract):
         """LE10, FA8: Of many who try through two handles at once exactly one has it, and both
         handles see who.
         """
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            await begin(one)
-            owners = [Owner(f"w-{n}", "1") for n in range(10)]
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            await commit_start(one)
+            owners = [LeaseOwner(f"w-{n}", "1") for n in range(10)]
 
             found = await asyncio.gather(
                 *(
-                    take(store, owner, owner.name, ttl=1e6)
+                    try_take_lease(store, owner, owner.name, ttl=1e6)
                     for store, owner in zip([one, two] * 5, owners, strict=True)
                 )
             )
 
-            (winner,) = [answer.lease for answer in found if isinstance(answer, Taken)]
-            assert await lease_of(one) == await lease_of(two) == winner
+            (winner,) = [answer.lease for answer in found if isinstance(answer, LeaseGranted)]
+            assert await get_current_lease(one) == await get_current_lease(two) == winner
             assert await two.keep(winner.owner, 50.0) == ["s-1"]
 
     async def test_a_claim_holds_between_two(self, open_store: OpenStore) -> None:
         """QW3, QW16, FA8: Through two handles at once one claims; a takeover through one is known
         to the other.
         """
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            clock = Clock(one, two)
-            record = await begin(one, "s-1", ask(0))
-            await put(one, said("i-1"))
-            fence = await taken(two)
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            clock = StoreClock(one, two)
+            record = await commit_start(one, "s-1", make_query(0))
+            await enqueue_items(one, make_input("i-1"))
+            fence = await take_free_lease(two)
 
             found = await asyncio.gather(
                 *(
-                    on(store, lambda intake, n=n: intake.claim_next(fence, f"c-{n}"))  # type: ignore[misc]
+                    act_on_intake(store, lambda intake, n=n: intake.claim_next(fence, f"c-{n}"))  # type: ignore[misc]
                     for n, store in enumerate([one, two] * 4)
                 )
             )
             (claim,) = [each for each in found if each is not None]
-            assert await waiting(one) == await waiting(two) == []
+            assert await list_waiting(one) == await list_waiting(two) == []
 
             clock.now += 100
-            second = await taken(two, BOB, "t-2")
-            assert await on(two, lambda intake: intake.claim_next(second, "d")) is not None
+            second = await take_free_lease(two, BOB, "t-2")
+            assert (
+                await act_on_intake(two, lambda intake: intake.claim_next(second, "d")) is not None
+            )
             with pytest.raises(ClaimLost):
                 await one.commit(
-                    step(record, answers={0: 1}, intake=lambda intake: intake.complete(claim)), 1
+                    make_step(record, answers={0: 1}, intake=lambda intake: intake.complete(claim)),
+                    1,
                 )
             assert await one.load("s-1") == await two.load("s-1") == record
 
@@ -304,25 +356,25 @@ class DurableStoreContract(StoreContract):
         """QW1, TI1, TI3: A key is one item through both; all who come at once come in, each with
         its number.
         """
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            await begin(one)
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            await commit_start(one)
             await asyncio.gather(
                 *(
-                    put(store, said(f"i-{n // 2}", key=f"k-{n // 2}"))
+                    enqueue_items(store, make_input(f"i-{n // 2}", key=f"k-{n // 2}"))
                     for n, store in enumerate([one, two] * 10)
                 )
             )
 
-            found = await kept(two)
+            found = await list_all_items(two)
             assert sorted(found) == sorted(f"i-{n}" for n in range(10))
             assert [item.seq for item in found.values()] == list(range(1, 11))
 
     async def test_one_of_two_does_it(self, open_store: OpenStore) -> None:
         """QW3, FA8: Of ten changes of one duty through each of two handles, exactly one lands."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
             await one.undertake([Duty("n", "a", 0)])
 
-            refused = await refusals(
+            refused = await collect_refusals(
                 *(
                     store.undertake([Duty("n", "a", n, None, 1)])
                     for n, store in enumerate([one, two] * 10)
@@ -337,8 +389,8 @@ class DurableStoreContract(StoreContract):
 
     async def test_one_clock_for_both(self, open_store: OpenStore) -> None:
         """LE9, LE12: Both handles tell the same time: it goes on from one to the other."""
-        async with opened(open_store()) as one, opened(open_store()) as two:
-            await begin(one)
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
+            await commit_start(one)
             seen = [
                 await store.intake("s-1", lambda intake: intake.now) for store in [one, two] * 5
             ]
@@ -349,11 +401,11 @@ class DurableStoreContract(StoreContract):
         """Whoever listens is woken, or learns by looking after the time it was told, that another
         has written.
         """
-        async with opened(open_store()) as one, opened(open_store()) as two:
+        async with using_store(open_store()) as one, using_store(open_store()) as two:
             woken = asyncio.Event()
             patience = one.listen(lambda first: woken.set())
             await one.changed()
-            await begin(two, "s-1")
+            await commit_start(two, "s-1")
 
             try:
                 # clock: too late is as good as in time

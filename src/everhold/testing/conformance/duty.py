@@ -9,15 +9,15 @@ from math import inf
 
 import pytest
 
-from everhold.core.intake import Item, ItemKind
+from everhold.core.intake import IntakeItem, ItemKind
 from everhold.errors import BadValue, Overtaken
 from everhold.ports.store import Duty, Store
-from everhold.testing.conformance.factories import begin
-from everhold.testing.conformance.harness import Room, everything, refusals
-from everhold.testing.conformance.lease import Clock
+from everhold.testing.conformance.factories import commit_start
+from everhold.testing.conformance.harness import StoreContractBase, collect_refusals, dump_store
+from everhold.testing.conformance.lease import StoreClock
 
 
-class DutyRoom(Room):
+class DutyContract(StoreContractBase):
     """`duty`, `duties`, `undertake` and `next_duty`."""
 
     async def test_there_is_none_at_first(self, store: Store) -> None:
@@ -53,14 +53,14 @@ class DutyRoom(Room):
         """QW22: One that was computed from another version refuses all that was to land with it."""
         await store.undertake([Duty("n", "a", 1), Duty("n", "b", 1, 7.0)])
         await store.undertake([Duty("n", "b", 2, 7.0, 1)])
-        before = await everything(store)
+        before = await dump_store(store)
 
         with pytest.raises(Overtaken):
             await store.undertake(
                 [Duty("n", "a", 9, None, 1), Duty("n", "c", 9), Duty("n", "b", body, None, version)]
             )
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_what_never_was_can_be_done_with(self, store: Store) -> None:
         """As long as it is not there: who thinks so and is wrong is overtaken."""
@@ -91,7 +91,7 @@ class DutyRoom(Room):
         """QW3: Of many who change the same version at once, exactly one does."""
         await store.undertake([Duty("n", "a", 0)])
 
-        found = await refusals(
+        found = await collect_refusals(
             *(store.undertake([Duty("n", "a", n, None, 1)]) for n in range(1, 9))
         )
 
@@ -103,7 +103,7 @@ class DutyRoom(Room):
         """QW3: Of many who take the same one away at once, exactly one does."""
         await store.undertake([Duty("n", "a", 0)])
 
-        found = await refusals(
+        found = await collect_refusals(
             *(store.undertake([Duty("n", "a", None, None, 1)]) for _ in range(8))
         )
 
@@ -177,14 +177,14 @@ class DutyRoom(Room):
 
     async def test_the_next_moment_of_a_duty(self, store: Store) -> None:
         """FA7: The earliest of what is due and of what waits to become available."""
-        clock = Clock(store)
-        await begin(store)
+        clock = StoreClock(store)
+        await commit_start(store)
         await store.undertake(
             [Duty("n", "a", 0, 1500.0), Duty("m", "b", 0, 1400.0), Duty("m", "c", 0)]
         )
         assert await store.next_duty() == 1400.0
 
-        item = Item("i-1", ItemKind.TASK, 0, available_at=1300.0)
+        item = IntakeItem("i-1", ItemKind.TASK, 0, available_at=1300.0)
         await store.intake("s-1", lambda intake: intake.enqueue(item))
         assert await store.next_duty() == 1300.0
         assert [await store.next_duty(after) for after in (1300.0, 1400.0, 1500.0)] == [
@@ -201,15 +201,15 @@ class DutyRoom(Room):
     @pytest.mark.parametrize("body", [{"x": float("nan")}, {1}, "\ud800"])
     async def test_a_duty_that_no_store_can_keep(self, store: Store, body: object) -> None:
         """It is refused, and all that was to land with it."""
-        before = await everything(store)
+        before = await dump_store(store)
 
         with pytest.raises(BadValue):
             await store.undertake([Duty("n", "a", 1), Duty("n", "b", body)])
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
     async def test_nothing_undertaken_changes_nothing(self, store: Store) -> None:
         """A group of none lands too."""
-        before = await everything(store)
+        before = await dump_store(store)
         await asyncio.gather(store.undertake([]), store.undertake([]))
 
-        assert await everything(store) == before
+        assert await dump_store(store) == before

@@ -17,19 +17,19 @@ import msgspec
 
 from everhold.core import journal
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, Notes
+from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
-from everhold.core.query import ANSWERABLE, Answer, Kind, Query
-from everhold.core.session import Birth, Head, Seed, SessionId, State
+from everhold.core.query import ANSWERABLE, Kind, Query, QueryAnswer
+from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned
-from everhold.ports.store import Change, Notice, Record, Store
+from everhold.ports.store import Change, Notice, SessionRecord, Store
 
 #: The moment of delivery 0; delivery n comes n seconds later.
 DAWN: Final = 1_000.0
 _NOTED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 
 
-def birth(id: str = "s-1", **facts: Any) -> Birth:
+def make_birth(id: str = "s-1", **facts: Any) -> Birth:
     """What never changes about a session."""
     return Birth(
         **{
@@ -42,12 +42,12 @@ def birth(id: str = "s-1", **facts: Any) -> Birth:
     )
 
 
-def head(**facts: Any) -> Head:
+def make_head(**facts: Any) -> Head:
     """The head of a session that was just born: paused, nothing asked, nothing delivered."""
     known: dict[str, Any] = {
         "ref": 0,
         "revision": 1,
-        "state": State.PAUSED,
+        "state": SessionState.PAUSED,
         "n": -1,
         "open_from": 0,
         "due_at": None,
@@ -57,12 +57,12 @@ def head(**facts: Any) -> Head:
     return Head(**{**known, **facts})
 
 
-def ask(q: int, kind: Kind = Kind.LLM, **facts: Any) -> Query:
+def make_query(q: int, kind: Kind = Kind.LLM, **facts: Any) -> Query:
     """A query; asked in the order of `q` by the first task."""
     return Query(**{"q": q, "key": f"0:{q}", "prompt": f"question {q}", "kind": kind, **facts})
 
 
-def delivery(
+def make_delivery(
     n: int,
     answers: Mapping[int, JSON] | None = None,
     asked: Iterable[Query] = (),
@@ -73,27 +73,33 @@ def delivery(
     """One record of a journal: the values answered by query, what was asked in return, and the
     notes.
     """
-    given = [Answer(q, value) for q, value in (answers or {}).items()]
+    given = [QueryAnswer(q, value) for q, value in (answers or {}).items()]
     return Delivery(
-        n, DAWN + n if at is None else at, given, list(asked), Notes(**notes) if notes else None
+        n,
+        DAWN + n if at is None else at,
+        given,
+        list(asked),
+        DeliveryNotes(**notes) if notes else None,
     )
 
 
-def notice(query: Query, at: float = DAWN) -> Notice:
+def make_notice(query: Query, at: float = DAWN) -> Notice:
     """The inbox row of a query."""
     return Notice(query.q, query.kind, query.to, at, query)
 
 
-def start(id: str = "s-1", *asked: Query, state: State = State.PAUSED, **facts: Any) -> Change:
+def make_start(
+    id: str = "s-1", *asked: Query, state: SessionState = SessionState.PAUSED, **facts: Any
+) -> Change:
     """The first change of a session that asks these queries; `facts` are of its birth."""
-    born = birth(id, **facts)
-    first = delivery(0, asked=asked, at=born.created_at)
-    tip = head(state=state, n=0, open_from=0 if asked else 1, updated_at=born.created_at)
+    born = make_birth(id, **facts)
+    first = make_delivery(0, asked=asked, at=born.created_at)
+    tip = make_head(state=state, n=0, open_from=0 if asked else 1, updated_at=born.created_at)
     return Change(born.id, tip, [first], birth=born, notices=_noted(first))
 
 
-def step(
-    record: Record,
+def make_step(
+    record: SessionRecord,
     *,
     answers: Mapping[int, JSON] | None = None,
     asked: Iterable[Query] = (),
@@ -110,13 +116,13 @@ def step(
     gone = list(withdrawn)
     notes = {"withdrawn": gone, "outcome": outcome} if gone or outcome is not None else {}
     last = record.head
-    given = delivery(last.n + 1, answers, asked, at=at, **notes)
-    opened = journal.open_queries([*record.deliveries, given])
+    given = make_delivery(last.n + 1, answers, asked, at=at, **notes)
+    opened = journal.find_open_queries([*record.deliveries, given])
     ahead = {
         "revision": last.revision + 1,
         "state": _state(outcome),
         "n": given.n,
-        "open_from": journal.open_from(opened, given.n),
+        "open_from": journal.find_first_open_delivery(opened, given.n),
         "updated_at": given.at,
         "metrics": last.metrics.copy(),
         **(tip or {}),
@@ -126,18 +132,22 @@ def step(
     return Change(record.birth.id, msgspec.structs.replace(last, **ahead), **known)
 
 
-def touch(record: Record, *, tip: Mapping[str, Any] | None = None, **rest: Any) -> Change:
+def make_touch(
+    record: SessionRecord, *, tip: Mapping[str, Any] | None = None, **rest: Any
+) -> Change:
     """A change that hands nothing over: marks, letters, values."""
     ahead = msgspec.structs.replace(record.head, revision=record.head.revision + 1, **(tip or {}))
     return Change(record.birth.id, ahead, **rest)
 
 
-def fork(origin: Record, id: str, at: int, **facts: Any) -> Change:
+def make_fork(origin: SessionRecord, id: str, at: int, **facts: Any) -> Change:
     """The first change of a fork that shares the deliveries of `origin` up to `at`."""
     shared = [one for one in origin.deliveries if one.n <= at]
-    opened = journal.open_queries(shared)
-    born = birth(id, origin=origin.birth.id, origin_n=at, **facts)
-    tip = head(n=at, open_from=journal.open_from(opened, at), updated_at=born.created_at)
+    opened = journal.find_open_queries(shared)
+    born = make_birth(id, origin=origin.birth.id, origin_n=at, **facts)
+    tip = make_head(
+        n=at, open_from=journal.find_first_open_delivery(opened, at), updated_at=born.created_at
+    )
     notices = [
         one
         for entry in opened.values()
@@ -146,56 +156,62 @@ def fork(origin: Record, id: str, at: int, **facts: Any) -> Change:
     return Change(born.id, tip, birth=born, notices=notices)
 
 
-async def begin(store: Store, id: str = "s-1", *asked: Query, **facts: Any) -> Record:
+async def commit_start(store: Store, id: str = "s-1", *asked: Query, **facts: Any) -> SessionRecord:
     """Commit `start` and read the session back."""
-    await store.commit(start(id, *asked, **facts), 0)
+    await store.commit(make_start(id, *asked, **facts), 0)
     return await store.load(id)
 
 
-async def move(store: Store, record: Record, **facts: Any) -> Record:
+async def commit_step(store: Store, record: SessionRecord, **facts: Any) -> SessionRecord:
     """Commit `step` and read the session back."""
-    await store.commit(step(record, **facts), record.head.revision)
+    await store.commit(make_step(record, **facts), record.head.revision)
     return await store.load(record.birth.id)
 
 
-async def mark(store: Store, record: Record, **facts: Any) -> Record:
+async def commit_touch(store: Store, record: SessionRecord, **facts: Any) -> SessionRecord:
     """Commit `touch` and read the session back."""
-    await store.commit(touch(record, **facts), record.head.revision)
+    await store.commit(make_touch(record, **facts), record.head.revision)
     return await store.load(record.birth.id)
 
 
-async def branch(store: Store, origin: Record, id: str, at: int, **facts: Any) -> Record:
+async def commit_fork(
+    store: Store, origin: SessionRecord, id: str, at: int, **facts: Any
+) -> SessionRecord:
     """Commit `fork` and read the fork back."""
-    await store.commit(fork(origin, id, at, **facts), 0)
+    await store.commit(make_fork(origin, id, at, **facts), 0)
     return await store.load(id)
 
 
-async def end(store: Store, record: Record, outcome: Outcome | None = None) -> Record:
+async def commit_end(
+    store: Store, record: SessionRecord, outcome: Outcome | None = None
+) -> SessionRecord:
     """Hand over a delivery in which the program ends."""
-    return await move(store, record, outcome=Returned("done") if outcome is None else outcome)
+    return await commit_step(
+        store, record, outcome=Returned("done") if outcome is None else outcome
+    )
 
 
 def _noted(given: Delivery) -> list[Notice]:
     """The inbox rows a runtime writes: for people, and for whoever is addressed."""
     return [
-        notice(query, given.at)
+        make_notice(query, given.at)
         for query in given.asked
         if query.kind in _NOTED or (query.to is not None and query.kind in ANSWERABLE)
     ]
 
 
-def _state(outcome: Outcome | None) -> State:
+def _state(outcome: Outcome | None) -> SessionState:
     match outcome:
         case None:
-            return State.PAUSED
+            return SessionState.PAUSED
         case Returned():
-            return State.COMPLETED
+            return SessionState.COMPLETED
         case Raised():
-            return State.FAILED
+            return SessionState.FAILED
         case _:
-            return State.CANCELLED
+            return SessionState.CANCELLED
 
 
-def ids(records: Iterable[Any]) -> list[SessionId]:
+def list_session_ids(records: Iterable[Any]) -> list[SessionId]:
     """The session ids of summaries or of inbox rows."""
     return [one.birth.id if hasattr(one, "birth") else one[0].id for one in records]

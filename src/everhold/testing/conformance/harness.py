@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from everhold.core.intake import Intake
-from everhold.ports.store import ITEM, LETTER, MARK, PARKED, TIMER, Filter, Store
+from everhold.ports.store import ITEM, LETTER, MARK, PARKED, TIMER, SessionFilter, Store
 
 OpenStore = Callable[[], Store]
 
 
 @asynccontextmanager
-async def opened(store: Store) -> AsyncIterator[Store]:
+async def using_store(store: Store) -> AsyncIterator[Store]:
     """The store, open; closed at the end."""
     await store.open()
     try:
@@ -32,21 +32,21 @@ async def opened(store: Store) -> AsyncIterator[Store]:
 
 
 def _on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
-    async def run(room: Room, given: dict[str, Any]) -> None:
+    async def run(room: StoreContractBase, given: dict[str, Any]) -> None:
         if "store" not in given:
             await test(room, **given)
             return
-        async with opened(given["store"]):
+        async with using_store(given["store"]):
             await test(room, **given)
 
     @functools.wraps(test)
-    def claim(self: Room, **given: Any) -> None:
+    def claim(self: StoreContractBase, **given: Any) -> None:
         asyncio.run(run(self, given))
 
     return claim
 
 
-class Room:
+class StoreContractBase:
     """The base of every room."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
@@ -66,9 +66,9 @@ class Room:
         return open_store()
 
 
-async def everything(store: Store) -> list[Any]:
+async def dump_store(store: Store) -> list[Any]:
     """All that a store shows, to see that nothing of it changed."""
-    summaries = await store.list(Filter(limit=1000))
+    summaries = await store.list(SessionFilter(limit=1000))
     records = [await store.load(one.birth.id) for one in summaries]
     inbox = await store.inbox(kind=None, to=None, limit=1000)
     values = [(key, await store.value("n", key)) for key in await store.keys("n")]
@@ -78,7 +78,11 @@ async def everything(store: Store) -> list[Any]:
         for made in await store.attachments(one.birth.id)
     ]
     doors = [await store.intake(one.birth.id, _door, whole=True) for one in summaries]
-    moments = [await due(store, 1e12, 1000), await orphans(store, set()), await store.next_duty()]
+    moments = [
+        await list_due(store, 1e12, 1000),
+        await list_orphans(store, set()),
+        await store.next_duty(),
+    ]
     return [
         records,
         inbox,
@@ -86,7 +90,7 @@ async def everything(store: Store) -> list[Any]:
         moments,
         attached,
         doors,
-        await ready(store, 1000),
+        await list_ready(store, 1000),
         await store.duties("n"),
     ]
 
@@ -95,33 +99,33 @@ def _door(intake: Intake) -> Any:
     return intake.lease, intake.seq, list(intake.items.values())
 
 
-async def refusals(*commits: Any) -> list[BaseException | None]:
+async def collect_refusals(*commits: Any) -> list[BaseException | None]:
     """Commit all at once; return what each was refused with."""
     results: list[BaseException | None] = await asyncio.gather(*commits, return_exceptions=True)
     return results
 
 
-async def in_time(waiting: Awaitable[Any]) -> Any:
+async def wait_in_time(waiting: Awaitable[Any]) -> Any:
     """What is waited for; a store that never answers fails instead of hanging."""
     return await asyncio.wait_for(waiting, 60)
 
 
-async def due(store: Store, now: float, limit: int) -> list[str]:
+async def list_due(store: Store, now: float, limit: int) -> list[str]:
     """Sessions whose time has come, or that have letters nobody hands over, oldest first."""
     return await _needing(store, {TIMER, LETTER}, now=now, limit=limit)
 
 
-async def orphans(store: Store, alive: set[str]) -> list[str]:
+async def list_orphans(store: Store, alive: set[str]) -> list[str]:
     """Sessions with marks of workers that are not among the living, oldest first."""
     return await _needing(store, {MARK}, living=alive)
 
 
-async def ready(store: Store, limit: int) -> list[str]:
+async def list_ready(store: Store, limit: int) -> list[str]:
     """Sessions for which something waits in the intake that nobody sees to, oldest first."""
     return await _needing(store, {ITEM}, limit=limit)
 
 
-async def parked(store: Store) -> list[str]:
+async def list_parked(store: Store) -> list[str]:
     """Sessions with a question that a worker may take."""
     return await _needing(store, {PARKED})
 

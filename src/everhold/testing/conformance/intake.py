@@ -7,76 +7,97 @@ from typing import Final
 import pytest
 
 from everhold.core.query import Kind
-from everhold.core.session import SessionId, State
+from everhold.core.session import SessionId, SessionState
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import Overtaken
-from everhold.ports.store import NOBODY, Change, Effect, Letter, Store, Worker
+from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Store, WorkerRecord
 from everhold.testing.conformance.factories import (
-    ask,
-    begin,
-    birth,
-    end,
-    head,
-    mark,
-    move,
-    start,
-    step,
+    commit_end,
+    commit_start,
+    commit_step,
+    commit_touch,
+    make_birth,
+    make_head,
+    make_query,
+    make_start,
+    make_step,
 )
-from everhold.testing.conformance.harness import Room, due, orphans, parked
+from everhold.testing.conformance.harness import (
+    StoreContractBase,
+    list_due,
+    list_orphans,
+    list_parked,
+)
 
 
-def to(id: str, body: object = None) -> Letter:
+def make_letter(id: str, body: object = None) -> Letter:
     """A letter to another session."""
     return Letter("signal", body, 1000.0, to=SessionId(id))
 
 
-class LetterRoom(Room):
+class LetterContract(StoreContractBase):
     """Letters land with the change that sends them."""
 
     async def test_a_letter_to_oneself(self, store: Store) -> None:
         """A letter without addressee waits in the session's own intake; the head is as it was
         given.
         """
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         letters = [Letter("answer", {"q": 0, "value": "a\0"}, 5.5), Letter("cancel", None, 6.5)]
 
-        found = await mark(store, record, letters=letters, tip={"mail": 2, "state": State.RUNNING})
+        found = await commit_touch(
+            store, record, letters=letters, tip={"mail": 2, "state": SessionState.RUNNING}
+        )
 
         assert [(one.kind, one.body, one.at) for one in found.letters] == [
             ("answer", {"q": 0, "value": "a\0"}, 5.5),
             ("cancel", None, 6.5),
         ]
-        assert (found.head.mail, found.head.revision, found.head.state) == (2, 2, State.RUNNING)
+        assert (found.head.mail, found.head.revision, found.head.state) == (
+            2,
+            2,
+            SessionState.RUNNING,
+        )
 
-    @pytest.mark.parametrize("state", [State.PAUSED, State.RUNNING])
-    async def test_a_letter_to_another(self, store: Store, state: State) -> None:
+    @pytest.mark.parametrize("state", [SessionState.PAUSED, SessionState.RUNNING])
+    async def test_a_letter_to_another(self, store: Store, state: SessionState) -> None:
         """It waits in the other's intake; the other is running, one revision on, and has mail."""
-        other = await begin(store, "s-2", ask(0), state=state)
+        other = await commit_start(store, "s-2", make_query(0), state=state)
 
-        await mark(store, await begin(store, "s-1"), letters=[to("s-2", {"x": [1]})])
+        await commit_touch(
+            store, await commit_start(store, "s-1"), letters=[make_letter("s-2", {"x": [1]})]
+        )
 
         found = await store.load("s-2")
         assert [(one.kind, one.body, one.at) for one in found.letters] == [
             ("signal", {"x": [1]}, 1000.0)
         ]
-        assert (found.head.mail, found.head.revision, found.head.state) == (1, 2, State.RUNNING)
+        assert (found.head.mail, found.head.revision, found.head.state) == (
+            1,
+            2,
+            SessionState.RUNNING,
+        )
         assert found.deliveries == other.deliveries
         assert (await store.load("s-1")).letters == []
 
     async def test_a_letter_overtakes_the_other_writer(self, store: Store) -> None:
         """Who moves a session must have seen its letters."""
-        other = await begin(store, "s-2", ask(0))
-        await mark(store, await begin(store, "s-1"), letters=[to("s-2")])
+        other = await commit_start(store, "s-2", make_query(0))
+        await commit_touch(store, await commit_start(store, "s-1"), letters=[make_letter("s-2")])
 
         with pytest.raises(Overtaken):
-            await store.commit(step(other, answers={0: "a"}), 1)
+            await store.commit(make_step(other, answers={0: "a"}), 1)
 
     async def test_several_letters(self, store: Store) -> None:
         """Each letter counts, and all are read in the order they came."""
-        await begin(store, "s-2")
+        await commit_start(store, "s-2")
 
-        sender = await mark(store, await begin(store, "s-1"), letters=[to("s-2", 1), to("s-2", 2)])
-        await mark(store, sender, letters=[to("s-2", 3)])
+        sender = await commit_touch(
+            store,
+            await commit_start(store, "s-1"),
+            letters=[make_letter("s-2", 1), make_letter("s-2", 2)],
+        )
+        await commit_touch(store, sender, letters=[make_letter("s-2", 3)])
 
         found = await store.load("s-2")
         assert [one.body for one in found.letters] == [1, 2, 3]
@@ -84,23 +105,25 @@ class LetterRoom(Room):
 
     async def test_letters_have_numbers(self, store: Store) -> None:
         """Each letter has a number of its own, which is never used again."""
-        record = await begin(store, "s-1")
+        record = await commit_start(store, "s-1")
         seen = []
         for n in range(3):
-            record = await mark(store, record, letters=[Letter("signal", n, 1.0)], tip={"mail": 1})
+            record = await commit_touch(
+                store, record, letters=[Letter("signal", n, 1.0)], tip={"mail": 1}
+            )
             seen += [one.id for one in record.letters]
-            record = await mark(store, record, read=[record.letters[0].id], tip={"mail": 0})
+            record = await commit_touch(store, record, read=[record.letters[0].id], tip={"mail": 0})
 
         assert len(set(seen)) == 3
         assert 0 not in seen
 
     async def test_a_read_letter_is_gone(self, store: Store) -> None:
         """`read` removes exactly the letters that were handed over."""
-        record = await begin(store, "s-1")
+        record = await commit_start(store, "s-1")
         letters = [Letter("signal", n, 1.0) for n in range(3)]
-        record = await mark(store, record, letters=letters, tip={"mail": 3})
+        record = await commit_touch(store, record, letters=letters, tip={"mail": 3})
 
-        record = await mark(
+        record = await commit_touch(
             store, record, read=[record.letters[0].id, record.letters[2].id], tip={"mail": 1}
         )
 
@@ -108,11 +131,13 @@ class LetterRoom(Room):
 
     async def test_letters_of_others_are_not_read(self, store: Store) -> None:
         """`read` removes letters of this session only."""
-        await begin(store, "s-2")
-        sender = await mark(store, await begin(store, "s-1"), letters=[to("s-2")])
+        await commit_start(store, "s-2")
+        sender = await commit_touch(
+            store, await commit_start(store, "s-1"), letters=[make_letter("s-2")]
+        )
         number = (await store.load("s-2")).letters[0].id
 
-        await mark(store, sender, read=[number])
+        await commit_touch(store, sender, read=[number])
 
         assert len((await store.load("s-2")).letters) == 1
 
@@ -121,26 +146,35 @@ class LetterRoom(Room):
         self, store: Store, outcome: Returned | Raised | Stopped
     ) -> None:
         """A letter to a session that has ended is dropped; its sender's change lands."""
-        ended = await end(store, await begin(store, "s-2"), outcome)
+        ended = await commit_end(store, await commit_start(store, "s-2"), outcome)
 
-        sender = await mark(store, await begin(store, "s-1"), letters=[to("s-2"), to("s-none")])
+        sender = await commit_touch(
+            store,
+            await commit_start(store, "s-1"),
+            letters=[make_letter("s-2"), make_letter("s-none")],
+        )
 
         assert sender.head.revision == 2
         assert await store.load("s-2") == ended
 
     async def test_a_refused_change_sends_nothing(self, store: Store) -> None:
         """Letters of a change that is refused are never seen."""
-        other, sender = await begin(store, "s-2"), await begin(store, "s-1")
+        other, sender = await commit_start(store, "s-2"), await commit_start(store, "s-1")
 
         with pytest.raises(Overtaken):
-            await store.commit(Change(sender.birth.id, sender.head, letters=[to("s-2")]), 7)
+            await store.commit(
+                Change(sender.birth.id, sender.head, letters=[make_letter("s-2")]), 7
+            )
 
         assert await store.load("s-2") == other
 
     async def test_a_letter_to_a_child_of_the_same_change(self, store: Store) -> None:
         """A child can be written to in the change that starts it."""
-        first = start("s-1")
-        first.births, first.letters = [(birth("s-2"), head())], [to("s-2", "hello")]
+        first = make_start("s-1")
+        first.births, first.letters = (
+            [(make_birth("s-2"), make_head())],
+            [make_letter("s-2", "hello")],
+        )
 
         await store.commit(first, 0)
 
@@ -148,71 +182,77 @@ class LetterRoom(Room):
 
     async def test_an_end_tells_the_parent(self, store: Store) -> None:
         """A child's end and the letter that tells its parent land together."""
-        await begin(store, "s-1", ask(0, Kind.SESSION))
-        child = await begin(store, "s-2", ask(0), parent="s-1", parent_query=0)
+        await commit_start(store, "s-1", make_query(0, Kind.SESSION))
+        child = await commit_start(store, "s-2", make_query(0), parent="s-1", parent_query=0)
 
-        await move(
-            store, child, answers={0: "a"}, outcome=Returned(1), letters=[to("s-1", {"q": 0})]
+        await commit_step(
+            store,
+            child,
+            answers={0: "a"},
+            outcome=Returned(1),
+            letters=[make_letter("s-1", {"q": 0})],
         )
 
         parent = await store.load("s-1")
-        assert (parent.head.state, parent.head.mail) == (State.RUNNING, 1)
-        assert await due(store, 0.0, 9) == ["s-1"]
+        assert (parent.head.state, parent.head.mail) == (SessionState.RUNNING, 1)
+        assert await list_due(store, 0.0, 9) == ["s-1"]
 
 
 #: The head of a session that has a letter which concerns it.
-MAIL: Final = {"mail": 1, "state": State.RUNNING}
+MAIL: Final = {"mail": 1, "state": SessionState.RUNNING}
 
 
-class DueRoom(Room):
+class UnmovedContract(StoreContractBase):
     """`unmoved` and `next_due` find the sessions that need a move."""
 
     async def test_a_moment_comes(self, store: Store) -> None:
         """A session is due at its moment and after it, not before."""
-        await mark(store, await begin(store, "s-1"), tip={"due_at": 50.0})
+        await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 50.0})
 
-        assert await due(store, 49.999, 9) == []
-        assert await due(store, 50.0, 9) == ["s-1"]
-        assert await due(store, 51.0, 9) == ["s-1"]
+        assert await list_due(store, 49.999, 9) == []
+        assert await list_due(store, 50.0, 9) == ["s-1"]
+        assert await list_due(store, 51.0, 9) == ["s-1"]
 
     async def test_the_longest_due_is_first(self, store: Store) -> None:
         """Who waits longest comes first, also when not all are asked for."""
         for id, at in [("s-1", 30.0), ("s-2", 10.0), ("s-3", 20.0), ("s-4", 90.0)]:
-            await mark(store, await begin(store, id), tip={"due_at": at})
+            await commit_touch(store, await commit_start(store, id), tip={"due_at": at})
 
-        assert await due(store, 50.0, 9) == ["s-2", "s-3", "s-1"]
-        assert await due(store, 50.0, 2) == ["s-2", "s-3"]
-        assert await due(store, 50.0, 0) == []
+        assert await list_due(store, 50.0, 9) == ["s-2", "s-3", "s-1"]
+        assert await list_due(store, 50.0, 2) == ["s-2", "s-3"]
+        assert await list_due(store, 50.0, 0) == []
 
     async def test_letters_wait_in_one_line_with_moments(self, store: Store) -> None:
         """Who waits longest comes first, whatever for: neither letters nor moments keep the others
         out.
         """
         for id, at in [("s-1", 30.0), ("s-2", 10.0)]:
-            await mark(store, await begin(store, id), tip={"due_at": at})
+            await commit_touch(store, await commit_start(store, id), tip={"due_at": at})
         for id, at in [("s-3", 20.0), ("s-4", 40.0)]:
-            await mark(store, await begin(store, id), letters=[Letter("signal", 1, at)], tip=MAIL)
+            await commit_touch(
+                store, await commit_start(store, id), letters=[Letter("signal", 1, at)], tip=MAIL
+            )
 
-        assert await due(store, 50.0, 9) == ["s-2", "s-3", "s-1", "s-4"]
-        assert await due(store, 50.0, 2) == ["s-2", "s-3"]
+        assert await list_due(store, 50.0, 9) == ["s-2", "s-3", "s-1", "s-4"]
+        assert await list_due(store, 50.0, 2) == ["s-2", "s-3"]
 
     async def test_the_longest_orphaned_is_first(self, store: Store) -> None:
         """Who lost a worker longest ago is taken up first."""
         for id, since in [("s-1", 3.0), ("s-2", 1.0), ("s-3", 2.0)]:
-            record = await begin(store, id, ask(0, Kind.CALL))
-            await mark(store, record, effects=[Effect(0, "ada", since)])
+            record = await commit_start(store, id, make_query(0, Kind.CALL))
+            await commit_touch(store, record, effects=[Effect(0, "ada", since)])
 
-        assert await orphans(store, set()) == ["s-2", "s-3", "s-1"]
+        assert await list_orphans(store, set()) == ["s-2", "s-3", "s-1"]
 
     async def test_letters_are_due_at_once(self, store: Store) -> None:
         """A session with letters is due whatever the time, until they are read."""
-        record = await begin(store, "s-1")
-        record = await mark(store, record, letters=[Letter("answer", 1, 70.0)], tip=MAIL)
-        assert await due(store, 0.0, 9) == ["s-1"]
+        record = await commit_start(store, "s-1")
+        record = await commit_touch(store, record, letters=[Letter("answer", 1, 70.0)], tip=MAIL)
+        assert await list_due(store, 0.0, 9) == ["s-1"]
 
-        await mark(store, record, read=[record.letters[0].id], tip={"mail": 0})
+        await commit_touch(store, record, read=[record.letters[0].id], tip={"mail": 0})
 
-        assert await due(store, 0.0, 9) == []
+        assert await list_due(store, 0.0, 9) == []
 
     async def test_signals_that_a_paused_session_does_not_wait_for_need_no_move(
         self, store: Store
@@ -220,56 +260,60 @@ class DueRoom(Room):
         """They are kept, however many sessions have some: a look does not find them again and
         again.
         """
-        record = await begin(store, "s-1")
-        record = await mark(
+        record = await commit_start(store, "s-1")
+        record = await commit_touch(
             store,
             record,
             letters=[Letter("signal", 1, 70.0)],
-            tip={"mail": 1, "state": State.PAUSED},
+            tip={"mail": 1, "state": SessionState.PAUSED},
         )
 
-        assert await due(store, 100.0, 9) == []
+        assert await list_due(store, 100.0, 9) == []
         assert [one.body for one in record.letters] == [1]
 
     async def test_parked_questions_are_found_while_they_are_parked(self, store: Store) -> None:
         """A session that says that a worker may take a question is found, if somebody looks for
         such.
         """
-        record = await mark(store, await begin(store, "s-1"), tip={"parked": True})
-        assert await parked(store) == ["s-1"]
+        record = await commit_touch(store, await commit_start(store, "s-1"), tip={"parked": True})
+        assert await list_parked(store) == ["s-1"]
         assert await store.unmoved(0.0, set()) == []
-        record = await move(store, record, answers={0: "a"}, asked=[ask(1)])
-        assert record.head.parked and await parked(store) == ["s-1"]
+        record = await commit_step(store, record, answers={0: "a"}, asked=[make_query(1)])
+        assert record.head.parked and await list_parked(store) == ["s-1"]
 
-        await mark(store, record, tip={"parked": False})
-        assert await parked(store) == []
+        await commit_touch(store, record, tip={"parked": False})
+        assert await list_parked(store) == []
 
     async def test_the_same_need_is_told_in_the_same_words(self, store: Store) -> None:
         """While nothing happens to a session it is found as before; what happens to it shows."""
-        record = await mark(store, await begin(store, "s-1"), tip={"due_at": 1.0})
+        record = await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 1.0})
         first = await store.unmoved(2.0, set())
         assert first == await store.unmoved(3.0, set()) and [one.why for one in first] == ["timer"]
 
-        await mark(store, record)
+        await commit_touch(store, record)
 
         assert await store.unmoved(3.0, set()) != first
 
     async def test_due_once_for_two_reasons(self, store: Store) -> None:
         """A session that is due and has letters is named once."""
-        record = await begin(store, "s-1")
+        record = await commit_start(store, "s-1")
 
-        await mark(store, record, letters=[Letter("signal", 1, 1.0)], tip={**MAIL, "due_at": 1.0})
+        await commit_touch(
+            store, record, letters=[Letter("signal", 1, 1.0)], tip={**MAIL, "due_at": 1.0}
+        )
 
-        assert await due(store, 5.0, 9) == ["s-1"]
+        assert await list_due(store, 5.0, 9) == ["s-1"]
 
     async def test_the_ended_are_never_due(self, store: Store) -> None:
         """A session that has ended does not move by itself, whatever its head still says."""
-        record = await begin(store, "s-1")
+        record = await commit_start(store, "s-1")
         tip = {"due_at": 1.0, "mail": 1}
 
-        await move(store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip=tip)
+        await commit_step(
+            store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip=tip
+        )
 
-        assert await due(store, 5.0, 9) == []
+        assert await list_due(store, 5.0, 9) == []
         assert await store.next_due() is None
 
     async def test_the_next_moment(self, store: Store) -> None:
@@ -277,74 +321,80 @@ class DueRoom(Room):
         none.
         """
         assert await store.next_due() is None
-        records = [await begin(store, f"s-{n}") for n in range(3)]
+        records = [await commit_start(store, f"s-{n}") for n in range(3)]
         for record, at in zip(records, (30.5, 10.25, None), strict=True):
-            await mark(store, record, tip={"due_at": at})
+            await commit_touch(store, record, tip={"due_at": at})
 
         assert await store.next_due() == 10.25
 
     async def test_a_moment_can_be_taken_back(self, store: Store) -> None:
         """A head without a moment is not due any more."""
-        record = await mark(store, await begin(store, "s-1"), tip={"due_at": 1.0})
+        record = await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 1.0})
 
-        await mark(store, record, tip={"due_at": None})
+        await commit_touch(store, record, tip={"due_at": None})
 
-        assert (await due(store, 5.0, 9), await store.next_due()) == ([], None)
+        assert (await list_due(store, 5.0, 9), await store.next_due()) == ([], None)
 
     async def test_effects_of_the_dead(self, store: Store) -> None:
         """A session is an orphan while an effect belongs to a worker that is not among the
         living.
         """
-        record = await begin(store, "s-1", ask(0, Kind.CALL), ask(1, Kind.CALL))
+        record = await commit_start(
+            store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
+        )
         effects = [Effect(0, "ada", 1.0), Effect(1, "bob", 2.0)]
-        record = await mark(store, record, effects=effects)
+        record = await commit_touch(store, record, effects=effects)
 
         assert record.effects == effects
-        assert await orphans(store, {"ada", "bob"}) == []
-        assert await orphans(store, {"ada"}) == await orphans(store, set()) == ["s-1"]
+        assert await list_orphans(store, {"ada", "bob"}) == []
+        assert await list_orphans(store, {"ada"}) == await list_orphans(store, set()) == ["s-1"]
 
     async def test_what_nobody_has_begun_is_an_orphan(self, store: Store) -> None:
         """Work that is marked as nobody's waits for whoever comes, whoever lives."""
-        record = await begin(store, "s-1", ask(0, Kind.CALL))
-        record = await mark(store, record, effects=[Effect(0, NOBODY, 1.0)])
+        record = await commit_start(store, "s-1", make_query(0, Kind.CALL))
+        record = await commit_touch(store, record, effects=[Effect(0, NO_WORKER, 1.0)])
 
-        assert record.effects == [Effect(0, NOBODY, 1.0)]
-        assert await orphans(store, {"ada"}) == ["s-1"]
+        assert record.effects == [Effect(0, NO_WORKER, 1.0)]
+        assert await list_orphans(store, {"ada"}) == ["s-1"]
 
-        await mark(store, record, effects=[Effect(0, "ada", 2.0)])
-        assert await orphans(store, {"ada"}) == []
+        await commit_touch(store, record, effects=[Effect(0, "ada", 2.0)])
+        assert await list_orphans(store, {"ada"}) == []
 
     async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
         """The mark goes with the change that records the outcome."""
-        record = await begin(store, "s-1", ask(0, Kind.CALL), ask(1, Kind.CALL))
-        record = await mark(store, record, effects=[Effect(0, "ada", 1.0), Effect(1, "ada", 1.0)])
+        record = await commit_start(
+            store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
+        )
+        record = await commit_touch(
+            store, record, effects=[Effect(0, "ada", 1.0), Effect(1, "ada", 1.0)]
+        )
 
-        record = await move(store, record, answers={0: "done"})
+        record = await commit_step(store, record, answers={0: "done"})
 
         assert record.effects == [Effect(1, "ada", 1.0)]
-        assert (await move(store, record, answers={1: "done"})).effects == []
-        assert await orphans(store, set()) == []
+        assert (await commit_step(store, record, answers={1: "done"})).effects == []
+        assert await list_orphans(store, set()) == []
 
     async def test_an_effect_can_change_hands(self, store: Store) -> None:
         """A second mark for a query replaces the first."""
-        record = await begin(store, "s-1", ask(0, Kind.CALL))
-        record = await mark(store, record, effects=[Effect(0, "ada", 1.0)])
+        record = await commit_start(store, "s-1", make_query(0, Kind.CALL))
+        record = await commit_touch(store, record, effects=[Effect(0, "ada", 1.0)])
 
-        record = await mark(store, record, effects=[Effect(0, "bob", 2.0)])
+        record = await commit_touch(store, record, effects=[Effect(0, "bob", 2.0)])
 
         assert record.effects == [Effect(0, "bob", 2.0)]
-        assert await orphans(store, {"bob"}) == []
+        assert await list_orphans(store, {"bob"}) == []
 
 
-class WorkerRoom(Room):
+class WorkerRowsContract(StoreContractBase):
     """Rows that say who lives."""
 
     async def test_a_worker_lives_until_released(self, store: Store) -> None:
         """A beat makes a row or renews it; `release` removes it, and only it."""
         store.time = lambda: 100.5
-        ada = Worker("ada", "host-1", 11, 2.5)
-        bob = Worker("bob", "host-2", 12)
-        for worker in (bob, Worker("ada", "host-0", 10), ada):
+        ada = WorkerRecord("ada", "host-1", 11, 2.5)
+        bob = WorkerRecord("bob", "host-2", 12)
+        for worker in (bob, WorkerRecord("ada", "host-0", 10), ada):
             await store.beat(worker)
         assert await store.workers() == [ada, bob]
 
@@ -356,17 +406,17 @@ class WorkerRoom(Room):
         """Its age is counted from its last beat; each has a time to live of its own."""
         now = 1000.0
         store.time = lambda: now
-        await store.beat(Worker("ada", "host-1", 11, 2.5))
+        await store.beat(WorkerRecord("ada", "host-1", 11, 2.5))
         now += 2.0
         # what it says of its age says nothing
-        await store.beat(Worker("bob", "host-1", 12, 30.0, age=99.0))
+        await store.beat(WorkerRecord("bob", "host-1", 12, 30.0, age=99.0))
         now += 0.5
         assert [(one.id, one.age, one.expired) for one in await store.workers()] == [
             ("ada", 2.5, True),
             ("bob", 0.5, False),
         ]
 
-        await store.beat(Worker("ada", "host-1", 11, 2.5))
+        await store.beat(WorkerRecord("ada", "host-1", 11, 2.5))
 
         assert [one.age for one in await store.workers()] == [0.0, 0.5]
 
@@ -374,13 +424,13 @@ class WorkerRoom(Room):
         """A clock that is set back makes nobody older than he is, and nobody younger than new."""
         now = 1000.0
         store.time = lambda: now
-        await store.beat(Worker("ada", "host-1", 11))
+        await store.beat(WorkerRecord("ada", "host-1", 11))
         now = 10.0
 
         assert [one.age for one in await store.workers()] == [0.0]
 
         store.time = None
-        await store.beat(Worker("ada", "host-1", 11))
+        await store.beat(WorkerRecord("ada", "host-1", 11))
         (found,) = await store.workers()
         assert 0.0 <= found.age < 60.0
 

@@ -12,173 +12,181 @@ import pytest
 
 from everhold.core.intake import (
     Boundary,
-    Cancel,
+    CancelOutcome,
     Claim,
+    DeliveryPolicy,
     Intake,
-    Item,
+    IntakeItem,
     ItemKind,
     ItemState,
     Lane,
-    Slot,
-    When,
+    MergePolicy,
 )
 from everhold.core.lease import Fence
 from everhold.errors import BadArguments, BadValue, ClaimLost, InputConflict, SessionEnded
 from everhold.ports.store import Store
-from everhold.testing.conformance.factories import begin, end
-from everhold.testing.conformance.harness import Room, everything, ready
-from everhold.testing.conformance.lease import BOB, TTL, Clock, release, taken
+from everhold.testing.conformance.factories import commit_end, commit_start
+from everhold.testing.conformance.harness import StoreContractBase, dump_store, list_ready
+from everhold.testing.conformance.lease import (
+    BOB,
+    TTL,
+    StoreClock,
+    release_by_fence,
+    take_free_lease,
+)
 
 T = TypeVar("T")
 EARLY = Boundary.AFTER_WORK
 LATE = Boundary.BEFORE_COMPLETION
 
 
-def said(id: str, **facts: Any) -> Item:
+def make_input(id: str, **facts: Any) -> IntakeItem:
     """What a user says."""
-    return Item(id, ItemKind.INPUT, {"text": id}, **facts)
+    return IntakeItem(id, ItemKind.INPUT, {"text": id}, **facts)
 
 
-def task(id: str, **facts: Any) -> Item:
+def make_task(id: str, **facts: Any) -> IntakeItem:
     """Work for a turn."""
-    return Item(id, ItemKind.TASK, {"do": id}, **facts)
+    return IntakeItem(id, ItemKind.TASK, {"do": id}, **facts)
 
 
-def join(id: str, merge: str = "m", **facts: Any) -> Item:
+def make_joinable_task(id: str, merge: str = "m", **facts: Any) -> IntakeItem:
     """Work that may be done together with its neighbours."""
-    return task(id, slot=Slot.JOIN, merge=merge, **facts)
+    return make_task(id, slot=MergePolicy.JOIN, merge=merge, **facts)
 
 
-def command(id: str, **facts: Any) -> Item:
+def make_command(id: str, **facts: Any) -> IntakeItem:
     """What to do to the session."""
-    return Item(id, ItemKind.COMMAND, {"name": id}, **facts)
+    return IntakeItem(id, ItemKind.COMMAND, {"name": id}, **facts)
 
 
-async def on(store: Store, act: Callable[[Intake], T], *named: str, id: str = "s-1") -> T:
+async def act_on_intake(
+    store: Store, act: Callable[[Intake], T], *named: str, id: str = "s-1"
+) -> T:
     """Act on a session's intake."""
     return await store.intake(id, act, named=named)
 
 
-async def put(store: Store, *items: Item, id: str = "s-1") -> None:
+async def enqueue_items(store: Store, *items: IntakeItem, id: str = "s-1") -> None:
     """Let these in, one after the other."""
     for item in items:
         names = [item.key] if item.key is not None else []
         await store.intake(id, lambda intake, item=item: intake.enqueue(item), named=names)  # type: ignore[misc]
 
 
-async def working(store: Store, *items: Item) -> tuple[Clock, Fence]:
+async def start_working(store: Store, *items: IntakeItem) -> tuple[StoreClock, Fence]:
     """A session for which these wait, its store's clock, and the fence of who works on it."""
-    clock = Clock(store)
-    await begin(store)
-    await put(store, *items)
-    return clock, await taken(store)
+    clock = StoreClock(store)
+    await commit_start(store)
+    await enqueue_items(store, *items)
+    return clock, await take_free_lease(store)
 
 
-async def taken_over(store: Store, clock: Clock) -> Fence:
+async def take_over_lease(store: Store, clock: StoreClock) -> Fence:
     """The lease runs out, and somebody else has it."""
     clock.now += TTL
-    return await taken(store, BOB, "t-2")
+    return await take_free_lease(store, BOB, "t-2")
 
 
-async def claimed(store: Store, claim: Callable[[Intake], Claim | None]) -> Claim:
+async def claim_existing(store: Store, claim: Callable[[Intake], Claim | None]) -> Claim:
     """A claim of something that is there."""
-    found = await on(store, claim)
+    found = await act_on_intake(store, claim)
     assert found is not None
     return found
 
 
-async def waiting(store: Store, lane: Lane | None = None, id: str = "s-1") -> list[str]:
-    return names(await on(store, lambda intake: intake.waiting(lane), id=id))
+async def list_waiting(store: Store, lane: Lane | None = None, id: str = "s-1") -> list[str]:
+    return list_item_ids(await act_on_intake(store, lambda intake: intake.waiting(lane), id=id))
 
 
-async def kept(store: Store, id: str = "s-1") -> dict[str, Item]:
+async def list_all_items(store: Store, id: str = "s-1") -> dict[str, IntakeItem]:
     """All items, those that have ended too."""
     return await store.intake(id, lambda intake: dict(intake.items), whole=True)
 
 
-def names(found: Claim | Iterable[Item] | None) -> list[str]:
+def list_item_ids(found: Claim | Iterable[IntakeItem] | None) -> list[str]:
     return [item.id for item in (found.items if isinstance(found, Claim) else found or ())]
 
 
-class ComingRoom(Room):
+class EnqueueContract(StoreContractBase):
     """Letting in, looking and cancelling."""
 
     async def test_the_same_key_is_the_first_receipt(self, store: Store) -> None:
         """QW1, TI1: The first item with its first content comes back, also when it has ended;
         elsewhere it is new.
         """
-        clock, fence = await working(store, said("i-1", key="k\0é"))
-        await begin(store, "s-2")
-        again = Item("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k\0é", turn=4)
+        clock, fence = await start_working(store, make_input("i-1", key="k\0é"))
+        await commit_start(store, "s-2")
+        again = IntakeItem("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k\0é", turn=4)
 
         clock.now += 1
-        first = await on(store, lambda intake: intake.enqueue(again), "k\0é")
-        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
-        await on(store, lambda intake: intake.complete(claim, {"step": 1}))
-        second = await on(store, lambda intake: intake.enqueue(again), "k\0é")
-        other = await on(store, lambda intake: intake.enqueue(again), "k\0é", id="s-2")
+        first = await act_on_intake(store, lambda intake: intake.enqueue(again), "k\0é")
+        claim = await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
+        await act_on_intake(store, lambda intake: intake.complete(claim, {"step": 1}))
+        second = await act_on_intake(store, lambda intake: intake.enqueue(again), "k\0é")
+        other = await act_on_intake(store, lambda intake: intake.enqueue(again), "k\0é", id="s-2")
 
-        assert (first.new, first.item) == (False, said("i-1", key="k\0é", seq=1, at=1000.0))
+        assert (first.new, first.item) == (False, make_input("i-1", key="k\0é", seq=1, at=1000.0))
         assert (second.new, second.item.id, second.item.state) == (
             False,
             "i-1",
             ItemState.COMPLETED,
         )
         assert (other.new, other.item.id) == (True, "i-9")
-        assert [*await kept(store)] == ["i-1"]
+        assert [*await list_all_items(store)] == ["i-1"]
 
     @pytest.mark.parametrize(
         "other",
         [
-            Item("i-2", ItemKind.INPUT, {"text": "other"}, key="k"),
-            Item("i-2", ItemKind.INPUT, {"text": "i-1"}, key="k", boundary=LATE),
-            Item("i-2", ItemKind.COMMAND, {"text": "i-1"}, key="k"),
+            IntakeItem("i-2", ItemKind.INPUT, {"text": "other"}, key="k"),
+            IntakeItem("i-2", ItemKind.INPUT, {"text": "i-1"}, key="k", boundary=LATE),
+            IntakeItem("i-2", ItemKind.COMMAND, {"text": "i-1"}, key="k"),
         ],
     )
-    async def test_the_same_key_with_other_content(self, store: Store, other: Item) -> None:
+    async def test_the_same_key_with_other_content(self, store: Store, other: IntakeItem) -> None:
         """TI2: Other words, another boundary or kind are a conflict, and nothing changes; when it
         has ended too.
         """
-        await working(store, said("i-1", key="k"))
+        await start_working(store, make_input("i-1", key="k"))
 
         for _ in range(2):
-            before = await everything(store)
+            before = await dump_store(store)
             with pytest.raises(InputConflict):
-                await on(store, lambda intake: intake.enqueue(other), "k")
-            assert await everything(store) == before
-            await on(store, lambda intake: intake.cancel(["k"]))
+                await act_on_intake(store, lambda intake: intake.enqueue(other), "k")
+            assert await dump_store(store) == before
+            await act_on_intake(store, lambda intake: intake.cancel(["k"]))
 
     async def test_a_wake_that_comes_again(self, store: Store) -> None:
         """QW26: There is one row of it, completed once; it comes to nothing when it comes again."""
-        wake = Item("i-1", ItemKind.WAKE, {"of": "child"}, key="wake:child")
-        _, fence = await working(store, wake, wake)
-        claim = await claimed(store, lambda intake: intake.claim_work(fence, "c"))
-        await on(store, lambda intake: intake.complete(claim))
-        await put(store, wake)
+        wake = IntakeItem("i-1", ItemKind.WAKE, {"of": "child"}, key="wake:child")
+        _, fence = await start_working(store, wake, wake)
+        claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
+        await act_on_intake(store, lambda intake: intake.complete(claim))
+        await enqueue_items(store, wake)
 
-        assert await waiting(store) == []
-        assert await on(store, lambda intake: intake.claim_work(fence, "c-2")) is None
+        assert await list_waiting(store) == []
+        assert await act_on_intake(store, lambda intake: intake.claim_work(fence, "c-2")) is None
         with pytest.raises(ClaimLost):
-            await on(store, lambda intake: intake.complete(claim), "i-1")
+            await act_on_intake(store, lambda intake: intake.complete(claim), "i-1")
 
     async def test_a_key_has_to_be_named(self, store: Store) -> None:
         """TI1: Under a key that was not looked for nothing is let in: it may belong to what has
         ended.
         """
-        Clock(store)
-        await begin(store)
+        StoreClock(store)
+        await commit_start(store)
 
         with pytest.raises(BadArguments):
-            await on(store, lambda intake: intake.enqueue(said("i-1", key="k")))
-        assert await kept(store) == {}
+            await act_on_intake(store, lambda intake: intake.enqueue(make_input("i-1", key="k")))
+        assert await list_all_items(store) == {}
 
     async def test_what_is_named_is_enough(self, store: Store) -> None:
         """TI1: Who names what comes needs nothing else that waits: receipts, conflicts and ends are
         the same.
         """
-        await working(store, said("i-1", key="k"), said("i-2"))
-        again = said("i-1", key="k")
-        other = Item("i-3", ItemKind.INPUT, "other", key="k")
+        await start_working(store, make_input("i-1", key="k"), make_input("i-2"))
+        again = make_input("i-1", key="k")
+        other = IntakeItem("i-3", ItemKind.INPUT, "other", key="k")
 
         async def alone(act: Callable[[Intake], T], *named: str) -> T:
             return await store.intake("s-1", act, named=named, only=True)
@@ -188,67 +196,73 @@ class ComingRoom(Room):
         with pytest.raises(InputConflict):
             await alone(lambda intake: intake.enqueue(other), "k", "i-3")
         with pytest.raises(BadArguments):
-            await alone(lambda intake: intake.enqueue(said("i-3")), "k")
+            await alone(lambda intake: intake.enqueue(make_input("i-3")), "k")
         with pytest.raises(BadArguments):
             await alone(lambda intake: intake.waiting(), "k")
-        assert (await alone(lambda intake: intake.enqueue(said("i-3")), "i-3")).item.seq == 3
+        assert (await alone(lambda intake: intake.enqueue(make_input("i-3")), "i-3")).item.seq == 3
         assert [one.outcome for one in await alone(lambda intake: intake.cancel(["k"]), "k")] == [
-            Cancel.CANCELLED
+            CancelOutcome.CANCELLED
         ]
-        assert await waiting(store) == ["i-2", "i-3"]
+        assert await list_waiting(store) == ["i-2", "i-3"]
 
     async def test_an_id_is_given_once(self, store: Store) -> None:
         """TI18: An id of something that has ended is never another's, though nobody looked for
         it.
         """
-        await working(store, said("i-1"))
-        await on(store, lambda intake: intake.cancel(["i-1"]))
-        before = await everything(store)
+        await start_working(store, make_input("i-1"))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
+        before = await dump_store(store)
 
         with pytest.raises(BadArguments):
-            await on(store, lambda intake: intake.enqueue(said("i-1")))
-        assert await everything(store) == before
-        assert not (await on(store, lambda intake: intake.enqueue(said("i-1")), "i-1")).new
+            await act_on_intake(store, lambda intake: intake.enqueue(make_input("i-1")))
+        assert await dump_store(store) == before
+        assert not (
+            await act_on_intake(store, lambda intake: intake.enqueue(make_input("i-1")), "i-1")
+        ).new
 
-    @pytest.mark.parametrize("item", [said("i-1", key=" "), said("")])
-    async def test_a_blank_name(self, store: Store, item: Item) -> None:
+    @pytest.mark.parametrize("item", [make_input("i-1", key=" "), make_input("")])
+    async def test_a_blank_name(self, store: Store, item: IntakeItem) -> None:
         """TI1: It would be everybody's, and is refused."""
-        Clock(store)
-        await begin(store)
+        StoreClock(store)
+        await commit_start(store)
 
         with pytest.raises(BadArguments):
-            await on(store, lambda intake: intake.enqueue(item), " ")
-        assert await kept(store) == {}
+            await act_on_intake(store, lambda intake: intake.enqueue(item), " ")
+        assert await list_all_items(store) == {}
 
     @pytest.mark.parametrize("body", [{"x": float("nan")}, {"x": {1}}, "\ud800", 2**70])
     async def test_what_no_store_can_keep(self, store: Store, body: Any) -> None:
         """QW22: It is refused before anything of it is written."""
-        Clock(store)
-        await begin(store)
-        before = await everything(store)
+        StoreClock(store)
+        await commit_start(store)
+        before = await dump_store(store)
 
         with pytest.raises(BadValue):
-            await on(store, lambda intake: intake.enqueue(Item("i-1", ItemKind.TASK, body)))
-        assert await everything(store) == before
+            await act_on_intake(
+                store, lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.TASK, body))
+            )
+        assert await dump_store(store) == before
 
     async def test_an_item_is_read_as_it_was_written(self, store: Store) -> None:
         """FA8, TI3: Every field of it, whatever signs are in its text."""
         facts: dict[str, Any] = {
             "key": "k\0\1🦉",
             "boundary": LATE,
-            "when": When.IDLE,
+            "when": DeliveryPolicy.IDLE,
             "available_at": 12.25,
         }
         body = {"text": "é\0\1", "n": [1, 2.5, None, True]}
-        given = Item("i\0-1", ItemKind.WAKE, body, slot=Slot.JOIN, merge="m\0", turn=3, **facts)
-        await working(store, given)
+        given = IntakeItem(
+            "i\0-1", ItemKind.WAKE, body, slot=MergePolicy.JOIN, merge="m\0", turn=3, **facts
+        )
+        await start_working(store, given)
 
-        (found,) = await on(store, lambda intake: intake.waiting())
-        assert found == Item(
+        (found,) = await act_on_intake(store, lambda intake: intake.waiting())
+        assert found == IntakeItem(
             "i\0-1",
             ItemKind.WAKE,
             body,
-            slot=Slot.JOIN,
+            slot=MergePolicy.JOIN,
             merge="m\0",
             turn=3,
             seq=1,
@@ -260,21 +274,25 @@ class ComingRoom(Room):
         """QW2, TI3: Each lane in order, whatever they are called; sessions know nothing of each
         other.
         """
-        await working(store, said("i-9"), task("i-3"), said("i-1"), command("i-2"))
-        await begin(store, "s-2")
-        await put(store, said("i-5"), id="s-2")
+        await start_working(
+            store, make_input("i-9"), make_task("i-3"), make_input("i-1"), make_command("i-2")
+        )
+        await commit_start(store, "s-2")
+        await enqueue_items(store, make_input("i-5"), id="s-2")
 
-        assert await waiting(store, Lane.INPUT) == ["i-9", "i-1"]
-        assert await waiting(store, Lane.WORK) == ["i-3", "i-2"]
-        assert await waiting(store, id="s-2") == ["i-5"]
+        assert await list_waiting(store, Lane.INPUT) == ["i-9", "i-1"]
+        assert await list_waiting(store, Lane.WORK) == ["i-3", "i-2"]
+        assert await list_waiting(store, id="s-2") == ["i-5"]
 
     async def test_all_who_come_at_once_come_in(self, store: Store) -> None:
         """QW2, TI3: Each gets a number of its own, and nobody is lost."""
-        Clock(store)
-        await begin(store)
-        await asyncio.gather(*(put(store, said(f"i-{n}", key=f"k-{n}")) for n in range(12)))
+        StoreClock(store)
+        await commit_start(store)
+        await asyncio.gather(
+            *(enqueue_items(store, make_input(f"i-{n}", key=f"k-{n}")) for n in range(12))
+        )
 
-        found = await kept(store)
+        found = await list_all_items(store)
         assert sorted(found) == sorted(f"i-{n}" for n in range(12))
         assert [item.seq for item in found.values()] == list(range(1, 13))
 
@@ -282,12 +300,12 @@ class ComingRoom(Room):
         """QW1, TI1: Of many who say the same at once, one lets it in, and the others get its
         receipt.
         """
-        Clock(store)
-        await begin(store)
-        item = said("i-1", key="k")
+        StoreClock(store)
+        await commit_start(store)
+        item = make_input("i-1", key="k")
 
         found = await asyncio.gather(
-            *(on(store, lambda intake: intake.enqueue(item), "k") for _ in range(8))
+            *(act_on_intake(store, lambda intake: intake.enqueue(item), "k") for _ in range(8))
         )
 
         assert sorted(one.new for one in found) == [False] * 7 + [True]
@@ -295,210 +313,236 @@ class ComingRoom(Room):
 
     async def test_nothing_enters_what_has_ended(self, store: Store) -> None:
         """FA5: It is refused; what came before is still told."""
-        Clock(store)
-        record = await begin(store)
-        await put(store, said("i-1", key="k"))
-        await end(store, record)
+        StoreClock(store)
+        record = await commit_start(store)
+        await enqueue_items(store, make_input("i-1", key="k"))
+        await commit_end(store, record)
 
         with pytest.raises(SessionEnded):
-            await put(store, said("i-2"))
-        assert not (await on(store, lambda intake: intake.enqueue(said("i-1", key="k")), "k")).new
-        assert await on(store, lambda intake: intake.end_all({"code": "session_ended"})) == 1
-        assert (await kept(store))["i-1"].state is ItemState.FAILED
+            await enqueue_items(store, make_input("i-2"))
+        assert not (
+            await act_on_intake(
+                store, lambda intake: intake.enqueue(make_input("i-1", key="k")), "k"
+            )
+        ).new
+        assert (
+            await act_on_intake(store, lambda intake: intake.end_all({"code": "session_ended"}))
+            == 1
+        )
+        assert (await list_all_items(store))["i-1"].state is ItemState.FAILED
 
     async def test_a_live_claim_hides_items(self, store: Store) -> None:
         """QW4, TI7: From what waits, not from what there is."""
-        _, fence = await working(store, said("i-1"), said("i-2"), task("i-3"))
-        await claimed(store, lambda intake: intake.claim_next(fence, "c", 1))
+        _, fence = await start_working(
+            store, make_input("i-1"), make_input("i-2"), make_task("i-3")
+        )
+        await claim_existing(store, lambda intake: intake.claim_next(fence, "c", 1))
 
-        assert await waiting(store) == ["i-2", "i-3"]
-        assert [*await kept(store)] == ["i-1", "i-2", "i-3"]
+        assert await list_waiting(store) == ["i-2", "i-3"]
+        assert [*await list_all_items(store)] == ["i-1", "i-2", "i-3"]
 
     @pytest.mark.parametrize("how", ["release", "expiry", "takeover"])
     async def test_a_claim_lives_as_long_as_its_lease(self, store: Store, how: str) -> None:
         """QW18: For whoever looks, it is over with a release, an expiry and a takeover."""
-        clock, fence = await working(store, said("i-1"))
-        await claimed(store, lambda intake: intake.claim_next(fence, "c"))
-        assert await waiting(store) == []
+        clock, fence = await start_working(store, make_input("i-1"))
+        await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
+        assert await list_waiting(store) == []
 
         if how == "release":
-            await release(store, fence)
+            await release_by_fence(store, fence)
         else:
             clock.now += TTL
             if how == "takeover":
-                await taken(store, BOB, "t-2")
+                await take_free_lease(store, BOB, "t-2")
 
-        assert await waiting(store) == ["i-1"]
+        assert await list_waiting(store) == ["i-1"]
 
     async def test_what_becomes_of_each_that_is_cancelled(self, store: Store) -> None:
         """QW5, TI4, TI5: Five outcomes, by id or key, in the order asked for, all at once; ids of a
         claim are told.
         """
-        _, fence = await working(
-            store, said("i-1"), said("i-2", key="k\0"), said("i-3"), task("i-4")
+        _, fence = await start_working(
+            store,
+            make_input("i-1"),
+            make_input("i-2", key="k\0"),
+            make_input("i-3"),
+            make_task("i-4"),
         )
-        done = await claimed(store, lambda intake: intake.claim_next(fence, "c-1", 1))
-        await on(store, lambda intake: intake.complete(done))
-        claim = await claimed(store, lambda intake: intake.claim_work(fence, "c-2"))
-        await on(store, lambda intake: intake.cancel(["i-3"], "enough"))
+        done = await claim_existing(store, lambda intake: intake.claim_next(fence, "c-1", 1))
+        await act_on_intake(store, lambda intake: intake.complete(done))
+        claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c-2"))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-3"], "enough"))
         asked = ["i-4", "i-0", "k\0", "i-1", "i-3"]
 
-        found = await on(store, lambda intake: intake.cancel(asked), *asked)
+        found = await act_on_intake(store, lambda intake: intake.cancel(asked), *asked)
 
         outcomes = [
-            Cancel.CLAIMED,
-            Cancel.UNKNOWN,
-            Cancel.CANCELLED,
-            Cancel.COMPLETED,
-            Cancel.ALREADY,
+            CancelOutcome.CLAIMED,
+            CancelOutcome.UNKNOWN,
+            CancelOutcome.CANCELLED,
+            CancelOutcome.COMPLETED,
+            CancelOutcome.ALREADY,
         ]
         assert [(one.name, one.outcome) for one in found] == [*zip(asked, outcomes, strict=True)]
         assert found[0].item is not None and found[0].item.hold is not None
         assert (found[0].item.hold.claim, found[0].item.hold.generation) == (claim.id, 1)
-        assert (await kept(store))["i-3"].end == {"reason": "enough"}
-        assert await waiting(store) == []
+        assert (await list_all_items(store))["i-3"].end == {"reason": "enough"}
+        assert await list_waiting(store) == []
 
     async def test_what_was_given_back_can_be_cancelled(self, store: Store) -> None:
         """QW5: Once it is not claimed any more."""
-        _, fence = await working(store, task("i-1"))
-        claim = await claimed(store, lambda intake: intake.claim_work(fence, "c"))
-        first = await on(store, lambda intake: intake.cancel(["i-1"]))
-        await on(store, lambda intake: intake.abandon(claim))
-        second = await on(store, lambda intake: intake.cancel(["i-1"]))
+        _, fence = await start_working(store, make_task("i-1"))
+        claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
+        first = await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
+        await act_on_intake(store, lambda intake: intake.abandon(claim))
+        second = await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
 
-        assert [first[0].outcome, second[0].outcome] == [Cancel.CLAIMED, Cancel.CANCELLED]
+        assert [first[0].outcome, second[0].outcome] == [
+            CancelOutcome.CLAIMED,
+            CancelOutcome.CANCELLED,
+        ]
 
     async def test_a_refusal_among_cancels_changes_nothing(self, store: Store) -> None:
         """TI5: Cancelling is one act: what is done with others in it is undone with them."""
-        await working(store, said("i-1"), said("i-2"))
-        before = await everything(store)
+        await start_working(store, make_input("i-1"), make_input("i-2"))
+        before = await dump_store(store)
 
         def act(intake: Intake) -> None:
             intake.cancel(["i-1"])
-            intake.enqueue(said("i-3"))
+            intake.enqueue(make_input("i-3"))
             raise BadArguments("cancel", "on second thought")
 
         with pytest.raises(BadArguments, match="on second thought"):
-            await on(store, act)
-        assert await everything(store) == before
+            await act_on_intake(store, act)
+        assert await dump_store(store) == before
 
     async def test_cancelling_from_one_on(self, store: Store) -> None:
         """TI6: The anchor and each later item of its lane that waits, with its own outcome; others
         stay.
         """
-        before = (said("i-1"), said("i-2"), task("i-3"))
-        _, fence = await working(
-            store, said("i-0"), *before, said("i-4", key="k"), task("i-5"), said("i-6")
+        before = (make_input("i-1"), make_input("i-2"), make_task("i-3"))
+        _, fence = await start_working(
+            store,
+            make_input("i-0"),
+            *before,
+            make_input("i-4", key="k"),
+            make_task("i-5"),
+            make_input("i-6"),
         )
-        old = await claimed(store, lambda intake: intake.claim_next(fence, "c", most=1))
-        await on(store, lambda intake: intake.complete(old))
-        await put(store, said("i-7"), said("i-8", turn=3))
-        await on(store, lambda intake: intake.cancel(["i-7"]))
-        await claimed(store, lambda intake: intake.claim_boundary(fence, "d", 3, EARLY)[0])
+        old = await claim_existing(store, lambda intake: intake.claim_next(fence, "c", most=1))
+        await act_on_intake(store, lambda intake: intake.complete(old))
+        await enqueue_items(store, make_input("i-7"), make_input("i-8", turn=3))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-7"]))
+        await claim_existing(store, lambda intake: intake.claim_boundary(fence, "d", 3, EARLY)[0])
 
-        found = await on(store, lambda intake: intake.cancel_from("k", "no more"), "k")
+        found = await act_on_intake(store, lambda intake: intake.cancel_from("k", "no more"), "k")
 
         assert found is not None and [(one.name, one.outcome) for one in found] == [
-            ("i-4", Cancel.CANCELLED),
-            ("i-6", Cancel.CANCELLED),
-            ("i-8", Cancel.CLAIMED),
+            ("i-4", CancelOutcome.CANCELLED),
+            ("i-6", CancelOutcome.CANCELLED),
+            ("i-8", CancelOutcome.CLAIMED),
         ]
-        items = await kept(store)
+        items = await list_all_items(store)
         ended = {name: item.state for name, item in items.items() if not item.waits}
         completed = {"i-0": ItemState.COMPLETED}
         assert ended == completed | dict.fromkeys(("i-4", "i-6", "i-7"), ItemState.CANCELLED)
-        assert await waiting(store) == ["i-1", "i-2", "i-5"]
+        assert await list_waiting(store) == ["i-1", "i-2", "i-5"]
 
     async def test_cancelling_from_nowhere_on(self, store: Store) -> None:
         """TI6: An anchor that is not there is another answer than one with nothing to cancel, and
         nothing changes.
         """
-        await working(store, said("i-1"), said("i-2"))
-        await on(store, lambda intake: intake.cancel(["i-2"]))
-        before = await everything(store)
+        await start_working(store, make_input("i-1"), make_input("i-2"))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-2"]))
+        before = await dump_store(store)
 
-        assert await on(store, lambda intake: intake.cancel_from("nobody"), "nobody") is None
-        found = await on(store, lambda intake: intake.cancel_from("i-2"), "i-2")
-        assert found is not None and [one.outcome for one in found] == [Cancel.ALREADY]
-        assert await everything(store) == before
+        assert (
+            await act_on_intake(store, lambda intake: intake.cancel_from("nobody"), "nobody")
+            is None
+        )
+        found = await act_on_intake(store, lambda intake: intake.cancel_from("i-2"), "i-2")
+        assert found is not None and [one.outcome for one in found] == [CancelOutcome.ALREADY]
+        assert await dump_store(store) == before
 
     async def test_a_look_changes_nothing(self, store: Store) -> None:
         """QW25, QW29: Nor does a claim that finds nothing; what waits for later is told apart from
         nothing at all.
         """
-        _, fence = await working(
-            store, task("i-1", when=When.IDLE), task("i-2", available_at=2000.0)
+        _, fence = await start_working(
+            store, make_task("i-1", when=DeliveryPolicy.IDLE), make_task("i-2", available_at=2000.0)
         )
-        before = await everything(store)
+        before = await dump_store(store)
 
-        assert await on(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)) == (
+        assert await act_on_intake(
+            store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)
+        ) == (
             None,
             None,
         )
-        assert await waiting(store, Lane.WORK) == ["i-1", "i-2"]
-        assert await waiting(store, Lane.INPUT) == []
-        assert await everything(store) == before
+        assert await list_waiting(store, Lane.WORK) == ["i-1", "i-2"]
+        assert await list_waiting(store, Lane.INPUT) == []
+        assert await dump_store(store) == before
 
     async def test_who_has_to_be_seen_to(self, store: Store) -> None:
         """FA7: Where something is available and nobody works, the oldest first; also where it has
         ended.
         """
-        clock = Clock(store)
-        records = {id: await begin(store, id) for id in ("s-1", "s-2", "s-3", "s-4", "s-5")}
-        assert await ready(store, 10) == []
+        clock = StoreClock(store)
+        records = {id: await commit_start(store, id) for id in ("s-1", "s-2", "s-3", "s-4", "s-5")}
+        assert await list_ready(store, 10) == []
 
-        await put(store, task("i", available_at=2000.0), id="s-1")
-        await put(store, said("i"), id="s-3")
+        await enqueue_items(store, make_task("i", available_at=2000.0), id="s-1")
+        await enqueue_items(store, make_input("i"), id="s-3")
         clock.now += 1
-        await put(store, said("i"), id="s-2")
-        await put(store, said("i"), id="s-4")
-        await put(store, said("i"), id="s-5")
-        await taken(store, id="s-4")
-        await end(store, records["s-5"])
+        await enqueue_items(store, make_input("i"), id="s-2")
+        await enqueue_items(store, make_input("i"), id="s-4")
+        await enqueue_items(store, make_input("i"), id="s-5")
+        await take_free_lease(store, id="s-4")
+        await commit_end(store, records["s-5"])
 
-        assert await ready(store, 10) == ["s-3", "s-2", "s-5"]
-        assert await ready(store, 1) == ["s-3"]
+        assert await list_ready(store, 10) == ["s-3", "s-2", "s-5"]
+        assert await list_ready(store, 1) == ["s-3"]
         clock.now = 2000.0
-        assert await ready(store, 10) == ["s-1", "s-3", "s-2", "s-4", "s-5"]
+        assert await list_ready(store, 10) == ["s-1", "s-3", "s-2", "s-4", "s-5"]
 
     async def test_a_claim_keeps_its_session_in_sight(self, store: Store) -> None:
         """FA7: What a dead worker had claimed is seen to when its lease is over; what has ended is
         not.
         """
-        clock, fence = await working(store, said("i-1"))
-        claim = await claimed(store, lambda intake: intake.claim_next(fence, "c"))
-        assert await ready(store, 10) == []
+        clock, fence = await start_working(store, make_input("i-1"))
+        claim = await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
+        assert await list_ready(store, 10) == []
         clock.now += TTL
-        assert await ready(store, 10) == ["s-1"]
+        assert await list_ready(store, 10) == ["s-1"]
 
-        await on(store, lambda intake: intake.complete(claim))
-        assert await ready(store, 10) == []
+        await act_on_intake(store, lambda intake: intake.complete(claim))
+        assert await list_ready(store, 10) == []
 
     async def test_what_waits_goes_with_its_session(self, store: Store) -> None:
         """MA5, FA3: Deleting a session removes its lanes and its lease, and nobody else's."""
-        clock, _ = await working(store, said("i-1"), task("i-2"))
-        await begin(store, "s-2")
-        await put(store, said("i-1"), id="s-2")
+        clock, _ = await start_working(store, make_input("i-1"), make_task("i-2"))
+        await commit_start(store, "s-2")
+        await enqueue_items(store, make_input("i-1"), id="s-2")
         clock.now += TTL
         await store.delete("s-1", 1)
 
-        assert await ready(store, 10) == ["s-2"]
+        assert await list_ready(store, 10) == ["s-2"]
         assert await store.verify() == []
 
     async def test_a_vacuum_forgets_what_has_ended(self, store: Store) -> None:
         """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then
         nothing.
         """
-        await working(store, said("i-1", key="k"), said("i-2"))
-        await begin(store, "s-2")
-        await put(store, said("i-1"), id="s-2")
+        await start_working(store, make_input("i-1", key="k"), make_input("i-2"))
+        await commit_start(store, "s-2")
+        await enqueue_items(store, make_input("i-1"), id="s-2")
         for id in ("s-1", "s-2"):
-            await on(store, lambda intake: intake.cancel(["i-1"]), id=id)
+            await act_on_intake(store, lambda intake: intake.cancel(["i-1"]), id=id)
 
         assert [
             await store.intake("s-1", lambda intake: intake.vacuum(), whole=True) for _ in range(2)
         ] == [1, 0]
-        assert [*await kept(store)] == ["i-2"]
-        assert [*await kept(store, "s-2")] == ["i-1"]
-        await put(store, said("i-3", key="k"))
-        assert (await kept(store))["i-3"].seq == 3
+        assert [*await list_all_items(store)] == ["i-2"]
+        assert [*await list_all_items(store, "s-2")] == ["i-1"]
+        await enqueue_items(store, make_input("i-3", key="k"))
+        assert (await list_all_items(store))["i-3"].seq == 3

@@ -10,19 +10,19 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from everhold.core.intake import Intake, Item, ItemKind
-from everhold.core.lease import Busy, Fence, Lease, Owner, Taken
+from everhold.core.intake import Intake, IntakeItem, ItemKind
+from everhold.core.lease import Fence, Lease, LeaseGranted, LeaseOwner, LeaseRefused
 from everhold.errors import LeaseLost, UnknownSession
 from everhold.ports.store import Store
-from everhold.testing.conformance.factories import ask, begin, step
-from everhold.testing.conformance.harness import Room, everything
+from everhold.testing.conformance.factories import commit_start, make_query, make_step
+from everhold.testing.conformance.harness import StoreContractBase, dump_store
 
-ADA = Owner("ada", "1")
-BOB = Owner("bob", "1")
+ADA = LeaseOwner("ada", "1")
+BOB = LeaseOwner("bob", "1")
 TTL: Final = 10.0
 
 
-class Clock:
+class StoreClock:
     """A store's clock that stands still until it is moved."""
 
     def __init__(self, store: Store, *others: Store) -> None:
@@ -34,67 +34,71 @@ class Clock:
         return self.now
 
 
-async def take(
-    store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
-) -> Taken | Busy:
+async def try_take_lease(
+    store: Store, owner: LeaseOwner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
+) -> LeaseGranted | LeaseRefused:
     """Try to take a session's lease."""
     return await store.intake(id, lambda intake: intake.take(owner, token, ttl))
 
 
-async def taken(
-    store: Store, owner: Owner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
+async def take_free_lease(
+    store: Store, owner: LeaseOwner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
 ) -> Fence:
     """Take a session's lease, which is free."""
-    found = await take(store, owner, token, id, ttl)
-    assert isinstance(found, Taken)
+    found = await try_take_lease(store, owner, token, id, ttl)
+    assert isinstance(found, LeaseGranted)
     return found.lease.fence
 
 
-async def lease_of(store: Store, id: str = "s-1") -> Lease | None:
+async def get_current_lease(store: Store, id: str = "s-1") -> Lease | None:
     return await store.intake(id, lambda intake: intake.lease)
 
 
-async def release(store: Store, fence: Fence, id: str = "s-1") -> None:
+async def release_by_fence(store: Store, fence: Fence, id: str = "s-1") -> None:
     await store.intake(id, lambda intake: intake.release(fence))
 
 
-class LeaseRoom(Room):
+class LeaseContract(StoreContractBase):
     """`intake` and the lease; `keep` and `leave`."""
 
-    @pytest.mark.parametrize("other", [BOB, Owner("ada", "2")])
-    async def test_a_live_lease_excludes_others(self, store: Store, other: Owner) -> None:
+    @pytest.mark.parametrize("other", [BOB, LeaseOwner("ada", "2")])
+    async def test_a_live_lease_excludes_others(self, store: Store, other: LeaseOwner) -> None:
         """LE1, LE2, LE20: Another owner, and another life of the same one, are told who has it, and
         take nothing.
         """
-        clock = Clock(store)
-        await begin(store)
-        await taken(store)
-        held = await lease_of(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        await take_free_lease(store)
+        held = await get_current_lease(store)
         clock.now += TTL - 0.001
 
-        assert await take(store, other, "t-2") == Busy(Lease(ADA, "t-1", 1, 1000.0, 1010.0))
-        assert await lease_of(store) == held
+        assert await try_take_lease(store, other, "t-2") == LeaseRefused(
+            Lease(ADA, "t-1", 1, 1000.0, 1010.0)
+        )
+        assert await get_current_lease(store) == held
 
     async def test_its_owner_takes_it_again(self, store: Store) -> None:
         """LE3: Generation and first moment stay, the token changes, and it lives longer."""
-        clock = Clock(store)
-        await begin(store)
-        await taken(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        await take_free_lease(store)
         clock.now += 5
 
-        assert await take(store, token="t-2") == Taken(Lease(ADA, "t-2", 1, 1000.0, 1015.0), None)
+        assert await try_take_lease(store, token="t-2") == LeaseGranted(
+            Lease(ADA, "t-2", 1, 1000.0, 1015.0), None
+        )
 
     async def test_only_its_fence_renews_it(self, store: Store) -> None:
         """LE4, LE5, LE18, LE21: A wrong owner, token or generation, and one whose time is over,
         renew nothing.
         """
-        clock = Clock(store)
-        await begin(store)
-        fence = await taken(store)
-        before = await everything(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        fence = await take_free_lease(store)
+        before = await dump_store(store)
         wrong = [
             Fence(BOB, "t-1", 1),
-            Fence(Owner("ada", "2"), "t-1", 1),
+            Fence(LeaseOwner("ada", "2"), "t-1", 1),
             Fence(ADA, "t-2", 1),
             Fence(ADA, "t-1", 2),
         ]
@@ -102,95 +106,95 @@ class LeaseRoom(Room):
         for each in wrong:
             with pytest.raises(LeaseLost):
                 await store.intake("s-1", lambda intake, each=each: intake.renew(each, TTL))  # type: ignore[misc]
-        assert await everything(store) == before
+        assert await dump_store(store) == before
 
         clock.now += 9
         renewed = await store.intake("s-1", lambda intake: intake.renew(fence, TTL))
-        assert renewed == await lease_of(store) == Lease(ADA, "t-1", 1, 1000.0, 1019.0)
+        assert renewed == await get_current_lease(store) == Lease(ADA, "t-1", 1, 1000.0, 1019.0)
         clock.now += TTL
         with pytest.raises(LeaseLost):
             await store.intake("s-1", lambda intake: intake.renew(fence, TTL))
 
     async def test_nobody_renews_what_never_was(self, store: Store) -> None:
         """LE21: A renewal of a lease that is not there is refused."""
-        Clock(store)
-        await begin(store)
+        StoreClock(store)
+        await commit_start(store)
 
         with pytest.raises(LeaseLost):
             await store.intake("s-1", lambda intake: intake.renew(Fence(ADA, "t-1", 1), TTL))
-        assert await lease_of(store) is None
+        assert await get_current_lease(store) is None
 
     @pytest.mark.parametrize("way", ["act", "verb"])
-    @pytest.mark.parametrize("owner", [ADA, Owner("ada", "2"), BOB])
+    @pytest.mark.parametrize("owner", [ADA, LeaseOwner("ada", "2"), BOB])
     async def test_an_old_fence_releases_nothing(
-        self, store: Store, owner: Owner, way: str
+        self, store: Store, owner: LeaseOwner, way: str
     ) -> None:
         """LE6: Who lost a lease does not free the next one, of the same owner, its next life, or
         another.
         """
-        clock = Clock(store)
-        await begin(store)
-        old = await taken(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        old = await take_free_lease(store)
         clock.now += TTL
-        new = await taken(store, owner, "t-2")
-        before = await lease_of(store)
+        new = await take_free_lease(store, owner, "t-2")
+        before = await get_current_lease(store)
         near = (
             Fence(owner, "t-2", 1),
             Fence(owner, "t-1", 2),
-            Fence(Owner(owner.name, "9"), "t-2", 2),
+            Fence(LeaseOwner(owner.name, "9"), "t-2", 2),
         )
 
         for stale in (old, *near):
             assert stale != new
             if way == "act":
-                await release(store, stale)
+                await release_by_fence(store, stale)
             else:
                 assert await store.release_lease("s-1", stale, 0) is False
-            assert await lease_of(store) == before
-        assert isinstance(await take(store, Owner("eve", "1"), "t-3"), Busy)
+            assert await get_current_lease(store) == before
+        assert isinstance(await try_take_lease(store, LeaseOwner("eve", "1"), "t-3"), LeaseRefused)
 
     async def test_releasing_twice(self, store: Store) -> None:
         """LE7: It is harmless, also when nobody has taken the lease since."""
-        Clock(store)
-        await begin(store)
-        fence = await taken(store)
+        StoreClock(store)
+        await commit_start(store)
+        fence = await take_free_lease(store)
 
-        await release(store, fence)
-        once = await lease_of(store)
-        await release(store, fence)
-        assert await lease_of(store) == once
+        await release_by_fence(store, fence)
+        once = await get_current_lease(store)
+        await release_by_fence(store, fence)
+        assert await get_current_lease(store) == once
         assert once is not None and once.released
 
     async def test_a_release_tells_what_came_meanwhile(self, store: Store) -> None:
         """What waited when the lease was taken is not told of, nor what is for later, nor what has
         ended.
         """
-        clock = Clock(store)
-        await begin(store, "s-1", ask(0))
+        clock = StoreClock(store)
+        await commit_start(store, "s-1", make_query(0))
 
         async def put(name: str, at: float = 0.0) -> None:
-            item = Item(name, ItemKind.INPUT, {"content": name}, available_at=at)
+            item = IntakeItem(name, ItemKind.INPUT, {"content": name}, available_at=at)
             await store.intake("s-1", lambda intake: intake.enqueue(item))
 
         await put("before")
-        fence = await taken(store)
+        fence = await take_free_lease(store)
         came = await store.intake("s-1", lambda intake: intake.seq)
         assert await store.release_lease("s-1", fence, came) is False
-        assert (found := await lease_of(store)) is not None and found.released
+        assert (found := await get_current_lease(store)) is not None and found.released
 
-        fence = await taken(store, token="t-2")
+        fence = await take_free_lease(store, token="t-2")
         await put("later", clock.now + 60)
         assert await store.release_lease("s-1", fence, came) is False
 
-        fence = await taken(store, token="t-3")
+        fence = await take_free_lease(store, token="t-3")
         came = await store.intake("s-1", lambda intake: intake.seq)
         await put("meanwhile")
         assert await store.release_lease("s-1", fence, came) is True
 
-        newer = await taken(store, token="t-4")
+        newer = await take_free_lease(store, token="t-4")
         await store.release_lease("s-1", fence, came)  # that was another's
         assert (
-            (found := await lease_of(store)) is not None
+            (found := await get_current_lease(store)) is not None
             and found.fence == newer
             and not found.released
         )
@@ -199,13 +203,13 @@ class LeaseRoom(Room):
 
     async def test_each_acquisition_is_a_generation(self, store: Store) -> None:
         """LE8: After a release and after an expiry it is one more than before, whoever comes."""
-        clock = Clock(store)
-        await begin(store)
-        first = await taken(store)
-        await release(store, first)
-        second = await taken(store, token="t-2")
+        clock = StoreClock(store)
+        await commit_start(store)
+        first = await take_free_lease(store)
+        await release_by_fence(store, first)
+        second = await take_free_lease(store, token="t-2")
         clock.now += TTL
-        third = await taken(store, BOB, "t-3")
+        third = await take_free_lease(store, BOB, "t-3")
 
         assert [first.generation, second.generation, third.generation] == [1, 2, 3]
 
@@ -213,23 +217,23 @@ class LeaseRoom(Room):
         """LE9, LE12: Busy until the store's clock says that it is over; free at that very
         moment.
         """
-        clock = Clock(store)
-        await begin(store)
-        await taken(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        await take_free_lease(store)
 
         clock.now = 1009.999
-        assert isinstance(await take(store, BOB, "t-2"), Busy)
+        assert isinstance(await try_take_lease(store, BOB, "t-2"), LeaseRefused)
         clock.now = 1010.0
-        assert isinstance(await take(store, BOB, "t-2"), Taken)
+        assert isinstance(await try_take_lease(store, BOB, "t-2"), LeaseGranted)
 
     async def test_a_store_has_a_clock_of_its_own(self, store: Store) -> None:
         """LE12: Without a clock that is given, leases live by the store's own, which goes on."""
-        await begin(store)
-        await taken(store, ttl=0.003)
+        await commit_start(store)
+        await take_free_lease(store, ttl=0.003)
         await asyncio.sleep(0.01)
-        found = await take(store, BOB, "t-2")
+        found = await try_take_lease(store, BOB, "t-2")
 
-        assert isinstance(found, Taken) and found.displaced is not None
+        assert isinstance(found, LeaseGranted) and found.displaced is not None
         assert (
             found.lease.claimed_at
             >= found.displaced.expires_at
@@ -239,42 +243,44 @@ class LeaseRoom(Room):
 
     async def test_one_of_many_gets_it(self, store: Store) -> None:
         """LE10: Of many who try at once exactly one has it, and the others see who."""
-        await begin(store)
-        owners = [Owner(f"w-{n}", "1") for n in range(8)]
+        await commit_start(store)
+        owners = [LeaseOwner(f"w-{n}", "1") for n in range(8)]
 
-        found = await asyncio.gather(*(take(store, one, one.name, ttl=1e6) for one in owners))
+        found = await asyncio.gather(
+            *(try_take_lease(store, one, one.name, ttl=1e6) for one in owners)
+        )
 
-        (winner,) = [one.lease for one in found if isinstance(one, Taken)]
-        assert [one.holder for one in found if isinstance(one, Busy)] == [winner] * 7
-        assert await lease_of(store) == winner and winner.generation == 1
+        (winner,) = [one.lease for one in found if isinstance(one, LeaseGranted)]
+        assert [one.holder for one in found if isinstance(one, LeaseRefused)] == [winner] * 7
+        assert await get_current_lease(store) == winner and winner.generation == 1
 
     async def test_many_sessions_at_once(self, store: Store) -> None:
         """LE1, LE10: What is done to many sessions in one moment is done to each by itself; an
         error is one's own.
         """
-        Clock(store)
+        StoreClock(store)
         ids = [f"s-{n}" for n in range(20)]
         for id in [*ids, "broken"]:
-            await begin(store, id)
-        await taken(store, BOB, "b", "s-3")
+            await commit_start(store, id)
+        await take_free_lease(store, BOB, "b", "s-3")
 
         def broken(intake: Intake) -> None:
             intake.take(ADA, "t-1", TTL)
             raise ZeroDivisionError
 
         *found, unknown, refused = await asyncio.gather(
-            *(take(store, ADA, f"t-{id}", id) for id in ids),
-            take(store, ADA, "t-1", "nobody's"),
+            *(try_take_lease(store, ADA, f"t-{id}", id) for id in ids),
+            try_take_lease(store, ADA, "t-1", "nobody's"),
             store.intake("broken", broken),
             return_exceptions=True,
         )
 
         assert isinstance(unknown, UnknownSession) and isinstance(refused, ZeroDivisionError)
-        assert await lease_of(store, "broken") is None
-        assert [id for id, one in zip(ids, found, strict=True) if not isinstance(one, Taken)] == [
-            "s-3"
-        ]
-        leases = await asyncio.gather(*(lease_of(store, id) for id in ids))
+        assert await get_current_lease(store, "broken") is None
+        assert [
+            id for id, one in zip(ids, found, strict=True) if not isinstance(one, LeaseGranted)
+        ] == ["s-3"]
+        leases = await asyncio.gather(*(get_current_lease(store, id) for id in ids))
         assert [one and one.token for one in leases] == [
             "b" if id == "s-3" else f"t-{id}" for id in ids
         ]
@@ -283,12 +289,12 @@ class LeaseRoom(Room):
         """LE11, LE18: Nothing is claimed with a fence of nobody, of another session, or of a time
         that is over.
         """
-        clock = Clock(store)
+        clock = StoreClock(store)
         for id in ("s-1", "s-2"):
-            await begin(store, id)
-            item = Item(f"i-{id}", ItemKind.INPUT, "x")
+            await commit_start(store, id)
+            item = IntakeItem(f"i-{id}", ItemKind.INPUT, "x")
             await store.intake(id, lambda intake, item=item: intake.enqueue(item))  # type: ignore[misc]
-        fence, other = await taken(store), await taken(store, BOB, "t-9", "s-2")
+        fence, other = await take_free_lease(store), await take_free_lease(store, BOB, "t-9", "s-2")
 
         for wrong in (
             other,
@@ -306,49 +312,49 @@ class LeaseRoom(Room):
         """LE14: Who did not hear the answer and tries again has what he has: no other generation or
         moment.
         """
-        clock = Clock(store)
-        await begin(store)
-        first = await take(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        first = await try_take_lease(store)
         clock.now += 1
-        assert await take(store) == first
+        assert await try_take_lease(store) == first
 
         clock.now += TTL
-        second = await take(store, BOB, "t-2")
+        second = await try_take_lease(store, BOB, "t-2")
         clock.now += 1
-        again = await take(store, BOB, "t-2")
-        assert isinstance(second, Taken) and isinstance(again, Taken)
+        again = await try_take_lease(store, BOB, "t-2")
+        assert isinstance(second, LeaseGranted) and isinstance(again, LeaseGranted)
         assert again.lease == second.lease and second.lease.generation == 2
 
     async def test_a_new_token_and_an_old_renewal(self, store: Store) -> None:
         """LE15: At once, they are as if one came after the other; the new token stays."""
-        clock = Clock(store)
-        await begin(store)
-        fence = await taken(store)
+        clock = StoreClock(store)
+        await commit_start(store)
+        fence = await take_free_lease(store)
         clock.now += 1
 
         again, renewed = await asyncio.gather(
-            take(store, token="t-2"),
+            try_take_lease(store, token="t-2"),
             store.intake("s-1", lambda intake: intake.renew(fence, 30.0)),
             return_exceptions=True,
         )
 
-        assert isinstance(again, Taken) and isinstance(renewed, Lease | LeaseLost)
+        assert isinstance(again, LeaseGranted) and isinstance(renewed, Lease | LeaseLost)
         last = 1031.0 if isinstance(renewed, Lease) else 1011.0
-        assert await lease_of(store) == Lease(ADA, "t-2", 1, 1000.0, last)
+        assert await get_current_lease(store) == Lease(ADA, "t-2", 1, 1000.0, last)
 
     async def test_a_takeover_tells_whose_it_was(self, store: Store) -> None:
         """LE16: The one whose time ran out, with generation and moment; a first one and a released
         one are nobody's.
         """
-        clock = Clock(store)
-        await begin(store)
-        first = await take(store)
-        again = await take(store, token="t-2")
+        clock = StoreClock(store)
+        await commit_start(store)
+        first = await try_take_lease(store)
+        again = await try_take_lease(store, token="t-2")
         clock.now += TTL
-        third = await take(store, BOB, "t-3")
-        assert isinstance(third, Taken)
-        await release(store, third.lease.fence)
-        fourth = await take(store, ADA, "t-4")
+        third = await try_take_lease(store, BOB, "t-3")
+        assert isinstance(third, LeaseGranted)
+        await release_by_fence(store, third.lease.fence)
+        fourth = await try_take_lease(store, ADA, "t-4")
 
         assert [getattr(one, "displaced", None) for one in (first, again, fourth)] == [
             None,
@@ -361,41 +367,45 @@ class LeaseRoom(Room):
         """LE17: Nobody's and released is none, run out is still told, a takeover counts on; nothing
         changes.
         """
-        clock = Clock(store)
-        await begin(store)
+        clock = StoreClock(store)
+        await commit_start(store)
 
         async def seen() -> tuple[str, int] | None:
-            before = await everything(store)
+            before = await dump_store(store)
             held = await store.intake("s-1", lambda intake: intake.holder)
-            assert await everything(store) == before
+            assert await dump_store(store) == before
             return None if held is None else (held.owner.name, held.generation)
 
         found = [await seen()]
-        await taken(store)
+        await take_free_lease(store)
         clock.now += TTL + 1
         found.append(await seen())
-        fence = await taken(store, BOB, "t-2")
+        fence = await take_free_lease(store, BOB, "t-2")
         found.append(await seen())
-        await release(store, fence)
+        await release_by_fence(store, fence)
         found.append(await seen())
 
         assert found == [None, ("ada", 1), ("bob", 2), None]
 
     async def test_a_new_token_does_not_take_a_claim_away(self, store: Store) -> None:
         """LE19: The old guard claims nothing more, and still commits what it has claimed."""
-        Clock(store)
-        record = await begin(store, "s-1", ask(0))
-        await store.intake("s-1", lambda intake: intake.enqueue(Item("i-1", ItemKind.INPUT, "x")))
-        await store.intake("s-1", lambda intake: intake.enqueue(Item("i-2", ItemKind.INPUT, "y")))
-        old = await taken(store)
+        StoreClock(store)
+        record = await commit_start(store, "s-1", make_query(0))
+        await store.intake(
+            "s-1", lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.INPUT, "x"))
+        )
+        await store.intake(
+            "s-1", lambda intake: intake.enqueue(IntakeItem("i-2", ItemKind.INPUT, "y"))
+        )
+        old = await take_free_lease(store)
         claim = await store.intake("s-1", lambda intake: intake.claim_next(old, "c-1", 1))
         assert claim is not None
-        await taken(store, token="t-2")
+        await take_free_lease(store, token="t-2")
 
         with pytest.raises(LeaseLost):
             await store.intake("s-1", lambda intake: intake.claim_next(old, "c-2"))
         await store.commit(
-            step(record, answers={0: "x"}, intake=lambda intake: intake.complete(claim)), 1
+            make_step(record, answers={0: "x"}, intake=lambda intake: intake.complete(claim)), 1
         )
         assert (await store.load("s-1")).head.n == 1
 
@@ -403,18 +413,18 @@ class LeaseRoom(Room):
         """LE4, LE9: One call renews what a worker has and what is alive, and nothing of others;
         none lives shorter.
         """
-        clock = Clock(store)
+        clock = StoreClock(store)
         for n in range(1, 6):
-            await begin(store, f"s-{n}")
-        await taken(store, ADA, "t", "s-1")
-        await taken(store, ADA, "t", "s-2", ttl=100.0)
-        await taken(store, BOB, "t", "s-3")
-        await release(store, await taken(store, ADA, "t", "s-4"), "s-4")
-        await taken(store, Owner("ada", "2"), "t", "s-5")
+            await commit_start(store, f"s-{n}")
+        await take_free_lease(store, ADA, "t", "s-1")
+        await take_free_lease(store, ADA, "t", "s-2", ttl=100.0)
+        await take_free_lease(store, BOB, "t", "s-3")
+        await release_by_fence(store, await take_free_lease(store, ADA, "t", "s-4"), "s-4")
+        await take_free_lease(store, LeaseOwner("ada", "2"), "t", "s-5")
         clock.now += 9
 
         assert sorted(await store.keep(ADA, TTL)) == ["s-1", "s-2"]
-        ends = [(await lease_of(store, f"s-{n}")) for n in range(1, 6)]
+        ends = [(await get_current_lease(store, f"s-{n}")) for n in range(1, 6)]
         assert [one.expires_at for one in ends if one is not None] == [
             1019.0,
             1100.0,
@@ -429,28 +439,31 @@ class LeaseRoom(Room):
         """LE8: One call releases what a worker has, and nothing of others; others have it at
         once.
         """
-        Clock(store)
+        StoreClock(store)
         for n in range(1, 4):
-            await begin(store, f"s-{n}")
+            await commit_start(store, f"s-{n}")
         for n in (1, 2):
-            await taken(store, ADA, "t", f"s-{n}")
-        await taken(store, Owner("ada", "2"), "t", "s-3")
+            await take_free_lease(store, ADA, "t", f"s-{n}")
+        await take_free_lease(store, LeaseOwner("ada", "2"), "t", "s-3")
 
         await store.leave(ADA)
 
-        assert [(await taken(store, BOB, "u", f"s-{n}")).generation for n in (1, 2)] == [2, 2]
-        assert isinstance(await take(store, BOB, "u", "s-3"), Busy)
+        assert [(await take_free_lease(store, BOB, "u", f"s-{n}")).generation for n in (1, 2)] == [
+            2,
+            2,
+        ]
+        assert isinstance(await try_take_lease(store, BOB, "u", "s-3"), LeaseRefused)
 
     async def test_names_of_any_kind(self, store: Store) -> None:
         """LE3: Owners and tokens are text, whatever signs are in it."""
-        Clock(store)
-        await begin(store)
-        owner = Owner("a\0\1'é🦉", "\0")
-        fence = await taken(store, owner, "\0t")
+        StoreClock(store)
+        await commit_start(store)
+        owner = LeaseOwner("a\0\1'é🦉", "\0")
+        fence = await take_free_lease(store, owner, "\0t")
 
-        assert await store.intake("s-1", lambda intake: intake.renew(fence, 5.0)) == await lease_of(
-            store
-        )
+        assert await store.intake(
+            "s-1", lambda intake: intake.renew(fence, 5.0)
+        ) == await get_current_lease(store)
         assert await store.keep(owner, TTL) == ["s-1"]
         await store.leave(owner)
         assert await store.intake("s-1", lambda intake: intake.holder) is None
@@ -459,9 +472,9 @@ class LeaseRoom(Room):
         """FA1, FA3, FA5: A session that never was, and one that was deleted, has no lease and no
         lanes.
         """
-        Clock(store)
-        record = await begin(store)
-        await taken(store)
+        StoreClock(store)
+        record = await commit_start(store)
+        await take_free_lease(store)
         await store.delete("s-1", record.head.revision)
 
         def nothing(intake: Intake) -> Any:

@@ -19,13 +19,30 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from everhold.core import journal
 from everhold.core.query import Kind
-from everhold.core.session import SessionId, State
+from everhold.core.session import SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import EverholdError
-from everhold.ports.store import Change, Effect, Filter, Letter, Record, Store, Worker, Write
+from everhold.ports.store import (
+    Change,
+    Effect,
+    Letter,
+    SessionFilter,
+    SessionRecord,
+    Store,
+    ValueWrite,
+    WorkerRecord,
+)
 from everhold.testing.conformance import machine_intake
-from everhold.testing.conformance.factories import ask, birth, fork, head, start, step, touch
-from everhold.testing.conformance.harness import OpenStore, due, orphans
+from everhold.testing.conformance.factories import (
+    make_birth,
+    make_fork,
+    make_head,
+    make_query,
+    make_start,
+    make_step,
+    make_touch,
+)
+from everhold.testing.conformance.harness import OpenStore, list_due, list_orphans
 from everhold.testing.conformance.machine_intake import Act, IntakeRules
 
 KINDS = st.sampled_from(
@@ -77,7 +94,7 @@ class SideBySide(IntakeRules):
         said = self.same(act)
         return not (isinstance(said, tuple) and said[:1] == ("refused",))
 
-    def records(self, pick: int) -> list[Record]:
+    def records(self, pick: int) -> list[SessionRecord]:
         """One of the known sessions, as each store has it."""
         id = self.known[pick % len(self.known)]
         return [self.loop.run(store.load(id)) for store in self.stores]
@@ -97,14 +114,14 @@ class SideBySide(IntakeRules):
     @rule(kinds=st.lists(KINDS, max_size=3), to=ADDRESSEES, key=KEYS, title=TEXT)
     def begin(self, kinds: list[Kind], to: str | None, key: str | None, title: str) -> None:
         id = self.newcomer()
-        queries = [ask(q, kind, to=to) for q, kind in enumerate(kinds)]
+        queries = [make_query(q, kind, to=to) for q, kind in enumerate(kinds)]
         facts: dict[str, Any] = {
             "key": key,
             "title": title,
             "created_at": self.clock,
             "labels": {"n": str(len(kinds))},
         }
-        if self.commit([start(id, *queries, **facts) for _ in self.stores], 0):
+        if self.commit([make_start(id, *queries, **facts) for _ in self.stores], 0):
             self.known.append(id)
 
     @precondition(lambda self: self.known)
@@ -136,26 +153,30 @@ class SideBySide(IntakeRules):
         at = self.later()
         changes = []
         for record in self.records(pick):
-            if record.head.state is State.COMPLETED or record.head.state is State.CANCELLED:
+            if (
+                record.head.state is SessionState.COMPLETED
+                or record.head.state is SessionState.CANCELLED
+            ):
                 return
-            opened = list(journal.open_queries(record.deliveries))
+            opened = list(journal.find_open_queries(record.deliveries))
             following = 1 + max(
                 (query.q for one in record.deliveries for query in one.asked), default=-1
             )
             facts: dict[str, Any] = {
                 "answers": dict.fromkeys(opened[:count], value),
                 "withdrawn": opened[count : count + 1] if lost else [],
-                "asked": [ask(following + index, kind) for index, kind in enumerate(kinds)],
+                "asked": [make_query(following + index, kind) for index, kind in enumerate(kinds)],
                 "read": [letter.id for letter in record.letters],
             }
-            changes.append(step(record, at=at, outcome=outcome, tip={"mail": 0}, **facts))
+            changes.append(make_step(record, at=at, outcome=outcome, tip={"mail": 0}, **facts))
         self.commit(changes, changes[0].head.revision - 1)
 
     @precondition(lambda self: self.known)
     @rule(pick=PICK, behind=st.integers(1, 2))
     def come_late(self, pick: int, behind: int) -> None:
         changes = [
-            touch(record, writes=[Write("n", "late", [1], 0)]) for record in self.records(pick)
+            make_touch(record, writes=[ValueWrite("n", "late", [1], 0)])
+            for record in self.records(pick)
         ]
         assert not self.commit(changes, changes[0].head.revision - 1 - behind)
 
@@ -163,16 +184,16 @@ class SideBySide(IntakeRules):
     @rule(
         pick=PICK,
         due=st.none() | st.floats(0, 5000),
-        state=st.sampled_from([State.PAUSED, State.RUNNING]),
+        state=st.sampled_from([SessionState.PAUSED, SessionState.RUNNING]),
     )
-    def wait(self, pick: int, due: float | None, state: State) -> None:
+    def wait(self, pick: int, due: float | None, state: SessionState) -> None:
         self._touch(pick, tip={"due_at": due, "state": state})
 
     @precondition(lambda self: self.known)
     @rule(pick=PICK, worker=st.sampled_from(["ada", "bob"]))
     def take_up(self, pick: int, worker: str) -> None:
         """Mark the newest open query as being worked on."""
-        opened = list(journal.open_queries(self.records(pick)[0].deliveries))
+        opened = list(journal.find_open_queries(self.records(pick)[0].deliveries))
         self._touch(pick, effects=[Effect(q, worker, self.later()) for q in opened[-1:]])
 
     @precondition(lambda self: self.known)
@@ -180,10 +201,10 @@ class SideBySide(IntakeRules):
     def write_oneself(self, pick: int, body: str) -> None:
         """Put an answer to the oldest open query into the session's own intake."""
         record = self.records(pick)[0]
-        opened = list(journal.open_queries(record.deliveries))
+        opened = list(journal.find_open_queries(record.deliveries))
         if not record.letters and opened:
             letter = Letter("answer", {"q": opened[0], "value": body}, self.later())
-            self._touch(pick, letters=[letter], tip={"mail": 1, "state": State.RUNNING})
+            self._touch(pick, letters=[letter], tip={"mail": 1, "state": SessionState.RUNNING})
 
     @precondition(lambda self: self.known)
     @rule(pick=PICK, to=PICK, body=TEXT)
@@ -200,14 +221,16 @@ class SideBySide(IntakeRules):
     )
     def keep(self, pick: int, key: str, value: list[str] | None) -> None:
         _, version = self.loop.run(self.stores[0].value("n", key))
-        self._touch(pick, writes=[Write("n", key, value, version)])
+        self._touch(pick, writes=[ValueWrite("n", key, value, version)])
 
     @precondition(lambda self: self.known)
     @rule(pick=PICK, key=KEYS)
     def bear(self, pick: int, key: str | None) -> None:
         id = self.newcomer()
-        child = birth(id, parent=self.known[pick % len(self.known)], key=key, created_at=self.clock)
-        tips = [head(state=State.RUNNING) for _ in self.stores]
+        child = make_birth(
+            id, parent=self.known[pick % len(self.known)], key=key, created_at=self.clock
+        )
+        tips = [make_head(state=SessionState.RUNNING) for _ in self.stores]
         if self._touch(pick, each=[{"births": [(child, tip)]} for tip in tips]):
             self.known.append(id)
 
@@ -216,7 +239,7 @@ class SideBySide(IntakeRules):
         if records[0].head.ended:
             return False
         given = [facts for _ in records] if each is None else each
-        changes = [touch(record, **own) for record, own in zip(records, given, strict=True)]
+        changes = [make_touch(record, **own) for record, own in zip(records, given, strict=True)]
         return self.commit(changes, records[0].head.revision)
 
     @precondition(lambda self: self.known)
@@ -234,7 +257,7 @@ class SideBySide(IntakeRules):
         if steps:
             n = steps[at % len(steps)]
             if self.commit(
-                [fork(one, id, n, key=key, created_at=self.clock) for one in records], 0
+                [make_fork(one, id, n, key=key, created_at=self.clock) for one in records], 0
             ):
                 self.known.append(id)
 
@@ -255,7 +278,7 @@ class SideBySide(IntakeRules):
 
     @rule(id=st.sampled_from(["ada", "bob"]), lives=st.booleans())
     def worker(self, id: str, lives: bool) -> None:
-        row = Worker(id, "host", 1, self.later())
+        row = WorkerRecord(id, "host", 1, self.later())
         self.each(lambda store, _: store.beat(row) if lives else store.release(id))
 
     # ---- comparing
@@ -275,11 +298,11 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
         seen[id] = _plain(await store.load(id))
         seen[f"{id}, what is open"] = _plain(await store.load(id, -1))
     for wanted in (
-        Filter(),
-        Filter(state=(State.PAUSED, State.FAILED)),
-        Filter(labels={"n": "2"}),
-        Filter(newer_than=1010.0, limit=2),
-        Filter(after=SessionId(known[-1]) if known else None),
+        SessionFilter(),
+        SessionFilter(state=(SessionState.PAUSED, SessionState.FAILED)),
+        SessionFilter(labels={"n": "2"}),
+        SessionFilter(newer_than=1010.0, limit=2),
+        SessionFilter(after=SessionId(known[-1]) if known else None),
     ):
         listed = await store.list(wanted)
         seen[f"list {wanted}"] = [
@@ -289,10 +312,10 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
     seen["inbox"] = await store.inbox(kind=None, to=None, limit=1000)
     seen["inbox of models"] = await store.inbox(kind=Kind.LLM, to=None, limit=2)
     seen["inbox of ada"] = await store.inbox(kind=None, to="ada", limit=1000)
-    seen["due"] = sorted(await due(store, 2000.0, 1000)), await store.next_due()
-    seen["orphans"] = sorted(await orphans(store, {"ada"}))
+    seen["due"] = sorted(await list_due(store, 2000.0, 1000)), await store.next_due()
+    seen["orphans"] = sorted(await list_orphans(store, {"ada"}))
     seen["workers"] = [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
-    seen.update(await machine_intake.view(store, known))
+    seen.update(await machine_intake.view_intakes(store, known))
     seen["values"] = (
         await store.keys("n"),
         [await store.value("n", key) for key in ("a", "b", "late")],
@@ -300,7 +323,7 @@ async def _view(store: Store, known: list[str]) -> dict[str, Any]:
     return seen
 
 
-def _plain(record: Record) -> Any:
+def _plain(record: SessionRecord) -> Any:
     letters = [msgspec.structs.replace(letter, id=0) for letter in record.letters]
     effects = sorted(record.effects, key=lambda one: one.q)
     return (

@@ -8,15 +8,25 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from everhold.core.intake import Boundary, Claim, Intake, Item, ItemKind, Slot, When
-from everhold.core.lease import Fence, Owner, Taken
-from everhold.ports.store import Change, Duty, Record, Store
-from everhold.testing.conformance.factories import touch
-from everhold.testing.conformance.harness import ready
+from everhold.core.intake import (
+    Boundary,
+    Claim,
+    DeliveryPolicy,
+    Intake,
+    IntakeItem,
+    ItemKind,
+    MergePolicy,
+)
+from everhold.core.lease import Fence, LeaseGranted, LeaseOwner
+from everhold.ports.store import Change, Duty, SessionRecord, Store
+from everhold.testing.conformance.factories import make_touch
+from everhold.testing.conformance.harness import list_ready
 
 Act = Callable[[Store, int], Awaitable[Any]]
 
-OWNERS: Final = st.sampled_from([Owner("ada", "1"), Owner("ada", "2"), Owner("bob\0", "1")])
+OWNERS: Final = st.sampled_from(
+    [LeaseOwner("ada", "1"), LeaseOwner("ada", "2"), LeaseOwner("bob\0", "1")]
+)
 TURNS: Final = st.sampled_from([None, 1, 2])
 NAMES: Final = ["k-1", "k-2", "k\0"]
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=3)
@@ -43,7 +53,7 @@ class IntakeRules(RuleBasedStateMachine):
     def commit(self, changes: list[Change], fence: int) -> bool:
         raise NotImplementedError
 
-    def records(self, pick: int) -> list[Record]:
+    def records(self, pick: int) -> list[SessionRecord]:
         raise NotImplementedError
 
     def later(self) -> float:
@@ -65,11 +75,11 @@ class IntakeRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.known)
     @rule(pick=PICK, owner=OWNERS, ttl=st.sampled_from([5.0, 500.0]))
-    def take_lease(self, pick: int, owner: Owner, ttl: float) -> None:
+    def take_lease(self, pick: int, owner: LeaseOwner, ttl: float) -> None:
         id = self._some(pick)
         token = f"t-{len(self.fences)}"
         found = self._on(id, lambda intake: intake.take(owner, token, ttl))
-        if isinstance(found, Taken):
+        if isinstance(found, LeaseGranted):
             self.fences.append((id, found.lease.fence))
 
     @precondition(lambda self: self.fences)
@@ -80,7 +90,7 @@ class IntakeRules(RuleBasedStateMachine):
         self._on(id, lambda intake: getattr(intake, how)(*given))
 
     @rule(owner=OWNERS, stays=st.booleans())
-    def keep_or_leave(self, owner: Owner, stays: bool) -> None:
+    def keep_or_leave(self, owner: LeaseOwner, stays: bool) -> None:
         async def act(store: Store, _: int) -> Any:
             return sorted(await store.keep(owner, 50.0)) if stays else await store.leave(owner)
 
@@ -98,8 +108,8 @@ class IntakeRules(RuleBasedStateMachine):
         facts=st.fixed_dictionaries(
             {
                 "boundary": st.sampled_from(Boundary),
-                "when": st.sampled_from(When),
-                "slot": st.sampled_from(Slot),
+                "when": st.sampled_from(DeliveryPolicy),
+                "slot": st.sampled_from(MergePolicy),
                 "merge": st.sampled_from([None, "m", "n"]),
                 "available_at": st.sampled_from([0.0, 1020.0, 1100.0]),
             }
@@ -115,7 +125,7 @@ class IntakeRules(RuleBasedStateMachine):
         facts: dict[str, Any],
     ) -> None:
         self.sent += 1
-        item = Item(f"i-{self.sent}", kind, {"text": body}, key, turn, **facts)
+        item = IntakeItem(f"i-{self.sent}", kind, {"text": body}, key, turn, **facts)
         self._on(self._some(pick), lambda intake: intake.enqueue(item))
 
     @precondition(lambda self: self.fences)
@@ -158,7 +168,9 @@ class IntakeRules(RuleBasedStateMachine):
             if not records[0].head.ended:
                 names = [item.id for item in claim.items]
                 changes = [
-                    touch(one, intake=lambda intake: _ended(intake, how, claim, end), named=names)
+                    make_touch(
+                        one, intake=lambda intake: _ended(intake, how, claim, end), named=names
+                    )
                     for one in records
                 ]
                 self.commit(changes, records[0].head.revision)
@@ -206,13 +218,13 @@ def _ended(intake: Intake, how: str, claim: Claim, end: str) -> None:
     getattr(intake, how)(claim, *([] if how == "abandon" else [end]))
 
 
-async def view(store: Store, known: list[str]) -> dict[str, Any]:
+async def view_intakes(store: Store, known: list[str]) -> dict[str, Any]:
     """What a store shows of leases, lanes and duties."""
     seen: dict[str, Any] = {}
     for id in known:
         seen[f"{id}, its intake"] = await store.intake(id, _everything, whole=True)
         seen[f"{id}, what waits"] = await store.intake(id, lambda intake: intake.waiting())
-    seen["ready"] = await ready(store, 1000), await ready(store, 1)
+    seen["ready"] = await list_ready(store, 1000), await list_ready(store, 1)
     seen["standing"] = await store.standing(known)
     seen["duties"] = (
         await store.duties("n"),

@@ -14,16 +14,24 @@ what a mover is.
 
 from __future__ import annotations
 
-from everhold.testing.conformance.mover_absence import PlaceRoom
-from everhold.testing.conformance.mover_accept import AcceptRoom
-from everhold.testing.conformance.mover_family import FamilyRoom
-from everhold.testing.conformance.mover_fault import EngineRoom, FaultRoom
+from everhold.testing.conformance.mover_absence import MissingCodeContract
+from everhold.testing.conformance.mover_accept import MoverAcceptContract
+from everhold.testing.conformance.mover_family import MoverFamilyContract
+from everhold.testing.conformance.mover_fault import ExternalEngineContract, MoverFaultContract
 from everhold.testing.conformance.mover_harness import OpenFleet
-from everhold.testing.conformance.mover_stop import StopRoom
-from everhold.testing.conformance.mover_time import TimeRoom
+from everhold.testing.conformance.mover_stop import MoverStopContract
+from everhold.testing.conformance.mover_time import MoverTimeContract
 
 __all__ = ["MoverContract", "OpenFleet"]
 
 
-class MoverContract(AcceptRoom, TimeRoom, FamilyRoom, StopRoom, PlaceRoom, FaultRoom, EngineRoom):
+class MoverContract(
+    MoverAcceptContract,
+    MoverTimeContract,
+    MoverFamilyContract,
+    MoverStopContract,
+    MissingCodeContract,
+    MoverFaultContract,
+    ExternalEngineContract,
+):
     """What every mover promises."""

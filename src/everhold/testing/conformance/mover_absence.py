@@ -7,20 +7,20 @@ from everhold.core.session import OUTSIDE, WORKERS
 from everhold.core.status import Paused
 from everhold.errors import NotAllowed
 from everhold.testing.conformance.mover_fleet import Fleet
-from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_harness import MoverContractBase
 from everhold.testing.conformance.mover_programs import (
-    WORLD,
-    Model,
+    EFFECT_LOG,
+    StampingModel,
     asks,
     batch,
     beside,
-    edition,
     errands,
     hears,
+    make_edition,
 )
 
 
-class PlaceRoom(MoverRoom):
+class MissingCodeContract(MoverContractBase):
     """Programs, models and code that differ from process to process."""
 
     # ---- programs
@@ -72,7 +72,7 @@ class PlaceRoom(MoverRoom):
 
     async def test_a_model_absent_here_and_present_there(self, fleet: Fleet) -> None:
         """A session that was begun where there is no model is answered where there is one."""
-        model = Model()
+        model = StampingModel()
         front = await fleet.front(programs=True)
         mover, *_ = await fleet.movers(llm=model)
 
@@ -94,7 +94,7 @@ class PlaceRoom(MoverRoom):
         await fleet.asked(session, "number 0?", "number 1?")
         await fleet.leave(without)
 
-        model = Model()
+        model = StampingModel()
         mover, *_ = await fleet.movers(llm=model)
         if not fleet.adopts:
             await mover.start(batch(size=2), key="mine")
@@ -122,7 +122,7 @@ class PlaceRoom(MoverRoom):
         assert asked == ["number 0?"]
         await fleet.leave(mover)
 
-        able, *_ = await fleet.movers(llm=Model())
+        able, *_ = await fleet.movers(llm=StampingModel())
         if not fleet.adopts:
             await able.start(batch(size=1), key="mine")
         assert (await fleet.finish(session)).result == ["answer to number 0?"]
@@ -131,7 +131,7 @@ class PlaceRoom(MoverRoom):
         """Beside movers with a model, a session that says "outside" is answered by nobody but its
         host.
         """
-        model = Model()
+        model = StampingModel()
         await fleet.movers(llm=model)
         host = await fleet.front(programs=True, llm=None)
 
@@ -151,13 +151,13 @@ class PlaceRoom(MoverRoom):
         """Only questions to models are its host's: what it left to be done is done, and its
         questions stay.
         """
-        model = Model()
+        model = StampingModel()
         host = await fleet.front(programs=True, llm=None)
         host._sessions.stepper.leaving = True  # its calls are left to others
         status = await host.start(beside(name="a"), wait=0)
 
         await fleet.movers(llm=model)
-        await fleet.until(lambda: WORLD.ended["a"])
+        await fleet.until(lambda: EFFECT_LOG.ended["a"])
         await fleet.finish(await fleet.begin(batch(size=1)))
 
         (query,) = (await fleet.asked(status.session_id, "a?")).queries
@@ -171,12 +171,12 @@ class PlaceRoom(MoverRoom):
         """Where the code has changed, a session stays as it is, and what comes for it; rolled back,
         it goes on.
         """
-        before = edition("same")
-        after = edition("other")
+        before = make_edition("same")
+        after = make_edition("other")
         old, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
         session = await fleet.begin(before(name="a"))
         (query,) = (await fleet.asked(session, "Same?")).queries
-        await fleet.until(lambda: WORLD.ended["a"])
+        await fleet.until(lambda: EFFECT_LOG.ended["a"])
         await fleet.asked(session, "Same?")
         await fleet.leave(old)
 
@@ -191,8 +191,8 @@ class PlaceRoom(MoverRoom):
 
     async def test_two_editions_at_once(self, fleet: Fleet) -> None:
         """While a deploy goes round, each session goes on where its code is."""
-        before = edition("same")
-        after = edition("other")
+        before = make_edition("same")
+        after = make_edition("other")
         old, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
         session = await fleet.begin(before(name="a"))
         (query,) = (await fleet.asked(session, "Same?")).queries
@@ -211,26 +211,29 @@ class PlaceRoom(MoverRoom):
         """A call that ends where its program diverged is recorded; rolled back, the program resumes
         with it.
         """
-        before = edition("same")
-        after = edition("other")
+        before = make_edition("same")
+        after = make_edition("other")
         mover, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
-        WORLD.hold("a")
+        EFFECT_LOG.hold("a")
         session = await fleet.begin(before(name="a"))
-        await fleet.until(lambda: WORLD.begun["a"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a"])
         (query,) = (await fleet.asked(session, "Same?")).queries
 
         mover.editions[before.ref] = after
         await front.answer(query, "yes")
         await fleet.until(lambda: mover.gave_up(session))
-        WORLD.free("a")
+        EFFECT_LOG.free("a")
         await fleet.until(lambda: self._is_unmarked(fleet, session))
         status = await fleet.status(session)
-        assert (WORLD.ended["a"], isinstance(status, Paused) and bool(status.queries)) == (1, False)
+        assert (EFFECT_LOG.ended["a"], isinstance(status, Paused) and bool(status.queries)) == (
+            1,
+            False,
+        )
         await fleet.leave(mover)
         await fleet.movers(editions={before.ref: before})
 
         assert (await fleet.finish(session)).result == ["yes", "a", "a-after"]
-        assert WORLD.begun["a"] == 1
+        assert EFFECT_LOG.begun["a"] == 1
 
     async def _is_unmarked(self, fleet: Fleet, session: str) -> bool:
         return not (await (await fleet.front()).store.load(session)).effects

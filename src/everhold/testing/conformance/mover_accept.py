@@ -11,9 +11,9 @@ import pytest
 from everhold.core.status import Accepted, Paused
 from everhold.errors import AnswerConflict, KeyConflict, SessionEnded
 from everhold.testing.conformance.mover_fleet import Fleet
-from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_harness import MoverContractBase
 from everhold.testing.conformance.mover_programs import (
-    WORLD,
+    EFFECT_LOG,
     approves,
     asks,
     batch,
@@ -23,7 +23,7 @@ from everhold.testing.conformance.mover_programs import (
 )
 
 
-class AcceptRoom(MoverRoom):
+class MoverAcceptContract(MoverContractBase):
     """Starts, answers, signals, approvals."""
 
     # ---- starts
@@ -55,7 +55,7 @@ class AcceptRoom(MoverRoom):
         assert [end.result for end in ends] == [
             [f"n{number}-0", f"n{number}-1"] for number in range(20)
         ]
-        assert set(WORLD.once.values()) == {1}
+        assert set(EFFECT_LOG.once.values()) == {1}
 
     async def test_a_taken_key(self, fleet: Fleet) -> None:
         """The same start under the same key is the same session; another one is refused."""
@@ -70,7 +70,7 @@ class AcceptRoom(MoverRoom):
 
         assert again.session_id == session
         await fleet.finish(session)
-        assert WORLD.begun == {"a-0": 1}
+        assert EFFECT_LOG.begun == {"a-0": 1}
 
     async def test_one_key_at_once(self, fleet: Fleet) -> None:
         """Of many starts under one key, one makes the session, and all name it."""
@@ -82,7 +82,7 @@ class AcceptRoom(MoverRoom):
 
         assert len({status.session_id for status in found}) == 1
         await fleet.finish(found[0].session_id)
-        assert WORLD.begun == {"a-0": 1}
+        assert EFFECT_LOG.begun == {"a-0": 1}
 
     # ---- answers
 
@@ -193,16 +193,16 @@ class AcceptRoom(MoverRoom):
     async def test_an_answer_beside_a_running_effect(self, fleet: Fleet) -> None:
         """It is delivered while the effect still runs, and what follows from it is done."""
         await fleet.movers()
-        WORLD.hold("a")
+        EFFECT_LOG.hold("a")
         session = await fleet.begin(beside(name="a"))
 
-        await fleet.until(lambda: WORLD.begun["a"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a"])
         asked = await fleet.asked(session, "a?")
         await (await fleet.front()).answer(asked.queries[0], "now")
-        await fleet.until(lambda: WORLD.ended["a-heard"])
+        await fleet.until(lambda: EFFECT_LOG.ended["a-heard"])
 
-        assert not WORLD.ended["a"]
-        WORLD.free("a")
+        assert not EFFECT_LOG.ended["a"]
+        EFFECT_LOG.free("a")
         assert (await fleet.finish(session)).result == ["now", "a-heard", "a"]
 
     async def test_an_approval(self, fleet: Fleet) -> None:

@@ -4,23 +4,23 @@ forks, inputs.
 
 from __future__ import annotations
 
-from everhold.core.session import State
+from everhold.core.session import SessionState
 from everhold.core.status import Raised
 from everhold.testing.conformance.mover_fleet import Fleet
-from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_harness import MoverContractBase
 from everhold.testing.conformance.mover_programs import (
-    WORLD,
-    Model,
+    EFFECT_LOG,
+    StampingModel,
     asks,
     clerk,
-    edition,
     hears,
+    make_edition,
     parent,
     starts,
 )
 
 
-class FamilyRoom(MoverRoom):
+class MoverFamilyContract(MoverContractBase):
     """Children, background programs, retries, forks, conversations."""
 
     async def _child(self, fleet: Fleet, session: str) -> str:
@@ -44,7 +44,7 @@ class FamilyRoom(MoverRoom):
         session = await fleet.begin(parent(name="a", how="fails"))
 
         assert (await fleet.finish(session)).result == ["child failed", "a-parent"]
-        assert (await fleet.status(await self._child(fleet, session))).state == State.FAILED
+        assert (await fleet.status(await self._child(fleet, session))).state == SessionState.FAILED
 
     async def test_a_child_is_cancelled(self, fleet: Fleet) -> None:
         """By a front without the program: its parent is told so, and goes on."""
@@ -66,7 +66,7 @@ class FamilyRoom(MoverRoom):
 
         await (await fleet.front()).cancel(session, "not needed")
 
-        assert (await fleet.finish(child)).state == State.CANCELLED
+        assert (await fleet.finish(child)).state == SessionState.CANCELLED
 
     async def test_a_child_is_answered(self, fleet: Fleet) -> None:
         """Its questions are in the inbox like others, and its end reaches its parent."""
@@ -95,12 +95,12 @@ class FamilyRoom(MoverRoom):
         """The error ends the session; after a fix, a retry goes on from there, and nothing is done
         twice.
         """
-        broken = edition("broken")
-        fixed = edition("same")
+        broken = make_edition("broken")
+        fixed = make_edition("same")
         mover, front = await fleet.mover(editions={broken.ref: broken}), await fleet.front()
         session = await fleet.begin(broken(name="a"))
         asked = await fleet.asked(session, "Same?")
-        await fleet.until(lambda: WORLD.ended["a"])
+        await fleet.until(lambda: EFFECT_LOG.ended["a"])
         await front.answer(asked.queries[0], "yes")
         end = await fleet.finish(session)
         assert isinstance(end.outcome, Raised) and end.outcome.kind == "ValueError"
@@ -127,7 +127,7 @@ class FamilyRoom(MoverRoom):
 
         assert (await fleet.finish(session)).result == ["1", "a", "for the session"]
         assert (await fleet.finish(fork)).result == ["1", "a", "for the fork"]
-        assert WORLD.begun["a"] == 1
+        assert EFFECT_LOG.begun["a"] == 1
 
     async def test_a_fork_does_not_receive_signals_of_its_origin(self, fleet: Fleet) -> None:
         """A signal that was accepted and not received is the session's to which it was sent."""
@@ -151,42 +151,42 @@ class FamilyRoom(MoverRoom):
 
     async def test_an_input_while_a_turn_runs(self, fleet: Fleet) -> None:
         """It is accepted at once, waits for the turn that runs, and is the next turn, once."""
-        await fleet.movers(llm=Model())
+        await fleet.movers(llm=StampingModel())
         front = await fleet.front(programs=True)
-        WORLD.hold("paper 1")
+        EFFECT_LOG.hold("paper 1")
         session = await front.session(clerk, "desk")
         fleet.left.add(session.id)
 
         await session.enqueue("paper 1", key="first")
-        await fleet.until(lambda: WORLD.begun["paper 1"])
+        await fleet.until(lambda: EFFECT_LOG.begun["paper 1"])
         receipt = await session.enqueue("paper 2", key="second")
         again = await session.enqueue("paper 2", key="second")
 
-        assert (receipt.new, again.new, WORLD.begun["paper 2"]) == (True, False, 0)
-        WORLD.free("paper 1")
+        assert (receipt.new, again.new, EFFECT_LOG.begun["paper 2"]) == (True, False, 0)
+        EFFECT_LOG.free("paper 1")
         turns = await fleet.until(lambda: self._turns(session, 2))
         assert [turn.input for turn in turns] == ["first", "second"]
-        assert (WORLD.begun["paper 1"], WORLD.begun["paper 2"]) == (1, 1)
+        assert (EFFECT_LOG.begun["paper 1"], EFFECT_LOG.begun["paper 2"]) == (1, 1)
         assert await session.intake() == []
 
     async def test_an_input_for_the_turn_that_runs(self, fleet: Fleet) -> None:
         """It enters that turn at its next checkpoint, though its tool runs in another process."""
-        await fleet.movers(llm=Model())
+        await fleet.movers(llm=StampingModel())
         front = await fleet.front(programs=True)
-        WORLD.hold("paper 1")
+        EFFECT_LOG.hold("paper 1")
         session = await front.session(clerk, "desk")
         fleet.left.add(session.id)
 
         await session.enqueue("paper 1", key="first")
-        await fleet.until(lambda: WORLD.begun["paper 1"])
+        await fleet.until(lambda: EFFECT_LOG.begun["paper 1"])
         await session.enqueue("paper 2", key="second", at="after_work")
         await fleet.until(lambda: self._is(session, "completed"))
-        assert not WORLD.ended["paper 1"]
-        WORLD.free("paper 1")
+        assert not EFFECT_LOG.ended["paper 1"]
+        EFFECT_LOG.free("paper 1")
 
         (turn,) = await fleet.until(lambda: self._turns(session, 1))
         assert (turn.input, list(turn.taken)) == ("first", ["second"])
-        assert (WORLD.begun["paper 1"], WORLD.begun["paper 2"]) == (1, 1)
+        assert (EFFECT_LOG.begun["paper 1"], EFFECT_LOG.begun["paper 2"]) == (1, 1)
 
     async def test_a_conversation_whose_session_is_cancelled_fails_what_waits(
         self, fleet: Fleet
@@ -194,19 +194,19 @@ class FamilyRoom(MoverRoom):
         """An input that waits for a turn that never ends is told so; nothing is left to be
         moved.
         """
-        await fleet.movers(llm=Model())
+        await fleet.movers(llm=StampingModel())
         front = await fleet.front(programs=True)
-        WORLD.hold("paper 1")
+        EFFECT_LOG.hold("paper 1")
         session = await front.session(clerk, "desk")
         await session.enqueue("paper 1", key="first")
-        await fleet.until(lambda: WORLD.begun["paper 1"])
+        await fleet.until(lambda: EFFECT_LOG.begun["paper 1"])
         await session.enqueue("paper 2", key="second")
 
         await front.cancel(session.id, "closed")
 
-        await fleet.until(lambda: WORLD.stopped["paper 1"])
+        await fleet.until(lambda: EFFECT_LOG.stopped["paper 1"])
         await fleet.until(lambda: self._is(session, "failed"))
-        assert not WORLD.begun["paper 2"]
+        assert not EFFECT_LOG.begun["paper 2"]
 
     async def _turns(self, session: object, count: int) -> object:
         found = await session.turns()  # type: ignore[attr-defined]

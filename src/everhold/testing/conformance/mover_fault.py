@@ -17,21 +17,21 @@ import pytest
 from everhold.core.query import Kind
 from everhold.core.status import Finished, Raised
 from everhold.errors import StoreUnavailable
-from everhold.testing.conformance.mover_fleet import TTL, Fleet, Place, Send
-from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_fleet import TTL, Fleet, FleetRuntime, Send
+from everhold.testing.conformance.mover_harness import MoverContractBase
 from everhold.testing.conformance.mover_programs import (
-    WORLD,
-    Model,
+    EFFECT_LOG,
+    StampingModel,
     errands,
+    expect_story_result,
     hears,
-    known,
+    is_fully_known,
     lasts,
     story,
-    told,
 )
 
 
-async def begun(fleet: Fleet, count: int) -> dict[str, str]:
+async def begin_stories(fleet: Fleet, count: int) -> dict[str, str]:
     """Stories that were accepted, and the signal of each: session by name."""
     front = await fleet.front()
     sessions = {
@@ -42,7 +42,7 @@ async def begun(fleet: Fleet, count: int) -> dict[str, str]:
     return sessions
 
 
-async def seen_to(
+async def approve_until_ended(
     fleet: Fleet, sessions: dict[str, str], meanwhile: Any = None
 ) -> dict[str, Finished]:
     """Approve what is asked, and let time pass, until all have ended; returns how."""
@@ -63,19 +63,21 @@ async def seen_to(
     return ends
 
 
-def as_told(ends: dict[str, Finished]) -> None:
+def assert_expected_stories(ends: dict[str, Finished]) -> None:
     """Each story returned what it returns where nothing is unknown."""
-    assert {name: end.result for name, end in ends.items()} == {name: told(name) for name in ends}
+    assert {name: end.result for name, end in ends.items()} == {
+        name: expect_story_result(name) for name in ends
+    }
 
 
-class FaultRoom(MoverRoom):
+class MoverFaultContract(MoverContractBase):
     """What goes wrong on the way."""
 
     async def test_stories_without_a_fault(self, fleet: Fleet) -> None:
         """What the other tests of this room compare with."""
-        await fleet.movers(llm=Model())
+        await fleet.movers(llm=StampingModel())
 
-        as_told(await seen_to(fleet, await begun(fleet, 4)))
+        assert_expected_stories(await approve_until_ended(fleet, await begin_stories(fleet, 4)))
 
     # ---- requests for moves
 
@@ -89,9 +91,9 @@ class FaultRoom(MoverRoom):
 
             return sends
 
-        await fleet.movers(llm=Model(), send=five_times)
+        await fleet.movers(llm=StampingModel(), send=five_times)
 
-        as_told(await seen_to(fleet, await begun(fleet, 4)))
+        assert_expected_stories(await approve_until_ended(fleet, await begin_stories(fleet, 4)))
 
     @pytest.mark.parametrize("seed", [1, 2])
     async def test_requests_are_lost(self, fleet: Fleet, seed: int) -> None:
@@ -105,13 +107,15 @@ class FaultRoom(MoverRoom):
 
             return sends
 
-        movers = await fleet.movers(llm=Model(), send=sometimes)
+        movers = await fleet.movers(llm=StampingModel(), send=sometimes)
 
         async def look() -> None:
             for mover in movers:
                 mover._reconciler.poke()
 
-        as_told(await seen_to(fleet, await begun(fleet, 6), look))
+        assert_expected_stories(
+            await approve_until_ended(fleet, await begin_stories(fleet, 6), look)
+        )
 
     # ---- two movers
 
@@ -119,8 +123,8 @@ class FaultRoom(MoverRoom):
         """Both move it all the time, without regard for leases: the fence decides, and nothing is
         done twice.
         """
-        movers = [await fleet.mover(llm=Model()) for _ in range(2)]
-        sessions = await begun(fleet, 2)
+        movers = [await fleet.mover(llm=StampingModel()) for _ in range(2)]
+        sessions = await begin_stories(fleet, 2)
 
         async def both() -> None:
             moves = (
@@ -130,7 +134,7 @@ class FaultRoom(MoverRoom):
             )
             await asyncio.gather(*moves)
 
-        as_told(await seen_to(fleet, sessions, both))
+        assert_expected_stories(await approve_until_ended(fleet, sessions, both))
 
     # ---- the store
 
@@ -139,8 +143,8 @@ class FaultRoom(MoverRoom):
         """Four times every call of each mover fails for a while: then all goes on, and nothing is
         unknown.
         """
-        movers = await fleet.movers(llm=Model())
-        sessions = await begun(fleet, 3)
+        movers = await fleet.movers(llm=StampingModel())
+        sessions = await begin_stories(fleet, 3)
         passed = itertools.count()
 
         async def away() -> None:
@@ -148,22 +152,22 @@ class FaultRoom(MoverRoom):
             for mover in movers:
                 mover.line.is_cut = now < 80 and now % 20 < rounds
 
-        ends = await seen_to(fleet, sessions, away)
+        ends = await approve_until_ended(fleet, sessions, away)
         for mover in movers:
             mover.line.is_cut = False
-        as_told(ends)
+        assert_expected_stories(ends)
 
     async def test_the_store_is_away_while_an_effect_ends(self, fleet: Fleet) -> None:
         """Its outcome is kept until it can be written; the effect is not repeated."""
         movers = await fleet.movers()
-        WORLD.hold("a-0")
+        EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
-        await fleet.until(lambda: WORLD.begun["a-0"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a-0"])
 
         for mover in movers:
             mover.line.is_cut = True
-        WORLD.free("a-0")
-        await fleet.until(lambda: WORLD.ended["a-0"])
+        EFFECT_LOG.free("a-0")
+        await fleet.until(lambda: EFFECT_LOG.ended["a-0"])
         for mover in movers:
             mover.line.is_cut = False
 
@@ -197,11 +201,11 @@ class FaultRoom(MoverRoom):
         died = True
         while died:
             commit += 1
-            doomed = await fleet.mover(llm=Model())
+            doomed = await fleet.mover(llm=StampingModel())
             died = await self._dies_at(fleet, doomed, commit, when)
         assert commit > 8
 
-    async def _dies_at(self, fleet: Fleet, doomed: Place, commit: int, when: str) -> bool:
+    async def _dies_at(self, fleet: Fleet, doomed: FleetRuntime, commit: int, when: str) -> bool:
         """Tell a story with a mover that dies at this commit, and end it with another; False if it
         made fewer.
         """
@@ -216,23 +220,23 @@ class FaultRoom(MoverRoom):
         name = f"{when}-{commit}"
         session = await fleet.begin(story(name=name))
         await (await fleet.front()).signal(session, "news", f"news for {name}")
-        ended = asyncio.ensure_future(seen_to(fleet, {name: session}))
+        ended = asyncio.ensure_future(approve_until_ended(fleet, {name: session}))
         await asyncio.wait(
             [ended, death := asyncio.ensure_future(fatal.wait())], return_when="FIRST_COMPLETED"
         )
         death.cancel()
         await fleet.kill(doomed)
-        heir = await fleet.mover(llm=Model())
+        heir = await fleet.mover(llm=StampingModel())
         end = (await ended)[name]
-        assert end.result == told(name) or not known(end.result), end
+        assert end.result == expect_story_result(name) or not is_fully_known(end.result), end
         await fleet.leave(heir)
         return fatal.is_set()
 
     @pytest.mark.parametrize("commits", [1, 3, 6])
     async def test_all_movers_die_at_once(self, fleet: Fleet, commits: int) -> None:
         """The next ones end what they were at, and what was accepted while there was none."""
-        doomed = await fleet.movers(llm=Model())
-        sessions = await begun(fleet, 3)
+        doomed = await fleet.movers(llm=StampingModel())
+        sessions = await begin_stories(fleet, 3)
         await fleet.until(lambda: sum(mover.line.commits for mover in doomed) >= commits)
         for mover in doomed:
             mover.line.is_cut = True
@@ -241,29 +245,30 @@ class FaultRoom(MoverRoom):
         sessions |= {"late": await fleet.begin(story(name="late"))}
         await (await fleet.front()).signal(sessions["late"], "news", "news for late")
 
-        await fleet.movers(llm=Model())
+        await fleet.movers(llm=StampingModel())
 
-        ends = await seen_to(fleet, sessions)
+        ends = await approve_until_ended(fleet, sessions)
         assert all(
-            end.result == told(name) or not known(end.result) for name, end in ends.items()
+            end.result == expect_story_result(name) or not is_fully_known(end.result)
+            for name, end in ends.items()
         ), ends
-        assert ends["late"].result == told("late")
+        assert ends["late"].result == expect_story_result("late")
 
     async def test_a_mover_stands_still(self, fleet: Fleet) -> None:
         """As after SIGSTOP: another takes over, and when it comes back, its outcome is refused and
         it goes on.
         """
         still = await fleet.mover()
-        WORLD.hold("a-safe")
+        EFFECT_LOG.hold("a-safe")
         session = await fleet.begin(lasts(name="a-safe"))
-        await fleet.until(lambda: WORLD.begun["a-safe"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a-safe"])
         still.line.is_cut = True
         fleet.clock.advance(TTL + 1)
 
         other = await fleet.mover()
         await fleet.until(functools.partial(self._was_begun, 2))
         still.line.is_cut = False
-        WORLD.free("a-safe")
+        EFFECT_LOG.free("a-safe")
 
         assert (await fleet.finish(session, tick=1.0)).result == "a-safe"
         await fleet.leave(other)
@@ -273,11 +278,11 @@ class FaultRoom(MoverRoom):
 
     @staticmethod
     def _was_begun(times: int) -> bool:
-        return WORLD.begun["a-safe"] == times
+        return EFFECT_LOG.begun["a-safe"] == times
 
     async def test_poison(self, fleet: Fleet) -> None:
         """A session over which three movers died is failed, and does not take down the next one."""
-        WORLD.hold("a-safe")
+        EFFECT_LOG.hold("a-safe")
         session = await fleet.begin(lasts(name="a-safe"))
         for times in (1, 2, 3):
             doomed = await fleet.mover()
@@ -288,19 +293,19 @@ class FaultRoom(MoverRoom):
 
         end = await fleet.finish(session)
         assert isinstance(end.outcome, Raised) and end.outcome.kind == "poison"
-        assert (WORLD.begun["a-safe"], WORLD.stopped["a-safe"]) == (3, 3)
+        assert (EFFECT_LOG.begun["a-safe"], EFFECT_LOG.stopped["a-safe"]) == (3, 3)
         assert (await fleet.finish(await fleet.begin(errands(name="b")))).result == ["b-0"]
 
 
 def _external(claim: str) -> Any:
     @pytest.mark.skip(reason="needs an external engine")
-    def test(self: EngineRoom) -> None: ...
+    def test(self: ExternalEngineContract) -> None: ...
 
     test.__doc__ = claim
     return test
 
 
-class EngineRoom:
+class ExternalEngineContract:
     """What concerns an engine outside, such as a Restate server; there is none yet."""
 
     test_the_engine_is_killed = _external("It is killed and started again: every session ends.")

@@ -24,10 +24,10 @@ from everhold.core.status import Finished, Paused, Status
 from everhold.errors import StoreUnavailable, UnknownProgram
 from everhold.ports.mover import Next
 from everhold.ports.program import Call
-from everhold.ports.store import Change, Filter, News, Store
+from everhold.ports.store import Change, RemoteChange, SessionFilter, Store
 from everhold.runtime import Runtime
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.mover_programs import WORLD
+from everhold.testing.conformance.mover_programs import EFFECT_LOG
 from everhold.workers import Worker
 
 #: Seconds that a process is taken to live without being heard of, by the manual clock.
@@ -38,7 +38,7 @@ PATIENCE: Final = 30.0
 PACE: Final = 0.01
 
 
-class Line:
+class CuttableStore:
     """One process's line to the store. It can be cut, and tells of its commits."""
 
     def __init__(self, store: Store, fleet: Fleet) -> None:
@@ -102,11 +102,11 @@ class Line:
             found = before != self._wrote
         return found
 
-    def listen(self, wake: Callable[[News], None], me: str = "") -> float:
+    def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         return min(PACE, self.store.listen(wake, me))
 
 
-class Place(Runtime):
+class FleetRuntime(Runtime):
     """A runtime that may lack programs, or have other editions of them, and remembers what its
     moves came to.
     """
@@ -115,7 +115,7 @@ class Place(Runtime):
         self, store: Any, *, programs: bool, without: Collection[Any], **options: Any
     ) -> None:
         super().__init__(store, **options)
-        self.line: Line = store
+        self.line: CuttableStore = store
         self.editions: dict[str, Any] = {}
         self.moves: list[tuple[str, Next]] = []
         self._has = programs
@@ -153,9 +153,9 @@ class Fleet:
         self.clock = ManualClock()
         self.writes = 0
         self.left: set[str] = set()  # sessions that need not end
-        self._open_store, self._places = open_store, list[Place]()
+        self._open_store, self._places = open_store, list[FleetRuntime]()
         self._stores: list[Store] = []
-        self._fronts: dict[bool, Place] = {}
+        self._fronts: dict[bool, FleetRuntime] = {}
         self._killed: set[str] = set()
 
     @property
@@ -169,11 +169,11 @@ class Fleet:
         """Options of a runtime that is to be a mover."""
         raise NotImplementedError
 
-    async def _set_out(self, place: Place, send: Callable[[Send], Send]) -> None:
+    async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
         """Open a runtime and let it move sessions; `send` wraps what requests a move."""
         raise NotImplementedError
 
-    async def _call_off(self, place: Place, grace: float) -> None:
+    async def _call_off(self, place: FleetRuntime, grace: float) -> None:
         """Let a runtime leave in good order, within so many seconds."""
         raise NotImplementedError
 
@@ -186,17 +186,17 @@ class Fleet:
         editions: Mapping[str, Any] | None = None,
         send: Callable[[Send], Send] = lambda send: send,
         **options: Any,
-    ) -> Place:
+    ) -> FleetRuntime:
         """One more process that moves sessions."""
         place = self._place(programs=True, without=without, **self._makes(), **options)
         place.editions = dict(editions or {})
         await self._set_out(place, send)
         return place
 
-    async def movers(self, **options: Any) -> list[Place]:
+    async def movers(self, **options: Any) -> list[FleetRuntime]:
         return [await self.mover(**options) for _ in range(self.size)]
 
-    async def front(self, *, programs: bool = False, **options: Any) -> Place:
+    async def front(self, *, programs: bool = False, **options: Any) -> FleetRuntime:
         """A process that accepts, and moves nothing by itself; `programs` says whether it has
         any.
         """
@@ -208,19 +208,19 @@ class Fleet:
             self._fronts[programs] = place
         return place
 
-    def _place(self, **options: Any) -> Place:
+    def _place(self, **options: Any) -> FleetRuntime:
         store = self._open_store()
         self._stores.append(store)
-        place = Place(Line(store, self), clock=self.clock, ttl=TTL, **options)
+        place = FleetRuntime(CuttableStore(store, self), clock=self.clock, ttl=TTL, **options)
         self._places.append(place)
         return place
 
-    async def leave(self, place: Place, grace: float = PATIENCE) -> None:
+    async def leave(self, place: FleetRuntime, grace: float = PATIENCE) -> None:
         """Let a mover leave in good order."""
         self._places.remove(place)
         await self._call_off(place, grace)
 
-    async def kill(self, place: Place) -> None:
+    async def kill(self, place: FleetRuntime) -> None:
         """End a process as SIGKILL does: it writes nothing more, and its time to live is over."""
         place.line.is_cut = True
         self._places.remove(place)
@@ -282,7 +282,7 @@ class Fleet:
         return [await self.status(id) for id in await self._unended()]
 
     async def _unended(self) -> list[str]:
-        rows = await (await self.front()).store.list(Filter(limit=1000))
+        rows = await (await self.front()).store.list(SessionFilter(limit=1000))
         return [row.birth.id for row in rows if row.head.state not in ENDED]
 
     # ---- the end
@@ -309,7 +309,7 @@ class Fleet:
         """
         front = await self.front()
         await self.until(self._all_ended, tick=1.0)
-        assert {name: times for name, times in WORLD.once.items() if times > 1} == {}
+        assert {name: times for name, times in EFFECT_LOG.once.items() if times > 1} == {}
         assert await front.verify() == []
         for place in [each for each in self._places if each is not front]:
             await self.leave(place)
@@ -327,11 +327,11 @@ class LocalFleet(Fleet):
     def _makes(self) -> dict[str, Any]:
         return {"recover": True}
 
-    async def _set_out(self, place: Place, send: Callable[[Send], Send]) -> None:
+    async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
         place._mover.send = place._sessions.send = send(place._mover.send)  # type: ignore[method-assign]
         await place.__aenter__()
 
-    async def _call_off(self, place: Place, grace: float) -> None:
+    async def _call_off(self, place: FleetRuntime, grace: float) -> None:
         await place.close(grace)
 
 
@@ -343,18 +343,18 @@ class WorkerFleet(Fleet):
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         super().__init__(open_store)
-        self._workers: dict[Place, Worker] = {}
+        self._workers: dict[FleetRuntime, Worker] = {}
 
     def _makes(self) -> dict[str, Any]:
         return {"recover": False}
 
-    async def _set_out(self, place: Place, send: Callable[[Send], Send]) -> None:
+    async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
         await place.__aenter__()
         worker = self._workers[place] = place.worker(poll=PACE)
         worker.send = send(worker.send)  # type: ignore[method-assign]
         await worker.__aenter__()
 
-    async def _call_off(self, place: Place, grace: float) -> None:
+    async def _call_off(self, place: FleetRuntime, grace: float) -> None:
         worker = self._workers.pop(place, None)
         if worker is not None:
             await worker.leave(grace)

@@ -15,25 +15,25 @@ from typing import Any
 import pytest
 
 from everhold.testing.conformance.mover_fleet import Fleet
-from everhold.testing.conformance.mover_programs import renewed
+from everhold.testing.conformance.mover_programs import reset_effect_log
 
 OpenFleet = Callable[[], Fleet]
 
 
 def _on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
-    async def run(room: MoverRoom, given: dict[str, Any]) -> None:
+    async def run(room: MoverContractBase, given: dict[str, Any]) -> None:
         async with given["fleet"]:
             await test(room, **given)
 
     @functools.wraps(test)
-    def claim(self: MoverRoom, **given: Any) -> None:
-        renewed()
+    def claim(self: MoverContractBase, **given: Any) -> None:
+        reset_effect_log()
         asyncio.run(run(self, given))
 
     return claim
 
 
-class MoverRoom:
+class MoverContractBase:
     """The base of every room of the mover suite."""
 
     def __init_subclass__(cls, **rest: Any) -> None:

@@ -1,8 +1,8 @@
 """The programs that the mover suite runs, and the world they act on.
 
 A program acts on the world only by calls: `once` for calls with rerun="never", `act` for others.
-`WORLD` counts how often each was begun, ended and stopped, and can hold one until a gate opens. It
-is new for each test.
+`EFFECT_LOG` counts how often each was begun, ended and stopped, and can hold one until a gate
+opens. It is new for each test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from everhold.ports.tool import tool
 UNKNOWN = "unknown"
 
 
-class World:
+class EffectLog:
     """What was done outside."""
 
     def __init__(self) -> None:
@@ -53,24 +53,24 @@ class World:
         return name
 
 
-WORLD = World()
+EFFECT_LOG = EffectLog()
 
 
-def renewed() -> World:
+def reset_effect_log() -> EffectLog:
     """The world of the next test."""
-    WORLD.__init__()  # type: ignore[misc]
-    return WORLD
+    EFFECT_LOG.__init__()  # type: ignore[misc]
+    return EFFECT_LOG
 
 
 async def act(name: str) -> str:
     """A call that may be repeated."""
-    return await WORLD.done(name)
+    return await EFFECT_LOG.done(name)
 
 
 async def once(name: str) -> str:
     """A call that is never repeated."""
-    WORLD.once[name] += 1
-    return await WORLD.done(name)
+    EFFECT_LOG.once[name] += 1
+    return await EFFECT_LOG.done(name)
 
 
 async def sure(ctx: Context, name: str) -> str:
@@ -219,7 +219,7 @@ async def stamp(name: str) -> str:
 clerk = Agent(instructions="Stamp what you are given.", tools=[stamp], name="clerk")
 
 
-class Model:
+class StampingModel:
     """Answers questions, has each named paper stamped, and remembers what it was asked."""
 
     def __init__(self) -> None:
@@ -259,21 +259,21 @@ async def story(ctx: Context, name: str) -> list[Any]:
     return told
 
 
-def told(name: str) -> list[Any]:
+def expect_story_result(name: str) -> list[Any]:
     """What a story returns where nothing is unknown."""
     answer = f"answer to {name}?"
     return [f"{name}-never", answer, f"news for {name}", True, [f"{name}-child-0"], f"{name}-safe"]
 
 
-def known(result: Any) -> Any:
+def is_fully_known(result: Any) -> Any:
     """Whether nothing in a result is unknown."""
-    return all(map(known, result)) if isinstance(result, list) else result != UNKNOWN
+    return all(map(is_fully_known, result)) if isinstance(result, list) else result != UNKNOWN
 
 
 # ---- code that changes
 
 
-def edition(way: str) -> Any:
+def make_edition(way: str) -> Any:
     """A program as it is before and after a change of its code; all editions have one reference."""
 
     @program

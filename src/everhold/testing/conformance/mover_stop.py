@@ -8,21 +8,28 @@ from typing import Any
 
 import pytest
 
-from everhold.core.session import State
+from everhold.core.session import SessionState
 from everhold.core.status import Stopped
-from everhold.testing.conformance.mover_fleet import Fleet, Place
-from everhold.testing.conformance.mover_harness import MoverRoom
-from everhold.testing.conformance.mover_programs import UNKNOWN, WORLD, asks, beside, errands, hears
+from everhold.testing.conformance.mover_fleet import Fleet, FleetRuntime
+from everhold.testing.conformance.mover_harness import MoverContractBase
+from everhold.testing.conformance.mover_programs import (
+    EFFECT_LOG,
+    UNKNOWN,
+    asks,
+    beside,
+    errands,
+    hears,
+)
 
 #: Who cancels: the mover that works, a front with the program, a front without it.
 WHO = ["mover", "front with the program", "front without the program"]
 
 
-async def _canceller(fleet: Fleet, who: str, mover: Place) -> Place:
+async def _canceller(fleet: Fleet, who: str, mover: FleetRuntime) -> FleetRuntime:
     return mover if who == "mover" else await fleet.front(programs="without" not in who)
 
 
-class StopRoom(MoverRoom):
+class MoverStopContract(MoverContractBase):
     """Cancelling, leaving."""
 
     # ---- cancelling
@@ -36,7 +43,7 @@ class StopRoom(MoverRoom):
 
         end = await (await _canceller(fleet, who, mover)).cancel(session, "enough")
 
-        assert end.state == State.CANCELLED
+        assert end.state == SessionState.CANCELLED
         assert (await fleet.finish(session)).outcome == Stopped("enough")
         assert await mover.inbox() == []
 
@@ -44,29 +51,29 @@ class StopRoom(MoverRoom):
     async def test_a_running_session_is_cancelled(self, fleet: Fleet, who: str) -> None:
         """The effect is stopped, also when another process cancels, and nothing follows it."""
         mover, *_ = await fleet.movers()
-        WORLD.hold("a-0")
+        EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
-        await fleet.until(lambda: WORLD.begun["a-0"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a-0"])
 
         await (await _canceller(fleet, who, mover)).cancel(session, "enough")
 
-        await fleet.until(lambda: WORLD.stopped["a-0"])
-        assert (await fleet.finish(session)).state == State.CANCELLED
-        assert (WORLD.ended["a-0"], WORLD.begun["a-1"]) == (0, 0)
+        await fleet.until(lambda: EFFECT_LOG.stopped["a-0"])
+        assert (await fleet.finish(session)).state == SessionState.CANCELLED
+        assert (EFFECT_LOG.ended["a-0"], EFFECT_LOG.begun["a-1"]) == (0, 0)
 
     @pytest.mark.parametrize("who", WHO)
     async def test_a_session_is_cancelled_beside_an_effect(self, fleet: Fleet, who: str) -> None:
         """One that waits for an answer and runs an effect ends, and the effect is stopped."""
         mover, *_ = await fleet.movers()
-        WORLD.hold("a")
+        EFFECT_LOG.hold("a")
         session = await fleet.begin(beside(name="a"))
-        await fleet.until(lambda: WORLD.begun["a"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a"])
         await fleet.asked(session, "a?")
 
         await (await _canceller(fleet, who, mover)).cancel(session, "enough")
 
-        await fleet.until(lambda: WORLD.stopped["a"])
-        assert (await fleet.finish(session)).state == State.CANCELLED
+        await fleet.until(lambda: EFFECT_LOG.stopped["a"])
+        assert (await fleet.finish(session)).state == SessionState.CANCELLED
 
     async def test_a_session_that_nobody_has_begun_is_cancelled(self, fleet: Fleet) -> None:
         """A mover that comes later begins nothing."""
@@ -76,8 +83,8 @@ class StopRoom(MoverRoom):
         await fleet.movers()
         await fleet.finish(await fleet.begin(errands(name="b")))
 
-        assert (await fleet.finish(session)).state == State.CANCELLED
-        assert not WORLD.begun["a-0"]
+        assert (await fleet.finish(session)).state == SessionState.CANCELLED
+        assert not EFFECT_LOG.begun["a-0"]
 
     # ---- leaving
 
@@ -86,13 +93,13 @@ class StopRoom(MoverRoom):
         unknown.
         """
         leaver = await fleet.mover()
-        WORLD.hold("a-0")
+        EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=3))
-        await fleet.until(lambda: WORLD.begun["a-0"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a-0"])
 
         leaving = asyncio.ensure_future(fleet.leave(leaver))
         await fleet.until(lambda: leaver._sessions.stepper.leaving)
-        WORLD.free("a-0")
+        EFFECT_LOG.free("a-0")
         await leaving
         await fleet.movers()
 
@@ -102,7 +109,7 @@ class StopRoom(MoverRoom):
         """The other one takes over without being asked."""
         leaver, _ = await fleet.mover(), await fleet.mover()
         sessions = [await fleet.begin(errands(name=f"n{number}", count=6)) for number in range(6)]
-        await fleet.until(lambda: len(WORLD.begun) > 6)
+        await fleet.until(lambda: len(EFFECT_LOG.begun) > 6)
 
         await fleet.leave(leaver)
 
@@ -114,28 +121,28 @@ class StopRoom(MoverRoom):
         next.
         """
         leaver = await fleet.mover()
-        WORLD.hold("a-0")
+        EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
-        await fleet.until(lambda: WORLD.begun["a-0"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a-0"])
 
         await fleet.leave(leaver, 0.0)
         await fleet.movers()
 
         assert (await fleet.finish(session)).result == [UNKNOWN, "a-1"]
-        assert WORLD.stopped["a-0"] == 1
+        assert EFFECT_LOG.stopped["a-0"] == 1
 
     async def test_what_is_accepted_while_a_mover_leaves(self, fleet: Fleet) -> None:
         """It is delivered by the next one."""
         leaver, front = await fleet.mover(), await fleet.front()
-        WORLD.hold("a")
+        EFFECT_LOG.hold("a")
         session = await fleet.begin(beside(name="a"))
-        await fleet.until(lambda: WORLD.begun["a"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a"])
         asked = await fleet.asked(session, "a?")
 
         leaving = asyncio.ensure_future(fleet.leave(leaver))
         await fleet.until(lambda: leaver._sessions.stepper.leaving)
         await front.answer(asked.queries[0], "now")
-        WORLD.free("a")
+        EFFECT_LOG.free("a")
         await leaving
         await fleet.movers()
 

@@ -6,12 +6,12 @@ import pytest
 
 from everhold.core.status import Paused
 from everhold.errors import QueryClosed
-from everhold.ports.store import Filter
+from everhold.ports.store import SessionFilter
 from everhold.testing.conformance.mover_fleet import TTL, Fleet
-from everhold.testing.conformance.mover_harness import MoverRoom
+from everhold.testing.conformance.mover_harness import MoverContractBase
 from everhold.testing.conformance.mover_programs import (
-    WORLD,
-    Model,
+    EFFECT_LOG,
+    StampingModel,
     errands,
     expires,
     hurries,
@@ -20,7 +20,7 @@ from everhold.testing.conformance.mover_programs import (
 )
 
 
-class TimeRoom(MoverRoom):
+class MoverTimeContract(MoverContractBase):
     """Timers, expiries, long effects, budgets."""
 
     async def _waits(self, fleet: Fleet, session: str) -> None:
@@ -37,7 +37,7 @@ class TimeRoom(MoverRoom):
         await fleet.movers()
         session = await fleet.begin(sleeps(name="a", seconds=60))
         await self._waits(fleet, session)
-        assert not WORLD.begun
+        assert not EFFECT_LOG.begun
 
         fleet.clock.advance(61)
 
@@ -53,7 +53,7 @@ class TimeRoom(MoverRoom):
 
         fleet.clock.advance(31)
         await fleet.finish(early)
-        assert not WORLD.begun["late"]
+        assert not EFFECT_LOG.begun["late"]
         fleet.clock.advance(60)
 
         await fleet.finish(late)
@@ -118,16 +118,16 @@ class TimeRoom(MoverRoom):
     async def test_an_effect_longer_than_a_slice(self, fleet: Fleet) -> None:
         """It runs on where it was begun, however long that is: its mover says that it lives."""
         await fleet.movers()
-        WORLD.hold("a-0")
+        EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
-        await fleet.until(lambda: WORLD.begun["a-0"])
+        await fleet.until(lambda: EFFECT_LOG.begun["a-0"])
 
         for _ in range(10):
             fleet.clock.advance(TTL * 0.35)
             await fleet.until(lambda: self._are_heard(fleet))
 
-        assert (WORLD.begun["a-0"], WORLD.stopped["a-0"]) == (1, 0)
-        WORLD.free("a-0")
+        assert (EFFECT_LOG.begun["a-0"], EFFECT_LOG.stopped["a-0"]) == (1, 0)
+        EFFECT_LOG.free("a-0")
         assert (await fleet.finish(session)).result == ["a-0", "a-1"]
 
     async def _are_heard(self, fleet: Fleet) -> bool:
@@ -136,7 +136,7 @@ class TimeRoom(MoverRoom):
 
     async def test_a_budget(self, fleet: Fleet) -> None:
         """It is counted across moves: no more is asked than it allows."""
-        model = Model()
+        model = StampingModel()
         await fleet.movers(llm=model)
 
         session = await fleet.begin(spends(), budget={"max_llm_calls": 3})
@@ -156,4 +156,4 @@ class TimeRoom(MoverRoom):
             await front.answer(asked.queries[0], "well")
 
         assert (await fleet.finish(session)).result == ["well", "well", "no budget"]
-        assert [row.head.metrics.begun for row in await front.store.list(Filter())] == [0]
+        assert [row.head.metrics.begun for row in await front.store.list(SessionFilter())] == [0]

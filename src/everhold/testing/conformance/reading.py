@@ -8,15 +8,23 @@ import pytest
 
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
-from everhold.core.session import SessionId, State, mint
+from everhold.core.session import SessionId, SessionState, mint
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import UnknownSession
-from everhold.ports.store import BEGUN, Effect, Filter, Letter, Store, Write
-from everhold.testing.conformance.factories import ask, begin, branch, end, ids, mark, move
-from everhold.testing.conformance.harness import Room
+from everhold.ports.store import FROM_RESTART, Effect, Letter, SessionFilter, Store, ValueWrite
+from everhold.testing.conformance.factories import (
+    commit_end,
+    commit_fork,
+    commit_start,
+    commit_step,
+    commit_touch,
+    list_session_ids,
+    make_query,
+)
+from everhold.testing.conformance.harness import StoreContractBase
 
 
-class LoadRoom(Room):
+class LoadContract(StoreContractBase):
     """MUSTs of `load` and `find`."""
 
     @pytest.mark.parametrize(
@@ -24,7 +32,7 @@ class LoadRoom(Room):
     )
     async def test_only_the_exact_id_is_known(self, store: Store, other: str) -> None:
         """`load` and `delete` raise `UnknownSession` for anything but the id itself."""
-        await begin(store, "s-1")
+        await commit_start(store, "s-1")
 
         with pytest.raises(UnknownSession) as refused:
             await store.load(other)
@@ -38,24 +46,26 @@ class LoadRoom(Room):
     )
     async def test_deliveries_since(self, store: Store, since: int, numbers: list[int]) -> None:
         """Deliveries are read from `since` on, in their order."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         for q in range(3):
-            record = await move(store, record, answers={q: q}, asked=[ask(q + 1)])
+            record = await commit_step(store, record, answers={q: q}, asked=[make_query(q + 1)])
 
         assert [one.n for one in (await store.load("s-1", since)).deliveries] == numbers
 
     async def test_since_the_first_open_query(self, store: Store) -> None:
         """With -1, deliveries are read from the earliest that asked what is still open."""
-        record = await begin(store, "s-1", ask(0))
-        record = await move(store, record, answers={0: 0}, asked=[ask(1), ask(2)])
-        record = await move(store, record, answers={2: 2}, asked=[ask(3)])
+        record = await commit_start(store, "s-1", make_query(0))
+        record = await commit_step(
+            store, record, answers={0: 0}, asked=[make_query(1), make_query(2)]
+        )
+        record = await commit_step(store, record, answers={2: 2}, asked=[make_query(3)])
 
         assert [one.n for one in (await store.load("s-1", -1)).deliveries] == [1, 2]
 
     async def test_since_when_nothing_is_open(self, store: Store) -> None:
         """With -1 and nothing open there is nothing to read."""
-        record = await begin(store, "s-1", ask(0))
-        await move(store, record, answers={0: 0})
+        record = await commit_start(store, "s-1", make_query(0))
+        await commit_step(store, record, answers={0: 0})
 
         assert (await store.load("s-1", -1)).deliveries == []
 
@@ -63,13 +73,17 @@ class LoadRoom(Room):
         """With -2, deliveries are read from the one at which the program began again last; if it
         never did, all.
         """
-        record = await begin(store, "s-1", ask(0))
-        assert [one.n for one in (await store.load("s-1", BEGUN)).deliveries] == [0]
+        record = await commit_start(store, "s-1", make_query(0))
+        assert [one.n for one in (await store.load("s-1", FROM_RESTART)).deliveries] == [0]
         for q in range(3):
-            record = await move(
-                store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=q)}
+            record = await commit_step(
+                store,
+                record,
+                answers={q: q},
+                asked=[make_query(q + 1)],
+                tip={"metrics": Metrics(begun=q)},
             )
-            found = await store.load("s-1", BEGUN)
+            found = await store.load("s-1", FROM_RESTART)
             assert ([one.n for one in found.deliveries], found.head) == (
                 [*range(q, q + 2)],
                 record.head,
@@ -77,24 +91,30 @@ class LoadRoom(Room):
 
     async def test_a_fork_since_the_program_began_again(self, store: Store) -> None:
         """What a fork shares with its origin is read from there on, too."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
         for q in range(3):
-            record = await move(
-                store, record, answers={q: q}, asked=[ask(q + 1)], tip={"metrics": Metrics(begun=2)}
+            record = await commit_step(
+                store,
+                record,
+                answers={q: q},
+                asked=[make_query(q + 1)],
+                tip={"metrics": Metrics(begun=2)},
             )
-        other = await branch(store, record, "s-2", 2)
-        other = await move(
-            store, other, answers={2: 2}, asked=[ask(3)], tip={"metrics": Metrics(begun=1)}
+        other = await commit_fork(store, record, "s-2", 2)
+        other = await commit_step(
+            store, other, answers={2: 2}, asked=[make_query(3)], tip={"metrics": Metrics(begun=1)}
         )
-        await move(store, other, answers={3: 3}, asked=[ask(4)], tip={"metrics": Metrics(begun=1)})
+        await commit_step(
+            store, other, answers={3: 3}, asked=[make_query(4)], tip={"metrics": Metrics(begun=1)}
+        )
 
-        assert [one.n for one in (await store.load("s-2", BEGUN)).deliveries] == [1, 2, 3, 4]
-        assert [one.n for one in (await store.load("s-1", BEGUN)).deliveries] == [2, 3]
+        assert [one.n for one in (await store.load("s-2", FROM_RESTART)).deliveries] == [1, 2, 3, 4]
+        assert [one.n for one in (await store.load("s-1", FROM_RESTART)).deliveries] == [2, 3]
 
     async def test_find_by_key(self, store: Store) -> None:
         """A key finds its session, and only the exact key does."""
-        await begin(store, "s-1", key="mine")
-        await begin(store, "s-2")
+        await commit_start(store, "s-1", key="mine")
+        await commit_start(store, "s-2")
 
         assert await store.find("mine") == "s-1"
         assert [await store.find(key) for key in ("Mine", "min", "mine ", "", "s-2", "%")] == [
@@ -103,21 +123,31 @@ class LoadRoom(Room):
 
     async def test_an_eventful_life_is_sound(self, store: Store) -> None:
         """`verify` finds nothing after everything a store does was done."""
-        record = await begin(
-            store, "s-1", ask(0), ask(1, Kind.CALL), ask(2, Kind.APPROVAL), key="mine"
+        record = await commit_start(
+            store,
+            "s-1",
+            make_query(0),
+            make_query(1, Kind.CALL),
+            make_query(2, Kind.APPROVAL),
+            key="mine",
         )
-        record = await mark(
-            store, record, effects=[Effect(1, "w", 1.0)], writes=[Write("n", "k", [1], 0)]
+        record = await commit_touch(
+            store, record, effects=[Effect(1, "w", 1.0)], writes=[ValueWrite("n", "k", [1], 0)]
         )
-        fork = await branch(store, record, "s-2", 0)
+        fork = await commit_fork(store, record, "s-2", 0)
         letter = Letter("answer", {"q": 0, "value": "a"}, 1.0, to=SessionId("s-2"))
-        record = await move(
-            store, record, answers={1: "done"}, withdrawn=[2], asked=[ask(3)], letters=[letter]
+        record = await commit_step(
+            store,
+            record,
+            answers={1: "done"},
+            withdrawn=[2],
+            asked=[make_query(3)],
+            letters=[letter],
         )
-        ended = await end(store, record)
+        ended = await commit_end(store, record)
         fork = await store.load("s-2")
         read = [letter.id for letter in fork.letters]
-        await move(store, fork, answers={0: "a"}, read=read, tip={"mail": 0})
+        await commit_step(store, fork, answers={0: "a"}, read=read, tip={"mail": 0})
         await store.delete("s-1", ended.head.revision)
 
         assert await store.verify() == []
@@ -125,7 +155,7 @@ class LoadRoom(Room):
     async def test_verify_tells_how_far_it_is(self, store: Store) -> None:
         """Whoever waits for `verify` hears of every session, up to the last."""
         for name in ("s-1", "s-2", "s-3"):
-            await begin(store, name)
+            await commit_start(store, name)
         told: list[tuple[int, int]] = []
 
         await store.verify(lambda done, total: told.append((done, total)))
@@ -140,26 +170,32 @@ class LoadRoom(Room):
     async def test_alone_nobody_else_has_written(self, store: Store) -> None:
         """One's own commits are not changes by another process."""
         await store.changed()
-        await begin(store, "s-1")
+        await commit_start(store, "s-1")
 
         assert await store.changed() is False
 
 
-class ListRoom(Room):
+class ListContract(StoreContractBase):
     """What `list` shows."""
 
     async def test_the_newest_session_is_first(self, store: Store) -> None:
         """Sessions are listed by birth, the newest first, and by id where that is the same."""
         for id, at in [("s-2", 10.0), ("s-1", 30.0), ("s-5", 20.0), ("s-3", 20.0), ("s-4", 20.0)]:
-            await begin(store, id, created_at=at)
+            await commit_start(store, id, created_at=at)
 
-        assert ids(await store.list(Filter())) == ["s-1", "s-5", "s-4", "s-3", "s-2"]
+        assert list_session_ids(await store.list(SessionFilter())) == [
+            "s-1",
+            "s-5",
+            "s-4",
+            "s-3",
+            "s-2",
+        ]
 
     async def test_a_summary_is_birth_and_head(self, store: Store) -> None:
         """What is listed is what is loaded."""
-        record = await begin(store, "s-1", ask(0), labels={"a": "b"})
+        record = await commit_start(store, "s-1", make_query(0), labels={"a": "b"})
 
-        (summary,) = await store.list(Filter())
+        (summary,) = await store.list(SessionFilter())
 
         assert (summary.birth, summary.head) == (record.birth, record.head)
 
@@ -168,10 +204,10 @@ class ListRoom(Room):
         times.
         """
         for n in range(7):
-            await begin(store, f"s-{n}", created_at=float(n // 3))
+            await commit_start(store, f"s-{n}", created_at=float(n // 3))
         pages = []
         after = None
-        while page := ids(await store.list(Filter(limit=3, after=after))):
+        while page := list_session_ids(await store.list(SessionFilter(limit=3, after=after))):
             pages.append(page)
             after = page[-1]
 
@@ -181,51 +217,54 @@ class ListRoom(Room):
         """Who deletes what a page listed can go on to the next one."""
         minted = [mint(1000.0 + n, n) for n in range(4)]
         for n, id in enumerate(minted):
-            await begin(store, id, created_at=1000.0 + n)
-        page = ids(await store.list(Filter(limit=2)))
+            await commit_start(store, id, created_at=1000.0 + n)
+        page = list_session_ids(await store.list(SessionFilter(limit=2)))
         for id in page:
             await store.delete(id, 1)
 
-        assert ids(await store.list(Filter(limit=2, after=page[-1]))) == [minted[1], minted[0]]
+        assert list_session_ids(await store.list(SessionFilter(limit=2, after=page[-1]))) == [
+            minted[1],
+            minted[0],
+        ]
 
     async def test_a_page_of_a_filter(self, store: Store) -> None:
         """`after` and `limit` count what the filter lets through."""
         for n in range(6):
-            await begin(store, f"s-{n}", created_at=float(n), labels={"odd": str(n % 2)})
+            await commit_start(store, f"s-{n}", created_at=float(n), labels={"odd": str(n % 2)})
 
-        wanted = Filter(labels={"odd": "1"}, limit=1, after=SessionId("s-5"))
+        wanted = SessionFilter(labels={"odd": "1"}, limit=1, after=SessionId("s-5"))
 
-        assert ids(await store.list(wanted)) == ["s-3"]
+        assert list_session_ids(await store.list(wanted)) == ["s-3"]
 
     @pytest.mark.parametrize("limit", [0, 1])
     async def test_a_list_has_a_limit(self, store: Store, limit: int) -> None:
         """No more are listed than were asked for."""
-        await begin(store, "s-1")
-        await begin(store, "s-2")
+        await commit_start(store, "s-1")
+        await commit_start(store, "s-2")
 
-        assert len(await store.list(Filter(limit=limit))) == limit
+        assert len(await store.list(SessionFilter(limit=limit))) == limit
 
     @pytest.mark.parametrize(
         ("wanted", "found"),
         [
             ((), ["s-5", "s-4", "s-3", "s-2", "s-1"]),
-            ((State.PAUSED,), ["s-1"]),
-            ((State.RUNNING,), ["s-2"]),
-            ((State.COMPLETED, State.CANCELLED), ["s-5", "s-3"]),
-            ((State.FAILED,), ["s-4"]),
+            ((SessionState.PAUSED,), ["s-1"]),
+            ((SessionState.RUNNING,), ["s-2"]),
+            ((SessionState.COMPLETED, SessionState.CANCELLED), ["s-5", "s-3"]),
+            ((SessionState.FAILED,), ["s-4"]),
         ],
     )
     async def test_a_list_by_state(
-        self, store: Store, wanted: tuple[State, ...], found: list[str]
+        self, store: Store, wanted: tuple[SessionState, ...], found: list[str]
     ) -> None:
         """Any of the states that are named; none named is all."""
-        records = [await begin(store, f"s-{n}", created_at=float(n)) for n in range(1, 6)]
-        await mark(store, records[1], tip={"state": State.RUNNING})
-        await end(store, records[2], Returned(1))
-        await end(store, records[3], Raised("no"))
-        await end(store, records[4], Stopped())
+        records = [await commit_start(store, f"s-{n}", created_at=float(n)) for n in range(1, 6)]
+        await commit_touch(store, records[1], tip={"state": SessionState.RUNNING})
+        await commit_end(store, records[2], Returned(1))
+        await commit_end(store, records[3], Raised("no"))
+        await commit_end(store, records[4], Stopped())
 
-        assert ids(await store.list(Filter(state=wanted))) == found
+        assert list_session_ids(await store.list(SessionFilter(state=wanted))) == found
 
     @pytest.mark.parametrize(
         ("program", "found"),
@@ -242,10 +281,10 @@ class ListRoom(Room):
     )
     async def test_a_list_by_program(self, store: Store, program: str, found: list[str]) -> None:
         """A program is named by its whole reference, or by what follows the colon."""
-        await begin(store, "s-1", program="pkg.mod:plan_a")
-        await begin(store, "s-2", program="/x/a.py:planXa")
+        await commit_start(store, "s-1", program="pkg.mod:plan_a")
+        await commit_start(store, "s-2", program="/x/a.py:planXa")
 
-        assert ids(await store.list(Filter(program=program))) == found
+        assert list_session_ids(await store.list(SessionFilter(program=program))) == found
 
     @pytest.mark.parametrize(
         ("labels", "found"),
@@ -263,11 +302,11 @@ class ListRoom(Room):
         self, store: Store, labels: dict[str, str], found: list[str]
     ) -> None:
         """Every label named must be there with that value; any text can be a label."""
-        await begin(store, "s-1", labels={"team": "blue"})
-        await begin(store, "s-2", labels={"team": "blue", "env": "prod"})
-        await begin(store, "s-3", labels={'a."b$[0]': "1"})
+        await commit_start(store, "s-1", labels={"team": "blue"})
+        await commit_start(store, "s-2", labels={"team": "blue", "env": "prod"})
+        await commit_start(store, "s-3", labels={'a."b$[0]': "1"})
 
-        assert ids(await store.list(Filter(labels=labels))) == found
+        assert list_session_ids(await store.list(SessionFilter(labels=labels))) == found
 
     @pytest.mark.parametrize(
         ("prefix", "found"),
@@ -282,9 +321,9 @@ class ListRoom(Room):
     async def test_a_list_by_prefix(self, store: Store, prefix: str, found: list[str]) -> None:
         """The beginning of an id, sign by sign."""
         for id in ("s-1", "s-11", "s_2"):
-            await begin(store, id)
+            await commit_start(store, id)
 
-        assert ids(await store.list(Filter(prefix=prefix))) == found
+        assert list_session_ids(await store.list(SessionFilter(prefix=prefix))) == found
 
     @pytest.mark.parametrize(
         ("wanted", "found"),
@@ -301,25 +340,27 @@ class ListRoom(Room):
         after.
         """
         for id, at in [("s-1", 10.0), ("s-2", 20.0), ("s-3", 30.0)]:
-            await mark(store, await begin(store, id), tip={"updated_at": at})
+            await commit_touch(store, await commit_start(store, id), tip={"updated_at": at})
 
-        assert ids(await store.list(Filter(**wanted))) == found
+        assert list_session_ids(await store.list(SessionFilter(**wanted))) == found
 
     async def test_a_list_by_parent(self, store: Store) -> None:
         """The children of one session."""
-        await begin(store, "s-1")
-        await begin(store, "s-2", parent="s-1")
-        await begin(store, "s-3", parent="s-2")
+        await commit_start(store, "s-1")
+        await commit_start(store, "s-2", parent="s-1")
+        await commit_start(store, "s-3", parent="s-2")
 
-        assert ids(await store.list(Filter(parent=SessionId("s-1")))) == ["s-2"]
+        assert list_session_ids(await store.list(SessionFilter(parent=SessionId("s-1")))) == ["s-2"]
 
     async def test_all_conditions_hold_together(self, store: Store) -> None:
         """A session is listed only if it fits everything that was asked."""
-        await begin(store, "s-1", program="m:f", labels={"a": "b"})
-        await begin(store, "s-2", program="m:f")
-        await begin(store, "t-3", program="m:f", labels={"a": "b"})
-        await begin(store, "s-4", program="m:g", labels={"a": "b"})
+        await commit_start(store, "s-1", program="m:f", labels={"a": "b"})
+        await commit_start(store, "s-2", program="m:f")
+        await commit_start(store, "t-3", program="m:f", labels={"a": "b"})
+        await commit_start(store, "s-4", program="m:g", labels={"a": "b"})
 
-        wanted = Filter(state=(State.PAUSED,), program="m:f", labels={"a": "b"}, prefix="s-")
+        wanted = SessionFilter(
+            state=(SessionState.PAUSED,), program="m:f", labels={"a": "b"}, prefix="s-"
+        )
 
-        assert ids(await store.list(wanted)) == ["s-1"]
+        assert list_session_ids(await store.list(wanted)) == ["s-1"]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from everhold.errors import Overtaken
-from everhold.ports.store import Store, Write
-from everhold.testing.conformance.factories import ask, begin, mark, move, step
-from everhold.testing.conformance.harness import Room
+from everhold.ports.store import Store, ValueWrite
+from everhold.testing.conformance.factories import (
+    commit_start,
+    commit_step,
+    commit_touch,
+    make_query,
+    make_step,
+)
+from everhold.testing.conformance.harness import StoreContractBase
 
 
-class ValueRoom(Room):
+class ValueContract(StoreContractBase):
     """`value`, `keys`, and the writes of a change."""
 
     async def test_nothing_was_written(self, store: Store) -> None:
@@ -20,24 +26,30 @@ class ValueRoom(Room):
 
     async def test_each_write_raises_the_version(self, store: Store) -> None:
         """Versions count the writes of a value, deletion included."""
-        record = await begin(store, "s-1")
+        record = await commit_start(store, "s-1")
         seen = []
         for version, value in enumerate([["one"], ["two"], None, ["four"]]):
-            record = await mark(store, record, writes=[Write("n", "k", value, version)])
+            record = await commit_touch(
+                store, record, writes=[ValueWrite("n", "k", value, version)]
+            )
             seen.append(await store.value("n", "k"))
 
         assert seen == [(["one"], 1), (["two"], 2), (None, 3), (["four"], 4)]
 
     async def test_null_is_a_value(self, store: Store) -> None:
         """A stored null is not the same as nothing."""
-        await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", [None], 0)])
+        await commit_touch(
+            store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", [None], 0)]
+        )
 
         assert await store.value("n", "k") == ([None], 1)
         assert await store.keys("n") == ["k"]
 
     async def test_what_never_was_can_be_deleted(self, store: Store) -> None:
         """Deleting nothing is a write too."""
-        await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", None, 0)])
+        await commit_touch(
+            store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", None, 0)]
+        )
 
         assert await store.value("n", "k") == (None, 1)
         assert await store.keys("n") == []
@@ -47,22 +59,23 @@ class ValueRoom(Room):
         them.
         """
         writes = [
-            Write("n", key, [1], 0) for key in ("b", "a", "é", "B", "a\0", "z", "🦉", "", "\uffff")
+            ValueWrite("n", key, [1], 0)
+            for key in ("b", "a", "é", "B", "a\0", "z", "🦉", "", "\uffff")
         ]
 
-        await mark(
+        await commit_touch(
             store,
-            await begin(store, "s-1"),
-            writes=[*writes, Write("n", "z", None, 1), Write("m", "c", [1], 0)],
+            await commit_start(store, "s-1"),
+            writes=[*writes, ValueWrite("n", "z", None, 1), ValueWrite("m", "c", [1], 0)],
         )
 
         assert await store.keys("n") == ["", "B", "a", "a\0", "b", "é", "\uffff", "🦉"]
 
     async def test_namespaces_are_apart(self, store: Store) -> None:
         """The same key in two namespaces is two values."""
-        writes = [Write("m", "k", ["m"], 0), Write("n", "k", ["n"], 0)]
+        writes = [ValueWrite("m", "k", ["m"], 0), ValueWrite("n", "k", ["n"], 0)]
 
-        await mark(store, await begin(store, "s-1"), writes=writes)
+        await commit_touch(store, await commit_start(store, "s-1"), writes=writes)
 
         assert (await store.value("m", "k"), await store.value("n", "k")) == (
             (["m"], 1),
@@ -71,10 +84,10 @@ class ValueRoom(Room):
 
     async def test_sessions_share_values(self, store: Store) -> None:
         """What one session writes another reads and writes on."""
-        one, two = await begin(store, "s-1"), await begin(store, "s-2")
-        await mark(store, one, writes=[Write("n", "k", [1], 0)])
+        one, two = await commit_start(store, "s-1"), await commit_start(store, "s-2")
+        await commit_touch(store, one, writes=[ValueWrite("n", "k", [1], 0)])
 
-        await mark(store, two, writes=[Write("n", "k", [2], 1)])
+        await commit_touch(store, two, writes=[ValueWrite("n", "k", [2], 1)])
 
         assert await store.value("n", "k") == ([2], 2)
 
@@ -83,13 +96,15 @@ class ValueRoom(Room):
         """A write computed from another version raises `Overtaken`, and its whole change is
         refused.
         """
-        record = await begin(store, "s-1", ask(0))
-        other = await mark(store, await begin(store, "s-2"), writes=[Write("n", "k", [1], 0)])
-        await mark(store, other, writes=[Write("n", "k", [2], 1)])
-        writes = [Write("n", "first", [9], 0), Write("n", "k", [9], version)]
+        record = await commit_start(store, "s-1", make_query(0))
+        other = await commit_touch(
+            store, await commit_start(store, "s-2"), writes=[ValueWrite("n", "k", [1], 0)]
+        )
+        await commit_touch(store, other, writes=[ValueWrite("n", "k", [2], 1)])
+        writes = [ValueWrite("n", "first", [9], 0), ValueWrite("n", "k", [9], version)]
 
         with pytest.raises(Overtaken):
-            await store.commit(step(record, answers={0: "a"}, writes=writes), 1)
+            await store.commit(make_step(record, answers={0: "a"}, writes=writes), 1)
 
         assert await store.load("s-1") == record
         assert await store.keys("n") == ["k"]
@@ -97,19 +112,21 @@ class ValueRoom(Room):
 
     async def test_a_deleted_value_is_remembered(self, store: Store) -> None:
         """Who never saw a value that came and went is overtaken: its version is not 0 again."""
-        record = await mark(store, await begin(store, "s-1"), writes=[Write("n", "k", [1], 0)])
-        record = await mark(store, record, writes=[Write("n", "k", None, 1)])
+        record = await commit_touch(
+            store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", [1], 0)]
+        )
+        record = await commit_touch(store, record, writes=[ValueWrite("n", "k", None, 1)])
 
         with pytest.raises(Overtaken):
-            await mark(store, record, writes=[Write("n", "k", [9], 0)])
+            await commit_touch(store, record, writes=[ValueWrite("n", "k", [9], 0)])
 
         assert await store.value("n", "k") == (None, 2)
 
     async def test_values_land_with_the_step(self, store: Store) -> None:
         """A step and what it wrote are there together."""
-        record = await begin(store, "s-1", ask(0))
+        record = await commit_start(store, "s-1", make_query(0))
 
-        await move(store, record, answers={0: "a"}, writes=[Write("n", "k", ["a"], 0)])
+        await commit_step(store, record, answers={0: "a"}, writes=[ValueWrite("n", "k", ["a"], 0)])
 
         assert (await store.load("s-1")).head.n == 1
         assert await store.value("n", "k") == (["a"], 1)

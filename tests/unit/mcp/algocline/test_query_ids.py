@@ -2,25 +2,29 @@
 
 import pytest
 
-from everhold.core.journal import Delivery, Notes
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.journal import Delivery, DeliveryNotes
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.status import Returned
-from everhold.mcp.algocline.answer import answers, is_repeated
-from everhold.mcp.algocline.query_ids import Names
-from everhold.mcp.algocline.render import Refused
-from everhold.mcp.algocline.tools import Response, Usage
+from everhold.mcp.algocline.answer import is_repeated, match_answers
+from everhold.mcp.algocline.query_ids import QueryNames
+from everhold.mcp.algocline.render import AlcRefused
+from everhold.mcp.algocline.tools import AlcResponse, AlcUsage
 
 
 def step(n, asked=(), said=(), **notes):
     """A delivery: queries as (q, key) or (q, key, kind), answers as (q, value)."""
     queries = [Query(one[0], one[1], kind=one[2] if len(one) > 2 else Kind.LLM) for one in asked]
     return Delivery(
-        n, 0.0, [Answer(q, value) for q, value in said], queries, Notes(**notes) if notes else None
+        n,
+        0.0,
+        [QueryAnswer(q, value) for q, value in said],
+        queries,
+        DeliveryNotes(**notes) if notes else None,
     )
 
 
 def names(*steps, lua=True, kept=()):
-    return Names(steps, lua=lua, kept=kept)
+    return QueryNames(steps, lua=lua, kept=kept)
 
 
 def test_one_question_is_always_q_0():
@@ -82,7 +86,7 @@ def test_what_was_withdrawn_or_ended_is_not_open():
 
 
 def test_an_answer_that_is_kept_for_an_absent_program_is_not_asked_for_again():
-    found = names(step(0, [(0, "0:0"), (1, "0:1")]), kept=[Answer(0, "a")])
+    found = names(step(0, [(0, "0:0"), (1, "0:1")]), kept=[QueryAnswer(0, "a")])
     assert found.open == {"q-1": 1}
 
 
@@ -107,44 +111,46 @@ PART = [step(0, [(0, "0:0"), (1, "0:1"), (2, "0:2")]), step(1, said=[(1, "b")])]
 
 
 def test_answers_go_to_the_open_questions_with_their_usage():
-    taken = answers(names(*PART), [Response("q-2", "c", Usage(3, None)), Response("q-0", "a")])
+    taken = match_answers(
+        names(*PART), [AlcResponse("q-2", "c", AlcUsage(3, None)), AlcResponse("q-0", "a")]
+    )
     assert {q: said.value for q, said in taken.items()} == {"q-2": "c", "q-0": "a"}
     assert taken["q-2"].usage.prompt_tokens == 3
 
 
 def test_the_same_answer_again_is_no_answer():
-    assert answers(names(*PART), [Response("q-1", "b")]) == {}
-    with pytest.raises(Refused, match="already responded to query_id: q-1"):
-        answers(names(*PART), [Response("q-1", "other")])
+    assert match_answers(names(*PART), [AlcResponse("q-1", "b")]) == {}
+    with pytest.raises(AlcRefused, match="already responded to query_id: q-1"):
+        match_answers(names(*PART), [AlcResponse("q-1", "other")])
 
 
 def test_what_was_answered_long_ago_is_unknown():
     steps = [*PART, step(2, [(3, "0:3")], [(0, "a"), (2, "c")]), step(3, [(4, "0:4")], [(3, "d")])]
-    with pytest.raises(Refused, match="unknown query_id: q-1"):
-        answers(names(*steps), [Response("q-1", "b")])
+    with pytest.raises(AlcRefused, match="unknown query_id: q-1"):
+        match_answers(names(*steps), [AlcResponse("q-1", "b")])
 
 
 def test_a_name_means_what_it_meant_when_it_was_heard():
     steps = [step(0, [(0, "0:0")]), step(1, [(1, "0:1")], [(0, "a")])]
     now, heard = names(*steps), names(steps[0])
-    assert answers(now, [Response("q-0", "a")], heard) == {}
-    for one in (Response("q-0", "b"), Response("", "b")):
-        with pytest.raises(Refused, match="already responded to query_id: q-0"):
-            answers(now, [one], heard)
-    assert list(answers(now, [Response("q-0", "b")])) == ["q-1"]
+    assert match_answers(now, [AlcResponse("q-0", "a")], heard) == {}
+    for one in (AlcResponse("q-0", "b"), AlcResponse("", "b")):
+        with pytest.raises(AlcRefused, match="already responded to query_id: q-0"):
+            match_answers(now, [one], heard)
+    assert list(match_answers(now, [AlcResponse("q-0", "b")])) == ["q-1"]
 
 
 def test_without_a_name_there_must_be_one_question():
-    with pytest.raises(Refused, match="2 queries pending; specify query_id explicitly"):
-        answers(names(*PART), [Response("", "a")])
-    with pytest.raises(Refused, match="no pending queries"):
-        answers(names(), [Response("", "a")])
+    with pytest.raises(AlcRefused, match="2 queries pending; specify query_id explicitly"):
+        match_answers(names(*PART), [AlcResponse("", "a")])
+    with pytest.raises(AlcRefused, match="no pending queries"):
+        match_answers(names(), [AlcResponse("", "a")])
 
 
 def test_an_answer_is_repeated_only_if_it_was_the_last_word_for_word():
     steps = [step(0, [(0, "0:0")]), step(1, [(1, "0:1")], [(0, "a")])]
-    assert is_repeated(names(*steps), [Response("", "a")])
-    assert is_repeated(names(*steps), [Response("q-0", "a")])
-    assert not is_repeated(names(*steps), [Response("q-0", "b")])
-    assert not is_repeated(names(*steps), [Response("q-0", "a"), Response("q-1", "a")])
-    assert not is_repeated(names(steps[0]), [Response("q-0", "a")])
+    assert is_repeated(names(*steps), [AlcResponse("", "a")])
+    assert is_repeated(names(*steps), [AlcResponse("q-0", "a")])
+    assert not is_repeated(names(*steps), [AlcResponse("q-0", "b")])
+    assert not is_repeated(names(*steps), [AlcResponse("q-0", "a"), AlcResponse("q-1", "a")])
+    assert not is_repeated(names(steps[0]), [AlcResponse("q-0", "a")])

@@ -10,7 +10,7 @@ import pytest
 
 import everhold
 from everhold.mcp.algocline import transcripts
-from everhold.mcp.algocline.render import Refused
+from everhold.mcp.algocline.render import AlcRefused
 from everhold.programs.lua.program import LuaProgram
 
 LEFT = Path(__file__).resolve().parents[3] / "data" / "algocline-home"
@@ -42,7 +42,7 @@ async def ended(code, *answers, **labels):
 @pytest.mark.process
 async def test_a_transcript_says_who_asked_what_and_was_told_what(logs):
     record = await ended("return alc.llm('é' .. ('x'):rep(200))", "fine", strategy="mine")
-    assert transcripts.logged(record) == ""
+    assert transcripts.write_transcript(record) == ""
     doc = json.loads((logs / f"{record.birth.id}.json").read_text())
     assert doc["strategy"] == "mine"
     assert doc["task_hint"] == "é" + "x" * 98 + "..."  # a hundred bytes
@@ -55,14 +55,14 @@ async def test_a_transcript_says_who_asked_what_and_was_told_what(logs):
 
 @pytest.mark.process
 async def test_who_was_asked_nothing_has_no_log_and_off_means_off(logs, monkeypatch):
-    assert transcripts.logged(await ended("return 1")) == ""
+    assert transcripts.write_transcript(await ended("return 1")) == ""
     monkeypatch.setenv("ALC_LOG_LEVEL", "off")
-    assert transcripts.logged(await ended("return alc.llm('q')", "a")) == ""
+    assert transcripts.write_transcript(await ended("return alc.llm('q')", "a")) == ""
     assert len(list(logs.glob("*.json"))) == 3
 
 
 def test_logs_are_listed_newest_first_also_those_without_a_sidecar(logs):
-    listed = transcripts.listed(None)["sessions"]
+    listed = transcripts.list_logs(None)["sessions"]
     assert [one["session_id"] for one in listed] == [OLD, OLDEST]
     assert listed[0]["notes_count"] == 1
     assert listed[1] == {
@@ -79,11 +79,11 @@ def test_logs_are_listed_newest_first_also_those_without_a_sidecar(logs):
         "total_tokens": None,
         "notes_count": 0,
     }
-    assert len(transcripts.listed(1)["sessions"]) == 1
+    assert len(transcripts.list_logs(1)["sessions"]) == 1
 
 
 def test_what_sessions_cost_is_added_up_by_strategy(logs):
-    told = transcripts.stats(None, None)
+    told = transcripts.compute_log_stats(None, None)
     assert told["total_sessions"] == 2
     assert told["strategies"]["unknown"] == {
         "count": 1,
@@ -97,11 +97,13 @@ def test_what_sessions_cost_is_added_up_by_strategy(logs):
         "total_tokens": 0,
     }
     assert told["strategies"]["twice"]["total_tokens"] == 50
-    assert transcripts.stats(None, 1)["total_sessions"] == 0  # they are older than a day
+    assert (
+        transcripts.compute_log_stats(None, 1)["total_sessions"] == 0
+    )  # they are older than a day
 
 
 def test_a_log_is_shown_as_it_stands_in_its_file(logs):
-    assert transcripts.shown(OLDEST, None) == (logs / f"{OLDEST}.json").read_text()
+    assert transcripts.read_log(OLDEST, None) == (logs / f"{OLDEST}.json").read_text()
 
 
 def test_of_a_log_that_is_too_long_the_newest_rounds_are_shown(logs):
@@ -110,27 +112,28 @@ def test_of_a_log_that_is_too_long_the_newest_rounds_are_shown(logs):
         {"query_id": "q-0", "prompt": f"p{n}", "system": None, "response": "r"} for n in range(50)
     ]
     file.write_text(json.dumps({"session_id": "s-long", "transcript": rounds}))
-    shown = json.loads(transcripts.shown("s-long", 1500))
+    shown = json.loads(transcripts.read_log("s-long", 1500))
     assert shown["truncated"] is True and shown["original_rounds"] == 50
     assert 0 < shown["returned_rounds"] == len(shown["transcript"]) < 50
     assert shown["transcript"][-1]["prompt"] == "p49"
-    assert len(transcripts.shown("s-long", 1500)) <= 1500
-    assert json.loads(transcripts.shown("s-long", 1))["returned_rounds"] == 0
-    assert transcripts.shown("s-long", 0) == file.read_text()
+    assert len(transcripts.read_log("s-long", 1500)) <= 1500
+    assert json.loads(transcripts.read_log("s-long", 1))["returned_rounds"] == 0
+    assert transcripts.read_log("s-long", 0) == file.read_text()
 
 
 def test_notes_keep_what_else_is_in_the_file(logs):
-    assert transcripts.noted(OLD, "more", None) == {"session_id": OLD, "notes_count": 2}
+    assert transcripts.add_log_note(OLD, "more", None) == {"session_id": OLD, "notes_count": 2}
     doc = json.loads((logs / f"{OLD}.json").read_text())
     assert [note["content"] for note in doc["notes"]] == ["The second draft was better.", "more"]
     assert json.loads((logs / f"{OLD}.meta.json").read_text())["notes_count"] == 2
-    transcripts.noted(OLDEST, "x", "t")
+    transcripts.add_log_note(OLDEST, "x", "t")
     assert json.loads((logs / f"{OLDEST}.meta.json").read_text())["notes_count"] == 1
 
 
 def test_notes_that_come_at_once_are_all_kept(logs):
     writers = [
-        threading.Thread(target=transcripts.noted, args=(OLD, str(n), None)) for n in range(8)
+        threading.Thread(target=transcripts.add_log_note, args=(OLD, str(n), None))
+        for n in range(8)
     ]
     for writer in writers:
         writer.start()
@@ -149,25 +152,25 @@ def test_notes_that_come_at_once_are_all_kept(logs):
 )
 def test_a_log_that_cannot_be_understood_is_left_as_it_is(logs, text, why):
     (logs / "s-bad.json").write_text(text)
-    with pytest.raises(Refused, match=why):
-        transcripts.noted("s-bad", "x", None)
+    with pytest.raises(AlcRefused, match=why):
+        transcripts.add_log_note("s-bad", "x", None)
     assert (logs / "s-bad.json").read_text() == text
-    assert OLD in [one["session_id"] for one in transcripts.listed(None)["sessions"]]
+    assert OLD in [one["session_id"] for one in transcripts.list_logs(None)["sessions"]]
 
 
 @pytest.mark.parametrize("name", ["../home", "a/b", "..", "", "s\0x"])
 def test_a_session_that_is_no_name_has_no_log(logs, name):
-    with pytest.raises(Refused, match="Log file not found for session"):
-        transcripts.shown(name, None)
+    with pytest.raises(AlcRefused, match="Log file not found for session"):
+        transcripts.read_log(name, None)
 
 
 def test_where_nothing_can_be_written_there_are_no_logs(monkeypatch):
     monkeypatch.setattr(transcripts, "log_dir", lambda: (None, "none"))
-    assert transcripts.listed(None) == {"sessions": []}
-    assert transcripts.stats(None, None) == {
+    assert transcripts.list_logs(None) == {"sessions": []}
+    assert transcripts.compute_log_stats(None, None) == {
         "total_sessions": 0,
         "strategies": {},
         "card_sinks": [],
     }
-    with pytest.raises(Refused, match="File logging is not available"):
-        transcripts.shown("x", None)
+    with pytest.raises(AlcRefused, match="File logging is not available"):
+        transcripts.read_log("x", None)

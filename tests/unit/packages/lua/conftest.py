@@ -8,12 +8,12 @@ import pytest
 
 from everhold.packages import settings
 from everhold.packages.lua import trust
-from everhold.packages.lua.paths import Home
+from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import Project
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AlcHome:
     """The user's folder; nothing of the machine's own user is seen."""
     for name in (
         "ALC_PACKAGES_PATH",
@@ -27,9 +27,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("ALC_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     for room in (settings, trust):
-        monkeypatch.setattr(room, "home", lambda: tmp_path / "data")
+        monkeypatch.setattr(room, "get_data_folder", lambda: tmp_path / "data")
     (tmp_path / "user").mkdir()
-    return Home(tmp_path / "home")
+    return AlcHome(tmp_path / "home")
 
 
 @pytest.fixture

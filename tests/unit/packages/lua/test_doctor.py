@@ -10,9 +10,9 @@ import pytest
 
 from everhold.errors import BadPackage
 from everhold.packages.lua.api import doctor, install, repair, update
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import Locked, Project
-from everhold.packages.lua.source import INSTALLED
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.source import INSTALLED_SOURCE
 from tests.unit.packages.lua.making import committed, package
 
 EMPTY: dict[str, list[object]] = {
@@ -42,7 +42,7 @@ def test_a_package_that_is_whole_is_healthy(tmp_path: Path, nowhere: Path) -> No
     assert repair()["skipped"] == [{"name": "debate", "reason": "healthy"}]
 
 
-def test_a_folder_that_is_gone_is_got_again(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_folder_that_is_gone_is_got_again(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     install(str(folder))
     shutil.rmtree(home.packages / "debate")
@@ -67,7 +67,7 @@ def test_a_folder_that_is_gone_is_got_again(tmp_path: Path, home: Home, nowhere:
 
 @pytest.mark.process
 def test_a_package_with_files_missing_is_got_again_at_its_commit(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     """As `alc init` of algocline 0.29 leaves packages of several files. It is mended, not
     updated.
@@ -90,7 +90,7 @@ def test_a_package_with_files_missing_is_got_again_at_its_commit(
 
 
 def test_an_init_that_is_gone_is_a_part_that_is_missing(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     (home.packages / "debate" / "init.lua").unlink()
@@ -99,7 +99,7 @@ def test_an_init_that_is_gone_is_a_part_that_is_missing(
 
 
 @pytest.mark.parametrize("source", ["", "bundled", "/gone/debate"])
-def test_what_nobody_knows_where_to_get_is_named(home: Home, nowhere: Path, source: str) -> None:
+def test_what_nobody_knows_where_to_get_is_named(home: AlcHome, nowhere: Path, source: str) -> None:
     home.root.mkdir()
     home.installed.write_text(json.dumps({"packages": {"debate": {"source": source}}}))
     [one] = repair()["unrepairable"]
@@ -107,7 +107,7 @@ def test_what_nobody_knows_where_to_get_is_named(home: Home, nowhere: Path, sour
     assert "alc_pkg_install" in one["suggestion"]
 
 
-def test_a_source_that_is_gone_too_is_named(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_source_that_is_gone_too_is_named(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     install(str(folder))
     shutil.rmtree(folder)
@@ -116,7 +116,7 @@ def test_a_source_that_is_gone_too_is_named(tmp_path: Path, home: Home, nowhere:
 
 
 @pytest.mark.process
-def test_a_repository_that_is_gone_fails(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_repository_that_is_gone_fails(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     committed(folder)
     install(f"file://{folder}")
@@ -127,7 +127,7 @@ def test_a_repository_that_is_gone_fails(tmp_path: Path, home: Home, nowhere: Pa
     assert "git clone failed" in one["reason"]
 
 
-def test_links_that_lead_nowhere(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_links_that_lead_nowhere(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     shutil.rmtree(home.packages / "debate")
     for name in ("debate", "order"):
@@ -172,7 +172,9 @@ def test_what_a_project_names_and_nobody_installed(
     assert [one["name"] for one in repair()["unrepairable"]] == ["any", "far"]
 
 
-def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, home: Home) -> None:
+def test_whatever_can_be_found_is_looked_at(
+    project: Project, tmp_path: Path, home: AlcHome
+) -> None:
     """Also what nobody installed: put there by hand, linked, or used by a project where it is."""
     package(home.packages / "hand")
     (home.packages / "linked").symlink_to(package(tmp_path / "linked"))
@@ -182,7 +184,7 @@ def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, ho
     project.add_variants(
         {"mine": str(package(tmp_path / "mine")), "hand": str(home.packages / "hand")}
     )
-    project.write_lock([Locked("old", INSTALLED, "1.0")])
+    project.write_lock([LockedPackage("old", INSTALLED_SOURCE, "1.0")])
     names = ["hand", "linked", "near", "mine", "old"]
     assert doctor()["healthy"] == [{"name": name} for name in names]
     assert [doctor(name)["healthy"] for name in names] == [[{"name": name}] for name in names]
@@ -201,7 +203,7 @@ def test_whatever_can_be_found_is_looked_at(project: Project, tmp_path: Path, ho
 
 @pytest.mark.process
 def test_a_pinned_copy_that_is_gone_is_got_again(
-    project: Project, tmp_path: Path, home: Home
+    project: Project, tmp_path: Path, home: AlcHome
 ) -> None:
     folder = package(tmp_path / "src" / "debate")
     commit = committed(folder)
@@ -217,7 +219,7 @@ def test_a_pinned_copy_that_is_gone_is_got_again(
 
 
 def test_a_pinned_version_that_is_gone_is_named(project: Project) -> None:
-    project.write_lock([Locked("debate", INSTALLED, "1.0")])
+    project.write_lock([LockedPackage("debate", INSTALLED_SOURCE, "1.0")])
     assert [one["kind"] for one in repair()["unrepairable"]] == ["pin_missing"]
 
 

@@ -12,17 +12,30 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackage, BadPackageFile, StoreBusy
-from everhold.packages.lua.atomic_file import locked, write
-from everhold.packages.lua.installed import changing, entries
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import ByGit, ByPath, Locked, Project, Version, named
-from everhold.packages.lua.source import INSTALLED, UNKNOWN, Bundled, Folder, Git
+from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
+from everhold.packages.lua.installed import change_installed, load_installed
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import (
+    GitNeed,
+    LockedPackage,
+    PathNeed,
+    Project,
+    VersionNeed,
+    check_package_name,
+)
+from everhold.packages.lua.source import (
+    INSTALLED_SOURCE,
+    UNKNOWN_SOURCE,
+    BundledSource,
+    FolderSource,
+    GitSource,
+)
 
 # Files
 
 
 def test_a_file_is_written_whole_and_for_its_owner(tmp_path: Path) -> None:
-    write(tmp_path / "a" / "b.json", "text")
+    write_atomically(tmp_path / "a" / "b.json", "text")
     file = tmp_path / "a" / "b.json"
     assert (file.read_text(), file.stat().st_mode & 0o777, os.listdir(file.parent)) == (
         "text",
@@ -36,7 +49,7 @@ def test_a_file_keeps_its_rights_and_a_link_its_place(tmp_path: Path) -> None:
     file.write_text("old")
     file.chmod(0o640)
     link.symlink_to(file)
-    write(link, "new")
+    write_atomically(link, "new")
     assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == (
         "new",
         0o640,
@@ -47,10 +60,10 @@ def test_a_file_keeps_its_rights_and_a_link_its_place(tmp_path: Path) -> None:
 def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadPackageFile, match="cannot be written"):
-        write(tmp_path / "file" / "x", "text")
+        write_atomically(tmp_path / "file" / "x", "text")
     with (
         pytest.raises(BadPackageFile, match="cannot be written") as refused,
-        locked(tmp_path / "file" / "x"),
+        hold_file_lock(tmp_path / "file" / "x"),
     ):
         pass
     assert refused.value.hint.startswith(
@@ -60,14 +73,14 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_one_who_waits_too_long_for_a_lock_is_told(tmp_path: Path) -> None:
-    late = locked(tmp_path / "lock", patience=0.05)
+    late = hold_file_lock(tmp_path / "lock", patience=0.05)
     with (
-        locked(tmp_path / "lock"),
+        hold_file_lock(tmp_path / "lock"),
         pytest.raises(StoreBusy, match="locked by another process"),
         late,
     ):
         pass
-    with locked(tmp_path / "lock", patience=0.0):  # and it is free again
+    with hold_file_lock(tmp_path / "lock", patience=0.0):  # and it is free again
         pass
 
 
@@ -88,10 +101,10 @@ collection_url = "x"
 """
     )
     assert project.needs() == {
-        "any": Version("*"),
-        "one": Version("1.2.3"),
-        "near": ByPath("../near", "2"),
-        "far": ByGit("https://example.org/far", "v1"),
+        "any": VersionNeed("*"),
+        "one": VersionNeed("1.2.3"),
+        "near": PathNeed("../near", "2"),
+        "far": GitNeed("https://example.org/far", "v1"),
     }
 
 
@@ -160,7 +173,7 @@ def test_a_file_that_says_something_else_is_refused_and_left_alone(
 @pytest.mark.parametrize("name", ["", "1x", "a/b", "..", "a.b", "-a", "é", "a\n"])
 def test_names_that_no_package_may_have(name: str) -> None:
     with pytest.raises(BadPackage, match="Invalid package name"):
-        named(name)
+        check_package_name(name)
 
 
 # alc.lock
@@ -168,19 +181,19 @@ def test_names_that_no_package_may_have(name: str) -> None:
 
 def test_a_lock_comes_back_as_it_was_written(project: Project) -> None:
     packages = [
-        Locked("a", INSTALLED),
-        Locked("b", INSTALLED, "1.2"),
-        Locked("c", Folder("../c"), "3"),
-        Locked("d", Git("https://example.org/d", "abc")),
-        Locked("e", Bundled()),
-        Locked("f", UNKNOWN),
+        LockedPackage("a", INSTALLED_SOURCE),
+        LockedPackage("b", INSTALLED_SOURCE, "1.2"),
+        LockedPackage("c", FolderSource("../c"), "3"),
+        LockedPackage("d", GitSource("https://example.org/d", "abc")),
+        LockedPackage("e", BundledSource()),
+        LockedPackage("f", UNKNOWN_SOURCE),
     ]
     project.write_lock(packages)
     assert project.locked() == packages
 
 
 def test_a_lock_reads_as_algoclines_does(project: Project) -> None:
-    project.write_lock([Locked("head", Folder("packages/head"), "0.3.0")])
+    project.write_lock([LockedPackage("head", FolderSource("packages/head"), "0.3.0")])
     assert project.lock.read_text() == (
         'version = 1\n\n[[package]]\nname = "head"\nversion = "0.3.0"\n\n'
         '[package.source]\ntype = "path"\npath = "packages/head"\n'
@@ -201,7 +214,7 @@ def test_variants_are_added_once_and_forgotten(project: Project) -> None:
 # installed.json
 
 
-def test_old_sources_are_understood_and_written_anew(home: Home) -> None:
+def test_old_sources_are_understood_and_written_anew(home: AlcHome) -> None:
     home.root.mkdir()
     old = {"a": "", "b": "bundled", "c": "/abs", "d": "https://example.org/d"}
     packages = {
@@ -209,14 +222,14 @@ def test_old_sources_are_understood_and_written_anew(home: Home) -> None:
         for name, text in old.items()
     }
     home.installed.write_text(json.dumps({"packages": packages, "more": [1]}))
-    assert [entry.source for entry in entries(home).values()] == [
-        UNKNOWN,
-        Bundled(),
-        INSTALLED,
-        Git("https://example.org/d"),
+    assert [entry.source for entry in load_installed(home).values()] == [
+        UNKNOWN_SOURCE,
+        BundledSource(),
+        INSTALLED_SOURCE,
+        GitSource("https://example.org/d"),
     ]
-    with changing(home) as changes:
-        changes.put("d", Git("https://example.org/d", "abc"), "2")
+    with change_installed(home) as changes:
+        changes.put("d", GitSource("https://example.org/d", "abc"), "2")
         changes.drop("a")
     kept = json.loads(home.installed.read_text())
     assert (kept["more"], sorted(kept["packages"])) == ([1], ["b", "c", "d"])
@@ -238,27 +251,27 @@ def test_old_sources_are_understood_and_written_anew(home: Home) -> None:
         '{"packages": {"x": {"source": {"type": "o"}}}}',
     ],
 )
-def test_a_damaged_list_is_refused_and_left_alone(home: Home, text: str) -> None:
+def test_a_damaged_list_is_refused_and_left_alone(home: AlcHome, text: str) -> None:
     home.root.mkdir()
     home.installed.write_text(text)
-    with pytest.raises(BadPackageFile, match=r"installed\.json"), changing(home) as changes:
-        changes.put("x", UNKNOWN)
+    with pytest.raises(BadPackageFile, match=r"installed\.json"), change_installed(home) as changes:
+        changes.put("x", UNKNOWN_SOURCE)
     assert home.installed.read_text() == text
 
 
 ADD = """
 import sys
-from everhold.packages.lua.paths import home
-from everhold.packages.lua.installed import changing
-from everhold.packages.lua.source import INSTALLED
+from everhold.packages.lua.paths import get_alc_home
+from everhold.packages.lua.installed import change_installed
+from everhold.packages.lua.source import INSTALLED_SOURCE
 for n in range(10):
-    with changing(home()) as changes:
-        changes.put(f"{sys.argv[1]}{n}", INSTALLED)
+    with change_installed(get_alc_home()) as changes:
+        changes.put(f"{sys.argv[1]}{n}", INSTALLED_SOURCE)
 """
 
 
 @pytest.mark.process
-def test_processes_that_install_at_once_lose_nothing(home: Home) -> None:
+def test_processes_that_install_at_once_lose_nothing(home: AlcHome) -> None:
     busy = [subprocess.Popen([sys.executable, "-c", ADD, name]) for name in "abc"]
     assert [one.wait(60) for one in busy] == [0, 0, 0]
-    assert len(entries(home)) == 30
+    assert len(load_installed(home)) == 30

@@ -19,11 +19,11 @@ import pytest
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import copy_tree, fetch
 from everhold.packages.lua.api import install
-from everhold.packages.lua.fetch import address, hidden
-from everhold.packages.lua.installed import entries
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import Locked, Project
-from everhold.packages.lua.source import INSTALLED, Folder, Git
+from everhold.packages.lua.fetch import hide_credentials, normalize_git_url
+from everhold.packages.lua.installed import load_installed
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.source import INSTALLED_SOURCE, FolderSource, GitSource
 from tests.unit.packages.lua.making import committed, git, package
 
 
@@ -64,7 +64,7 @@ def told(value: dict[str, object]) -> dict[str, object]:
 
 @pytest.mark.process
 def test_a_repository_is_one_package_known_by_its_commit(
-    repository: Path, home: Home, nowhere: Path
+    repository: Path, home: AlcHome, nowhere: Path
 ) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     assert told(install(f"file://{repository}")) == {
@@ -72,13 +72,13 @@ def test_a_repository_is_one_package_known_by_its_commit(
         "mode": "single",
         "rev": commit,
     }
-    assert entries(home)["debate"].source == Git(f"file://{repository}", commit)
-    assert entries(home)["debate"].version == "1.0"
+    assert load_installed(home)["debate"].source == GitSource(f"file://{repository}", commit)
+    assert load_installed(home)["debate"].version == "1.0"
 
 
 @pytest.mark.process
 def test_a_package_is_installed_whole_and_without_git(
-    repository: Path, home: Home, nowhere: Path
+    repository: Path, home: AlcHome, nowhere: Path
 ) -> None:
     install(f"file://{repository}")
     files = sorted(
@@ -89,31 +89,31 @@ def test_a_package_is_installed_whole_and_without_git(
 
 @pytest.mark.process
 @pytest.mark.parametrize("of", ["tag", "commit", "short", "branch"])
-def test_a_revision_can_be_named(repository: Path, home: Home, nowhere: Path, of: str) -> None:
+def test_a_revision_can_be_named(repository: Path, home: AlcHome, nowhere: Path, of: str) -> None:
     first = git(repository, "rev-parse", "HEAD")
     git(repository, "branch", "old")
     package(repository, "2.0")
     committed(repository)
     rev = {"tag": "v1", "commit": first, "short": first[:10], "branch": "old"}[of]
     assert install(f"file://{repository}", rev=rev)["rev"] == first
-    assert entries(home)["debate"].version == "1.0"
+    assert load_installed(home)["debate"].version == "1.0"
 
 
 @pytest.mark.process
-def test_installing_again_updates(repository: Path, home: Home, nowhere: Path) -> None:
+def test_installing_again_updates(repository: Path, home: AlcHome, nowhere: Path) -> None:
     install(f"file://{repository}")
     package(repository, "2.0")
     (repository / "judge.lua").unlink()
     commit = committed(repository)
     done = told(install(f"file://{repository}"))
     assert done == {"installed": [], "updated": ["debate"], "mode": "single", "rev": commit}
-    assert entries(home)["debate"].version == "2.0"
+    assert load_installed(home)["debate"].version == "2.0"
     assert not (home.packages / "debate" / "judge.lua").exists()
 
 
 @pytest.mark.process
 def test_a_package_that_came_from_elsewhere_is_replaced_by_force_alone(
-    repository: Path, home: Home, nowhere: Path
+    repository: Path, home: AlcHome, nowhere: Path
 ) -> None:
     package(home.packages / "debate", says="mine")
     with pytest.raises(BadPackage, match="Package 'debate' already exists"):
@@ -123,13 +123,15 @@ def test_a_package_that_came_from_elsewhere_is_replaced_by_force_alone(
 
 
 @pytest.mark.process
-def test_a_name_can_be_chosen_for_one_package(repository: Path, home: Home, nowhere: Path) -> None:
+def test_a_name_can_be_chosen_for_one_package(
+    repository: Path, home: AlcHome, nowhere: Path
+) -> None:
     assert install(f"file://{repository}", "talk")["installed"] == ["talk"]
     assert (home.packages / "talk" / "judge.lua").is_file()
 
 
 @pytest.mark.process
-def test_a_collection_brings_all_its_packages(several: Path, home: Home, nowhere: Path) -> None:
+def test_a_collection_brings_all_its_packages(several: Path, home: AlcHome, nowhere: Path) -> None:
     done = install(f"file://{several}")
     assert told(done) == {
         "installed": ["one", "two"],
@@ -144,7 +146,7 @@ def test_a_collection_brings_all_its_packages(several: Path, home: Home, nowhere
 
 
 @pytest.mark.process
-def test_of_a_collection_what_is_mine_stays(several: Path, home: Home, nowhere: Path) -> None:
+def test_of_a_collection_what_is_mine_stays(several: Path, home: AlcHome, nowhere: Path) -> None:
     """What came from there is updated, what did not is skipped, and links are named."""
     install(f"file://{several}")
     package(several / "three")
@@ -159,7 +161,7 @@ def test_of_a_collection_what_is_mine_stays(several: Path, home: Home, nowhere: 
 
 @pytest.mark.process
 def test_nothing_of_a_repository_is_run(
-    repository: Path, home: Home, nowhere: Path, tmp_path: Path
+    repository: Path, home: AlcHome, nowhere: Path, tmp_path: Path
 ) -> None:
     """Neither its Lua, nor its hooks, nor filters that it asks for."""
     (repository / "init.lua").write_text(
@@ -190,7 +192,7 @@ def test_nothing_of_a_repository_is_run(
     ],
 )
 def test_addresses_of_repositories(given: str, meant: str) -> None:
-    assert address(given) == meant
+    assert normalize_git_url(given) == meant
 
 
 @pytest.mark.parametrize(
@@ -227,14 +229,14 @@ def test_a_revision_is_a_name_and_no_option(repository: Path, nowhere: Path, rev
 
 
 def test_passwords_are_not_written_down() -> None:
-    assert hidden("https://ana:secret@h/a") == "https://h/a"
-    assert hidden("ssh://git@h/a") == "ssh://git@h/a"
+    assert hide_credentials("https://ana:secret@h/a") == "https://h/a"
+    assert hide_credentials("ssh://git@h/a") == "ssh://git@h/a"
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(("rev", "words"), [(None, "git clone failed"), ("v9", "git clone failed")])
 def test_what_cannot_be_fetched_changes_nothing(
-    home: Home, nowhere: Path, rev: str | None, words: str
+    home: AlcHome, nowhere: Path, rev: str | None, words: str
 ) -> None:
     with pytest.raises(BadPackage, match=words):
         install("file:///no/such/repository", rev=rev)
@@ -274,7 +276,7 @@ def test_without_git_it_says_so(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
 # From a folder
 
 
-def test_a_folder_is_copied_and_again(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_folder_is_copied_and_again(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     (folder / ".git").mkdir()
     assert told(install(str(folder))) == {"installed": ["debate"], "mode": "local_single"}
@@ -283,7 +285,7 @@ def test_a_folder_is_copied_and_again(tmp_path: Path, home: Home, nowhere: Path)
         "updated": ["debate"],
         "mode": "local_single",
     }
-    assert entries(home)["debate"].source == Folder(str(folder))
+    assert load_installed(home)["debate"].source == FolderSource(str(folder))
     assert not (home.packages / "debate" / ".git").exists()
 
 
@@ -293,7 +295,7 @@ def test_a_folder_of_packages_is_a_collection(several: Path, nowhere: Path) -> N
     assert (done["installed"], done["mode"]) == (["one", "two"], "local_collection")
 
 
-def test_links_that_lead_out_are_left_out(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_links_that_lead_out_are_left_out(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate", judge="return 1")
     (folder / "secret.lua").symlink_to("/etc/passwd")
     (folder / "etc").symlink_to("/etc")
@@ -307,7 +309,7 @@ def test_links_that_lead_out_are_left_out(tmp_path: Path, home: Home, nowhere: P
     assert (home.packages / "debate" / "again.lua").read_text() == "return 1"
 
 
-def test_what_is_installed_is_the_users_alone(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_what_is_installed_is_the_users_alone(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     assert stat.S_IMODE(home.packages.stat().st_mode) == 0o700
     assert stat.S_IMODE(home.installed.stat().st_mode) == 0o600
@@ -324,7 +326,7 @@ def test_what_is_installed_is_the_users_alone(tmp_path: Path, home: Home, nowher
     ],
 )
 def test_folders_that_cannot_be_installed(
-    tmp_path: Path, home: Home, nowhere: Path, url: str, name: str | None, words: str
+    tmp_path: Path, home: AlcHome, nowhere: Path, url: str, name: str | None, words: str
 ) -> None:
     package(tmp_path / "several" / "one")
     package(tmp_path / "1 odd")
@@ -341,7 +343,9 @@ def test_a_folder_has_no_revision(tmp_path: Path, nowhere: Path) -> None:
         install(str(package(tmp_path / "debate")), rev="v1")
 
 
-def test_a_link_of_that_name_is_not_overwritten(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_link_of_that_name_is_not_overwritten(
+    tmp_path: Path, home: AlcHome, nowhere: Path
+) -> None:
     folder = package(tmp_path / "src" / "debate")
     home.packages.mkdir(parents=True)
     (home.packages / "debate").symlink_to(folder)
@@ -350,7 +354,7 @@ def test_a_link_of_that_name_is_not_overwritten(tmp_path: Path, home: Home, nowh
     assert (home.packages / "debate").is_symlink()
 
 
-def test_a_folder_is_not_copied_into_itself(home: Home, nowhere: Path) -> None:
+def test_a_folder_is_not_copied_into_itself(home: AlcHome, nowhere: Path) -> None:
     package(home.root)
     with pytest.raises(BadPackage, match="is inside of"):
         install(str(home.root), "debate")
@@ -364,12 +368,15 @@ def test_in_a_project_packages_are_named_in_its_files(tmp_path: Path, project: P
     install(str(package(tmp_path / "src" / "debate")))
     install(str(package(tmp_path / "src" / "order")))
     assert project.toml.read_text() == '# ours\n[packages]\ndebate = "1.0"  # pinned\norder = "*"\n'
-    assert project.locked() == [Locked("debate", INSTALLED), Locked("order", INSTALLED)]
+    assert project.locked() == [
+        LockedPackage("debate", INSTALLED_SOURCE),
+        LockedPackage("order", INSTALLED_SOURCE),
+    ]
 
 
 @pytest.mark.parametrize("name", ["alc.toml", "alc.lock"])
 def test_a_project_that_cannot_be_read_stops_it_before_anything_is_done(
-    tmp_path: Path, project: Project, home: Home, name: str
+    tmp_path: Path, project: Project, home: AlcHome, name: str
 ) -> None:
     (project.root / name).write_text("[[[")
     with pytest.raises(BadPackageFile, match=name):
@@ -379,7 +386,7 @@ def test_a_project_that_cannot_be_read_stops_it_before_anything_is_done(
 
 
 def test_a_list_that_cannot_be_read_stops_it_before_anything_is_done(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     home.root.mkdir()
     home.installed.write_text("no")
@@ -388,7 +395,9 @@ def test_a_list_that_cannot_be_read_stops_it_before_anything_is_done(
     assert not home.packages.exists()
 
 
-def test_files_that_cannot_be_edited_are_told(tmp_path: Path, project: Project, home: Home) -> None:
+def test_files_that_cannot_be_edited_are_told(
+    tmp_path: Path, project: Project, home: AlcHome
+) -> None:
     project.toml.write_text('packages = { order = "*" }')
     done = install(str(package(tmp_path / "src" / "debate")))
     assert done["installed"] == ["debate"]
@@ -400,19 +409,19 @@ def test_files_that_cannot_be_edited_are_told(tmp_path: Path, project: Project, 
 
 
 def test_who_dies_between_two_renames_leaves_a_whole_package(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     folder = package(tmp_path / "src" / "debate", says="old")
     install(str(folder))
     (home.packages / "debate").rename(home.packages / ".old-debate")
     package(home.packages / ".new-debate", says="half")
-    copy_tree.mend(home.packages)
+    copy_tree.recover_packages_folder(home.packages)
     assert os.listdir(home.packages) == ["debate"]
     assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
 
 
 def test_a_disk_that_is_full_leaves_the_old_package(
-    tmp_path: Path, home: Home, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: AlcHome, nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = package(tmp_path / "src" / "debate", "1", says="old")
     install(str(folder))
@@ -426,12 +435,12 @@ def test_a_disk_that_is_full_leaves_the_old_package(
         with pytest.raises(BadPackage, match=r"Failed to copy package: .*No space left"):
             install(str(folder))
     assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
-    assert entries(home)["debate"].version == "1"
+    assert load_installed(home)["debate"].version == "1"
     install(str(folder))
     assert sorted(os.listdir(home.packages)) == ["debate"]
 
 
-def test_a_submodule_brings_no_git_either(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_submodule_brings_no_git_either(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     (folder / ".git").write_text("gitdir: ../.git/modules/debate")
     install(str(folder))
@@ -457,7 +466,7 @@ print(seen)
 
 @pytest.mark.process
 def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     folder = package(tmp_path / "src" / "debate", "1", says="old", judge="return 'old'")
     install(str(folder))
@@ -471,7 +480,7 @@ def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(
     moment, codes = 1, set[int]()
     while (code := run(moment)) == -9:
         codes.add(code)
-        copy_tree.mend(home.packages)
+        copy_tree.recover_packages_folder(home.packages)
         package_ = home.packages / "debate"
         heard = {
             "new" if "new" in (package_ / name).read_text() else "old"
@@ -481,4 +490,4 @@ def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(
         assert json.loads(home.installed.read_text())["packages"]["debate"]["version"] in ("1", "2")
         moment += 1
     assert (code, codes) == (0, {-9}) and moment > 8
-    assert entries(home)["debate"].version == "2"
+    assert load_installed(home)["debate"].version == "2"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everhold.packages.lua.legacy_import import past
-from everhold.packages.lua.paths import Home
+from everhold.packages.lua.legacy_import import read_legacy_data
+from everhold.packages.lua.paths import AlcHome
 
 LEFT = Path(__file__).resolve().parents[3] / "data" / "algocline-home"
 CARD = "twice_sonnet_20260402T101500_0a1b2c"
@@ -15,7 +15,7 @@ CARD = "twice_sonnet_20260402T101500_0a1b2c"
 @pytest.fixture
 def home(tmp_path):
     shutil.copytree(LEFT, tmp_path / "home")
-    return Home(tmp_path / "home")
+    return AlcHome(tmp_path / "home")
 
 
 def written(found):
@@ -25,7 +25,7 @@ def written(found):
 
 
 def test_values_keep_their_namespace_and_type(home):
-    found = written(past(home))
+    found = written(read_legacy_data(home))
     assert found["lua/default", "runs"] == 41
     assert found["lua/default", "last"] is None
     assert found["lua/default", "notes"] == {"tone": "plain", "words": ["short", "clear"]}
@@ -34,13 +34,13 @@ def test_values_keep_their_namespace_and_type(home):
 
 def test_values_go_where_lua_programs_find_them(home):
     """Into what is Lua's own, and into a name that the settings share."""
-    found = written(past(home, {"team-a"}))
+    found = written(read_legacy_data(home, {"team-a"}))
     assert found["lua/default", "runs"] == 41
     assert found["team-a", "visits"] == 7.5
 
 
 def test_a_card_comes_with_its_place_its_summary_and_its_samples(home):
-    found = written(past(home))
+    found = written(read_legacy_data(home))
     assert found["card/id", CARD] == "twice"
     assert found["card/body", f"twice/{CARD}"]["params"] == {"max_tokens": 256}
     assert found["card/index", f"twice/{CARD}"] == {
@@ -59,7 +59,7 @@ def test_dates_become_texts_and_what_is_missing_is_taken_from_the_place(home):
     (home.cards / "twice" / "bare.toml").write_text(
         "made = 2026-01-02T03:04:05Z\nday = 2026-01-02\n"
     )
-    body = written(past(home))["card/body", "twice/bare"]
+    body = written(read_legacy_data(home))["card/body", "twice/bare"]
     assert body == {
         "made": "2026-01-02T03:04:05+00:00",
         "day": "2026-01-02",
@@ -69,7 +69,7 @@ def test_dates_become_texts_and_what_is_missing_is_taken_from_the_place(home):
 
 
 def test_logs_are_counted_and_stay(home):
-    assert past(home).logs == 2
+    assert read_legacy_data(home).logs == 2
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_logs_are_counted_and_stay(home):
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_and_passed_over(home, place, text, why):
-    before = past(home)
+    before = read_legacy_data(home)
     (home.root / place).write_text(text)
-    found = past(home)
+    found = read_legacy_data(home)
     (problem,) = found.problems
     assert why in problem and str(home.root) in problem
     assert len(found.parts) >= len(before.parts) - 1
 
 
 def test_a_folder_without_anything_holds_nothing(tmp_path):
-    found = past(Home(tmp_path))
+    found = read_legacy_data(AlcHome(tmp_path))
     assert (found.parts, found.problems, found.logs) == ([], [], 0)

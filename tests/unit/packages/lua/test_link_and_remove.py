@@ -8,16 +8,16 @@ import pytest
 
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua.api import install, link, remove, unlink
-from everhold.packages.lua.installed import entries
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import Locked, Project
-from everhold.packages.lua.source import INSTALLED
+from everhold.packages.lua.installed import load_installed
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.source import INSTALLED_SOURCE
 from tests.unit.packages.lua.making import package
 
 # Links
 
 
-def test_a_folder_is_used_where_it_is(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_a_folder_is_used_where_it_is(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     assert link(folder) == {
         "linked": ["debate"],
@@ -28,12 +28,12 @@ def test_a_folder_is_used_where_it_is(tmp_path: Path, home: Home, nowhere: Path)
     assert (home.packages / "debate").readlink() == folder
 
 
-def test_a_link_can_be_made_from_where_one_stands(nowhere: Path, home: Home) -> None:
+def test_a_link_can_be_made_from_where_one_stands(nowhere: Path, home: AlcHome) -> None:
     package(nowhere / "debate")
     assert link("debate", "talk")["targets"] == {"talk": str(nowhere / "debate")}
 
 
-def test_each_package_of_a_folder_is_linked(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_each_package_of_a_folder_is_linked(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     package(tmp_path / "src" / "two")
     package(tmp_path / "src" / "one")
     done = link(tmp_path / "src")
@@ -41,7 +41,7 @@ def test_each_package_of_a_folder_is_linked(tmp_path: Path, home: Home, nowhere:
 
 
 def test_links_are_replaced_and_folders_only_by_force(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     folder, other = package(tmp_path / "src" / "debate"), package(tmp_path / "other" / "debate")
     install(str(folder))
@@ -49,7 +49,7 @@ def test_links_are_replaced_and_folders_only_by_force(
         link(other)
     assert (home.packages / "debate" / "init.lua").is_file()
     link(other, force=True)
-    assert "debate" not in entries(home)
+    assert "debate" not in load_installed(home)
     link(folder)
     assert (home.packages / "debate").readlink() == folder
     (home.packages / "debate").unlink()
@@ -59,7 +59,7 @@ def test_links_are_replaced_and_folders_only_by_force(
 
 
 def test_a_variant_is_of_one_project_and_one_machine(
-    tmp_path: Path, home: Home, project: Project
+    tmp_path: Path, home: AlcHome, project: Project
 ) -> None:
     folder = package(tmp_path / "src" / "debate")
     done = link(folder, scope="variant")
@@ -93,7 +93,7 @@ def test_a_variant_is_of_one_project_and_one_machine(
     ],
 )
 def test_links_that_cannot_be_made(
-    tmp_path: Path, home: Home, nowhere: Path, arguments: dict[str, object], words: str
+    tmp_path: Path, home: AlcHome, nowhere: Path, arguments: dict[str, object], words: str
 ) -> None:
     package(tmp_path / "src" / "one")
     (tmp_path / "empty").mkdir()
@@ -103,7 +103,7 @@ def test_links_that_cannot_be_made(
     assert not home.root.exists()
 
 
-def test_unlinking_leaves_the_folder(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_unlinking_leaves_the_folder(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate")
     link(folder)
     assert unlink("debate") == {"unlinked": "debate"}
@@ -116,7 +116,7 @@ def test_a_variant_is_unlinked_too(tmp_path: Path, project: Project) -> None:
     assert project.variants() == {}
 
 
-def test_what_is_no_link_is_not_unlinked(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_what_is_no_link_is_not_unlinked(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     with pytest.raises(BadPackage, match=r"Package 'debate' is not a symlink. Use pkg_remove"):
         unlink("debate")
@@ -128,7 +128,7 @@ def test_what_is_no_link_is_not_unlinked(tmp_path: Path, home: Home, nowhere: Pa
 
 
 def test_what_was_installed_is_deleted_and_what_it_came_from_stays(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     folder = package(tmp_path / "src" / "debate")
     install(str(folder))
@@ -138,27 +138,27 @@ def test_what_was_installed_is_deleted_and_what_it_came_from_stays(
         "installed_json": str(home.installed),
         "deleted": str(home.packages / "debate"),
     }
-    assert (list(home.packages.iterdir()), entries(home), folder.is_dir()) == ([], {}, True)
+    assert (list(home.packages.iterdir()), load_installed(home), folder.is_dir()) == ([], {}, True)
 
 
 def test_an_entry_without_a_folder_can_be_removed(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     """Nobody edits installed.json by hand."""
     install(str(package(tmp_path / "src" / "debate")))
     (home.packages / "debate").rename(tmp_path / "away")
     remove("debate", scope="global")
-    assert entries(home) == {}
+    assert load_installed(home) == {}
 
 
-def test_a_folder_that_nobody_installed_is_not_deleted(home: Home, nowhere: Path) -> None:
+def test_a_folder_that_nobody_installed_is_not_deleted(home: AlcHome, nowhere: Path) -> None:
     package(home.packages / "mine")
     with pytest.raises(BadPackage, match="Package 'mine' not found in global manifest"):
         remove("mine", scope="global")
     assert (home.packages / "mine" / "init.lua").is_file()
 
 
-def test_a_project_forgets_a_package(tmp_path: Path, home: Home, project: Project) -> None:
+def test_a_project_forgets_a_package(tmp_path: Path, home: AlcHome, project: Project) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     assert remove("debate") == {
         "removed": "debate",
@@ -176,13 +176,18 @@ def test_one_that_is_named_and_not_locked_can_go(project: Project) -> None:
     assert project.needs() == {}
 
 
-def test_a_version_is_removed_alone(project: Project, home: Home) -> None:
+def test_a_version_is_removed_alone(project: Project, home: AlcHome) -> None:
     project.add(["debate"])
-    project.write_lock([Locked("debate", INSTALLED, "1"), Locked("debate", INSTALLED, "2")])
+    project.write_lock(
+        [
+            LockedPackage("debate", INSTALLED_SOURCE, "1"),
+            LockedPackage("debate", INSTALLED_SOURCE, "2"),
+        ]
+    )
     remove("debate", version="1")
     assert ("debate" in project.needs(), project.locked()) == (
         True,
-        [Locked("debate", INSTALLED, "2")],
+        [LockedPackage("debate", INSTALLED_SOURCE, "2")],
     )
     package(home.pinned("debate", "2"))
     package(home.packages / "debate")
@@ -192,7 +197,7 @@ def test_a_version_is_removed_alone(project: Project, home: Home) -> None:
         remove("debate", version="2", scope="global")
 
 
-def test_from_everywhere_tells_of_both(tmp_path: Path, project: Project, home: Home) -> None:
+def test_from_everywhere_tells_of_both(tmp_path: Path, project: Project, home: AlcHome) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     remove("debate")
     done = remove("debate", scope="all")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from everhold.errors import BadPackage
 from everhold.packages.lua.api import install, link, list_packages, update
-from everhold.packages.lua.listing_query import picked
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import Locked, Project
-from everhold.packages.lua.source import INSTALLED, Bundled, Folder
+from everhold.packages.lua.listing_query import select_rows
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.source import INSTALLED_SOURCE, BundledSource, FolderSource
 from tests.unit.packages.lua.making import committed, package
 
 
@@ -24,7 +24,7 @@ def rows(**options: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_is_installed_is_listed(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_what_is_installed_is_listed(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     install(str(package(tmp_path / "src" / "debate", "1.2")))
     assert list_packages() == {
         "packages": [
@@ -44,7 +44,7 @@ def test_what_is_installed_is_listed(tmp_path: Path, home: Home, nowhere: Path) 
     }
 
 
-def test_everything_that_is_known_of_one(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_everything_that_is_known_of_one(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(tmp_path / "src" / "debate", "1.2", says="much")
     install(str(folder))
     [row] = rows(verbose="full")
@@ -58,7 +58,7 @@ def test_everything_that_is_known_of_one(tmp_path: Path, home: Home, nowhere: Pa
     assert row["installed_at"] == row["updated_at"] != ""
 
 
-def test_nothing_is_run_to_list_it(tmp_path: Path, home: Home, nowhere: Path) -> None:
+def test_nothing_is_run_to_list_it(tmp_path: Path, home: AlcHome, nowhere: Path) -> None:
     folder = package(home.packages / "evil")
     (folder / "init.lua").write_text(
         f"os.execute('touch {tmp_path}/ran') return {{ meta = {{ version = '1' }} }}"
@@ -67,7 +67,7 @@ def test_nothing_is_run_to_list_it(tmp_path: Path, home: Home, nowhere: Path) ->
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_words_of_a_package_hide_nothing_that_we_know(home: Home, nowhere: Path) -> None:
+def test_the_words_of_a_package_hide_nothing_that_we_know(home: AlcHome, nowhere: Path) -> None:
     folder = package(home.packages / "liar")
     (folder / "init.lua").write_text(
         'return { meta = { name = "cot", scope = "x", active = "x", compat = ">=1" } }'
@@ -77,7 +77,7 @@ def test_the_words_of_a_package_hide_nothing_that_we_know(home: Home, nowhere: P
 
 
 def test_the_first_of_a_name_is_active(
-    project: Project, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, home: AlcHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "more"))
     package(home.packages / "debate")
@@ -104,7 +104,7 @@ def test_the_first_of_a_name_is_active(
 
 @pytest.mark.process
 def test_what_a_project_needs_is_listed_as_it_is_resolved(
-    project: Project, home: Home, tmp_path: Path
+    project: Project, home: AlcHome, tmp_path: Path
 ) -> None:
     far = package(tmp_path / "far", "3")
     committed(far)
@@ -115,7 +115,11 @@ def test_what_a_project_needs_is_listed_as_it_is_resolved(
     )
     update()
     project.write_lock(
-        [*project.locked()[:2], Locked("old", Bundled()), Locked("extra", Folder("../far"))]
+        [
+            *project.locked()[:2],
+            LockedPackage("old", BundledSource()),
+            LockedPackage("extra", FolderSource("../far")),
+        ]
     )
     found = list_packages(
         fields=["name", "resolved_source_kind", "source_type", "error"], filter={"scope": "project"}
@@ -136,7 +140,7 @@ def test_what_a_project_needs_is_listed_as_it_is_resolved(
 
 
 def test_links_say_where_they_lead(
-    tmp_path: Path, home: Home, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: AlcHome, nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = package(tmp_path / "src" / "debate")
     link(folder)
@@ -150,7 +154,7 @@ def test_links_say_where_they_lead(
     assert [row["active"] for row in rows()] == [False, False]
 
 
-def test_files_that_cannot_be_read_are_warnings(project: Project, home: Home) -> None:
+def test_files_that_cannot_be_read_are_warnings(project: Project, home: AlcHome) -> None:
     package(home.packages / "debate")
     for file in (project.toml, project.lock, project.local, home.installed):
         file.write_text("[[")
@@ -159,22 +163,22 @@ def test_files_that_cannot_be_read_are_warnings(project: Project, home: Home) ->
     assert len(found["warnings"]) == 4
 
 
-def test_a_package_that_is_named_and_not_locked_says_so(project: Project, home: Home) -> None:
+def test_a_package_that_is_named_and_not_locked_says_so(project: Project, home: AlcHome) -> None:
     package(home.packages / "debate")
     project.add(["debate"])
     assert rows(filter={"scope": "project"}, fields=["error"]) == [
         {"error": "not in alc.lock; run alc_update"}
     ]
-    project.write_lock([Locked("debate", INSTALLED)])
+    project.write_lock([LockedPackage("debate", INSTALLED_SOURCE)])
     assert rows(filter={"scope": "project"}, fields=["error"]) == [{}]
 
 
-def test_copies_that_are_pinned_are_not_packages_of_their_own(home: Home, nowhere: Path) -> None:
+def test_copies_that_are_pinned_are_not_packages_of_their_own(home: AlcHome, nowhere: Path) -> None:
     package(home.pinned("debate", "1.0"))
     assert rows() == []
 
 
-def test_nearer_folders_can_be_named(tmp_path: Path, nowhere: Path, home: Home) -> None:
+def test_nearer_folders_can_be_named(tmp_path: Path, nowhere: Path, home: AlcHome) -> None:
     package(home.packages / "debate")
     package(tmp_path / "near" / "debate")
     found = list_packages(
@@ -203,7 +207,7 @@ ROWS: list[dict[str, Any]] = [
 
 def names(**options: Any) -> str:
     options = {"sort": "n"} | options
-    return "".join(row["n"] for row in picked(ROWS, summary=["n"], full=["n", "v"], **options))
+    return "".join(row["n"] for row in select_rows(ROWS, summary=["n"], full=["n", "v"], **options))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_filter_then_sort_then_limit(options: dict[str, Any], wanted: str) -> No
     ],
 )
 def test_named_fields_come_before_all(options: dict[str, Any], keys: list[str]) -> None:
-    assert list(picked(ROWS, summary=["n"], full=["n", "v"], sort="n", **options)[0]) == keys
+    assert list(select_rows(ROWS, summary=["n"], full=["n", "v"], sort="n", **options)[0]) == keys
 
 
 @pytest.mark.parametrize("sort", ["", "-", "a,,b", "a,", "a,-"])
@@ -265,6 +269,6 @@ JSON = st.recursive(
 def test_values_of_any_type_have_one_order(values: list[Any], is_down: bool) -> None:
     """Sorting what is sorted changes nothing."""
     rows = [{"v": value} for value in values]
-    once = picked(rows, summary=["v"], full=[], sort="-v" if is_down else "v")
-    assert picked(once, summary=["v"], full=[], sort="-v" if is_down else "v") == once
+    once = select_rows(rows, summary=["v"], full=[], sort="-v" if is_down else "v")
+    assert select_rows(once, summary=["v"], full=[], sort="-v" if is_down else "v") == once
     assert sorted(map(json.dumps, once)) == sorted(map(json.dumps, rows))

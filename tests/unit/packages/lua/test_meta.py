@@ -4,7 +4,12 @@ import time
 
 import pytest
 
-from everhold.packages.lua.meta import MOST, Meta, meta, read
+from everhold.packages.lua.meta import (
+    MAX_META_CHARS,
+    PackageMeta,
+    parse_package_meta,
+    read_package_meta,
+)
 
 
 @pytest.mark.parametrize(
@@ -14,40 +19,44 @@ from everhold.packages.lua.meta import MOST, Meta, meta, read
             'local M = {}\nM.meta = {\n  name = "cot",\n  version = "0.1.0",\n  description ='
             ' "Thinks.",\n'
             '  category = "reasoning",\n}\nreturn M',
-            Meta("cot", "0.1.0", "Thinks.", "reasoning"),
+            PackageMeta("cot", "0.1.0", "Thinks.", "reasoning"),
         ),
         ("local M = { meta = { name = 'x', description = 'In the table.' }"
-         " }", Meta("x", "", "In the table.")),
+         " }", PackageMeta("x", "", "In the table.")),
         ('M.meta = { description = "One, " .. "two"\n .. " and three"'
-         ' }', Meta("", "", "One, two and three")),
-        ("M.meta = { description = [[\n  A long\n  text.\n]] }", Meta("", "", "A long text.")),
-        (r'M.meta = { description = "Say \"hello\"\n{now}." }', Meta("", "", 'Say "hello" {now}.')),
-        ('M.meta = { tags = { "a", name = "inner" }, name = "outer" }', Meta("outer")),
-        ('M.meta = { f = function() return { name = "no" } end, name = "yes" }', Meta("yes")),
-        ('M.meta = { -- name = "commented"\n  version = "2"; name = "real" }', Meta("real", "2")),
-        ('M.meta = { --[[ name = "gone" ]] name = "here" }', Meta("here")),
-        ('M.meta = { name = NAME, description = "Known: " .. COUNT, version = 3 }', Meta()),
+         ' }', PackageMeta("", "", "One, two and three")),
+        ("M.meta = { description = [[\n  A long\n  text.\n]]"
+         " }", PackageMeta("", "", "A long text.")),
+        (r'M.meta = { description = "Say \"hello\"\n{now}."'
+         r' }', PackageMeta("", "", 'Say "hello" {now}.')),
+        ('M.meta = { tags = { "a", name = "inner" }, name = "outer" }', PackageMeta("outer")),
+        ('M.meta = { f = function() return { name = "no" } end, name = "yes"'
+         ' }', PackageMeta("yes")),
+        ('M.meta = { -- name = "commented"\n  version = "2"; name = "real"'
+         ' }', PackageMeta("real", "2")),
+        ('M.meta = { --[[ name = "gone" ]] name = "here" }', PackageMeta("here")),
+        ('M.meta = { name = NAME, description = "Known: " .. COUNT, version = 3 }', PackageMeta()),
         ('--- Debates.\n--- Twice.\n---\n--- @module x\nM.meta = { name = "d"'
-         ' }', Meta("d", "", "Debates. Twice.")),
-        ("-- only a comment", Meta("", "", "only a comment")),
-        ("return {}", Meta()),
-        ("", Meta()),
-        ('M.meta = { name = "never closed', Meta()),
-        ("M.meta = {", Meta()),
+         ' }', PackageMeta("d", "", "Debates. Twice.")),
+        ("-- only a comment", PackageMeta("", "", "only a comment")),
+        ("return {}", PackageMeta()),
+        ("", PackageMeta()),
+        ('M.meta = { name = "never closed', PackageMeta()),
+        ("M.meta = {", PackageMeta()),
     ],
 )  # fmt: skip
 def test_fields_that_are_plain_strings_are_read(text, wanted):
-    assert read(text) == wanted
+    assert parse_package_meta(text) == wanted
 
 
 def test_a_file_that_cannot_be_read_says_nothing(tmp_path):
-    assert meta(tmp_path / "missing.lua") == Meta()
-    assert meta(tmp_path) == Meta()
+    assert read_package_meta(tmp_path / "missing.lua") == PackageMeta()
+    assert read_package_meta(tmp_path) == PackageMeta()
 
 
 def test_bytes_that_are_no_text_are_passed_over(tmp_path):
     (tmp_path / "init.lua").write_bytes(b'\xff\xfe\x00M.meta = { name = "x" }')
-    assert meta(tmp_path / "init.lua").name == "x"
+    assert read_package_meta(tmp_path / "init.lua").name == "x"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +82,7 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path):
 )
 def test_a_hostile_file_is_read_in_a_moment(unit, tmp_path):
     """However it is built, and however long it is."""
-    (tmp_path / "init.lua").write_text("M.meta = { " + unit * (2 * MOST // len(unit)))
+    (tmp_path / "init.lua").write_text("M.meta = { " + unit * (2 * MAX_META_CHARS // len(unit)))
     began = time.process_time()
-    meta(tmp_path / "init.lua")
+    read_package_meta(tmp_path / "init.lua")
     assert time.process_time() - began < 10

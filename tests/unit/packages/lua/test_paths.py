@@ -8,29 +8,32 @@ from everhold.errors import BadPackage, BadSetting
 from everhold.packages import settings
 from everhold.packages.lua import paths as room
 from everhold.packages.lua.paths import (
-    home,
+    find_project_root,
+    get_alc_home,
+    is_log_enabled,
     is_strict,
+    list_unheeded_variables,
     log_dir,
-    log_enabled,
-    packages_path,
-    preview_chars,
-    project_root,
-    unheeded,
+    read_packages_path,
+    read_preview_chars,
 )
 
 
 def test_alc_home_is_the_home(tmp_path: Path) -> None:
-    assert home({"ALC_HOME": str(tmp_path / "x")}).packages == tmp_path / "x" / "packages"
+    assert get_alc_home({"ALC_HOME": str(tmp_path / "x")}).packages == tmp_path / "x" / "packages"
 
 
 def test_a_home_of_algocline_that_is_there_is_used(tmp_path: Path) -> None:
-    before = home({}).root
+    before = get_alc_home({}).root
     (tmp_path / "user" / ".algocline").mkdir()
-    assert (before, home({}).root) == (settings.home(), tmp_path / "user" / ".algocline")
+    assert (before, get_alc_home({}).root) == (
+        settings.get_data_folder(),
+        tmp_path / "user" / ".algocline",
+    )
 
 
 def test_everything_has_its_place() -> None:
-    found = home({"ALC_HOME": "/h"})
+    found = get_alc_home({"ALC_HOME": "/h"})
     places = (
         found.cards,
         found.state,
@@ -53,20 +56,20 @@ def test_everything_has_its_place() -> None:
 
 
 def test_more_folders_of_packages(tmp_path: Path) -> None:
-    assert packages_path({"ALC_PACKAGES_PATH": f"/a:{tmp_path}::~/b"}) == (
+    assert read_packages_path({"ALC_PACKAGES_PATH": f"/a:{tmp_path}::~/b"}) == (
         Path("/a"),
         tmp_path,
         tmp_path / "user" / "b",
     )
-    assert packages_path({}) == ()
+    assert read_packages_path({}) == ()
 
 
 def test_what_does_nothing_here_says_so() -> None:
-    (said,) = unheeded(
+    (said,) = list_unheeded_variables(
         {"ALC_CARD_SINKS": "file:///mirror", "ALC_SHAPE_CHECK": "", "ALC_HOME": "/h"}
     )
     assert said.startswith("ALC_CARD_SINKS says nothing here: cards are in the database")
-    assert unheeded({}) == []
+    assert list_unheeded_variables({}) == []
 
 
 @pytest.mark.parametrize(
@@ -80,14 +83,14 @@ def test_strictness(said: str, meant: bool) -> None:
     ("said", "meant"), [("", 200), ("50", 50), ("0", 0), ("many", 200), ("-3", 200), ("٣", 200)]
 )
 def test_letters_of_a_preview(said: str, meant: int) -> None:
-    assert preview_chars({"ALC_PROMPT_PREVIEW_CHARS": said}) == meant
+    assert read_preview_chars({"ALC_PROMPT_PREVIEW_CHARS": said}) == meant
 
 
 def test_logs_can_be_off() -> None:
     assert [
-        log_enabled({}),
-        log_enabled({"ALC_LOG_LEVEL": "debug"}),
-        log_enabled({"ALC_LOG_LEVEL": "OFF"}),
+        is_log_enabled({}),
+        is_log_enabled({"ALC_LOG_LEVEL": "debug"}),
+        is_log_enabled({"ALC_LOG_LEVEL": "OFF"}),
     ] == [
         True,
         True,
@@ -116,17 +119,17 @@ def test_logs_go_where_there_is_room(
 def test_the_project_is_named_or_found_upwards(tmp_path: Path) -> None:
     (tmp_path / "p" / "deep").mkdir(parents=True)
     (tmp_path / "p" / "alc.toml").touch()
-    assert project_root(tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")}) == tmp_path
+    assert find_project_root(tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")}) == tmp_path
     assert (
-        project_root(start=tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")})
+        find_project_root(start=tmp_path, env={"ALC_PROJECT_ROOT": str(tmp_path / "p")})
         == tmp_path / "p"
     )
-    assert project_root(start=tmp_path / "p" / "deep", env={}) == tmp_path / "p"
-    assert project_root(start=tmp_path, env={}) is None
+    assert find_project_root(start=tmp_path / "p" / "deep", env={}) == tmp_path / "p"
+    assert find_project_root(start=tmp_path, env={}) is None
 
 
 def test_a_project_that_is_not_there_is_not_replaced_by_another(tmp_path: Path) -> None:
     with pytest.raises(BadPackage, match="Project root is not a directory"):
-        project_root(tmp_path / "gone")
+        find_project_root(tmp_path / "gone")
     with pytest.raises(BadSetting, match="ALC_PROJECT_ROOT"):
-        project_root(env={"ALC_PROJECT_ROOT": str(tmp_path / "gone")})
+        find_project_root(env={"ALC_PROJECT_ROOT": str(tmp_path / "gone")})

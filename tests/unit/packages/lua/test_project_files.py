@@ -9,10 +9,10 @@ import pytest
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import project_files
 from everhold.packages.lua.api import init, install, migrate, update
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import Locked, Need, Project
-from everhold.packages.lua.roots import roots
-from everhold.packages.lua.source import INSTALLED, Folder, Git
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import LockedPackage, PackageNeed, Project
+from everhold.packages.lua.roots import find_package_roots
+from everhold.packages.lua.source import INSTALLED_SOURCE, FolderSource, GitSource
 from everhold.programs.lua import module_reader
 from tests.unit.packages.lua.making import committed, git, package
 
@@ -20,7 +20,9 @@ from tests.unit.packages.lua.making import committed, git, package
 def heard(name: str) -> str:
     """The version of the package that `require(name)` finds here."""
     module_reader._known.clear()  # as text: it was not wanted before
-    found = module_reader.find(name, tuple(str(root) for root in roots().all))
+    found = module_reader.find_lua_module(
+        name, tuple(str(root) for root in find_package_roots().all)
+    )
     assert found is not None
     return found.code.decode().partition('version = "')[2].partition('"')[0]
 
@@ -28,7 +30,7 @@ def heard(name: str) -> str:
 # Beginning
 
 
-def test_a_project_begins_with_an_empty_list(nowhere: Path, home: Home) -> None:
+def test_a_project_begins_with_an_empty_list(nowhere: Path, home: AlcHome) -> None:
     assert init() == {
         "created": str(nowhere / "alc.toml"),
         "gitignore_path": str(nowhere / ".gitignore"),
@@ -60,14 +62,14 @@ def test_a_path_is_locked_and_found_under_its_own_name(project: Project, tmp_pat
     project.toml.write_text('[packages]\ndebate = { path = "../somewhere-else", version = "4" }\n')
     done = update()
     assert (done["resolved"], done["errors"], done["alc_lock"]) == (1, [], str(project.lock))
-    assert project.locked() == [Locked("debate", Folder("../somewhere-else"), "4")]
+    assert project.locked() == [LockedPackage("debate", FolderSource("../somewhere-else"), "4")]
     assert heard("debate") == "4"
 
 
 def test_any_version_is_the_installed_one(project: Project, tmp_path: Path) -> None:
     install(str(package(tmp_path / "src" / "debate", "4")))
     assert update()["resolved"] == 1
-    assert (project.locked(), heard("debate")) == ([Locked("debate", INSTALLED)], "4")
+    assert (project.locked(), heard("debate")) == ([LockedPackage("debate", INSTALLED_SOURCE)], "4")
 
 
 def test_a_version_stays_when_another_is_installed(project: Project, tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_a_version_stays_when_another_is_installed(project: Project, tmp_path: P
     assert update()["errors"] == []
     install(str(package(tmp_path / "src" / "debate", "2.0")))
     assert (update()["errors"], heard("debate")) == ([], "1.0")
-    assert project.locked() == [Locked("debate", INSTALLED, "1.0")]
+    assert project.locked() == [LockedPackage("debate", INSTALLED_SOURCE, "1.0")]
 
 
 @pytest.mark.process
@@ -101,14 +103,20 @@ def test_a_repository_is_locked_to_its_commit(project: Project, tmp_path: Path) 
     package(folder, "2.0")
     second = committed(folder)
     assert (project.locked(), heard("debate")) == (
-        [Locked("debate", Git(f"file://{folder}", first), "1.0")],
+        [LockedPackage("debate", GitSource(f"file://{folder}", first), "1.0")],
         "1.0",
     )
     update()
-    assert (project.locked()[0].source, heard("debate")) == (Git(f"file://{folder}", second), "2.0")
+    assert (project.locked()[0].source, heard("debate")) == (
+        GitSource(f"file://{folder}", second),
+        "2.0",
+    )
     project.toml.write_text(f'[packages]\ndebate = {{ git = "file://{folder}", rev = "v1" }}\n')
     update()
-    assert (project.locked()[0].source, heard("debate")) == (Git(f"file://{folder}", first), "1.0")
+    assert (project.locked()[0].source, heard("debate")) == (
+        GitSource(f"file://{folder}", first),
+        "1.0",
+    )
 
 
 @pytest.mark.process
@@ -133,7 +141,7 @@ def test_one_package_of_a_collection_can_be_needed(project: Project, tmp_path: P
 
 @pytest.mark.process
 def test_what_cannot_be_resolved_is_told_and_stays_as_it_was(
-    project: Project, tmp_path: Path, home: Home
+    project: Project, tmp_path: Path, home: AlcHome
 ) -> None:
     folder = package(tmp_path / "src" / "debate", "1.0")
     committed(folder, "v1")
@@ -188,13 +196,16 @@ def test_what_somebody_adds_meanwhile_is_kept(
     install(str(package(tmp_path / "src" / "debate")))
     resolve = project_files._resolved
 
-    def slow(name: str, need: Need, *more: object) -> Locked:
+    def slow(name: str, need: PackageNeed, *more: object) -> LockedPackage:
         install(str(package(tmp_path / "src" / "order")))
         return resolve(name, need, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(project_files, "_resolved", slow)
     update()
-    assert project.locked() == [Locked("debate", INSTALLED), Locked("order", INSTALLED)]
+    assert project.locked() == [
+        LockedPackage("debate", INSTALLED_SOURCE),
+        LockedPackage("order", INSTALLED_SOURCE),
+    ]
 
 
 # An old lock
@@ -231,7 +242,7 @@ def test_an_old_lock_becomes_a_list(nowhere: Path) -> None:
 
 def test_there_may_be_nothing_to_take_over(nowhere: Path) -> None:
     assert migrate() == {"status": "nothing to migrate", "reason": "alc.lock not found"}
-    Project(nowhere).write_lock([Locked("a", INSTALLED)])
+    Project(nowhere).write_lock([LockedPackage("a", INSTALLED_SOURCE)])
     assert migrate()["reason"] == "already new format or no local_dir entries"
 
 

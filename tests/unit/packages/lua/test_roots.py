@@ -7,27 +7,29 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackageFile, UnknownProgram
-from everhold.packages.catalog import catalog, named
-from everhold.packages.lua.paths import Home
-from everhold.packages.lua.project import Locked, Project
-from everhold.packages.lua.roots import roots
-from everhold.packages.lua.source import INSTALLED, Bundled, Folder, Git
+from everhold.packages.catalog import find_named_program, load_catalog
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.roots import find_package_roots
+from everhold.packages.lua.source import INSTALLED_SOURCE, BundledSource, FolderSource, GitSource
 from everhold.packages.settings import settings
 from everhold.programs.lua import module_reader
-from everhold.programs.lua.search_path import Root
+from everhold.programs.lua.search_path import SearchRoot
 from tests.unit.packages.lua.making import package
 
 
 def said(name: str) -> str:
     """What the package that `require(name)` finds here says."""
     module_reader._known.clear()  # as text: it was not wanted before
-    found = module_reader.find(name, tuple(str(root) for root in roots().all))
+    found = module_reader.find_lua_module(
+        name, tuple(str(root) for root in find_package_roots().all)
+    )
     assert found is not None
     return found.code.decode().partition("Says ")[2].partition(".")[0]
 
 
 def test_what_is_nearer_wins(
-    project: Project, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, home: AlcHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's, those of the variable, the pinned, those of this machine."""
     monkeypatch.setenv("ALC_PACKAGES_PATH", str(tmp_path / "more"))
@@ -37,7 +39,7 @@ def test_what_is_nearer_wins(
     package(tmp_path / "more" / "debate", says="more")
     heard.append(said("debate"))
     package(tmp_path / "p1", says="pinned")
-    project.write_lock([Locked("debate", Folder("../p1"))])
+    project.write_lock([LockedPackage("debate", FolderSource("../p1"))])
     heard.append(said("debate"))
     package(tmp_path / "p2", says="mine")
     project.add_variants({"debate": "../p2"})
@@ -46,43 +48,57 @@ def test_what_is_nearer_wins(
 
 
 def test_versions_and_revisions_are_found_under_their_own_name(
-    project: Project, home: Home
+    project: Project, home: AlcHome
 ) -> None:
     package(home.packages / "debate", "3.0", says="newest")
     package(home.pinned("debate", "1.0"), "1.0", says="pinned")
     package(home.pinned("order", "0123456789ab"), says="revision")
     project.write_lock(
-        [Locked("debate", INSTALLED, "1.0"), Locked("order", Git("u", "0123456789abcdef"))]
+        [
+            LockedPackage("debate", INSTALLED_SOURCE, "1.0"),
+            LockedPackage("order", GitSource("u", "0123456789abcdef")),
+        ]
     )
     assert (said("debate"), said("order")) == ("pinned", "revision")
 
 
-def test_the_installed_version_serves_if_it_is_the_one(project: Project, home: Home) -> None:
+def test_the_installed_version_serves_if_it_is_the_one(project: Project, home: AlcHome) -> None:
     package(home.packages / "debate", "1.0", says="usual")
-    project.write_lock([Locked("debate", INSTALLED, "1.0")])
+    project.write_lock([LockedPackage("debate", INSTALLED_SOURCE, "1.0")])
     assert said("debate") == "usual"
 
 
-def test_another_version_is_never_taken(project: Project, home: Home) -> None:
+def test_another_version_is_never_taken(project: Project, home: AlcHome) -> None:
     package(home.packages / "debate", "3.0", says="newest")
-    project.write_lock([Locked("debate", INSTALLED, "1.0")])
-    assert module_reader.find("debate", tuple(str(root) for root in roots().all)) is None
+    project.write_lock([LockedPackage("debate", INSTALLED_SOURCE, "1.0")])
+    assert (
+        module_reader.find_lua_module(
+            "debate", tuple(str(root) for root in find_package_roots().all)
+        )
+        is None
+    )
     with pytest.raises(UnknownProgram, match="there is no file"):
-        named("debate", settings())
-    assert "debate" not in [entry.name for entry in catalog(settings()).entries]
+        find_named_program("debate", settings())
+    assert "debate" not in [entry.name for entry in load_catalog(settings()).entries]
 
 
-def test_what_is_only_installed_needs_no_root(project: Project, home: Home) -> None:
-    project.write_lock([Locked("a", INSTALLED), Locked("b", Bundled()), Locked("c", Git("u"))])
-    assert roots().all == (Root(home.packages),)
+def test_what_is_only_installed_needs_no_root(project: Project, home: AlcHome) -> None:
+    project.write_lock(
+        [
+            LockedPackage("a", INSTALLED_SOURCE),
+            LockedPackage("b", BundledSource()),
+            LockedPackage("c", GitSource("u")),
+        ]
+    )
+    assert find_package_roots().all == (SearchRoot(home.packages),)
 
 
-def test_a_package_that_is_installed_while_we_run_is_found(nowhere: Path, home: Home) -> None:
+def test_a_package_that_is_installed_while_we_run_is_found(nowhere: Path, home: AlcHome) -> None:
     settled = settings()
     with pytest.raises(UnknownProgram):
-        named("debate", settled)
+        find_named_program("debate", settled)
     package(home.packages / "debate")
-    assert named("debate", settled).ref == f"{home.packages}/debate/init.lua:debate"
+    assert find_named_program("debate", settled).ref == f"{home.packages}/debate/init.lua:debate"
 
 
 def test_variants_pins_and_the_variable_count_for_run(
@@ -92,36 +108,43 @@ def test_variants_pins_and_the_variable_count_for_run(
     package(tmp_path / "more" / "order")
     package(tmp_path / "p1")
     package(tmp_path / "p2")
-    project.write_lock([Locked("debate", Folder("../p1"))])
+    project.write_lock([LockedPackage("debate", FolderSource("../p1"))])
     project.add_variants({"think": str(tmp_path / "p2")})
-    refs = [named(name, settings()).ref for name in ("order", "debate", "think")]
+    refs = [find_named_program(name, settings()).ref for name in ("order", "debate", "think")]
     assert refs == [
         f"{tmp_path}/more/order/init.lua:order",
         f"{tmp_path}/p1/init.lua:debate",
         f"{tmp_path}/p2/init.lua:think",
     ]
-    listed = {entry.name: entry.ref for entry in catalog(settings()).entries if not entry.hidden}
+    listed = {
+        entry.name: entry.ref for entry in load_catalog(settings()).entries if not entry.hidden
+    }
     assert [listed[name] for name in ("order", "debate", "think")] == refs
 
 
 def test_no_link_leads_out_if_it_is_strict(
-    nowhere: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+    nowhere: Path, home: AlcHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package(nowhere / "elsewhere", says="linked")
     home.packages.mkdir(parents=True)
     (home.packages / "debate").symlink_to(nowhere / "elsewhere")
     assert said("debate") == "linked"
-    assert named("debate", settings()).name == "debate"
+    assert find_named_program("debate", settings()).name == "debate"
     monkeypatch.setenv("ALC_PKG_STRICT", "1")
-    assert module_reader.find("debate", tuple(str(root) for root in roots().all)) is None
+    assert (
+        module_reader.find_lua_module(
+            "debate", tuple(str(root) for root in find_package_roots().all)
+        )
+        is None
+    )
     with pytest.raises(UnknownProgram):
-        named("debate", settings())
+        find_named_program("debate", settings())
 
 
 def test_a_lock_that_cannot_be_read_is_told(project: Project) -> None:
     project.lock.write_text("version = 7")
     with pytest.raises(BadPackageFile, match=r"unsupported alc\.lock version 7: expected 1"):
-        named("think", settings())
+        find_named_program("think", settings())
 
 
 def test_a_lock_that_cannot_be_read_stops_no_python_program(project: Project) -> None:
@@ -129,4 +152,4 @@ def test_a_lock_that_cannot_be_read_stops_no_python_program(project: Project) ->
     (project.root / "jobs.py").write_text(
         "import everhold\n\n@everhold.program\nasync def job(ctx): ...\n"
     )
-    assert named(f"{project.root}/jobs.py:job", settings()).name == "job"
+    assert find_named_program(f"{project.root}/jobs.py:job", settings()).name == "job"

@@ -14,8 +14,8 @@ import everhold
 from everhold.errors import BadPackage
 from everhold.packages.lua import stubs
 from everhold.packages.lua.api import install, list_packages, scaffold
-from everhold.packages.lua.meta import meta
-from everhold.packages.lua.paths import Home
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.lua.paths import AlcHome
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.vm import _places
 from tests.warm import start
@@ -51,12 +51,12 @@ def test_any_words_describe_it(tmp_path: Path, words: str) -> None:
 
 
 def test_a_new_package_is_found_by_those_who_look_for_it(
-    tmp_path: Path, home: Home, nowhere: Path
+    tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
     """Also by those who look for the words `M.meta`."""
     made = scaffold("debate", tmp_path, description="Two sides talk.")
     assert "M.meta = {" in Path(made["path"]).read_text()
-    assert meta(Path(made["path"])).description == "Two sides talk."
+    assert read_package_meta(Path(made["path"])).description == "Two sides talk."
     install(str(Path(made["path"]).parent))
     [row] = list_packages(verbose="full")["packages"]
     assert (row["version"], row["description"], row["category"]) == (
@@ -87,9 +87,9 @@ def test_what_is_there_is_not_touched(tmp_path: Path, there: str) -> None:
 
 def named() -> set[str]:
     """What the types name under `alc`."""
-    found = set(re.findall(r"^function alc\.([\w.]+)\(", stubs.text(), re.MULTILINE))
-    found |= set(re.findall(r"^---@field (null|log|_dirs) ", stubs.text(), re.MULTILINE))
-    return found | set(re.findall(r"^alc\.(\w+) = \{\}", stubs.text(), re.MULTILINE))
+    found = set(re.findall(r"^function alc\.([\w.]+)\(", stubs.load_stubs(), re.MULTILINE))
+    found |= set(re.findall(r"^---@field (null|log|_dirs) ", stubs.load_stubs(), re.MULTILINE))
+    return found | set(re.findall(r"^alc\.(\w+) = \{\}", stubs.load_stubs(), re.MULTILINE))
 
 
 @pytest.mark.process
@@ -142,15 +142,17 @@ def test_all_that_the_reference_tells_of_is_named() -> None:
 
 @pytest.mark.process
 def test_the_types_are_lua(tmp_path: Path) -> None:
-    assert everhold.run(LuaProgram.text(f"{stubs.text()}\nreturn 1"), database="memory://") == 1
+    assert (
+        everhold.run(LuaProgram.text(f"{stubs.load_stubs()}\nreturn 1"), database="memory://") == 1
+    )
 
 
-def test_the_types_are_written_when_they_differ(home: Home) -> None:
-    file = Path(stubs.written(home)["types_path"])
+def test_the_types_are_written_when_they_differ(home: AlcHome) -> None:
+    file = Path(stubs.write_stubs(home)["types_path"])
     before = file.stat().st_mtime_ns
-    stubs.written(home)
-    assert (file.read_text(), file.stat().st_mtime_ns) == (stubs.text(), before)
+    stubs.write_stubs(home)
+    assert (file.read_text(), file.stat().st_mtime_ns) == (stubs.load_stubs(), before)
     file.write_text("old")
     (home.types / "alc_shapes.d.lua").write_text("")
-    assert stubs.written(home)["alc_shapes_types_path"] == str(home.types / "alc_shapes.d.lua")
-    assert file.read_text() == stubs.text()
+    assert stubs.write_stubs(home)["alc_shapes_types_path"] == str(home.types / "alc_shapes.d.lua")
+    assert file.read_text() == stubs.load_stubs()

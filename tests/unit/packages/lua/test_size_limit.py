@@ -12,11 +12,16 @@ from everhold.cli import pkg
 from everhold.cli.app import main
 from everhold.errors import BadSetting, PackageTooLarge
 from everhold.mcp.algocline import package as tools
-from everhold.mcp.algocline.tools import Install
+from everhold.mcp.algocline.tools import InstallPackageArgs
 from everhold.packages.lua import copy_tree
 from everhold.packages.lua.api import install, repair
-from everhold.packages.lua.lua_settings import LARGEST, in_words, lua_options, size
-from everhold.packages.lua.paths import Home
+from everhold.packages.lua.lua_settings import (
+    DEFAULT_MAX_PACKAGE,
+    format_size,
+    parse_size,
+    read_lua_options,
+)
+from everhold.packages.lua.paths import AlcHome
 from everhold.packages.settings import settings
 from tests.unit.packages.lua.making import committed, package
 
@@ -30,7 +35,7 @@ def large(tmp_path: Path) -> Path:
     return folder
 
 
-def everything(home: Home) -> list[Path]:
+def everything(home: AlcHome) -> list[Path]:
     return sorted(path for path in home.root.rglob("*") if path.name != "installed.json.lock")
 
 
@@ -41,7 +46,7 @@ def limited(nowhere: Path, given: str) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("source", ["folder", "repository", "collection"])
 def test_more_than_the_limit_is_refused_and_nothing_is_installed(
-    large: Path, home: Home, nowhere: Path, source: str
+    large: Path, home: AlcHome, nowhere: Path, source: str
 ) -> None:
     """Whatever it comes from; of a collection all packages count together."""
     if source == "collection":
@@ -62,17 +67,17 @@ def test_more_than_the_limit_is_refused_and_nothing_is_installed(
 
 
 @pytest.mark.process
-def test_what_is_not_copied_does_not_count(large: Path, home: Home, nowhere: Path) -> None:
+def test_what_is_not_copied_does_not_count(large: Path, home: AlcHome, nowhere: Path) -> None:
     """The history of a repository, and links that lead out."""
     committed(large)
     (large / "data" / "out").symlink_to("/etc")
     (large / "out.txt").symlink_to("/etc/passwd")
     exact = sum(path.stat().st_size for path in (large / "init.lua", large / "data" / "table.txt"))
-    assert copy_tree.size(large) == exact
+    assert copy_tree.measure_package(large) == exact
     assert install(str(large), limit=exact)["installed"] == ["large"]
 
 
-def test_scenarios_of_a_collection_count(large: Path, home: Home, nowhere: Path) -> None:
+def test_scenarios_of_a_collection_count(large: Path, home: AlcHome, nowhere: Path) -> None:
     folder = large.parent
     (folder / "scenarios").mkdir()
     (folder / "scenarios" / "big.lua").write_bytes(b"-" * 5000)
@@ -81,7 +86,7 @@ def test_scenarios_of_a_collection_count(large: Path, home: Home, nowhere: Path)
 
 
 @pytest.mark.parametrize("says", [True, False])
-def test_whoever_is_asked_decides(large: Path, home: Home, nowhere: Path, says: bool) -> None:
+def test_whoever_is_asked_decides(large: Path, home: AlcHome, nowhere: Path, says: bool) -> None:
     asked = []
 
     def accept(size: int, limit: int) -> bool:
@@ -99,7 +104,7 @@ def test_whoever_is_asked_decides(large: Path, home: Home, nowhere: Path, says: 
     assert len(asked) == 1, "what fits is not asked about"
 
 
-def test_the_settings_name_the_limit(large: Path, home: Home, nowhere: Path) -> None:
+def test_the_settings_name_the_limit(large: Path, home: AlcHome, nowhere: Path) -> None:
     limited(nowhere, "3kB")
     with pytest.raises(PackageTooLarge):
         install(str(large))
@@ -107,21 +112,21 @@ def test_the_settings_name_the_limit(large: Path, home: Home, nowhere: Path) -> 
     assert install(str(large))["installed"] == ["large"]
 
 
-def test_a_model_is_refused_and_told_what_to_do(large: Path, home: Home, nowhere: Path) -> None:
+def test_a_model_is_refused_and_told_what_to_do(large: Path, home: AlcHome, nowhere: Path) -> None:
     """The tool of an MCP host has no way to insist: the user has."""
     limited(nowhere, "3kB")
     with pytest.raises(PackageTooLarge) as refused:
-        asyncio.run(tools.done("pkg_install", Install(url=str(large))))
+        asyncio.run(tools.run_package_verb("pkg_install", InstallPackageArgs(url=str(large))))
     assert "If the user wants it: everhold pkg install --max-size" in refused.value.hint
     assert not (home.packages / "large").exists()
 
 
 def test_a_repair_asks_for_no_more_than_an_installation(
-    large: Path, home: Home, nowhere: Path
+    large: Path, home: AlcHome, nowhere: Path
 ) -> None:
     """What has grown where it came from is told as failed, with the reason."""
     install(str(large))
-    copy_tree.remove(home.packages / "large")
+    copy_tree.remove_package_folder(home.packages / "large")
     limited(nowhere, "3kB")
     told = repair("large")
     assert "more than 3.0 kB is not installed unasked" in told["failed"][0]["reason"]
@@ -141,7 +146,7 @@ def test_a_repair_asks_for_no_more_than_an_installation(
 )
 def test_the_command_asks_at_a_terminal(
     large: Path,
-    home: Home,
+    home: AlcHome,
     nowhere: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
@@ -163,7 +168,7 @@ def test_the_command_asks_at_a_terminal(
     [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GB", 2 * 10**9), ("7B", 7), (7, 7), (0, 0)],
 )
 def test_sizes(given: str | int, meant: int) -> None:
-    assert size(given, "it") == meant
+    assert parse_size(given, "it") == meant
 
 
 @pytest.mark.parametrize(
@@ -171,14 +176,14 @@ def test_sizes(given: str | int, meant: int) -> None:
 )
 def test_what_is_not_a_size_is_refused(given: object) -> None:
     with pytest.raises(BadSetting, match="is not a size; say 500kB, 20MB or 1GB"):
-        size(given, "it")
+        parse_size(given, "it")
 
 
 def test_sizes_in_words() -> None:
-    assert [in_words(one) for one in (0, 999, 1000, 20_000_000, 3 * 10**9)] == [
+    assert [format_size(one) for one in (0, 999, 1000, 20_000_000, 3 * 10**9)] == [
         *("0 B", "999 B", "1.0 kB", "20.0 MB", "3.0 GB")
     ]
 
 
 def test_the_usual_limit(nowhere: Path) -> None:
-    assert lua_options(settings()).max_package == LARGEST == 20_000_000
+    assert read_lua_options(settings()).max_package == DEFAULT_MAX_PACKAGE == 20_000_000

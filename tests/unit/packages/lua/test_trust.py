@@ -10,14 +10,20 @@ import pytest
 
 from everhold.errors import BadSetting, NotAllowed, UnknownProgram
 from everhold.packages.lua import trust as room
-from everhold.packages.lua.trust import fingerprint, marks, trust, trusted, untrust
+from everhold.packages.lua.trust import (
+    fingerprint_package,
+    get_trusted_fingerprint,
+    list_trust_marks,
+    trust_package,
+    untrust_package,
+)
 from everhold.programs.lua.file_fingerprint import TICK
 
 
 @pytest.fixture(autouse=True)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's data folder is one of our own."""
-    monkeypatch.setattr(room, "home", lambda: tmp_path / "home")
+    monkeypatch.setattr(room, "get_data_folder", lambda: tmp_path / "home")
     return tmp_path / "home" / "trust.json"
 
 
@@ -31,14 +37,18 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_a_package_is_strange_until_it_is_trusted(package: Path) -> None:
-    before = trusted(package)
-    trust(package)
-    assert (before, trusted(package)) == ("", marks()[0][0].digest)
+    before = get_trusted_fingerprint(package)
+    trust_package(package)
+    assert (before, get_trusted_fingerprint(package)) == ("", list_trust_marks()[0][0].digest)
 
 
 def test_trust_can_be_taken_back(package: Path) -> None:
-    trust(package)
-    assert [untrust(package), untrust(package), trusted(package)] == [True, False, ""]
+    trust_package(package)
+    assert [
+        untrust_package(package),
+        untrust_package(package),
+        get_trusted_fingerprint(package),
+    ] == [True, False, ""]
 
 
 def changed(package: Path) -> None:
@@ -67,21 +77,21 @@ def split(package: Path) -> None:
     "change", [changed, added, removed, renamed, split], ids=lambda change: change.__name__
 )
 def test_a_package_that_changed_is_trusted_no_more(package: Path, change) -> None:
-    trust(package)
+    trust_package(package)
     change(package)
-    assert not trusted(package)
-    assert [fits for _, fits in marks()] == [False]
-    trust(package)
-    assert trusted(package)
+    assert not get_trusted_fingerprint(package)
+    assert [fits for _, fits in list_trust_marks()] == [False]
+    trust_package(package)
+    assert get_trusted_fingerprint(package)
 
 
 def test_a_change_that_keeps_size_and_time_is_seen(package: Path) -> None:
-    trust(package)
+    trust_package(package)
     file = package / "parts" / "judge.lua"
     before = file.stat()
     file.write_text("return 2")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert not trusted(package)
+    assert not get_trusted_fingerprint(package)
 
 
 def test_what_changed_a_moment_ago_is_read_again(
@@ -90,16 +100,18 @@ def test_what_changed_a_moment_ago_is_read_again(
     """In one tick of the file system's clock a file can change twice and look the same."""
     same = os.stat(package / "init.lua")
     monkeypatch.setattr(
-        room, "look", lambda found: (0, 0, found.st_mode, os.getuid(), 0, 0, same.st_ctime_ns)
+        room,
+        "make_file_fingerprint",
+        lambda found: (0, 0, found.st_mode, os.getuid(), 0, 0, same.st_ctime_ns),
     )
     monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK)
-    first = fingerprint(str(package))
+    first = fingerprint_package(str(package))
     (package / "init.lua").write_text("return 1")
-    second = fingerprint(str(package))
+    second = fingerprint_package(str(package))
     monkeypatch.setattr(room.time, "time_ns", lambda: same.st_ctime_ns + TICK + 1)
-    third = fingerprint(str(package))
+    third = fingerprint_package(str(package))
     (package / "init.lua").write_text("return 2")
-    assert (first != second, second == third, third == fingerprint(str(package))) == (
+    assert (first != second, second == third, third == fingerprint_package(str(package))) == (
         True,
         True,
         True,
@@ -107,44 +119,44 @@ def test_what_changed_a_moment_ago_is_read_again(
 
 
 def test_hidden_files_do_not_belong_to_a_package(package: Path) -> None:
-    trust(package)
+    trust_package(package)
     (package / ".git").mkdir()
     (package / ".git" / "HEAD").write_text("x")
-    assert trusted(package)
+    assert get_trusted_fingerprint(package)
 
 
 def test_a_copy_elsewhere_is_another_package(package: Path, tmp_path: Path) -> None:
-    trust(package)
+    trust_package(package)
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "init.lua").write_text("return {}")
-    assert not trusted(copy)
+    assert not get_trusted_fingerprint(copy)
 
 
 def test_a_link_to_a_package_is_the_package(package: Path, tmp_path: Path) -> None:
-    trust(package)
+    trust_package(package)
     (tmp_path / "link").symlink_to(package)
-    assert trusted(tmp_path / "link")
+    assert get_trusted_fingerprint(tmp_path / "link")
 
 
 def test_a_link_that_is_turned_to_another_package_is_that_package(
     package: Path, tmp_path: Path
 ) -> None:
-    trust(package)
+    trust_package(package)
     other, link = tmp_path / "other", tmp_path / "link"
     other.mkdir()
     (other / "init.lua").write_text("return {}")
     link.symlink_to(package)
-    before = trusted(link)
+    before = get_trusted_fingerprint(link)
     link.unlink()
     link.symlink_to(other)
-    assert (bool(before), trusted(link)) == (True, "")
+    assert (bool(before), get_trusted_fingerprint(link)) == (True, "")
 
 
 def test_a_single_file_can_be_trusted(package: Path) -> None:
-    trust(package / "parts" / "judge.lua")
-    assert trusted(package / "parts" / "judge.lua")
-    assert not trusted(package)
+    trust_package(package / "parts" / "judge.lua")
+    assert get_trusted_fingerprint(package / "parts" / "judge.lua")
+    assert not get_trusted_fingerprint(package)
 
 
 def test_a_package_that_links_outside_cannot_be_trusted(
@@ -153,15 +165,15 @@ def test_a_package_that_links_outside_cannot_be_trusted(
     (tmp_path / "outside.lua").write_text("return 3")
     (package / "more.lua").symlink_to(tmp_path / "outside.lua")
     with pytest.raises(NotAllowed, match="leads out of the package"):
-        trust(package)
+        trust_package(package)
     assert not file.exists()
 
 
 def test_a_link_that_comes_later_ends_the_trust(package: Path, tmp_path: Path) -> None:
-    trust(package)
+    trust_package(package)
     (tmp_path / "more").mkdir()
     (package / "more").symlink_to(tmp_path / "more")
-    assert not trusted(package)
+    assert not get_trusted_fingerprint(package)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "packages", "packages/panel/parts"])
@@ -169,33 +181,33 @@ def test_what_is_no_package_cannot_be_trusted(
     package: Path, tmp_path: Path, name: str, file: Path
 ) -> None:
     with pytest.raises(UnknownProgram, match="neither a folder"):
-        trust(tmp_path / name)
+        trust_package(tmp_path / name)
     assert not file.exists()
 
 
 def test_only_the_user_can_read_and_write_the_marks(package: Path, file: Path) -> None:
-    trust(package)
+    trust_package(package)
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_marks_that_others_may_write_count_for_nothing(package: Path, file: Path) -> None:
-    trust(package)
+    trust_package(package)
     file.chmod(0o660)
-    assert not trusted(package)
+    assert not get_trusted_fingerprint(package)
     with pytest.raises(BadSetting, match="others may write it"):
-        marks()
+        list_trust_marks()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"packages": [1]}', '{"format": 2}', "\xff"])
 def test_a_damaged_file_trusts_nothing_and_is_not_overwritten(
     package: Path, file: Path, text: str
 ) -> None:
-    trust(package)
+    trust_package(package)
     file.write_bytes(text.encode("latin-1"))
-    assert not trusted(package)
+    assert not get_trusted_fingerprint(package)
     with pytest.raises(BadSetting):
-        trust(package)
+        trust_package(package)
     assert file.read_bytes() == text.encode("latin-1")
 
 
@@ -203,16 +215,16 @@ def test_marks_of_several_packages_live_together(package: Path, tmp_path: Path, 
     other = tmp_path / "packages" / "other"
     other.mkdir()
     (other / "init.lua").write_text("return 5")
-    trust(package)
-    trust(other)
-    trust(package)
-    assert [mark.path for mark, fits in marks() if fits] == [str(other), str(package)]
+    trust_package(package)
+    trust_package(other)
+    trust_package(package)
+    assert [mark.path for mark, fits in list_trust_marks() if fits] == [str(other), str(package)]
     assert len(json.loads(file.read_text())["packages"]) == 2
 
 
 def test_the_fingerprint_is_of_the_files_and_not_of_their_place(
     package: Path, tmp_path: Path
 ) -> None:
-    found = fingerprint(package)
+    found = fingerprint_package(package)
     package.rename(tmp_path / "elsewhere")
-    assert fingerprint(tmp_path / "elsewhere") == found
+    assert fingerprint_package(tmp_path / "elsewhere") == found

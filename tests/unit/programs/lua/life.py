@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from everhold.core.budget import Budget
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised, Returned
 from everhold.ports.program import Call
@@ -47,11 +47,11 @@ class Life:
         self.asked: list[Query] = []
         self.log: list[tuple[str, str, str]] = []
         self.record: dict[str, Any] = {}
-        self.replies: list[Reply] = []
-        self.given: list[tuple[int, float, list[Answer], bool, str | None]] = []
+        self.replies: list[ProgramReply] = []
+        self.given: list[tuple[int, float, list[QueryAnswer], bool, str | None]] = []
         self.outcome: Any = None
 
-    def step(self, *answers: Answer, cancel: str | None = None) -> Reply:
+    def step(self, *answers: QueryAnswer, cancel: str | None = None) -> ProgramReply:
         self.n += 1
         self.given.append((self.n, BORN + self.n, list(answers), False, cancel))
         with self.execution.entered():
@@ -71,10 +71,10 @@ class Life:
         """What is asked of a model now."""
         return [query.prompt for query in self.open.values() if query.kind is Kind.LLM]
 
-    def answer(self, prompt: str, value: Any) -> Reply:
+    def answer(self, prompt: str, value: Any) -> ProgramReply:
         """Answer the open question with this prompt."""
         return self.step(
-            Answer(next(q for q, query in self.open.items() if query.prompt == prompt), value)
+            QueryAnswer(next(q for q, query in self.open.items() if query.prompt == prompt), value)
         )
 
     def finish(
@@ -87,9 +87,9 @@ class Life:
             answers = []
             for query in list(self.open.values()):
                 if query.kind is Kind.STATE:
-                    answers.append(Answer(query.q, remembered(kept, query)))
+                    answers.append(QueryAnswer(query.q, remembered(kept, query)))
                 else:
-                    answers.append(Answer(query.q, model(query.prompt)))
+                    answers.append(QueryAnswer(query.q, model(query.prompt)))
             assert answers, "the program waits for nothing"
             self.step(*answers)
         if isinstance(self.outcome, Raised):
@@ -110,7 +110,7 @@ def failure(code: str, ctx: dict[str, Any] | None = None, **more: Any) -> str:
     life = Life(code, ctx, **more)
     life.step()
     while life.outcome is None:
-        life.step(*[Answer(q, f"<{query.prompt}>") for q, query in life.open.items()])
+        life.step(*[QueryAnswer(q, f"<{query.prompt}>") for q, query in life.open.items()])
     assert isinstance(life.outcome, Raised), life.outcome
     return life.outcome.error
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from everhold.core.journal import Delivery
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from everhold.core.session import Seed
 from everhold.core.status import Raised
 from everhold.programs.lua import vm
@@ -58,7 +58,7 @@ def played(life: Life, steps: int = STEPS) -> list[Delivery]:
     for n in range(steps):
         error = {"code": "no", "message": "said no"} if n == 12 and len(life.open) == 1 else None
         answers = [
-            Answer(q, None if error else {"n": n} if n == 20 else f"told {n}", error)
+            QueryAnswer(q, None if error else {"n": n} if n == 20 else f"told {n}", error)
             for q in life.open
         ]
         life.step(*answers)
@@ -92,7 +92,7 @@ def test_a_replay_leads_where_the_life_before_had_come(name: str) -> None:
     assert asked == [journal[place].asked for place in places]
     assert again.execution.asked_count == life.execution.asked_count
     if life.outcome is None:
-        more = [Answer(q, "more") for q in life.open]
+        more = [QueryAnswer(q, "more") for q in life.open]
         again.n = life.n
         assert again.step(*more).asked == life.step(*more).asked
 
@@ -103,7 +103,7 @@ def test_most_answers_are_handed_over_at_once() -> None:
     life = Life(program)
     life.step()
     for n in range(STEPS):
-        life.step(Answer(n, "told"))
+        life.step(QueryAnswer(n, "told"))
     journal = told(life)
     assert followed(Life(program), journal)[0] == [0, 32, STEPS]
 
@@ -124,7 +124,7 @@ def test_a_changed_program_is_stopped_at_the_step_that_differs(at: int, other: s
     life = Life(program % other, {"at": -1})
     life.step()
     for n in range(STEPS):
-        life.step(Answer(n, "told"))
+        life.step(QueryAnswer(n, "told"))
     journal = told(life)
     places, asked = followed(Life(program % other, {"at": at}), journal)
     assert places[-1] == at
@@ -137,7 +137,7 @@ def test_dice_of_a_fork_fall_from_its_fork_point_on() -> None:
     life, again = Life(PROGRAMS["dice"], seeds=seeds), Life(PROGRAMS["dice"], seeds=seeds)
     life.step()
     for n in range(STEPS):
-        life.step(Answer(n, "told"))
+        life.step(QueryAnswer(n, "told"))
     journal = told(life)
     assert followed(again, journal)[0] == [0, 9, 10, STEPS]
 
@@ -149,7 +149,7 @@ def test_a_full_state_takes_one_answer_after_the_other() -> None:
     life, again = Life(program, memory=2**20), Life(program, memory=2**20)
     life.step()
     for n in range(STEPS):
-        life.step(Answer(n, "y" * 10_000))
+        life.step(QueryAnswer(n, "y" * 10_000))
     journal = told(life)
     places, asked = followed(again, journal)
     assert (places[:5], places[-1]) == ([0, 1, 2, 3, 4], STEPS)
@@ -166,7 +166,7 @@ def test_a_state_that_fills_up_is_replayed_as_it_was(piece: int) -> None:
     life, again = Life(program, memory=3 * 2**20), Life(program, memory=3 * 2**20)
     life.step()
     for n in range(990_000 // piece - 1):
-        life.step(Answer(n, "told"))
+        life.step(QueryAnswer(n, "told"))
     journal = told(life)
     places, asked = followed(again, journal)
     assert places[-1] == len(journal) - 1
@@ -179,10 +179,10 @@ def test_the_limit_is_the_same_afterwards() -> None:
     life, again = Life(program, memory=2 * 2**20), Life(program, memory=2 * 2**20)
     life.step()
     for n in range(19):
-        life.step(Answer(n, "told"))
+        life.step(QueryAnswer(n, "told"))
     assert followed(again, told(life))[0] == [0, 19]
     again.n = life.n
-    ends = [one.step(Answer(19, "told")).outcome for one in (life, again)]
+    ends = [one.step(QueryAnswer(19, "told")).outcome for one in (life, again)]
     assert ends[0] == ends[1]
     assert isinstance(ends[0], Raised)
     assert ends[0].error.endswith("not enough memory")
@@ -190,7 +190,7 @@ def test_the_limit_is_the_same_afterwards() -> None:
 
 def test_all_of_it_needs_room() -> None:
     """Where there is none, nothing is handed over."""
-    assert vm.Vm(memory=2**20).go_along(1.0, [0.0, b"x" * 2**21, b""]) == (0, ())
+    assert vm.LuaVm(memory=2**20).go_along(1.0, [0.0, b"x" * 2**21, b""]) == (0, ())
 
 
 BUSY = "for n = 1, 3 do local x = 0 for i = 1, 1e6 do x = x + i % 7 end alc.llm('n ' .. n) end"
@@ -202,11 +202,11 @@ def test_a_step_that_did_pause_may_take_longer_on_replay() -> None:
     """
     life = Life(BUSY, cpu=20.0)
     life.step()
-    life.step(Answer(0, "told"))
+    life.step(QueryAnswer(0, "told"))
     journal = told(life)
     again = Life(BUSY, cpu=1e-4, again=20.0)
     places, asked = followed(again, journal)
     assert (places[-1], asked[-1]) == (1, journal[1].asked)
     again.n = life.n
-    again.step(Answer(1, "told"))
+    again.step(QueryAnswer(1, "told"))
     assert again.outcome.kind == "spinning"

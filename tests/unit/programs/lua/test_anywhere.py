@@ -4,7 +4,7 @@
 
 import pytest
 
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from tests.unit.programs.lua.life import Life, failure, package, run
 
 PLACES = {
@@ -213,7 +213,7 @@ def test_the_top_level_of_a_required_module_may_ask(tmp_path) -> None:
 def test_an_error_of_the_answer_is_raised_where_it_was_asked() -> None:
     life = Life("local ok, e = pcall(alc.llm, 'a') return {ok, e}")
     life.step()
-    life.step(Answer(0, error={"code": "x", "message": "the model is gone"}))
+    life.step(QueryAnswer(0, error={"code": "x", "message": "the model is gone"}))
     assert life.outcome.value == [False, "the model is gone"]
 
 

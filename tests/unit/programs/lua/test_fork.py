@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from everhold.core.status import Raised
 from tests.unit.programs.lua.life import Life, package
 
@@ -84,7 +84,7 @@ def test_forks_in_forks(root: Path) -> None:
     assert {query.key for query in life.step().asked} == {"0.0.0:0", "0.1:0"}
     life.answer("one x", "a")
     while life.outcome is None:
-        life.step(Answer(next(iter(life.open)), "b"))
+        life.step(QueryAnswer(next(iter(life.open)), "b"))
     inner = life.outcome.value[0]["result"]
     assert [entry["strategy"] for entry in inner] == ["one", "quick"]
 
@@ -239,7 +239,7 @@ def test_a_fork_comes_back_by_replay(root: Path) -> None:
     life = Life("return alc.fork({'one', 'nested', 'two'}, {task = 'x'})", roots=[root])
     life.step()
     while life.outcome is None:
-        life.step(Answer(max(life.open), f"a{life.n}"))
+        life.step(QueryAnswer(max(life.open), f"a{life.n}"))
     again = Life("return alc.fork({'one', 'nested', 'two'}, {task = 'x'})", roots=[root])
     again.execution.replaying = True
     replies = [again.execution.advance(*given) for given in life.given]

@@ -19,19 +19,19 @@ from everhold import Runtime
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.packages.lua import trust as marks
-from everhold.packages.lua.trust import trust
+from everhold.packages.lua.trust import trust_package
 from everhold.programs.lua import module_reader, requires
-from everhold.programs.lua.file_fingerprint import is_settled, look
+from everhold.programs.lua.file_fingerprint import is_settled, make_file_fingerprint
 from everhold.programs.lua.host import LuaHost
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.requires import closed
+from everhold.programs.lua.requires import is_fully_trusted
 
 RUN = "local M = {} function M.run(ctx) return 'ran' end return M"
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "home", lambda: tmp_path / "home")
+    monkeypatch.setattr(marks, "get_data_folder", lambda: tmp_path / "home")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def package(root: Path, name: str, text: str = RUN, **files: str) -> Path:
 
 
 def runs_here(program: LuaProgram) -> bool:
-    host = LuaHost(lambda ref, version: program, marks.trusted)
+    host = LuaHost(lambda ref, version: program, marks.get_trusted_fingerprint)
     birth = Birth(
         id=SessionId("s-1"),
         program=program.ref,
@@ -71,7 +71,7 @@ def test_text_never_runs_here() -> None:
 def test_a_package_runs_here_once_it_is_trusted_and_until_it_changes(root: Path) -> None:
     folder = package(root, "one")
     before = runs_here(in_root(root, "one"))
-    trust(folder)
+    trust_package(folder)
     trusted = runs_here(in_root(root, "one"))
     (folder / "init.lua").write_text(RUN + "--")
     assert (before, trusted, runs_here(in_root(root, "one"))) == (False, True, False)
@@ -82,13 +82,13 @@ import locale, sys
 from pathlib import Path
 from time import process_time
 import everhold
-from everhold.packages.lua.trust import trust
+from everhold.packages.lua.trust import trust_package
 from everhold.programs.lua.program import LuaProgram
 
 category = getattr(locale, sys.argv[2])
 assert locale.setlocale(category, "de_DE.UTF-8")
 folder = Path(sys.argv[1])
-trust(folder)
+trust_package(folder)
 print(everhold.run(LuaProgram.package(folder)()))
 """
 
@@ -142,7 +142,7 @@ def test_nothing_runs_here_in_another_language(
     """Numbers, dates, order and letters are those of Lua everywhere; in UTF-8 no single byte is a
     letter.
     """
-    trust(package(root, "p"))
+    trust_package(package(root, "p"))
     names = {getattr(locale, category): name for category, name in chosen.items()}
     # as C says it: one or a list
     every = names.setdefault(locale.LC_ALL, "C" if not names else f"all of {chosen}")
@@ -156,7 +156,7 @@ def test_a_file_runs_here_once_it_is_trusted(tmp_path: Path) -> None:
     file = tmp_path / "one.lua"
     file.write_text("return 1")
     before = runs_here(LuaProgram.file(file))
-    trust(file)
+    trust_package(file)
     assert (before, runs_here(LuaProgram.file(file))) == (False, True)
 
 
@@ -183,8 +183,8 @@ def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(
     root: Path, text: str, here: bool
 ) -> None:
     package(root, "strange", part="return 1")
-    trust(package(root, "other", part="return 1"))
-    trust(package(root, "one", text, part="return 1"))
+    trust_package(package(root, "other", part="return 1"))
+    trust_package(package(root, "one", text, part="return 1"))
     assert runs_here(in_root(root, "one")) is here
 
 
@@ -193,7 +193,7 @@ def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(
 )
 def test_what_a_package_needs_is_read_in_a_moment(root: Path, unit: str) -> None:
     """However its text is built, and however long it is."""
-    trust(package(root, "one", unit * (300_000 // len(unit))))
+    trust_package(package(root, "one", unit * (300_000 // len(unit))))
     began = process_time()
     runs_here(in_root(root, "one"))
     assert process_time() - began < 10
@@ -201,14 +201,14 @@ def test_what_a_package_needs_is_read_in_a_moment(root: Path, unit: str) -> None
 
 def test_a_comment_without_an_end_hides_nothing_of_other_files(root: Path) -> None:
     package(root, "strange")
-    trust(package(root, "one", "return 1 --[[", part="require 'strange'"))
+    trust_package(package(root, "one", "return 1 --[[", part="require 'strange'"))
     assert not runs_here(in_root(root, "one"))
 
 
 def test_a_folder_that_is_called_like_a_file_is_none(root: Path) -> None:
     folder = package(root, "one")
     (folder / "odd.lua").mkdir()
-    trust(folder)
+    trust_package(folder)
     assert runs_here(in_root(root, "one"))
 
 
@@ -216,7 +216,7 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = package(root, "one", part="return 1")
-    trust(folder)
+    trust_package(folder)
     read: list[str] = []
     native = requires._read
     monkeypatch.setattr(requires, "_read", lambda file: read.append(file.name) or native(file))
@@ -224,7 +224,7 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(
     once = sorted(read)
     (folder / "part.lua").write_text("return require('strange')")
     package(root, "strange")
-    trust(folder)
+    trust_package(folder)
     assert (once, runs_here(in_root(root, "one"))) == (["init.lua", "part.lua"], False)
 
 
@@ -237,10 +237,11 @@ def test_needs_are_followed_through_others(root: Path) -> None:
         ("four", "strange"),
         ("five", "four"),
     ):
-        trust(package(root, name, f"require '{needed}'"))
+        trust_package(package(root, name, f"require '{needed}'"))
     roots = (str(root),)
     assert [
-        closed(root / name, roots, marks.trusted) for name in ("one", "three", "four", "five")
+        is_fully_trusted(root / name, roots, marks.get_trusted_fingerprint)
+        for name in ("one", "three", "four", "five")
     ] == [
         True,
         True,
@@ -269,9 +270,9 @@ def test_what_is_compiled_says_what_its_text_says(root: Path, part: str) -> None
         " part.f({})\nend\nreturn M"
     )
     folder = package(root, "one", text, part=part)
-    trust(folder)
+    trust_package(folder)
     module_reader._known.clear()
-    while not is_settled(look(os.stat(folder / "part.lua")), time_ns()):
+    while not is_settled(make_file_fingerprint(os.stat(folder / "part.lua")), time_ns()):
         sleep(0.01)
     outcomes = [ran(in_root(root, "one")) for _ in range(4)]
     assert {found.mode for _, found in module_reader._known.values()} >= {
@@ -284,7 +285,7 @@ def test_what_a_text_hides_is_refused_when_it_is_required(root: Path) -> None:
     """The reading of texts can be deceived; the door cannot."""
     package(root, "strange")
     hidden = "local M = {} function M.run(ctx) return _G['req' .. 'uire']('strange') end return M"
-    trust(package(root, "one", hidden))
+    trust_package(package(root, "one", hidden))
     outcome = ran(in_root(root, "one"))
     assert outcome.kind == "LuaError"
     assert "its package is not trusted; see `everhold pkg trust`" in outcome.error
@@ -308,7 +309,7 @@ async def test_a_session_goes_on_when_its_package_loses_the_trust(root: Path) ->
     """Where it runs makes no difference to what it asks."""
     text = "local M = {} function M.run(ctx) return alc.llm('one') .. alc.llm('two') end return M"
     folder = package(root, "one", text)
-    trust(folder)
+    trust_package(folder)
     async with everhold.open("memory://") as runtime:
         status = await runtime.start(in_root(root, "one")())
         here = _is_here(runtime, status.session_id)

@@ -21,14 +21,14 @@ while true do
   s = alc.llm(ok and alc.json_encode(value) or 'error: ' .. value)
 end"""
 
-_vms: list[vm.Vm] = []
+_vms: list[vm.LuaVm] = []
 
 
 def echo(text: str) -> str:
     """What a text is when it was read and written; or the error."""
     if not _vms:
-        _vms.append(vm.Vm())
-        _vms[0].go(0.0, 5.0, *vm.opening(0.0, b"text", b"code", ECHO, b"=code", None))
+        _vms.append(vm.LuaVm())
+        _vms[0].go(0.0, 5.0, *vm.make_vm_opening(0.0, b"text", b"code", ECHO, b"=code", None))
     said: bytes = _vms[0].go(0.0, 5.0, True, text.encode())[2]
     return said.decode()
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.query import Answer, Kind
-from everhold.engine.durable_values import Values
+from everhold.core.query import Kind, QueryAnswer
+from everhold.engine.durable_values import DurableValues
 from everhold.errors import BadValue
-from everhold.programs.lua.vm import Vm, opening
+from everhold.programs.lua.vm import LuaVm, make_vm_opening
 from everhold.stores.memory import MemoryStore
 from tests.unit.programs.lua.life import BORN, Life, failure, run
 
@@ -142,7 +142,7 @@ def test_a_mistake_names_the_line_of_the_program() -> None:
 def test_an_answer_is_always_text() -> None:
     life = Life("local a = alc.llm('a') return {a, type(a)}")
     life.step()
-    life.step(Answer(0, {"x": [1, None]}))
+    life.step(QueryAnswer(0, {"x": [1, None]}))
     assert life.outcome.value == ['{"x":[1,null]}', "string"]
 
 
@@ -168,7 +168,7 @@ def test_a_batch_is_one_pause_and_keeps_its_order() -> None:
 def test_an_error_in_a_batch_is_raised_at_once_and_the_rest_is_withdrawn() -> None:
     life = Life("local ok, e = pcall(alc.llm_batch, {'a', 'b', 'c'}) alc.llm(e)")
     life.step()
-    reply = life.step(Answer(1, error={"code": "x", "message": "gone"}))
+    reply = life.step(QueryAnswer(1, error={"code": "x", "message": "gone"}))
     assert reply.withdrawn == [0, 2]
     assert life.prompts() == ["gone"]
 
@@ -249,12 +249,12 @@ def test_words_that_are_not_utf8_are_shown_all_the_same() -> None:
 
 def test_a_name_that_is_recorded_often_is_handed_over_once() -> None:
     """However often a loop records it: what comes out of a state in one go is limited."""
-    vm = Vm()
+    vm = LuaVm()
     code = (
         b"for i = 1, 1000 do alc.stats.record('k', i) alc.stats.record('l' .. i % 2, i) end"
         b" return 1"
     )
-    begun = opening(0.0, b"text", b"code", code, b"=code", None)
+    begun = make_vm_opening(0.0, b"text", b"code", code, b"=code", None)
     assert vm.go(0.0, 10.0, *begun)[1] == b"done"
     assert vm.take() == (False, None, None, None, 3, b"k", b"1000", b"l1", b"999", b"l0", b"1000")
 
@@ -341,7 +341,7 @@ def test_incr_of_what_is_no_number() -> None:
     life = Life("return {pcall(alc.state.incr, 'k')}")
     life.step()
     words = "incr: value at 'k' cannot be stored as JSON: is not a number"  # as the drive says it
-    life.step(Answer(0, error={"code": "bad_value", "message": words}))
+    life.step(QueryAnswer(0, error={"code": "bad_value", "message": words}))
     assert life.outcome.value == [False, "incr: value at 'k' is not a number"]
 
 
@@ -349,8 +349,8 @@ def test_incr_past_what_fits_says_so_in_a_whole_sentence() -> None:
     life = Life("return {pcall(alc.state.incr, 'k', math.maxinteger, 1)}")
     life.step()
     with pytest.raises(BadValue) as found:
-        asyncio.run(Values(MemoryStore()).answer(life.open[0]))
-    life.step(Answer(0, error={"code": "bad_value", "message": str(found.value)}))
+        asyncio.run(DurableValues(MemoryStore()).answer(life.open[0]))
+    life.step(QueryAnswer(0, error={"code": "bad_value", "message": str(found.value)}))
     words = (
         "incr: value at 'k' cannot be stored as JSON: an integer outside 64 bits; store it as text"
     )
@@ -362,7 +362,7 @@ def test_as_many_as_may_be_asked_at_once_are_asked_and_answered() -> None:
         "local t = {} for i = 1, 50000 do t[i] = 'q' end return #alc.llm_batch(t)", cpu=10.0
     )
     assert len(life.step().asked) == 50_000
-    life.step(*[Answer(q, "a") for q in life.open])
+    life.step(*[QueryAnswer(q, "a") for q in life.open])
     assert life.outcome.value == 50_000
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from everhold.errors import EverholdError
 from everhold.programs.lua import vm
-from everhold.programs.lua.vm import Vm, opening
+from everhold.programs.lua.vm import LuaVm, make_vm_opening
 from tests.unit.programs.lua.life import run
 
 _SHOW = """
@@ -47,8 +47,8 @@ def plain(code: str) -> str:
 
 
 def ours(code: str) -> str:
-    vm = Vm()
-    begun = opening(0.0, b"text", b"code", (_SHOW % code).encode("latin-1"), b"=code", None)
+    vm = LuaVm()
+    begun = make_vm_opening(0.0, b"text", b"code", (_SHOW % code).encode("latin-1"), b"=code", None)
     came = vm.go(0.0, 5.0, *begun)
     assert came[1] == b"done", came
     return str(json.loads(came[2]))
@@ -313,13 +313,13 @@ def test_gsub_with_a_function_finds_what_gsub_finds(text: str, pattern: str, mos
 
 
 @functools.cache
-def _kept() -> Vm:
+def _kept() -> LuaVm:
     """One state for many examples: a program that runs what it is told."""
-    vm = Vm()
+    vm = LuaVm()
     vm.go(
         0.0,
         5.0,
-        *opening(
+        *make_vm_opening(
             0.0,
             b"text",
             b"code",
@@ -371,5 +371,5 @@ def test_without_lua_there_is_one_line_to_type(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "lupa.lua54", None)
     monkeypatch.setattr(vm, "_lua", vm._lua.__wrapped__)  # which is looked up once
     with pytest.raises(EverholdError) as refused:
-        Vm()
+        LuaVm()
     assert refused.value.hint == "pip install 'everhold[lua]'"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everhold.programs.lua import file_fingerprint, module_reader
-from everhold.programs.lua.vm import compiled
+from everhold.programs.lua.vm import compile_lua
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def source(file: Path) -> bytes:
     """The text of a file that was not compiled."""
-    found = module_reader.source(file, file.name)
+    found = module_reader.load_lua_source(file, file.name)
     assert found.mode != b"b"
     return found.code
 
@@ -51,14 +51,14 @@ def test_a_file_that_is_as_it_was_is_read_once_and_compiled_when_it_is_wanted_ag
     file: Path, reads: list[str]
 ) -> None:
     text = source(file)
-    again = [module_reader.source(file, "a.lua") for _ in range(2)]
+    again = [module_reader.load_lua_source(file, "a.lua") for _ in range(2)]
     assert text == b"return 1"
-    assert [(one.mode, one.code) for one in again] == [(b"b", compiled(text, b"@a.lua"))] * 2
+    assert [(one.mode, one.code) for one in again] == [(b"b", compile_lua(text, b"@a.lua"))] * 2
     assert reads == [str(file)]
 
 
 @pytest.mark.parametrize(
-    "text", [b"return (", compiled(b"return 1", b"@a.lua")], ids=["broken", "binary"]
+    "text", [b"return (", compile_lua(b"return 1", b"@a.lua")], ids=["broken", "binary"]
 )
 def test_what_does_not_compile_stays_text(file: Path, text: bytes) -> None:
     """So what is wrong with it is told where it is loaded, and bytes of Lua's own are never taken
@@ -70,10 +70,10 @@ def test_what_does_not_compile_stays_text(file: Path, text: bytes) -> None:
 
 def test_each_name_of_a_file_is_told_by_errors_in_it(file: Path) -> None:
     found = {
-        title: [module_reader.source(file, title) for _ in range(2)][1].code
+        title: [module_reader.load_lua_source(file, title) for _ in range(2)][1].code
         for title in ("a.lua", "b/init.lua")
     }
-    assert found == {title: compiled(b"return 1", f"@{title}".encode()) for title in found}
+    assert found == {title: compile_lua(b"return 1", f"@{title}".encode()) for title in found}
 
 
 def test_a_file_that_was_changed_is_read_again_whatever_it_pretends(file: Path) -> None:

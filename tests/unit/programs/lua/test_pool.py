@@ -24,18 +24,18 @@ import pytest
 
 import everhold
 from everhold import Context, Finished, Runtime, program
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised
 from everhold.errors import MissingExtra, Overtaken, StoreUnavailable, UnknownProgram, WorkerFailed
 from everhold.programs.lua import process
 from everhold.programs.lua.host import LuaHost
-from everhold.programs.lua.pool import Pool
+from everhold.programs.lua.pool import LuaWorkerPool
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.protocol import Limits
-from everhold.programs.lua.worker_client import Breach, Worker
+from everhold.programs.lua.protocol import LuaLimits
+from everhold.programs.lua.worker_client import LuaWorker, ProtocolBreach
 
 pytestmark = pytest.mark.process
 
@@ -56,7 +56,7 @@ def birth(code: str, name: str = "s-1") -> Birth:
 
 
 @asynccontextmanager
-async def hosted(limits: Limits | None = None, **settings: Any) -> AsyncIterator[LuaHost]:
+async def hosted(limits: LuaLimits | None = None, **settings: Any) -> AsyncIterator[LuaHost]:
     host = LuaHost(lambda ref, version: PROGRAM, lambda *package: False, limits=limits, **settings)
     try:
         yield host
@@ -68,21 +68,21 @@ def begin(host: LuaHost, code: str = TALK, name: str = "s-1") -> Any:
     return host.begin(birth(code, name), Metrics())
 
 
-async def told(execution: Any, n: int, said: str | None = None) -> Reply:
+async def told(execution: Any, n: int, said: str | None = None) -> ProgramReply:
     return await execution.advance_there(
-        n, 0.0, [] if said is None else [Answer(n - 1, said)], False, None
+        n, 0.0, [] if said is None else [QueryAnswer(n - 1, said)], False, None
     )  # type: ignore[no-any-return]
 
 
-def pool_of(host: LuaHost) -> Pool:
+def pool_of(host: LuaHost) -> LuaWorkerPool:
     return host._home.pool()
 
 
-def prompt(reply: Reply) -> str:
+def prompt(reply: ProgramReply) -> str:
     return reply.asked[0].prompt
 
 
-def kind(reply: Reply) -> str:
+def kind(reply: ProgramReply) -> str:
     outcome: Any = reply.outcome
     return str(outcome.kind)
 
@@ -119,7 +119,7 @@ async def test_a_replay_brings_a_program_back_and_asks_the_same() -> None:
     async with hosted() as host:
         one = begin(host)
         steps: list[Any] = [
-            (n, 0.0, [Answer(n - 1, "a")] if n else [], False, None) for n in range(200)
+            (n, 0.0, [QueryAnswer(n - 1, "a")] if n else [], False, None) for n in range(200)
         ]
         replies = await one.replay_there(steps)
         assert [prompt(reply) for reply in replies] == [f"question {n + 1}" for n in range(200)]
@@ -130,7 +130,8 @@ async def test_a_long_journal_comes_back_whole() -> None:
     async with hosted() as host:
         one = begin(host)
         steps: list[Any] = [
-            (n, 0.0, [Answer(n - 1, "a" * 300_000)] if n else [], False, None) for n in range(20)
+            (n, 0.0, [QueryAnswer(n - 1, "a" * 300_000)] if n else [], False, None)
+            for n in range(20)
         ]
         assert len(await one.replay_there(steps)) == 20
         assert prompt(await told(one, 20, "a")) == "question 21"
@@ -174,27 +175,27 @@ def test_an_execution_can_be_advanced_by_those_who_block() -> None:
     host = LuaHost(lambda ref, version: PROGRAM, lambda package: False)
     one = begin(host)
     replies = [
-        one.advance(n, 0.0, [Answer(n - 1, "a")] if n else [], False, None) for n in range(3)
+        one.advance(n, 0.0, [QueryAnswer(n - 1, "a")] if n else [], False, None) for n in range(3)
     ]
     one.drop()
     assert [prompt(reply) for reply in replies] == ["question 1", "question 2", "question 3"]
 
 
 def test_those_who_block_are_told_what_is_not_held_any_more() -> None:
-    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(held=1))
+    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=LuaLimits(held=1))
     one, other = begin(host), begin(host, name="s-2")
     for execution in (one, other):
         assert prompt(execution.advance(0, 0.0, [], False, None)) == "question 1"
     with pytest.raises(Overtaken):
-        one.advance(1, 0.0, [Answer(0, "a")], False, None)
-    assert prompt(other.advance(1, 0.0, [Answer(0, "a")], False, None)) == "question 2"
+        one.advance(1, 0.0, [QueryAnswer(0, "a")], False, None)
+    assert prompt(other.advance(1, 0.0, [QueryAnswer(0, "a")], False, None)) == "question 2"
 
 
 def test_those_who_block_are_not_held_up_for_ever() -> None:
-    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(wall=2.0))
+    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=LuaLimits(wall=2.0))
     one = begin(host, BOMB)
     one.advance(0, 0.0, [], False, None)
-    assert kind(one.advance(1, 0.0, [Answer(0, "a")], False, None)) == "spinning"
+    assert kind(one.advance(1, 0.0, [QueryAnswer(0, "a")], False, None)) == "spinning"
     one.drop()
     other = begin(host)
     assert prompt(other.advance(0, 0.0, [], False, None)) == "question 1"
@@ -202,19 +203,19 @@ def test_those_who_block_are_not_held_up_for_ever() -> None:
 
 LONE = """
 import os, signal, sys, threading
-from everhold.core.query import Answer
-from everhold.programs.lua.protocol import Limits
+from everhold.core.query import QueryAnswer
+from everhold.programs.lua.protocol import LuaLimits
 from everhold.programs.lua.host import LuaHost
 from tests.unit.programs.lua.test_pool import PROGRAM, begin
 
-host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=Limits(wall=0.3))
+host = LuaHost(lambda ref, version: PROGRAM, lambda package: False, limits=LuaLimits(wall=0.3))
 one = begin(host)
 one.advance(0, 0.0, [], False, None)
 worker = host._home.lone._process.pid
 os.kill(worker, signal.SIGSTOP)
 print(worker, flush=True)
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGSTOP)).start()
-reply = one.advance(1, 0.0, [Answer(0, "a")], False, None)
+reply = one.advance(1, 0.0, [QueryAnswer(0, "a")], False, None)
 print(reply.asked[0].prompt if reply.asked else reply.outcome, flush=True)
 """
 
@@ -260,7 +261,7 @@ def test_those_who_block_share_a_worker_which_ends_when_nobody_has_it() -> None:
 
 
 async def test_who_takes_too_long_fails_and_the_worker_is_killed() -> None:
-    async with hosted(Limits(wall=2.0)) as host:
+    async with hosted(LuaLimits(wall=2.0)) as host:
         bad = begin(host, BOMB)
         await told(bad, 0)
         pid = pool_of(host).workers[0].process.pid
@@ -269,7 +270,7 @@ async def test_who_takes_too_long_fails_and_the_worker_is_killed() -> None:
 
 
 async def test_who_shared_the_killed_worker_is_made_again_elsewhere() -> None:
-    async with hosted(Limits(wall=2.0), most=1) as host:
+    async with hosted(LuaLimits(wall=2.0), most=1) as host:
         good, bad = begin(host, name="s-good"), begin(host, BOMB, "s-bad")
         await told(good, 0)
         await told(bad, 0)
@@ -282,7 +283,7 @@ async def test_who_shared_the_killed_worker_is_made_again_elsewhere() -> None:
 
 
 async def test_who_finds_its_worker_busy_is_told_to_begin_elsewhere() -> None:
-    async with hosted(Limits(wall=60.0), most=1) as host:
+    async with hosted(LuaLimits(wall=60.0), most=1) as host:
         good, bad = begin(host, name="s-good"), begin(host, BOMB, "s-bad")
         await told(good, 0)
         await told(bad, 0)
@@ -302,7 +303,7 @@ async def test_who_computes_for_long_takes_no_place_from_others() -> None:
     """Twice as many as there are places compute for ever; who was there before, and who comes now,
     is answered.
     """
-    async with hosted(Limits(cpu=900.0, wall=900.0)) as host:
+    async with hosted(LuaLimits(cpu=900.0, wall=900.0)) as host:
         good = begin(host, name="s-good")
         await told(good, 0)
         bomb = BOMB.removeprefix('alc.llm("ready?") ')
@@ -317,7 +318,7 @@ async def test_who_computes_for_long_takes_no_place_from_others() -> None:
             task.cancel()
 
 
-async def _gone_on(host: LuaHost, one: Any) -> Reply | None:
+async def _gone_on(host: LuaHost, one: Any) -> ProgramReply | None:
     """Its second step, where its worker is, or in another."""
     try:
         if not one._begun:
@@ -331,7 +332,7 @@ async def test_a_worker_that_stands_still_is_replaced_and_no_program_fails() -> 
     """SIGSTOP: a worker that uses no CPU time is stopped by something else than the program in
     it.
     """
-    async with hosted(Limits(wall=0.2), most=1) as host:
+    async with hosted(LuaLimits(wall=0.2), most=1) as host:
         pool = pool_of(host)
         stopped = pool._start()
         await until(lambda: stopped.ready)
@@ -342,7 +343,7 @@ async def test_a_worker_that_stands_still_is_replaced_and_no_program_fails() -> 
 
 async def test_time_in_which_this_process_stood_still_does_not_count() -> None:
     """A suspended machine stops us and our workers: afterwards each goes on where it was."""
-    async with hosted(Limits(wall=0.5), most=1) as host:
+    async with hosted(LuaLimits(wall=0.5), most=1) as host:
         one = begin(host)
         await told(one, 0)
         worker = pool_of(host).workers[0]
@@ -356,7 +357,7 @@ async def test_time_in_which_this_process_stood_still_does_not_count() -> None:
 
 
 async def test_there_are_never_more_workers_than_four_times_the_places() -> None:
-    async with hosted(Limits(cpu=900.0, wall=900.0), most=1) as host:
+    async with hosted(LuaLimits(cpu=900.0, wall=900.0), most=1) as host:
         bomb = BOMB.removeprefix('alc.llm("ready?") ')
         spinning = [asyncio.create_task(told(begin(host, bomb, f"s-{n}"), 0)) for n in range(6)]
         pool = pool_of(host)
@@ -396,7 +397,7 @@ async def test_a_delivery_of_which_two_workers_die_is_poison() -> None:
 
 
 async def test_a_first_step_is_tried_twice_and_then_is_poison() -> None:
-    async with hosted(Limits(wall=60.0), most=1) as host:
+    async with hosted(LuaLimits(wall=60.0), most=1) as host:
         starting = asyncio.create_task(
             told(begin(host, BOMB.removeprefix('alc.llm("ready?") ')), 0)
         )
@@ -412,7 +413,7 @@ async def test_a_first_step_is_tried_twice_and_then_is_poison() -> None:
 
 
 async def test_what_a_worker_lets_go_of_is_gone() -> None:
-    async with hosted(Limits(held=2), most=1) as host:
+    async with hosted(LuaLimits(held=2), most=1) as host:
         several = [begin(host, name=f"s-{number}") for number in range(3)]
         for one in several:
             await told(one, 0)
@@ -457,7 +458,7 @@ async def test_what_could_not_begin_is_not_held() -> None:
 
 
 async def test_a_caller_that_leaves_does_not_confuse_the_next() -> None:
-    async with hosted(Limits(wall=60.0), most=1) as host:
+    async with hosted(LuaLimits(wall=60.0), most=1) as host:
         one, other = begin(host, name="s-1"), begin(host, name="s-2")
         await told(one, 0)
         leaving = asyncio.create_task(told(one, 1, "a"))
@@ -469,7 +470,7 @@ async def test_a_caller_that_leaves_does_not_confuse_the_next() -> None:
 
 
 async def test_callers_that_leave_the_queue_leave_it_in_order() -> None:
-    async with hosted(Limits(wall=60.0), most=1) as host:
+    async with hosted(LuaLimits(wall=60.0), most=1) as host:
         waiting = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in range(6)]
         await asyncio.sleep(0)
         for task in waiting[1::2]:
@@ -490,7 +491,7 @@ async def test_a_frame_that_is_too_large_ends_the_worker() -> None:
         answer = asyncio.ensure_future(worker.work([]))
         await asyncio.sleep(0)
         _say(worker, b"\x7f\xff\xff\xff")
-        with pytest.raises(Breach):
+        with pytest.raises(ProtocolBreach):
             await answer
         with pytest.raises(Overtaken):
             await told(one, 1, "a")
@@ -541,7 +542,7 @@ async def test_a_worker_cannot_ask_for_durable_values_of_others(args: bytes) -> 
         assert worker.dead
 
 
-def _say(worker: Worker, data: bytes) -> None:
+def _say(worker: LuaWorker, data: bytes) -> None:
     """Have the reader find these bytes, as if the worker had sent them."""
     worker._inbox += data
     worker._parse()
@@ -706,7 +707,7 @@ async def python(ctx: Context) -> str:
 
 def lua(runtime: Runtime, **limits: Any) -> None:
     runtime.host._lua = LuaHost(
-        runtime._find, lambda package: False, limits=Limits(**limits), most=2
+        runtime._find, lambda package: False, limits=LuaLimits(**limits), most=2
     )
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from everhold.errors import Overtaken
 from everhold.programs.lua import socket_reader, worker_client
-from everhold.programs.lua.protocol import Limits
-from everhold.programs.lua.worker_client import Worker
+from everhold.programs.lua.protocol import LuaLimits
+from everhold.programs.lua.worker_client import LuaWorker
 from tests.unit.programs.lua.test_pool import (
     begin,
     hosted,
@@ -45,7 +45,7 @@ def in_place(step: Coroutine[Any, Any, Any]) -> Any:
     return done.value.value
 
 
-def prompt_worker(host: Any) -> Worker:
+def prompt_worker(host: Any) -> LuaWorker:
     (worker, *_) = pool_of(host).workers
     worker._is_prompt = True
     return worker
@@ -80,7 +80,7 @@ async def test_one_that_does_not_answer_gives_the_loop_back_and_is_killed_as_eve
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_client, "_MOMENT", 0.001)
-    async with hosted(Limits(wall=0.5, cpu=60.0)) as host:
+    async with hosted(LuaLimits(wall=0.5, cpu=60.0)) as host:
         execution = begin(host, SPIN)
         await told(execution, 0)
         worker = prompt_worker(host)

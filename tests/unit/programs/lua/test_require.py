@@ -6,7 +6,7 @@ import pytest
 
 from everhold.core.status import Raised
 from everhold.errors import BadArguments, NotAProgram, UnknownProgram
-from everhold.programs.lua.program import TEXT, LuaProgram
+from everhold.programs.lua.program import TEXT_REF, LuaProgram
 from tests.unit.programs.lua.life import Life, failure, package, run
 
 
@@ -207,7 +207,7 @@ def test_a_package_may_itself_be_a_link(tmp_path: Path) -> None:
 
 def test_text_is_in_its_arguments() -> None:
     call = LuaProgram.text("return 1", {"a": 1})
-    assert (call.program.ref, call.args) == (TEXT, {"code": "return 1", "ctx": {"a": 1}})
+    assert (call.program.ref, call.args) == (TEXT_REF, {"code": "return 1", "ctx": {"a": 1}})
     assert call.program.digest != LuaProgram.text("return 2").program.digest
 
 
@@ -225,12 +225,12 @@ def test_a_package_takes_its_ctx_by_name_or_as_one_object(tmp_path: Path) -> Non
 )
 def test_text_takes_code_and_ctx(args: dict[str, object]) -> None:
     with pytest.raises(BadArguments):
-        LuaProgram(TEXT).arguments(args)
+        LuaProgram(TEXT_REF).arguments(args)
 
 
 def test_text_is_called_with_its_text() -> None:
     with pytest.raises(BadArguments):
-        LuaProgram(TEXT)()
+        LuaProgram(TEXT_REF)()
 
 
 def test_what_is_not_there_is_unknown(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.core.query import Answer
+from everhold.core.query import QueryAnswer
 from everhold.core.status import Raised
 from everhold.errors import Overtaken
 from everhold.programs.lua import vm
@@ -59,7 +59,7 @@ def test_c_finds_no_globals() -> None:
     """C looks them up where an error ends the process and no hook counts: nothing of the program
     may be there.
     """
-    assert list(vm.Vm()._runtime.globals()) == []
+    assert list(vm.LuaVm()._runtime.globals()) == []
 
 
 STRICT = """setmetatable(_G, {
@@ -345,7 +345,7 @@ def test_a_full_state_still_takes_its_answer() -> None:
     fill = "local t = {} pcall(function() while true do t[#t + 1] = ('x'):rep(1000) .. #t end end)"
     life = Life(f"{fill} local a = alc.llm('full') t = nil return #a", memory=8 * 2**20, cpu=60.0)
     assert [query.prompt for query in life.step().asked] == ["full"]
-    life.step(Answer(0, "y" * 3_000_000))
+    life.step(QueryAnswer(0, "y" * 3_000_000))
     assert life.outcome.value == 3_000_000
 
 
@@ -365,7 +365,7 @@ def test_the_room_above_the_limit_is_not_for_keeping(step: str) -> None:
     for q in range(200):
         if life.outcome is not None:
             break
-        life.step(Answer(q, "y" * 50_000))
+        life.step(QueryAnswer(q, "y" * 50_000))
         most = max(most, life.execution.memory)
     assert isinstance(life.outcome, Raised)
     assert most < 6 * 2**20
@@ -467,7 +467,7 @@ def _has_weakrefs(life: Life) -> bool:
 def test_what_is_not_asked_for_is_no_answer() -> None:
     life = Life("return alc.llm('a')")
     life.step()
-    life.step(Answer(7, "x"))
+    life.step(QueryAnswer(7, "x"))
     assert life.outcome is None
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from everhold.programs.lua import module_reader
-from everhold.programs.lua.module_reader import Source
+from everhold.programs.lua.module_reader import LuaSource
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.requires import closed
-from everhold.programs.lua.search_path import Root, read
+from everhold.programs.lua.requires import is_fully_trusted
+from everhold.programs.lua.search_path import SearchRoot, parse_search_root
 
 
 def written(folder: Path, **files: str) -> Path:
@@ -20,23 +20,27 @@ def written(folder: Path, **files: str) -> Path:
 
 @pytest.mark.parametrize("text", ["/a/b", "panel=/a/b", "!/a/b", "!panel=/a/b", "x-1=/a=b/c"])
 def test_a_root_is_a_line_of_text(text: str) -> None:
-    assert str(read(text)) == text
+    assert str(parse_search_root(text)) == text
 
 
 @pytest.mark.parametrize("text", ["a/b", "", "=/a", "a b=/c"])
 def test_other_text_is_no_root(text: str) -> None:
     with pytest.raises(ValueError, match="is no root"):
-        read(text)
+        parse_search_root(text)
 
 
 def test_a_name_can_be_chosen_for_a_package(tmp_path: Path) -> None:
     folder = written(tmp_path / "panel-2-dev", init="return 1", judge="return 2")
     written(folder / "parts", init="return 3")
     roots = (f"panel={folder}",)
-    assert module_reader.find("panel", roots) == Source("panel/init.lua", b"return 1")
-    assert module_reader.find("panel.judge", roots) == Source("panel/judge.lua", b"return 2")
-    assert module_reader.find("panel.parts", roots) == Source("panel/parts/init.lua", b"return 3")
-    assert module_reader.find("panel-2-dev", roots) is None
+    assert module_reader.find_lua_module("panel", roots) == LuaSource("panel/init.lua", b"return 1")
+    assert module_reader.find_lua_module("panel.judge", roots) == LuaSource(
+        "panel/judge.lua", b"return 2"
+    )
+    assert module_reader.find_lua_module("panel.parts", roots) == LuaSource(
+        "panel/parts/init.lua", b"return 3"
+    )
+    assert module_reader.find_lua_module("panel-2-dev", roots) is None
 
 
 def test_a_chosen_package_is_looked_for_nowhere_else(tmp_path: Path) -> None:
@@ -44,22 +48,27 @@ def test_a_chosen_package_is_looked_for_nowhere_else(tmp_path: Path) -> None:
     chosen = written(tmp_path / "chosen", init="return 'chosen'")
     written(tmp_path / "all" / "panel", init="return 'other'", judge="return 'other'")
     roots = (f"panel={chosen}", str(tmp_path / "all"))
-    assert module_reader.find("panel", roots) == Source("panel/init.lua", b"return 'chosen'")
-    assert module_reader.find("panel.judge", roots) is None
+    assert module_reader.find_lua_module("panel", roots) == LuaSource(
+        "panel/init.lua", b"return 'chosen'"
+    )
+    assert module_reader.find_lua_module("panel.judge", roots) is None
 
 
 def test_a_link_in_a_folder_is_followed_unless_it_is_strict(tmp_path: Path) -> None:
     written(tmp_path / "elsewhere", init="return 1")
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "panel").symlink_to(tmp_path / "elsewhere")
-    assert module_reader.find("panel", (str(tmp_path / "packages"),)) == Source(
+    assert module_reader.find_lua_module("panel", (str(tmp_path / "packages"),)) == LuaSource(
         "panel/init.lua", b"return 1"
     )
-    assert module_reader.find("panel", (f"!{tmp_path / 'packages'}",)) is None
-    assert module_reader.find("panel", (f"!panel={tmp_path / 'packages' / 'panel'}",)) is None
-    assert module_reader.find("panel", (f"!panel={tmp_path / 'elsewhere'}",)) == Source(
-        "panel/init.lua", b"return 1"
+    assert module_reader.find_lua_module("panel", (f"!{tmp_path / 'packages'}",)) is None
+    assert (
+        module_reader.find_lua_module("panel", (f"!panel={tmp_path / 'packages' / 'panel'}",))
+        is None
     )
+    assert module_reader.find_lua_module(
+        "panel", (f"!panel={tmp_path / 'elsewhere'}",)
+    ) == LuaSource("panel/init.lua", b"return 1")
 
 
 def test_a_link_inside_a_package_never_leads_out(tmp_path: Path) -> None:
@@ -67,7 +76,7 @@ def test_a_link_inside_a_package_never_leads_out(tmp_path: Path) -> None:
     folder = written(tmp_path / "packages" / "panel", init="return 1")
     (folder / "leak.lua").symlink_to(tmp_path / "secret.lua")
     for root in (f"panel={folder}", str(folder.parent), f"!{folder.parent}"):
-        assert module_reader.find("panel.leak", (root,)) is None
+        assert module_reader.find_lua_module("panel.leak", (root,)) is None
 
 
 def test_a_package_is_what_its_reference_says(tmp_path: Path) -> None:
@@ -75,16 +84,18 @@ def test_a_package_is_what_its_reference_says(tmp_path: Path) -> None:
     mine = written(tmp_path / "mine" / "panel", init="return 1")
     other = written(tmp_path / "dev", init="return 2")
     program = LuaProgram.found(
-        f"{mine}/init.lua:panel", roots=[Root(other, "panel"), tmp_path / "mine"]
+        f"{mine}/init.lua:panel", roots=[SearchRoot(other, "panel"), tmp_path / "mine"]
     )
     assert program.is_package
-    assert module_reader.find("panel", program.roots) == Source("panel/init.lua", b"return 1")
+    assert module_reader.find_lua_module("panel", program.roots) == LuaSource(
+        "panel/init.lua", b"return 1"
+    )
 
 
 def test_a_package_under_a_chosen_name_brings_no_neighbours(tmp_path: Path) -> None:
     chosen = written(tmp_path / "src" / "p2", init="return 1")
     written(tmp_path / "src" / "private", init="return 2")
-    program = LuaProgram.found(f"{chosen}/init.lua:panel", roots=[Root(chosen, "panel")])
+    program = LuaProgram.found(f"{chosen}/init.lua:panel", roots=[SearchRoot(chosen, "panel")])
     assert program.roots == (f"panel={chosen}",)
 
 
@@ -104,8 +115,10 @@ def test_trust_is_asked_of_the_chosen_folder(tmp_path: Path) -> None:
     needed = written(tmp_path / "j2", init="return 1")
     panel = written(tmp_path / "panel", init='local judge = require("judge")')
     roots = (f"judge={needed}", str(tmp_path))
-    assert closed(panel, roots, lambda place: "yes" * (place in (str(panel), str(needed))))
-    assert not closed(panel, roots, lambda place: "yes" * (place == str(panel)))
-    assert closed(
+    assert is_fully_trusted(
+        panel, roots, lambda place: "yes" * (place in (str(panel), str(needed)))
+    )
+    assert not is_fully_trusted(panel, roots, lambda place: "yes" * (place == str(panel)))
+    assert is_fully_trusted(
         panel, (f"judge={tmp_path / 'gone'}",), lambda place: "yes" * (place == str(panel))
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from everhold.programs.lua import socket_reader
-from everhold.programs.lua.socket_reader import Blink, Inlet
+from everhold.programs.lua.socket_reader import SocketReader, SpinWait
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def later(end: socket.socket, data: bytes) -> threading.Timer:
 def test_what_comes_while_it_looks_is_heard(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, its = ends
     timer = later(ours, b"order")
-    assert Inlet(its.fileno()).read() == b"order"
+    assert SocketReader(its.fileno()).read() == b"order"
     timer.join()
 
 
@@ -52,13 +52,13 @@ def test_what_comes_after_the_blink_is_heard(
     monkeypatch.setattr(socket_reader, "BLINK", 1e-9)
     ours, its = ends
     timer = later(ours, b"order")
-    assert Inlet(its.fileno()).read() == b"order"
+    assert SocketReader(its.fileno()).read() == b"order"
     timer.join()
 
 
 def test_the_end_is_heard_while_it_looks(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, its = ends
-    found = Inlet(its.fileno())
+    found = SocketReader(its.fileno())
     ours.close()
     assert found.read() == b""
 
@@ -71,16 +71,16 @@ def test_whoever_writes_meanwhile_may_sleep(
     monkeypatch.setattr(socket_reader, "BLINK", blink)
     ours, its = ends
     ours.send(b"order")
-    Inlet(its.fileno()).read()
+    SocketReader(its.fileno()).read()
     assert sleeps(its)
 
 
 def test_where_there_is_one_processor_nobody_blinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_reader, "BLINK", 0.0)
-    assert Blink().begin() == 0.0
+    assert SpinWait().begin() == 0.0
 
 
-def naps(blink: Blink, *, in_vain: bool) -> int:
+def naps(blink: SpinWait, *, in_vain: bool) -> int:
     """How often one sleeps at once after a blink that ended so."""
     assert blink.begin() > 0.0
     blink.ended(in_vain=in_vain)
@@ -91,10 +91,10 @@ def naps(blink: Blink, *, in_vain: bool) -> int:
 
 
 def test_a_blink_in_vain_is_followed_by_sleep_and_each_further_one_by_more() -> None:
-    blink = Blink()
+    blink = SpinWait()
     assert [naps(blink, in_vain=True) for _ in range(5)] == [4, 16, 64, 256, 256]
 
 
 def test_after_a_blink_that_helped_one_blinks_again() -> None:
-    blink = Blink()
+    blink = SpinWait()
     assert [naps(blink, in_vain=is_vain) for is_vain in (True, True, False, True)] == [4, 16, 0, 4]

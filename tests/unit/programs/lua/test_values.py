@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everhold.programs.lua.vm import Vm, opening
+from everhold.programs.lua.vm import LuaVm, make_vm_opening
 from tests.unit.programs.lua.life import failure, run
 
 RETURNED = [
@@ -175,17 +175,17 @@ def _zero(value: Any) -> bool:
     return "-0.0" in json.dumps(value)
 
 
-_vms: list[Vm] = []
+_vms: list[LuaVm] = []
 
 
-def _echo() -> Vm:
+def _echo() -> LuaVm:
     if not _vms:
         code = (
             b"local s = alc.llm('?') while true do s ="
             b" alc.llm(alc.json_encode(alc.json_decode(s))) end"
         )
-        vm = Vm()
-        vm.go(0.0, 5.0, *opening(0.0, b"text", b"code", code, b"=code", None))
+        vm = LuaVm()
+        vm.go(0.0, 5.0, *make_vm_opening(0.0, b"text", b"code", code, b"=code", None))
         _vms.append(vm)
     return _vms[0]
 

@@ -16,27 +16,27 @@ import msgspec
 import pytest
 
 from everhold.core.budget import Budget
-from everhold.core.journal import Reply
+from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
-from everhold.core.query import Answer, Kind, Query
+from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Returned
 from everhold.errors import BadArguments
-from everhold.programs.lua.process import Process
+from everhold.programs.lua.process import LuaWorkerProcess
 from everhold.programs.lua.protocol import (
-    SLICE,
-    Limits,
-    Order,
-    Step,
-    Told,
-    encode,
-    framed,
-    order_of,
-    raw,
-    sliced,
-    told_of,
+    MAX_SLICE_BYTES,
+    LuaLimits,
+    OrderResult,
+    WorkerOrder,
+    WorkerStep,
+    decode_order,
+    decode_order_result,
+    encode_frame,
+    encode_step,
+    encode_worker_json,
+    slice_steps,
 )
-from everhold.programs.lua.worker import Alarm, Server
+from everhold.programs.lua.worker import CpuAlarm, LuaWorkerServer
 
 
 def birth(name: str = "s-1", **args: Any) -> Birth:
@@ -68,8 +68,8 @@ class Echo:
         return nullcontext()
 
     def advance(
-        self, n: int, at: float, answers: list[Answer], fired: bool, cancel: str | None
-    ) -> Reply:
+        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    ) -> ProgramReply:
         until = time.process_time() + self.spins
         while time.process_time() < until:
             pass
@@ -77,7 +77,7 @@ class Echo:
         if said == "fail":
             raise ValueError("no good")
         if said == "end":
-            return Reply(
+            return ProgramReply(
                 [],
                 [],
                 None,
@@ -86,7 +86,7 @@ class Echo:
             )
         prompt = "x" * said if isinstance(said, int) else f"{said} {self.replaying}"
         self.asked += 1
-        return Reply(
+        return ProgramReply(
             [Query(self.asked - 1, f"0:{self.asked - 1}", prompt, self.kind)], [], None, None, None
         )
 
@@ -98,31 +98,35 @@ class Desk:
     """A server, and what it has told."""
 
     def __init__(self, **limits: Any) -> None:
-        self.frames: list[Told] = []
+        self.frames: list[OrderResult] = []
         self.made: list[Echo] = []
-        self.server = Server(
-            lambda body: self.frames.append(told_of(body)), self._begin, Limits(**limits)
+        self.server = LuaWorkerServer(
+            lambda body: self.frames.append(decode_order_result(body)),
+            self._begin,
+            LuaLimits(**limits),
         )
 
     def _begin(
-        self, born: Birth, meter: Metrics, roots: list[str], limits: Limits, space: str
+        self, born: Birth, meter: Metrics, roots: list[str], limits: LuaLimits, space: str
     ) -> Echo:
         self.made.append(Echo(born, meter))
         return self.made[-1]
 
-    def do(self, number: int, *steps: Step, born: Birth | None = None, **more: Any) -> list[Told]:
+    def do(
+        self, number: int, *steps: WorkerStep, born: Birth | None = None, **more: Any
+    ) -> list[OrderResult]:
         """What it tells of one order, as it would come over the socket."""
         self.frames.clear()
-        order = Order(number, [raw(step) for step in steps], born, **more)
-        self.server.do(order_of(encode(order)))
+        order = WorkerOrder(number, [encode_step(step) for step in steps], born, **more)
+        self.server.do(decode_order(encode_worker_json(order)))
         return list(self.frames)
 
-    def prompts(self, told: list[Told]) -> list[str]:
+    def prompts(self, told: list[OrderResult]) -> list[str]:
         return [query.prompt for frame in told for reply in frame.replies for query in reply.asked]
 
 
-def step(n: int, said: Any = None) -> Step:
-    return (n, 0.0, [] if said is None else [Answer(n - 1, said)], False, None)
+def step(n: int, said: Any = None) -> WorkerStep:
+    return (n, 0.0, [] if said is None else [QueryAnswer(n - 1, said)], False, None)
 
 
 def test_an_execution_goes_on_under_its_number() -> None:
@@ -239,7 +243,7 @@ def test_what_nobody_foresaw_is_told_too_and_the_worker_goes_on() -> None:
 def test_the_alarm_is_set_again_when_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     rung: list[tuple[int, float]] = []
     monkeypatch.setattr(signal, "setitimer", lambda which, seconds: rung.append((which, seconds)))
-    alarm = Alarm(30.0)
+    alarm = CpuAlarm(30.0)
     for now in (100.0, 100.5, 101.0, 101.1, 101.2, 500.0):
         alarm(now)
     assert rung == [(signal.ITIMER_PROF, 31.0)] * 3
@@ -247,13 +251,15 @@ def test_the_alarm_is_set_again_when_time_has_passed(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.process
 def test_an_advance_that_never_ends_ends_the_process_though_nobody_watches() -> None:
-    process = Process(Limits(wall=0.1, cpu=600.0))
+    process = LuaWorkerProcess(LuaLimits(wall=0.1, cpu=600.0))
     try:
         args = {"code": "while true do end", "ctx": {}}
         born = Birth(
             id=SessionId("s"), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")]
         )
-        process.socket.sendall(framed(Order(1, [raw((0, 0.0, [], False, None))], born)))
+        process.socket.sendall(
+            encode_frame(WorkerOrder(1, [encode_step((0, 0.0, [], False, None))], born))
+        )
         assert process.popen.wait(timeout=120) == -signal.SIGPROF
     finally:
         process.kill()
@@ -292,10 +298,12 @@ def test_it_counts_for_itself_what_a_session_has_cost() -> None:
 
 
 def test_long_journals_are_cut_into_frames() -> None:
-    steps = [msgspec.Raw(b"x" * (SLICE // 3)) for _ in range(7)]
-    assert [len(group) for group in sliced(steps)] == [3, 3, 1]
-    assert [len(group) for group in sliced([msgspec.Raw(b"x" * (2 * SLICE))] * 2)] == [1, 1]
-    assert sliced([]) == [[]]
+    steps = [msgspec.Raw(b"x" * (MAX_SLICE_BYTES // 3)) for _ in range(7)]
+    assert [len(group) for group in slice_steps(steps)] == [3, 3, 1]
+    assert [
+        len(group) for group in slice_steps([msgspec.Raw(b"x" * (2 * MAX_SLICE_BYTES))] * 2)
+    ] == [1, 1]
+    assert slice_steps([]) == [[]]
 
 
 # ---- the walls
