@@ -263,7 +263,10 @@ PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 @pytest.mark.parametrize("drips", [False, True])
 async def test_a_request_that_never_ends_is_ended(tmp_path, monkeypatch, sent, drips):
     """Also one that goes on byte by byte."""
-    async with here(tmp_path, monkeypatch, HEAD=0.3, BODY=0.3) as port, asyncio.timeout(100):
+    async with (
+        here(tmp_path, monkeypatch, HEAD_SECONDS=0.3, BODY_SECONDS=0.3) as port,
+        asyncio.timeout(100),
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         whole = asyncio.ensure_future(reader.read())

@@ -69,7 +69,7 @@ def test_a_conversation_that_is_killed_again_and_again_ends_as_an_undisturbed_on
     rough = finished(nursery, path, paid)
     assert landed >= 5, "nearly all kills came too late"
     assert len(calm["chat"]["frames"]) > 2, "there was no compaction"
-    assert sum(turn[2] == "Answered" for turn in calm["chat"]["turns"]) == 40
+    assert sum(turn[2] == "TurnAnswered" for turn in calm["chat"]["turns"]) == 40
     assert rough == calm
     once = {tuple(payment) for payment in payments(paid)}
     assert sorted(number for _, number in once) == sorted(

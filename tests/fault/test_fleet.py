@@ -124,7 +124,7 @@ def judged(town: Town) -> Counter[str]:
     assert {name: told["turns"].count(name) for name in town.inputs} == dict.fromkeys(
         town.inputs, 1
     )
-    assert set(told["outcomes"]) == {"Answered"}
+    assert set(told["outcomes"]) == {"TurnAnswered"}
     assert set(begun.values()) == {1}, "something was done twice"
     said = {f"{key}-{n}": pid for key, result in results.items() for n, pid in enumerate(result)}
     assert len(said) == len(town.programs) * ERRANDS
