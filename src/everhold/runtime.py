@@ -235,7 +235,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
 
     async def _stop(self, grace: float) -> None:
         await self.engine.reconciler.stop()
-        self.engine.effects.leave()
+        self.engine.leave()
         await self.engine.shielded.rest(grace)
         await self.mover.leave(grace)
         if self._serving is not None:
@@ -249,7 +249,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         await asyncio.gather(*tasks, return_exceptions=True)
         await resource.release_resources()
         self._rings.close()
-        await self.engine.effects.release()
+        await self.engine.release()
         if self._leave is not None:
             await self._leave()
         for live in self.engine.sessions.all():

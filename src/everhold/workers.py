@@ -82,11 +82,7 @@ class Workers:
         if ttl is None and found.lease_ttl is not None:
             ttl = parse_duration(found.lease_ttl, "worker.lease_ttl")
         return Worker(
-            runtime.engine.sessions,
-            runtime.engine.effects,
-            runtime.engine.moves,
-            runtime.engine.reconciler,
-            runtime.clock,
+            runtime.engine,
             adopt_parked=found.adopt_parked if adopt_parked is None else adopt_parked,
             concurrency=found.concurrency if concurrency is None else concurrency,
             limits=found.limits if limits is None else limits,

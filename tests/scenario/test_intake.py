@@ -81,12 +81,12 @@ async def settled(runtime, session_id):
 @contextmanager
 def unsent(runtime):
     """No move is requested meanwhile: the requests are lost, as with a process that dies."""
-    send = runtime.engine.sessions.send
-    runtime.engine.sessions.send = lambda session_id, at=None: None
+    send = runtime.engine.serving.send
+    runtime.engine.serving.send = lambda session_id, at=None: None
     try:
         yield
     finally:
-        runtime.engine.sessions.send = send
+        runtime.engine.serving.send = send
 
 
 async def held(runtime, name="chat", agent=plain):
@@ -268,7 +268,7 @@ async def test_being_woken_often_is_being_woken_once():
         runtime.engine.moves._act = counted
         await session.enqueue("Hi.")
         for _ in range(50):
-            runtime.engine.sessions.send(session.id)
+            runtime.engine.serving.send(session.id)
         await settled(runtime, session.id)
         assert await session.intake() == []
         assert len(moved) <= 2  # the first may have begun when the others were requested
@@ -460,13 +460,13 @@ async def test_a_worker_keeps_its_lease_while_things_are_let_in():
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "kept")
         await runtime.mover.rest()
-        fence = await runtime.engine.effects.leases.take(session.id)
+        fence = await runtime.engine.leases.take(session.id)
         receipt = await session.enqueue("Hi.")
         await runtime.mover.rest()
         assert (await session.turn(receipt.item.id)).text == "Here."
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert lease.fence == fence and not lease.released
-        await runtime.engine.effects.leases.release(session.id)
+        await runtime.engine.leases.release(session.id)
 
 
 async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
@@ -485,7 +485,7 @@ async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
         here = await one.session(plain, "chat")
         sending = asyncio.ensure_future(here.send("Go.", id="first"))
         await began.wait()
-        assert await one.engine.effects.leases.take(here.id) is not None
+        assert await one.engine.leases.take(here.id) is not None
         async with opened(tmp_path, clock=clock, llm=[], recover=False, replay=False) as two:
             there = await two.session(plain, "chat")
             await there.enqueue("Hurry.", key="h", at="after_work")
@@ -515,7 +515,7 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
         session = await runtime.session(plain, "back")
         await runtime.mover.rest()
         if kept:
-            await runtime.engine.effects.leases.take(session.id)
+            await runtime.engine.leases.take(session.id)
         step = runtime.engine.sessions.step
 
         async def fails(*given, **more):
@@ -530,7 +530,7 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease is not None and not lease.released) is kept
         await runtime.engine.reconciler.move()
-        runtime.engine.sessions.send(session.id)
+        runtime.engine.serving.send(session.id)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -1060,7 +1060,7 @@ async def test_what_waits_goes_with_a_session_that_is_deleted():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.delete(session.id)
-        runtime.engine.sessions.send(session.id)
+        runtime.engine.serving.send(session.id)
         await runtime.mover.rest()
         with pytest.raises(UnknownSession):
             await session.intake()
@@ -1097,7 +1097,7 @@ async def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
         await session.enqueue("One.", key="a")
 
     def claims(intake):
-        lease = intake.take(dead.engine.effects.leases.owner, "t", TTL).lease
+        lease = intake.take(dead.engine.leases.owner, "t", TTL).lease
         assert intake.choose(lease.fence, "t")
 
     await dead.store.intake(session.id, claims)
@@ -1157,7 +1157,7 @@ async def test_who_was_a_worker_keeps_no_lease():
         receipt = await session.enqueue("Hi.")
         assert (await session.turn(receipt.item.id)).text == "Here."
         assert [lease.released for lease in leases] == [True]
-        assert not len(runtime.engine.effects.leases)
+        assert not len(runtime.engine.leases)
 
 
 @pytest.mark.parametrize("lives", [True, False])

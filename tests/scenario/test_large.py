@@ -144,7 +144,7 @@ async def looks(runtime, store):
         "a late page": lambda: runtime.sessions(limit=5, after=first),
         "by the beginning of an id": lambda: runtime.sessions(prefix=last[:-2]),
         "by the beginning of a name": lambda: store.duties("schedule", prefix="s-1/", limit=5),
-        "leaving": lambda: store.leave(runtime.engine.effects.leases.owner),
+        "leaving": lambda: store.leave(runtime.engine.leases.owner),
         "a question that is answered": lambda: answer_one(runtime),
     }
     found = {}

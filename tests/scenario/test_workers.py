@@ -93,7 +93,7 @@ async def begun(store, clock, *calls):
     runtime = Runtime(store, clock=clock, ttl=TTL, recover=False)
     ids = []
     async with runtime:
-        runtime.engine.sessions.stepper.leaving = True
+        runtime.engine.serving.leaving = True
         for call in calls:
             ids.append((await runtime.start(call, wait=0)).session_id)
     return ids
@@ -141,7 +141,7 @@ async def test_a_session_in_work_is_leased_and_then_free():
         async with runtime.worker():
             await until(lambda: world.running)
             held = await lease(store, id)
-            assert held.live(clock.now()) and held.owner == runtime.engine.effects.leases.owner
+            assert held.live(clock.now()) and held.owner == runtime.engine.leases.owner
             clock.advance(TTL * 0.4)
             await until(lambda: _lives_until(store, id, clock.now() + TTL))
             world.gates["a-0"].set()
@@ -264,7 +264,7 @@ async def test_so_many_sessions_at_once():
         await until(lambda: len(world.running) == 3)
         await asyncio.sleep(0.05)
         assert sorted(world.running) == ["a0-0", "a1-0", "a2-0"]
-        assert len(runtime.engine.effects.leases) == 3
+        assert len(runtime.engine.leases) == 3
         for gate in world.gates.values():
             gate.set()
         for id in ids:
@@ -439,11 +439,11 @@ async def test_workers_do_not_all_reach_for_the_same():
     clock, store = ManualClock(), MemoryStore()
     ids = await begun(store, clock, *(chain(name=f"n{n}", length=1) for n in range(4)))
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        me = runtime.engine.effects.worker
+        me = runtime.engine.presence.worker
         for other, share in ((f"{me}-after", ids[::2]), ("before", ids[1::2])):
             await store.beat(WorkerRecord(other, "elsewhere", 1, 1000.0))
             worker = runtime.worker(concurrency=2)
-            runtime.engine.reconciler.living = (await runtime.engine.effects.census()).living
+            runtime.engine.reconciler.living = (await runtime.engine.presence.census()).living
             assert sorted(worker._in_turn(ids)[:2]) == sorted(share)
             assert sorted(worker._in_turn(ids)) == sorted(ids)
             await store.release(other)
@@ -469,7 +469,7 @@ async def test_what_was_taken_over_is_not_kept_twice():
     async with opened(on=store, clock=clock, recover=False) as runtime, runtime.worker():
         await until(lambda: len(world.running) == 2)
         mark = (await store.load(id)).effects
-        assert [effect.worker for effect in mark] == [runtime.engine.effects.worker]
+        assert [effect.worker for effect in mark] == [runtime.engine.presence.worker]
         before = (await store.load(id)).head.revision
         task = next(iter(slow.engine.effects.tasks))
         await slow.engine.effects.deliver(
@@ -543,8 +543,8 @@ async def test_a_lost_lease_is_noticed():
             assert [(each.session_id, each.name) for each in told if each.event == "lost"] == [
                 (one, "")
             ]
-            assert not runtime.engine.effects.leases.holds(one)
-            assert runtime.engine.effects.leases.holds(two)
+            assert not runtime.engine.leases.holds(one)
+            assert runtime.engine.leases.holds(two)
             for gate in world.gates.values():
                 gate.set()
             # its work was not lost: nobody else had begun it
@@ -638,7 +638,7 @@ async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
 
 async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, caplog):
     """What it could not give back is free when its time is over."""
-    for module in ("engine.effects", "movers.workers"):
+    for module in ("engine.engine", "movers.workers"):
         monkeypatch.setattr(f"everhold.{module}.FAREWELL", 0.01)
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", length=1))
@@ -655,7 +655,7 @@ async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, ca
                 for verb in ("intake", "leave", "release", "commit"):
                     patched.setattr(store, verb, away)
                 await asyncio.wait_for(worker.leave(), 60)
-        assert "could not be said: the store is away" in caplog.text
+        assert "end with their time: the store is away" in caplog.text
     assert (await lease(store, id)).live(clock.now())
     clock.advance(TTL)
     assert not (await lease(store, id)).live(clock.now())

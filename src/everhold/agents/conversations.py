@@ -99,7 +99,7 @@ class Conversations(Archive):
         runtime = cast("Runtime", self)
         record = await runtime.store.load(session_id)
         workers = {worker.id: worker for worker in await runtime.store.workers()}
-        living = (await runtime.engine.effects.census()).living
+        living = (await runtime.engine.presence.census()).living
         waits = await runtime.store.intake(session_id, lambda intake: intake)
         talks = _is_agent(runtime, record.birth)
         now = runtime.clock.now()
@@ -165,5 +165,5 @@ async def _known(runtime: Runtime, agent: Agent, id: str) -> str | None:
             "session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}"
         )
     runtime._programs[agent.ref] = agent
-    runtime.engine.effects.ask(record.birth)
+    runtime.engine.policy.ask(record.birth)
     return record.birth.id

@@ -14,34 +14,29 @@ import asyncio
 import functools
 import inspect
 import logging
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from everhold.core.codec import to_plain
-from everhold.core.lease import LeaseTimings
 from everhold.core.query import Kind, Query, QueryAnswer, Rerun, Usage
 from everhold.core.schema import encode_value_as, parse_answer
-from everhold.core.session import OUTSIDE, WORKERS, Birth, SessionState
+from everhold.core.session import SessionState
 from everhold.core.status import Raised
 from everhold.core.tool import KEPT_WHOLE
 from everhold.core.usage import parse_usage
 from everhold.engine import unknown_effects
+from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.attachments import StoreAttachments
 from everhold.engine.direct_completion import DirectCompletions
-from everhold.engine.leases import Leases
-from everhold.engine.limits import Job, JobLimiter, LimiterClosed
+from everhold.engine.limits import Job, LimiterClosed
 from everhold.engine.live_session import LiveSession, is_noticed, is_parked
 from everhold.engine.liveness import (
-    SuspendDetector,
-    WorkerLiveness,
-    classify_workers,
-    get_machine_id,
     is_worker_alive,
-    make_lease_owner,
 )
+from everhold.engine.presence import Presence
+from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.engine.step import StepResult
 from everhold.errors import (
@@ -65,9 +60,9 @@ from everhold.errors import (
 from everhold.ports.attachment import CURRENT_ATTACHMENTS
 from everhold.ports.completion import COMPLETER
 from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
-from everhold.ports.program import Answerer, Clock
+from everhold.ports.program import Clock
 from everhold.ports.signature import get_return_type
-from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord, WorkerRecord
+from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord
 from everhold.ports.tool_services import CURRENT_SERVICES, SessionServices
 
 log = logging.getLogger("everhold")
@@ -75,14 +70,8 @@ T = TypeVar("T")
 
 #: Processes that may die over a session before it is failed as poison.
 DEATHS: Final = 3
-#: Seconds that a process which leaves tries to say so to a store that is away.
-FAREWELL: Final = 5.0
 #: Seconds until an outcome that could not be written is tried again.
 WRITE_RETRY_DELAY: Final = 1.0
-
-
-#: Queries that are remembered because they could not be answered here; then they are tried again.
-MAX_REFUSED_QUERIES: Final = 10_000
 
 
 #: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That
@@ -106,6 +95,8 @@ MAX_STORED_ERROR_CHARS: Final = 20_000
 CallSubstitute = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
 
 
+#: Session and answer; records the answer, and says whether it did.
+OutcomeKeeper = Callable[[str, QueryAnswer], Awaitable[bool]]
 #: Session and query; gives what its work may reach beside its own answer.
 ServicesFactory = Callable[[str, Query], SessionServices]
 
@@ -114,105 +105,30 @@ class EffectDispatcher:
     def __init__(
         self,
         sessions: SessionCache,
-        answerers: Mapping[Kind, Answerer],
+        policy: AnswerPolicy,
+        presence: Presence,
+        serving: Serving,
         clock: Clock,
-        worker: str,
-        timings: LeaseTimings,
         *,
-        llm: str = WORKERS,
+        keep_outcome: OutcomeKeeper,
+        services: ServicesFactory | None = None,
+        substitute: CallSubstitute | None = None,
     ) -> None:
         self._sessions = sessions
+        self._policy = policy
+        self._presence = presence
+        self._serving = serving
         self._clock = clock
-        self.worker = worker
-        self.leases = Leases(
-            sessions.store,
-            make_lease_owner(WorkerRecord(worker, get_machine_id(), os.getpid())),
-            clock,
-            timings,
-            self.introduce,
-        )
-        self._known = False
-        self._beaten = 0.0  # when this process last said that it lives
-        self._introducing = asyncio.Lock()
-        # such a clock jumps on purpose
-        self.pulse = (
-            SuspendDetector() if sessions.store.time is None else SuspendDetector(lambda: 0.0)
-        )
+        self._worker = presence.worker
+        self._keep = keep_outcome  # records an outcome that its program cannot take
+        self._services = services
+        self._substitute = substitute  # gives what is called in the place of a function
         self.tasks: set[asyncio.Task[Any]] = set()
         # those of them that have not come to an outcome yet
         self.doing: set[asyncio.Task[Any] | None] = set()
-        # what work may reach beside its own answer
-        self.reach: ServicesFactory | None = None
-        self.instead: CallSubstitute | None = None  # what is called in the place of a function
-        self.gate: JobLimiter | None = None  # whether what was asked may begin now; None: at once
-        # records an outcome that its program cannot take
-        self.keep: Callable[[str, QueryAnswer], Awaitable[bool]] = _unkept
         # work that has begun and whose outcome is not recorded
         self._begun: set[tuple[str, int]] = set()
-        # queries that turned out not to be answerable here
-        self._cannot: set[tuple[str, int]] = set()
-        # sessions this process was asked to move, of those that workers leave alone
-        self._asked: set[str] = set()
-        self._llm = llm  # who answers questions to models of sessions that are started here
-        # told of each session of a process that died
-        self.took_over: Callable[[Birth], None] = lambda birth: None
-        self.adopts = False  # whether what is open already is taken up here: so does a worker
-        self.adopts_older = False  # also in sessions that do not say who answers them
         self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
-        sessions.dispatch = self.start
-        sessions.later = self.later
-        sessions.stepper.introduce = self.introduce
-        self.answer_with(answerers)
-
-    def answer_with(self, answerers: Mapping[Kind, Answerer], *, addressed: bool = False) -> None:
-        """Who answers from now on, by the kind of query; with `addressed`, also what is for
-        somebody by name.
-
-        What is open already is taken up by `adopt`.
-        """
-        self._answerers = answerers
-        self._addressed = addressed
-        self._cannot.clear()
-        self._sessions.stepper.answers(self.inline, self.may_answer)
-
-    def inline(self, query: Query) -> bool:
-        """Whether this process answers such a query itself."""
-        found = self._answerers.get(query.kind)
-        if found is None or (query.to is not None and not self._addressed):
-            return False
-        takes = getattr(found, "takes", None)
-        return takes is None or bool(takes(query))
-
-    @property
-    def answers_models(self) -> bool:
-        """Whether this process answers questions to models, if only some of them."""
-        return Kind.LLM in self._answerers
-
-    def ask(self, birth: Birth) -> None:
-        """This process was asked to move a session: its models may answer it, whoever else may.
-
-        What they could not answer before is tried again.
-        """
-        if self._cannot:
-            self._cannot = {what for what in self._cannot if what[0] != birth.id}
-        if birth.llm != WORKERS:
-            self._asked.add(birth.id)
-
-    def may_answer(self, birth: Birth, query: Query) -> bool:
-        """Whether the session lets this process answer such a query: questions to models may be
-        somebody else's.
-        """
-        if (
-            query.kind is not Kind.LLM
-            or birth.llm == WORKERS
-            or (self._llm == OUTSIDE and not self.adopts)
-        ):
-            return True
-        return (
-            birth.id in self._asked
-            or birth.parent in self._asked
-            or (not birth.llm and self.adopts_older)
-        )
 
     # ---- work
 
@@ -277,8 +193,8 @@ class EffectDispatcher:
         session_id = job.session
         task = asyncio.current_task()
         CURRENT_ATTACHMENTS.set(StoreAttachments(self._sessions.store, self._clock, session_id))
-        if self.reach is not None:
-            CURRENT_SERVICES.set(self.reach(session_id, query))
+        if self._services is not None:
+            CURRENT_SERVICES.set(self._services(session_id, query))
         try:
             answer = await self._done(task, job, query, effect)
         # of a future it is raised here, whoever would catch it below
@@ -298,9 +214,7 @@ class EffectDispatcher:
                 session_id,
                 error,
             )
-            if len(self._cannot) >= MAX_REFUSED_QUERIES:
-                self._cannot.clear()
-            self._cannot.add((session_id, query.q))
+            self._policy.refuse(session_id, query.q)
             await self._unmark(session_id, query, self._park)
         else:
             # the program goes on as on replay, where nobody else holds what its call was given
@@ -317,9 +231,10 @@ class EffectDispatcher:
         """Do it when its turn comes; until there is an outcome, it may be cancelled."""
         self.doing.add(task)
         try:
-            if self.gate is None:
+            gate = self._serving.gate
+            if gate is None:
                 return await self._outcome(job.session, query, effect)
-            async with self.gate.entered(job):
+            async with gate.entered(job):
                 return await self._outcome(job.session, query, effect)
         finally:
             self.doing.discard(task)
@@ -344,7 +259,7 @@ class EffectDispatcher:
         """Work no longer on a query, which stays open."""
 
         async def act(live: LiveSession) -> None:
-            if live.working.get(query.q) != self.worker:
+            if live.working.get(query.q) != self._worker:
                 return
             head = live.head
             change = Change(live.id, live.head)
@@ -371,7 +286,7 @@ class EffectDispatcher:
         async def act(live: LiveSession) -> None:
             if answer.q not in live.opened or live.head.ended:
                 return
-            if live.working.get(answer.q, self.worker) == self.worker:
+            if live.working.get(answer.q, self._worker) == self._worker:
                 await self._sessions.step(live, [answer])
             else:
                 log.warning(
@@ -399,7 +314,7 @@ class EffectDispatcher:
         """
         try:
             kept = await self._until_written(
-                session_id, answer.q, lambda: self.keep(session_id, answer)
+                session_id, answer.q, lambda: self._keep(session_id, answer)
             )
         except Exception:
             log.exception(
@@ -440,19 +355,21 @@ class EffectDispatcher:
         self, session_id: str, query: Query, effect: Callable[[], Any] | None
     ) -> QueryAnswer:
         self._begun.add((session_id, query.q))
-        asking = DirectCompletions(session_id, self._answerers.get(Kind.LLM), make_checked_answer)
+        asking = DirectCompletions(session_id, self._policy.model, make_checked_answer)
         COMPLETER.set(asking)
         try:
             if query.kind is Kind.CALL:
                 if effect is None:
                     raise AnswerFailed(f"{query.name} is not known to this process")
-                act = effect if self.instead is None else self.instead(session_id, query, effect)
+                act = effect
+                if self._substitute is not None:
+                    act = self._substitute(session_id, query, effect)
                 return apply_keep(
                     QueryAnswer(query.q, await self._call(query, act), usage=asking.spent.usage),
                     effect,
                 )
             asked = query if effect is None else restore_full_query(query, effect())
-            said = await self._answerers[query.kind].answer(asked, session_id)
+            said = await self._policy.answerer(query.kind).answer(asked, session_id)
             return apply_keep(make_checked_answer(query, said), effect)
         except GeneratorExit:  # whoever works is closed
             raise
@@ -499,70 +416,14 @@ class EffectDispatcher:
 
     # ---- after a death
 
-    async def census(self) -> WorkerLiveness:
-        """Who lives, as far as this machine and the store's clock can tell."""
-        return classify_workers(await self._workers(), self.worker)
-
     def idle(self, record: SessionRecord) -> list[str]:
         """This process, if the session has a mark of it on which no task works here."""
         jobs = self._sessions.jobs.get(record.birth.id, {})
         return (
-            [self.worker]
-            if any(one.worker == self.worker and one.q not in jobs for one in record.effects)
+            [self._worker]
+            if any(one.worker == self._worker and one.q not in jobs for one in record.effects)
             else []
         )
-
-    async def _workers(self) -> list[WorkerRecord]:
-        return self.pulse.heard(await self._sessions.store.workers(), self.leases.timings)
-
-    async def introduce(self) -> None:
-        """Be known to live before a mark is made in this process's name, and for as long as it
-        works.
-        """
-        if self._is_known():
-            return
-        async with self._introducing:
-            if not self._is_known():
-                now = self._clock.now()
-                await self._sessions.store.beat(
-                    WorkerRecord(
-                        self.worker, get_machine_id(), os.getpid(), self.leases.timings.ttl
-                    )
-                )
-                self._known = True
-                self._beaten = now
-
-    def _is_known(self) -> bool:
-        return self._known and self._clock.now() < self._beaten + self.leases.timings.every
-
-    def leave(self) -> None:
-        """Begin nothing any more: what is asked from now on, and what has not begun, is for others
-        to begin.
-        """
-        self._sessions.stepper.leaving = True
-        if self.gate is not None:
-            self.gate.close()
-
-    async def release(self) -> None:
-        """Hold nothing any more, and be gone. Where the store is away, time does it: nobody is kept
-        from leaving.
-        """
-        self._sessions.stepper.leaving = False
-        self.gate = None
-        if not self._known:
-            return
-        self._known = False
-        try:
-            async with asyncio.timeout(FAREWELL):
-                await self.leases.leave()
-                await self._sessions.store.release(self.worker)
-        except (EverholdError, TimeoutError) as error:
-            words = str(error) or "the store is away"
-            log.warning(
-                "what this process holds is free when its time is over, for it could not be"
-                " said: %s",
-                words,
-            )
 
     async def resolve(self, live: LiveSession) -> None:
         """Decide about marks on which no task works: their process died, or it is this one. The
@@ -572,14 +433,14 @@ class EffectDispatcher:
         begun.
         """
         jobs = self._sessions.jobs.get(live.id, {})
-        mine = [q for q, worker in live.working.items() if worker == self.worker and q not in jobs]
+        mine = [q for q, worker in live.working.items() if worker == self._worker and q not in jobs]
         if mine and self._sessions.stepper.is_marking(live.id):
             mine = []  # their work is just about to begin
-        others = {worker for worker in live.working.values() if worker != self.worker}
+        others = {worker for worker in live.working.values() if worker != self._worker}
         if not mine and not others:
             return
         known = (
-            {worker.id: is_worker_alive(worker) for worker in await self._workers()}
+            {worker.id: is_worker_alive(worker) for worker in await self._presence.workers()}
             if others
             else {}
         )
@@ -589,7 +450,7 @@ class EffectDispatcher:
         orphaned = [q for q in (*mine, *orphaned) if q in live.opened]
         if not orphaned or live.head.ended:
             return
-        await self.introduce()
+        await self._presence.introduce()
         deaths = live.head.attempts + any(live.working[q] in known for q in orphaned)
         if deaths >= DEATHS:
             await self._poisoned(live)
@@ -597,8 +458,9 @@ class EffectDispatcher:
         for q in mine:
             if (live.id, q) not in self._begun:
                 live.working[q] = NO_WORKER
-        if any(live.working[q] not in (NO_WORKER, self.worker) for q in orphaned):
-            self.took_over(live.birth)
+        taken_over = any(live.working[q] not in (NO_WORKER, self._worker) for q in orphaned)
+        if taken_over and self._serving.worker is not None:
+            self._serving.worker.took_over(live.birth)
         await self._take_up(live, orphaned, deaths)
 
     async def adopt(self, live: LiveSession, *, asked: bool) -> None:
@@ -606,18 +468,18 @@ class EffectDispatcher:
 
         A process that is no worker does so only where it was `asked` to move the session.
         """
-        if not (asked or self.adopts) or live.head.ended:
+        if not (asked or self._serving.adopts) or live.head.ended:
             return
         parked = [
             q
             for q, entry in live.opened.items()
             if q not in live.working
-            and (live.id, q) not in self._cannot
-            and self.inline(entry.query)
-            and self.may_answer(live.birth, entry.query)
+            and not self._policy.is_refused(live.id, q)
+            and self._policy.is_inline(entry.query)
+            and self._policy.may_answer(live.birth, entry.query)
         ]
         if parked:
-            await self.introduce()
+            await self._presence.introduce()
             await self._take_up(live, parked, live.head.attempts)
 
     async def _take_up(self, live: LiveSession, orphaned: list[int], deaths: int) -> None:
@@ -633,9 +495,9 @@ class EffectDispatcher:
                     unknown.append(unknown_effects.make_unknown_answer(query))
                 else:
                     self._ask(live, change, query, now)
-            elif query.kind is Kind.CALL or self.inline(query):
-                change.effects = [*change.effects, Effect(q, self.worker, now)]
-                live.working[q] = self.worker
+            elif query.kind is Kind.CALL or self._policy.is_inline(query):
+                change.effects = [*change.effects, Effect(q, self._worker, now)]
+                live.working[q] = self._worker
                 again.append(query)
             else:
                 change.closed = [*change.closed, q]
@@ -664,13 +526,13 @@ class EffectDispatcher:
 
     async def again(self, live: LiveSession, q: int) -> None:
         """Run an effect once more, because a person said so. The lock is held."""
-        await self.introduce()
+        await self._presence.introduce()
         head = live.head
         query = live.opened[q].query
         change = Change(live.id, head, durable=True, closed=[q])
-        change.effects = [Effect(q, self.worker, self._clock.now())]
+        change.effects = [Effect(q, self._worker, self._clock.now())]
         live.noticed.discard(q)
-        live.working[q] = self.worker
+        live.working[q] = self._worker
         fence = head.revision
         head.revision = head.revision + 1
         head.state = SessionState.RUNNING
@@ -689,10 +551,6 @@ class EffectDispatcher:
     async def _poisoned(self, live: LiveSession) -> None:
         error = Poison(DEATHS)
         await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
-
-
-async def _unkept(session_id: str, answer: QueryAnswer) -> bool:
-    return False
 
 
 def is_cancelled() -> bool:

@@ -11,6 +11,8 @@ A verb that has begun completes, also if its caller is cancelled: see `shielded`
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -43,6 +45,7 @@ from everhold.engine.answer_check import (
     list_answerable,
     settle_late_answer,
 )
+from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.children import child_id, load_child_answer
 from everhold.engine.effects import (
     CallSubstitute,
@@ -50,9 +53,13 @@ from everhold.engine.effects import (
     ServicesFactory,
     fit_answer_value,
 )
+from everhold.engine.leases import Leases
 from everhold.engine.live_session import LiveSession, NoExecution, rebuild_session
+from everhold.engine.liveness import get_machine_id, make_lease_owner
 from everhold.engine.move import PROGRAM_ABSENT_ERRORS, SessionMoves
+from everhold.engine.presence import Presence
 from everhold.engine.reconcile import Reconciler
+from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.engine.session_view import compute_session_stats, make_finished_status
 from everhold.engine.shielded import ShieldedCalls
@@ -72,10 +79,20 @@ from everhold.errors import (
 )
 from everhold.ports.mover import Mover, Next
 from everhold.ports.program import Answerer, Clock, ProgramHost
-from everhold.ports.store import DELETED_KEYS, FROM_OPEN, FROM_RESTART, SessionRecord, Store
+from everhold.ports.store import (
+    DELETED_KEYS,
+    FROM_OPEN,
+    FROM_RESTART,
+    SessionRecord,
+    Store,
+    WorkerRecord,
+)
 
+log = logging.getLogger("everhold")
 T = TypeVar("T")
 
+#: Seconds that a process which leaves tries to say so to a store that is away.
+FAREWELL: Final = 5.0
 #: Plain steps in a row after which the loop is given a turn; and where each of them waits for the
 #: disk.
 TURNS: Final = 16
@@ -109,34 +126,89 @@ class Engine:
         refuse: Callable[[], None],
     ) -> None:
         worker = f"w-{secrets.token_hex(8)}"
-        stepper = Stepper(store, clock, worker)
+        wakeup = asyncio.Event()
+        unbegun: set[str] = set()
         self.store = store
         self.clock = clock
         self.host = host
+        self.serving = Serving(mover)
+        self.policy = AnswerPolicy(answerers, options.llm, self.serving)
+        self.presence = Presence(store, clock, worker, LeaseTimings(options.ttl))
+        owner = make_lease_owner(WorkerRecord(worker, get_machine_id(), os.getpid()))
+        self.leases = Leases(store, owner, clock, self.presence, self.serving)
+        stepper = Stepper(store, clock, self.policy, self.presence, self.serving)
+        observers = Observers(options.observers)
         self.sessions = SessionCache(
-            store, host, stepper, Observers(options.observers), cache=options.cache
+            store, host, stepper, observers, self, self.serving, wakeup, cache=options.cache
         )
         self.acceptance = Acceptance(self.sessions, clock)
         self.effects = EffectDispatcher(
-            self.sessions, answerers, clock, worker, LeaseTimings(options.ttl), llm=options.llm
+            self.sessions,
+            self.policy,
+            self.presence,
+            self.serving,
+            clock,
+            keep_outcome=self.acceptance.outcome,
+            services=services,
+            substitute=substitute,
         )
-        self.effects.reach = services
-        self.effects.instead = substitute
-        self.effects.keep = self.acceptance.outcome
-        self.moves = SessionMoves(self.sessions, self.effects, clock)
-        self.sessions.send = mover.send
+        self.moves = SessionMoves(
+            self.sessions, self.effects, self.leases, self.presence, self.serving, clock, unbegun
+        )
         self.reconciler = Reconciler(
-            self.sessions, self.effects, self.moves, clock, idle=options.idle
+            self.sessions,
+            self.effects,
+            self.moves,
+            self.leases,
+            self.policy,
+            self.presence,
+            self.serving,
+            clock,
+            wakeup=wakeup,
+            unbegun=unbegun,
+            idle=options.idle,
         )
         self.shielded = ShieldedCalls(refuse, store.where)
         self._in_place = 0  # plain steps since the loop was given a turn
         self._turns = TURNS_FSYNCED if getattr(store, "durability", "") == "power" else TURNS
 
+    # ---- what follows from a step (`StepFollower`)
+
+    def start_work(self, live: LiveSession, said: StepResult) -> None:
+        """Begin the work that a commit has marked as started."""
+        self.effects.start(live, said)
+
+    def run_after_commit(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
+        """Run what was to be done after a commit, in order."""
+        self.effects.later(session_id, effects)
+
+    # ---- leaving
+
+    def leave(self) -> None:
+        """Begin nothing any more: what is asked from now on is for others to begin."""
+        self.serving.leave()
+
+    async def release(self) -> None:
+        """Hold nothing any more, and be gone. Where the store is away, time does it."""
+        self.serving.release()
+        if not self.presence.withdraw():
+            return
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await self.leases.leave()
+                await self.presence.release()
+        except (EverholdError, TimeoutError) as error:
+            words = str(error) or "the store is away"
+            log.warning(
+                "this process could not say that it leaves, so its leases end with their time: %s",
+                words,
+            )
+
     # ---- start
 
     async def start(self, birth: Birth) -> Status:
         """Begin a session: its birth and its first pause land in one commit."""
-        self.effects.ask(birth)
+        self.policy.ask(birth)
         return await self.shielded.run(self._start(birth))
 
     async def accept(self, birth: Birth) -> Status:
@@ -431,7 +503,7 @@ class Engine:
         it.
         """
         birth = (await self.store.load(session_id, since=FROM_OPEN)).birth
-        self.effects.ask(birth)
+        self.policy.ask(birth)
         self.sessions.suspect(session_id)
         return await self.shielded.run(self.moves.move(session_id, asked=True))
 
@@ -548,7 +620,7 @@ class Engine:
                 Seed(cut + 1, birth.seeds[0].seed),
             ],
         )
-        self.effects.ask(birth)
+        self.policy.ask(birth)
         shared = deliveries[: cut + 1]
         return await self.shielded.run(
             self.sessions.insisting(lambda: self._branch(birth, shared, given))
@@ -690,7 +762,7 @@ class Engine:
         while True:
             with self.sessions.watched(session_id) as changed:  # from before it is looked at
                 if not (settled and self.sessions.jobs.get(session_id)):
-                    if not settled and self.effects.answers_models:
+                    if not settled and self.policy.answers_models:
                         await self._adopt_parked(session_id)
                     status = await self.status(session_id)
                     if (

@@ -15,11 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from everhold.core.intake import Intake
 from everhold.core.lease import Fence, Lease, LeaseOwner, LeaseRefused, LeaseTimings
+from everhold.engine.presence import Presence
+from everhold.engine.serving import Serving
 from everhold.errors import EverholdError
 from everhold.ports.program import Clock
 from everhold.ports.store import Store
@@ -44,24 +46,23 @@ class Leases:
         store: Store,
         owner: LeaseOwner,
         clock: Clock,
-        timings: LeaseTimings,
-        introduce: Callable[[], Awaitable[None]],
+        presence: Presence,
+        serving: Serving,
     ) -> None:
         self._store = store
         self.owner = owner
         self._clock = clock
-        self.timings = timings
-        self._introduce = introduce  # whoever holds a lease is known to live
+        self._presence = presence  # a process that holds a lease is known to live
+        self._serving = serving
         self._held: dict[str, _Hold] = {}
         self._taking: dict[str, asyncio.Lock] = {}
         self._renewed = 0.0
         self._strays: set[str] = set()  # renewed as ours, though they are not held
-        # told of each that was not renewed
-        self.lost: Callable[[str], None] = lambda session_id: None
-        # told to drive a session whose lease came with a commit
-        self.driven: Callable[[str], None] | None = None
-        # told of each to which something came meanwhile
-        self.freed: Callable[[str], None] = lambda session_id: None
+
+    @property
+    def timings(self) -> LeaseTimings:
+        """How long leases live, and how often they are renewed."""
+        return self._presence.timings
 
     def __len__(self) -> int:
         return len(self._held)
@@ -84,7 +85,7 @@ class Leases:
                 self._taking.pop(session_id, None)
 
     async def _acquire(self, session_id: str) -> Fence | None:
-        await self._introduce()
+        await self._presence.introduce()
         token = secrets.token_hex(8)  # one try, however often the store has to repeat it
         found, came = await self._store.intake(
             session_id,
@@ -109,14 +110,16 @@ class Leases:
         del self._held[session_id]
 
         try:
-            if await self._store.release_lease(session_id, hold.fence, hold.came):
-                self.freed(session_id)  # others could not let it in while the session was held
+            arrived = await self._store.release_lease(session_id, hold.fence, hold.came)
+            # others could not deliver it while the session was held
+            if arrived and self._serving.worker is not None:
+                self._serving.worker.lease_freed(session_id)
         # it was deleted, or the store is away: then time releases it
         except EverholdError as error:
             log.debug("the lease of session %s was not released: %s", session_id, error)
 
     def tell_all(self, session_id: str) -> None:
-        """Have `freed` told of whatever waits when this lease is given back, however long it has
+        """Have the worker told of whatever waits when this lease is given back, however long it has
         waited.
         """
         hold = self._held.get(session_id)
@@ -132,8 +135,8 @@ class Leases:
         if not self._held:
             self._renewed = self._clock.now()
         self._held[session_id] = _Hold(fence, takes=0)
-        if self.driven is not None:
-            self.driven(session_id)
+        if self._serving.worker is not None:
+            self._serving.worker.lease_adopted(session_id)
 
     @asynccontextmanager
     async def held(self, session_id: str) -> AsyncIterator[Fence | None]:
@@ -177,7 +180,8 @@ class Leases:
                 log.warning(
                     "the lease of session %s was lost; what is under way may still land", session_id
                 )
-                self.lost(session_id)
+                if self._serving.worker is not None:
+                    self._serving.worker.lease_lost(session_id)
         await self._release_strays(kept)
 
     async def _release_strays(self, kept: Iterable[str]) -> None:

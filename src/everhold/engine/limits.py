@@ -63,7 +63,9 @@ class LimiterClosed(Exception):
 class JobLimiter:
     """Lets jobs in, in turn."""
 
-    def __init__(self, concurrency: int, limits: Limits) -> None:
+    def __init__(
+        self, concurrency: int, limits: Limits, began: Callable[[str], None] | None = None
+    ) -> None:
         self.concurrency = concurrency
         self._limits = limits
         self._named = bool(limits.program or limits.tool)
@@ -74,7 +76,7 @@ class JobLimiter:
         # sessions, by when their last job began
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.closed = False
-        self.began: Callable[[str], None] = lambda session_id: None  # told of each job that goes in
+        self._began = began  # told of the session of each job that is let in
 
     @property
     def running(self) -> int:
@@ -170,7 +172,8 @@ class JobLimiter:
         self._begun[job.session] = None
         self._begun.move_to_end(job.session)
         turn.set_result(None)
-        self.began(job.session)
+        if self._began is not None:
+            self._began(job.session)
 
     def _fits(self, job: Job) -> bool:
         if self._limits.session is not None and self._sessions[job.session] >= self._limits.session:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -46,7 +46,10 @@ from everhold.engine.intake_messages import (
     is_cancel_command,
     plan_intake_messages,
 )
+from everhold.engine.leases import Leases
 from everhold.engine.live_session import LiveSession, NoExecution
+from everhold.engine.presence import Presence
+from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.errors import (
     BadArguments,
@@ -83,15 +86,29 @@ class HeldClaim(msgspec.Struct, frozen=True):
 class SessionMoves:
     """Moves the sessions of one store, in this process."""
 
-    def __init__(self, sessions: SessionCache, dispatch: EffectDispatcher, clock: Clock) -> None:
+    def __init__(
+        self,
+        sessions: SessionCache,
+        effects: EffectDispatcher,
+        leases: Leases,
+        presence: Presence,
+        serving: Serving,
+        clock: Clock,
+        unbegun: set[str],
+    ) -> None:
         self._sessions = sessions
-        self._dispatch = dispatch
+        self._effects = effects
+        self._presence = presence
+        self._serving = serving
         self._clock = clock
         self._store = sessions.store
-        self._leases = dispatch.leases
-        self._owner = dispatch.leases.owner
-        # told of each session that is about to be moved
-        self.begins: Callable[[str], None] = lambda session_id: None
+        self._leases = leases
+        self._owner = leases.owner
+        self._unbegun = unbegun  # sessions whose moves were requested and have not begun
+
+    def leave_alone(self, session_id: str) -> None:
+        """A session cannot be moved here: its move is not to be requested again."""
+        self._unbegun.discard(session_id)
 
     async def move(self, session_id: str, *, asked: bool = False, leased: bool = False) -> Next:
         """Take one session as far as this process can take it now.
@@ -99,7 +116,7 @@ class SessionMoves:
         `asked` says that the caller of a verb wants this session moved, `leased` that the caller
         holds its lease. Else a session on which a worker holds one is left to that worker.
         """
-        self.begins(session_id)
+        self._unbegun.discard(session_id)
         try:
             if (
                 not asked
@@ -167,10 +184,10 @@ class SessionMoves:
         """
         live.others = []
         for part in (
-            self._dispatch.resolve,
+            self._effects.resolve,
             self.deliver,
             self._let_in,
-            functools.partial(self._dispatch.adopt, asked=asked),
+            functools.partial(self._effects.adopt, asked=asked),
         ):
             if not live.head.ended and not live.stale:
                 await part(live)
@@ -274,7 +291,7 @@ class SessionMoves:
             if seen.written:  # what was for a turn that is over
                 await self._store.intake(live.id, functools.partial(_defer, turn))
             return 0
-        await self._dispatch.introduce()
+        await self._presence.introduce()
         wanted = plan_intake_messages(
             found.claim.items, turn, getattr(live.execution, "keep", None)
         )
@@ -295,7 +312,8 @@ class SessionMoves:
 
         def land(intake: Intake) -> None:
             works = (
-                self._leases.driven is not None and self._owner.incarnation in live.working.values()
+                self._serving.worker is not None
+                and self._owner.incarnation in live.working.values()
             )
             fence = self._end(token, turn, entry.items, end, intake, keep=works)
             held[:] = [] if fence is None else [fence]

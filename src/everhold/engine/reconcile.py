@@ -24,9 +24,13 @@ from typing import Any, Final
 
 from everhold.core.query import Kind
 from everhold.core.session import SessionId
+from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.effects import STORE_AWAY_ERRORS, EffectDispatcher
+from everhold.engine.leases import Leases
 from everhold.engine.liveness import ProcessWatcher, WorkerLiveness, make_lease_owner
 from everhold.engine.move import SessionMoves, find_input_query
+from everhold.engine.presence import Presence
+from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.errors import EverholdError, StoreBusy, UnknownSession
 from everhold.ports.mover import Mover, Next
@@ -68,27 +72,36 @@ class Reconciler:
     def __init__(
         self,
         sessions: SessionCache,
-        dispatch: EffectDispatcher,
+        effects: EffectDispatcher,
         moves: SessionMoves,
+        leases: Leases,
+        policy: AnswerPolicy,
+        presence: Presence,
+        serving: Serving,
         clock: Clock,
         *,
+        wakeup: asyncio.Event,
+        unbegun: set[str],
         idle: float,
     ) -> None:
         self._sessions = sessions
-        self._dispatch = dispatch
+        self._effects = effects
         self._moves = moves
-        self._leases = dispatch.leases
+        self._leases = leases
+        self._policy = policy
+        self._presence = presence
+        self._serving = serving
         self._store = sessions.store
         self._clock = clock
         self._idle = idle
         self._mover: Mover | None = None
-        self._poked = asyncio.Event()
+        self._poked = wakeup
         self._heard = asyncio.Event()
         self._ours = False  # whether there are news that no other worker sees to first
         self._rested = 0.0  # until when the news of others can wait
         self._look_every = LOOK_EVERY
         self._tried: set[UnmovedSession] = set()  # what was found before
-        self._unbegun: set[str] = set()  # sessions whose moves were requested and have not begun
+        self._unbegun = unbegun  # sessions whose moves were requested and have not begun
         self._knew = dict(REGISTRY)  # the programs that were known then
         self._looked = 0.0  # when all were looked at
         self._death: float | None = None  # when a process is taken for dead, unless it is heard of
@@ -99,11 +112,7 @@ class Reconciler:
         self.living: frozenset[str] = frozenset()  # who lived when it was looked
         self._vigil = ProcessWatcher(self._poked.set)
         self.chores: list[Chore] = []
-        # whether this process is a worker, which is known to live while it waits for work
-        self.serves = False
         self._tasks: list[asyncio.Task[None]] = []
-        sessions.poke = self.poke
-        moves.begins = self._unbegun.discard
 
     @property
     def started(self) -> bool:
@@ -116,7 +125,7 @@ class Reconciler:
         It looks `every` so often, or as the store says; without `looks`, only when `look` is
         called.
         """
-        self._dispatch.pulse.begin()
+        self._presence.pulse.begin()
         self._mover = mover
         work = [
             self._keep_alive(),
@@ -143,7 +152,7 @@ class Reconciler:
     async def _keep_alive(self) -> None:
         while True:
             await self._clock.sleep(self._leases.timings.every)
-            self._dispatch.pulse.feel(self._leases.timings)
+            self._presence.pulse.feel(self._leases.timings)
             try:
                 await self.beat()
             except EverholdError as error:
@@ -153,8 +162,8 @@ class Reconciler:
 
     async def beat(self) -> None:
         """Say that this process lives, if anything depends on it."""
-        if self._sessions.jobs or len(self._leases) or self.serves:
-            await self._dispatch.introduce()
+        if self._sessions.jobs or len(self._leases) or self._serving.worker is not None:
+            await self._presence.introduce()
             await self._leases.renew()
 
     # ---- hearing
@@ -169,7 +178,7 @@ class Reconciler:
                 self._heard.set()  # what is done for it here may have been withdrawn
         if news.sessions and not news.moves:
             return
-        ours = news.first == self._dispatch.worker or news.first not in self.living
+        ours = news.first == self._presence.worker or news.first not in self.living
         if self._mover is None or not news.sessions or not ours:
             self._ours = self._ours or ours
             # another worker sees to it first, or it is not said what it is: a look finds out
@@ -203,7 +212,7 @@ class Reconciler:
     # ---- looking
 
     async def _keep_looking(self, every: float | None) -> None:
-        heard = self._sessions.store.listen(self._hear, self._dispatch.worker)
+        heard = self._sessions.store.listen(self._hear, self._presence.worker)
         self._look_every = heard if every is None else min(every, heard)
         look = True
         wait = LOOK_EVERY
@@ -229,7 +238,7 @@ class Reconciler:
         """One look; returns whether another is needed at once."""
         now = self._clock.now()
         if self._sessions.jobs:
-            await self._dispatch.introduce()
+            await self._presence.introduce()
         for live in self._sessions.idle(now, self._idle):
             self._sessions.drop(live)
         look = look or self._poked.is_set()  # it was called for while nothing listened
@@ -344,7 +353,7 @@ class Reconciler:
         """
         self._looked = now = self._clock.now()
         began = asyncio.get_running_loop().time()
-        found = await self._dispatch.census()
+        found = await self._presence.census()
         self.living = found.living
         buried = await self._bury(found)
         self._death = None if found.next is None else self._clock.now() + max(found.next, 0.0)
@@ -369,7 +378,7 @@ class Reconciler:
 
         With `older`, a worker also takes questions of sessions that do not say who answers them.
         """
-        self.living = (await self._dispatch.census()).living
+        self.living = (await self._presence.census()).living
         found: dict[str, set[str]] = {}
         for row in await self._unmoved(self._clock.now(), 1000, adopts=True, older=older):
             found.setdefault(row.id, set()).add(row.why)
@@ -386,8 +395,8 @@ class Reconciler:
             self._knew = dict(REGISTRY)
             self._tried.clear()
         limit = AT_ONCE + len(self._tried)
-        adopts = self._dispatch.adopts
-        older = self._dispatch.adopts_older
+        adopts = self._serving.adopts
+        older = self._serving.adopts_older
         rows = await self._unmoved(now, limit, adopts=adopts, older=older)
         fresh = [row for row in rows if row not in self._tried or row.id in self._unbegun]
         if len(rows) < limit:  # these are all: others that did not move have moved since
@@ -400,8 +409,8 @@ class Reconciler:
     async def _unmoved(
         self, now: float, limit: int, *, adopts: bool, older: bool
     ) -> list[UnmovedSession]:
-        alive = set(self.living) - {self._dispatch.worker}
-        parked = adopts and self._dispatch.answers_models
+        alive = set(self.living) - {self._presence.worker}
+        parked = adopts and self._policy.answers_models
         rows = await self._store.unmoved(now, alive, parked=parked, limit=limit)
         if parked and older:
             rows += await self._older()
@@ -476,7 +485,7 @@ class Reconciler:
 
         What this process withdraws itself it stops at once.
         """
-        doing = self._dispatch.doing
+        doing = self._effects.doing
         loop = asyncio.get_running_loop()
         if not doing:
             return
@@ -501,7 +510,7 @@ class Reconciler:
             effects = (await self._store.load(session_id, since=FROM_OPEN)).effects
         except UnknownSession:
             return set()
-        return {effect.q for effect in effects if effect.worker == self._dispatch.worker}
+        return {effect.q for effect in effects if effect.worker == self._presence.worker}
 
     def _stop(
         self, session_id: str, before: set[asyncio.Task[Any] | None], marked: set[int]
@@ -511,7 +520,7 @@ class Reconciler:
         gone = {
             q: task
             for q, task in jobs.items()
-            if q not in marked and task in before & self._dispatch.doing
+            if q not in marked and task in before & self._effects.doing
         }
         for q, task in gone.items():
             log.info(

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from everhold.core.journal import Delivery
 from everhold.core.observer import Observers
@@ -22,6 +22,7 @@ from everhold.core.session import SessionState
 from everhold.core.status import Outcome, Raised, Returned, is_idle_expired
 from everhold.engine.child_processes import has_relevant_letters
 from everhold.engine.live_session import LiveSession, NoExecution, is_replayable, rebuild_session
+from everhold.engine.serving import Serving
 from everhold.engine.step import Stepper, StepResult
 from everhold.errors import Overtaken
 from everhold.ports.program import ProgramHost
@@ -31,25 +32,37 @@ log = logging.getLogger("everhold")
 T = TypeVar("T")
 
 
+class StepFollower(Protocol):
+    """Does what follows from a step beside the session itself."""
+
+    def start_work(self, live: LiveSession, said: StepResult) -> None:
+        """Begin the work that a commit has marked as started."""
+
+    def run_after_commit(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
+        """Run what was to be done after a commit, in order."""
+
+
 class SessionCache:
     def __init__(
-        self, store: Store, host: ProgramHost, stepper: Stepper, observers: Observers, *, cache: int
+        self,
+        store: Store,
+        host: ProgramHost,
+        stepper: Stepper,
+        observers: Observers,
+        follower: StepFollower,
+        serving: Serving,
+        wakeup: asyncio.Event,
+        *,
+        cache: int,
     ) -> None:
         self.store = store
         self.host = host
         self.observers = observers
         self.observed = bool(observers)
-        self.dispatch: Callable[[LiveSession, StepResult], None] = lambda live, said: None
-        # requests a move; see `Mover.send`
-        self.send: Callable[..., None] = lambda session_id, at=None: None
-        # told of each turn that has
-        self.settled: Callable[[str], None] = lambda session_id: self.send(session_id)
-        self.poke: Callable[[], None] = lambda: None  # something happened that is no session's
-        # whether somebody in this process tells people that they are asked
-        self.asks_people = False
-        self.later: Callable[[str, list[Callable[[], Any]]], None] = lambda session_id, effects: (
-            None
-        )
+        self._follower = follower
+        self._serving = serving
+        self._wakeup = wakeup  # wakes reconciliation
+        self._asks_people = False  # whether this process notifies people of their questions
         self.stepper = stepper
         # what this process works on, by session
         self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}
@@ -218,7 +231,7 @@ class SessionCache:
                     task.cancel()
         self._do_after(live)
         if said.dispatch:
-            self.dispatch(live, said)
+            self._follower.start_work(live, said)
         if self.observed:
             self._tell(live, said)  # who hears of its end can still see whose it is
         if said.outcome is not None:
@@ -238,14 +251,14 @@ class SessionCache:
             self.send(other)
         live.others += said.others
         if said.settled:
-            self.settled(live.id)
+            self._serving.turn_settled(live.id)
         if head.mail and not head.ended and has_relevant_letters(live):
             self.send(live.id)
         elif head.state in (SessionState.FAILED, SessionState.CANCELLED):
             self.send(live.id)  # what waits in its intake is told so
         if head.due_at is not None and head.due_at != due:
             self.send(live.id, at=head.due_at)
-        if self.asks_people and any(query.q in live.noticed for query in said.asked):
+        if self._asks_people and any(query.q in live.noticed for query in said.asked):
             self.poke()
 
     async def end(self, live: LiveSession, outcome: Outcome, *, cancel: str | None = None) -> None:
@@ -279,12 +292,12 @@ class SessionCache:
         effects = getattr(live.execution, "after", None)
         if effects:
             live.execution.after = []  # type: ignore[attr-defined]
-            self.later(live.id, effects)
+            self._follower.run_after_commit(live.id, effects)
 
     def _told(self, live: LiveSession, said: StepResult) -> None:
         self._do_after(live)
         if said.dispatch:
-            self.dispatch(live, said)
+            self._follower.start_work(live, said)
         if self.observed:
             self._tell(live, said)
         if said.outcome is not None:
@@ -314,6 +327,20 @@ class SessionCache:
             observers.failed(session_id, outcome.error, metrics)
         else:
             observers.cancelled(session_id, outcome.reason, metrics)
+
+    # ---- requesting moves
+
+    def send(self, session_id: str, at: float | None = None) -> None:
+        """Request a move; see `Mover.send`."""
+        self._serving.send(session_id, at)
+
+    def poke(self) -> None:
+        """Something happened that concerns no session in memory: reconciliation looks."""
+        self._wakeup.set()
+
+    def wake_for_people(self) -> None:
+        """From now on, reconciliation is woken when a question for people is asked."""
+        self._asks_people = True
 
     # ---- hearing of changes
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -32,6 +32,7 @@ from everhold.core.query import Kind, Query, QueryAnswer, Rerun
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.core.status import Outcome, Raised
 from everhold.engine import child_processes, unknown_effects
+from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.children import child_id, make_awaited_child_birth
 from everhold.engine.durable_values import DurableValues
 from everhold.engine.live_session import (
@@ -41,6 +42,8 @@ from everhold.engine.live_session import (
     is_noticed,
     is_parked,
 )
+from everhold.engine.presence import Presence
+from everhold.engine.serving import Serving
 from everhold.errors import BadValue, Spinning
 from everhold.ports.program import Clock, RestartableExecution
 from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Notice, Store
@@ -87,32 +90,24 @@ class StepInProgress(msgspec.Struct):
 
 
 class Stepper:
-    """Makes steps on live sessions. `Dispatch` says which queries this process answers itself."""
+    """Makes steps on live sessions. `AnswerPolicy` says which queries this process answers."""
 
-    def __init__(self, store: Store, clock: Clock, worker: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy: AnswerPolicy,
+        presence: Presence,
+        serving: Serving,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._worker = worker
-        self._inline: Callable[[Query], bool] = lambda query: False
-        self._may_answer: Callable[[Birth, Query], bool] = lambda birth, query: True
-        self._llm = False  # whether model questions are answered here
+        self._policy = policy
+        self._presence = presence
+        self._serving = serving
         # commits with marks that are on their way, by session
         self._marking: Counter[str] = Counter()
         self._level = getattr(store, "durability", "mixed")
-        # called before the first mark is made
-        self.introduce: Callable[[], Awaitable[None]] | None = None
-        # what is asked of this process from now on is left for others to begin
-        self.leaving = False
-
-    def answers(
-        self, inline: Callable[[Query], bool], may_answer: Callable[[Birth, Query], bool]
-    ) -> None:
-        """From now on, these say whether this process can answer a query, and whether it is to
-        answer it.
-        """
-        self._inline = inline
-        self._may_answer = may_answer
-        self._llm = inline(Query(0, ""))
 
     async def step(
         self,
@@ -254,7 +249,7 @@ class Stepper:
                 with execution.entered():
                     reply = execution.advance(n, at, answers, False, None)
             asked = reply.asked
-            if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._llm:
+            if len(asked) != 1 or not _is_plain(reply, asked[0]) or self._policy.answers_plain_llm:
                 return self._not_plain(
                     live, Delivery(n, at, answers, asked), reply, (query, answer, spent)
                 )
@@ -416,8 +411,7 @@ class Stepper:
         if not change.effects:
             await self._store.commit(change, change.head.revision - 1)
             return
-        if self.introduce is not None:
-            await self.introduce()
+        await self._presence.introduce()
         with self.marking(live.id):
             await self._store.commit(change, change.head.revision - 1)
 
@@ -511,10 +505,11 @@ class Stepper:
         if live.noticed or live.working:
             change.closed = said.closed = self._closed(live, deliveries)
             extra = extra or bool(change.closed)
+        answers_llm = self._policy.answers_plain_llm
         place = [
             q
             for q in said.asked
-            if (q.kind is not Kind.LLM or _is_placed(q) or self._llm) and q.q in opened
+            if (q.kind is not Kind.LLM or _is_placed(q) or answers_llm) and q.q in opened
         ]
         if place:
             self._place(live, change, said, place, way.at)
@@ -586,12 +581,13 @@ class Stepper:
                     Notice(q, query.kind, query.to, at, unknown_effects.make_rerun_question(query))
                 )
             elif query.kind is Kind.CALL or (
-                self._inline(query) and self._may_answer(live.birth, query)
+                self._policy.is_inline(query) and self._policy.may_answer(live.birth, query)
             ):
-                worker = NO_WORKER if self.leaving else self._worker
+                leaving = self._serving.leaving
+                worker = NO_WORKER if leaving else self._presence.worker
                 live.working[q] = worker
                 effects.append(Effect(q, worker, at))
-                if not self.leaving:
+                if not leaving:
                     said.dispatch.append(query)
             elif is_noticed(query.kind, query.to):
                 live.noticed.add(q)

@@ -33,17 +33,15 @@ from everhold.core.journal import find_open_queries
 from everhold.core.lease import LeaseTimings
 from everhold.core.query import Kind, Query
 from everhold.core.session import WORKERS, Birth
-from everhold.engine.effects import FAREWELL, STORE_AWAY_ERRORS, EffectDispatcher
+from everhold.engine.effects import STORE_AWAY_ERRORS
+from everhold.engine.engine import FAREWELL, Engine
 from everhold.engine.limits import JobLimiter, Limits
 from everhold.engine.liveness import get_machine_id, get_machine_name
-from everhold.engine.move import SessionMoves, can_enter_conversation, is_waiting_for_input
-from everhold.engine.reconcile import Reconciler
-from everhold.engine.session_cache import SessionCache
+from everhold.engine.move import can_enter_conversation, is_waiting_for_input
 from everhold.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
 from everhold.movers.local import FAILED_MOVE_DELAY, STORE_RETRY_DELAY
 from everhold.movers.timers import MoveTimers
 from everhold.ports.mover import Move
-from everhold.ports.program import Clock
 from everhold.ports.store import FROM_OPEN, ITEM, LOOK_EVERY, PARKED, SessionRecord
 
 log = logging.getLogger("everhold")
@@ -89,11 +87,7 @@ class Worker:
 
     def __init__(
         self,
-        sessions: SessionCache,
-        dispatch: EffectDispatcher,
-        moves: SessionMoves,
-        reconciler: Reconciler,
-        clock: Clock,
+        engine: Engine,
         *,
         adopt_parked: bool = False,
         concurrency: int = CONCURRENCY,
@@ -112,27 +106,27 @@ class Worker:
             raise BadSetting("grace", f"{grace!r} s is less than no time")
         if poll is not None and poll <= 0:
             raise BadSetting("poll", f"{poll!r} is not a time between two looks")
-        self._sessions = sessions
-        self._dispatch = dispatch
-        self._clock = clock
-        self._moves = moves
-        self._reconciler = reconciler
-        self._adopt_parked = adopt_parked
-        self._leases = dispatch.leases
+        self._engine = engine
+        self._sessions = engine.sessions
+        self._effects = engine.effects
+        self._clock = engine.clock
+        self._moves = engine.moves
+        self._reconciler = engine.reconciler
+        self.adopts_older = adopt_parked
+        self._leases = engine.leases
         self._timings = self._leases.timings if ttl is None else LeaseTimings(ttl)
         self._programs = frozenset(programs)
         self._grace = grace
         self._poll = poll
         self._tell = tell
-        self._gate = JobLimiter(concurrency, limits or Limits())
+        self.gate = JobLimiter(concurrency, limits or Limits(), self._began)
         self._driven: dict[str, _Driven] = {}
         self._served: dict[str, int] = {}  # sessions, by the order in which they were last claimed
         self._order = count(1)
         self._wanted: dict[str, None] = {}  # sessions to be moved for which there was no room
-        self._timers = MoveTimers(clock, self.send)
+        self._timers = MoveTimers(engine.clock, self.send)
         self._cannot: set[str] = set()  # sessions that cannot go on here, and this was said
         self._busy: dict[str, float] = {}  # sessions that others work on, and when that was seen
-        self._before = sessions.send, sessions.settled  # who was told before
         self._retry: asyncio.TimerHandle | None = None  # tries them again
         self._stopping = asyncio.Event()
         self._entered = self._left_already = False
@@ -188,29 +182,18 @@ class Worker:
         await self.leave()
 
     async def _enter(self, *, looks: bool) -> None:
-        if self._entered or self._dispatch.gate is not None:
+        if self._entered or self._engine.serving.gate is not None:
             raise BadSetting("worker", "this runtime is a worker already, or was one")
         self._entered = True
         if self._reconciler.started:
             await self._reconciler.stop()
-        self._leases.timings = self._timings
-        self._leases.lost = self._lost
-        self._leases.freed = self._freed
-        self._leases.driven = self._drive_on
-        self._gate.began = self._began
-        self._dispatch.gate = self._gate
-        self._dispatch.took_over = self._took_over
-        self._dispatch.adopts = True
-        self._dispatch.adopts_older = self._adopt_parked
-        self._before = self._sessions.send, self._sessions.settled
-        self._sessions.send = self.send
-        self._sessions.settled = self._settled_turn
-        self._reconciler.serves = True
-        await self._dispatch.introduce()
+        self._engine.presence.live_by(self._timings)
+        self._engine.serving.serve_by(self)
+        await self._engine.presence.introduce()
         self._say(
             "started",
             f"process {os.getpid()} on {get_machine_name(get_machine_id())},"
-            f" {_counted(self._gate.concurrency, 'session')} at once",
+            f" {_counted(self.gate.concurrency, 'session')} at once",
         )
         await self._say_what_is_left_alone()
         self._reconciler.start(self, looks=looks, every=self._poll)
@@ -219,7 +202,7 @@ class Worker:
         """Say once that some questions to models are not for workers, though this one has a
         model.
         """
-        if self._tell is None or not self._dispatch.inline(Query(0, "")):
+        if self._tell is None or not self._engine.policy.is_inline(Query(0, "")):
             return
         asked = await self._sessions.store.inbox(kind=Kind.LLM, to=None, limit=100)
         left = {birth.id: birth for birth, _, _ in asked if birth.llm != WORKERS}
@@ -228,7 +211,7 @@ class Worker:
             words = f"{_counted(len(left), 'session')} whose model questions are answered outside"
             more = (
                 ""
-                if not older or self._adopt_parked
+                if not older or self.adopts_older
                 else "; --adopt-parked takes those of older databases"
             )
             self._say("leaves", f"{words} (by an MCP host, or by hand){more}")
@@ -242,9 +225,9 @@ class Worker:
         self._grace = self._grace if grace is None else grace
         await self._reconciler.stop(looks_only=True)
         await self._timers.stop()
-        self._dispatch.leave()
-        if self._gate.running:
-            count = _counted(self._gate.running, "call")
+        self._engine.leave()
+        if self.gate.running:
+            count = _counted(self.gate.running, "call")
             self._say("stopping", f"{count} under way, for which there are {self._grace:g} s")
         self._sessions.changed()  # whoever drives looks up, and lets go
         await self._settle()
@@ -253,11 +236,8 @@ class Worker:
         with suppress(TimeoutError):  # of those that give a lease back to a store that is away
             await asyncio.wait_for(asyncio.gather(*self._tasks(), return_exceptions=True), FAREWELL)
         await self._reconciler.stop()
-        self._reconciler.serves = False
-        self._leases.driven = None
-        self._dispatch.adopts = self._dispatch.adopts_older = False
-        self._sessions.send, self._sessions.settled = self._before
-        await self._dispatch.release()
+        self._engine.serving.serve_locally()
+        await self._engine.release()
         self._say("stopped", f"{_counted(self.moved, 'move')} made; everything is handed over")
 
     async def _settle(self) -> None:
@@ -265,19 +245,19 @@ class Worker:
         end = loop.time() + self._grace
         while (tasks := self._tasks()) and loop.time() < end:
             await asyncio.wait(tasks, timeout=end - loop.time())
-        if self._gate.running:
+        if self.gate.running:
             self._say(
                 "gave_up",
-                f"{_counted(self._gate.running, 'call')} did not end in time: the outcome is"
+                f"{_counted(self.gate.running, 'call')} did not end in time: the outcome is"
                 " unknown",
             )
 
     def _tasks(self) -> set[asyncio.Task[Any]]:
-        return {*self._dispatch.tasks, *(driven.task for driven in self._driven.values())}
+        return {*self._effects.tasks, *(driven.task for driven in self._driven.values())}
 
     async def _left(self) -> int:
         """How many sessions could move here now, if somebody moved them."""
-        rows = await self._reconciler.left(older=self._adopt_parked)
+        rows = await self._reconciler.left(older=self.adopts_older)
         left = 0
         for session_id, reasons in rows.items():
             try:
@@ -299,7 +279,7 @@ class Worker:
             return True
         opened = find_open_queries(record.deliveries)
         if PARKED in reasons and any(
-            entry.query.kind is Kind.LLM and self._dispatch.inline(entry.query)
+            entry.query.kind is Kind.LLM and self._engine.policy.is_inline(entry.query)
             for entry in opened.values()
         ):
             return True
@@ -349,8 +329,8 @@ class Worker:
         """Whoever was served last goes last. Of those in line, each worker begins with others than
         its fellows.
         """
-        living = sorted({self._dispatch.worker, *self._reconciler.living})
-        mine = {*fresh[living.index(self._dispatch.worker) :: len(living)]}
+        living = sorted({self._engine.presence.worker, *self._reconciler.living})
+        mine = {*fresh[living.index(self._engine.presence.worker) :: len(living)]}
         return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
 
     def _wants(self, record: SessionRecord) -> bool:
@@ -360,8 +340,8 @@ class Worker:
         """How many more sessions may be claimed."""
         counted = sum(driven.turns < JOBS_BEFORE_SHARING for driven in self._driven.values())
         return min(
-            self._gate.concurrency - counted,
-            self._gate.concurrency * MAX_HELD_FACTOR - len(self._driven),
+            self.gate.concurrency - counted,
+            self.gate.concurrency * MAX_HELD_FACTOR - len(self._driven),
         )
 
     def _seen_busy(self, session_id: str) -> bool:
@@ -393,7 +373,7 @@ class Worker:
     def _drive(self, session_id: str, *, moves: bool = True) -> None:
         driven = self._driven[session_id] = _Driven()
         driven.again = moves
-        if len(self._served) > 10 * MAX_HELD_FACTOR * self._gate.concurrency:
+        if len(self._served) > 10 * MAX_HELD_FACTOR * self.gate.concurrency:
             self._served = {each: at for each, at in self._served.items() if each in self._driven}
         self._served[session_id] = next(self._order)
         driven.task = asyncio.get_running_loop().create_task(self._driving(session_id, driven))
@@ -403,7 +383,7 @@ class Worker:
         driven.again = False
         try:
             if self._programs and not await self._is_wanted(session_id):
-                return self._moves.begins(session_id)  # nor is it to be requested again
+                return self._moves.leave_alone(session_id)
             if moves and self._waits_for_input(session_id):
                 await self._move(session_id)  # the commit that lets something in takes the lease
                 moves = False
@@ -430,7 +410,7 @@ class Worker:
             self._timers.set(session_id, self._clock.now() + STORE_RETRY_DELAY)
         except EverholdError as error:  # it cannot be read
             log.warning("session %s cannot go on here: %s", session_id, error)
-            self._moves.begins(session_id)  # it is not to be requested again
+            self._moves.leave_alone(session_id)
             self._cannot_move(session_id, str(error))
         except Exception:
             log.exception("session %s could not be driven", session_id)
@@ -438,7 +418,7 @@ class Worker:
         finally:
             del self._driven[session_id]
             if self._leases.holds(session_id):  # something came in as the lease was given back
-                self._drive_on(session_id)
+                self.lease_adopted(session_id)
             elif driven.again:
                 self.send(session_id)
             self._serve_wanted()
@@ -485,14 +465,14 @@ class Worker:
             if driven.turns == JOBS_BEFORE_SHARING and self._wanted:
                 self._serve_wanted()
         else:
-            self._drive_on(session_id)
+            self.lease_adopted(session_id)
 
-    def _drive_on(self, session_id: str) -> None:
+    def lease_adopted(self, session_id: str) -> None:
         """Hold a session that was not claimed here as long as it works."""
         if session_id not in self._driven and not self._stopping.is_set():
             self._drive(session_id, moves=False)
 
-    def _freed(self, session_id: str) -> None:
+    def lease_freed(self, session_id: str) -> None:
         """Something waits for a session that was given back: a look finds it, unless it was tried
         in vain before.
         """
@@ -502,7 +482,7 @@ class Worker:
         else:
             self._reconciler.poke()
 
-    def _settled_turn(self, session_id: str) -> None:
+    def turn_settled(self, session_id: str) -> None:
         """A turn has settled: whether anything waits for the next one is told when the lease is
         given back.
         """
@@ -513,10 +493,10 @@ class Worker:
             driven.settled = True
             self._leases.tell_all(session_id)
 
-    def _took_over(self, birth: Birth) -> None:
+    def took_over(self, birth: Birth) -> None:
         self._say("took_up", "taken up from a worker that is gone", birth.id, birth)
 
-    def _lost(self, session_id: str) -> None:
+    def lease_lost(self, session_id: str) -> None:
         live = self._sessions.cached(session_id)
         self._say(
             "lost", "another worker has it now", session_id, None if live is None else live.birth

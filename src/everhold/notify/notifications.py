@@ -111,7 +111,7 @@ class Notifications:
             self._outbox = Outbox(
                 self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke()
             )
-            sessions.asks_people = True
+            sessions.wake_for_people()
             self.engine.reconciler.chores.append(self._outbox.see_to)
 
     async def _tell_the_rest(self, grace: float) -> None:

@@ -57,7 +57,7 @@ class RuntimeForTests(Runtime):
         """Who answers from now on: models' questions, and with `people` those for people too."""
         kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
         found = {kind: answerer for kind in kinds if answerer is not None}
-        self.engine.effects.answer_with(found, addressed=people)
+        self.engine.policy.answer_with(found, addressed=people)
         self._recorded = answerer if isinstance(answerer, RecordedAnswers) else None
 
     async def adopt(self) -> None:
@@ -121,7 +121,7 @@ class RuntimeForTests(Runtime):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.forget()
-        await self.store.release(self.engine.effects.worker)
+        await self.store.release(self.engine.presence.worker)
 
     # ---- instead of what the runtime does
 

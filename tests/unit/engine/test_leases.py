@@ -6,6 +6,8 @@ import pytest
 
 from everhold.core.lease import LeaseOwner, LeaseTimings
 from everhold.engine.leases import Leases
+from everhold.engine.presence import Presence
+from everhold.engine.serving import Serving
 from everhold.errors import StoreBusy, StoreUnavailable, UnknownSession
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
@@ -15,6 +17,21 @@ from everhold.testing.conformance.intake_lanes import enqueue_items, make_input
 TTL = 9.0
 
 
+class Heard:
+    """A worker that remembers what it is told of leases."""
+
+    gate = None
+    adopts_older = False
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.freed: list[str] = []
+        self.adopted: list[str] = []
+        self.lease_lost = self.lost.append
+        self.lease_freed = self.freed.append
+        self.lease_adopted = self.adopted.append
+
+
 class House:
     """A store with two sessions, a clock, and two processes."""
 
@@ -22,17 +39,22 @@ class House:
         self.clock, self.store = ManualClock(), MemoryStore()
         self.store.time = self.clock.now
         self.introduced = 0
-        self.ours, self.theirs = self.leases("ours"), self.leases("theirs")
-        self.lost: list[str] = []
-        self.ours.lost = self.lost.append
+        self.heard = Heard()
+        self.lost = self.heard.lost
+        self.ours, self.theirs = self.leases("ours", self.heard), self.leases("theirs", Heard())
 
-    def leases(self, name: str) -> Leases:
-        async def introduce() -> None:
-            self.introduced += 1
+    def leases(self, name: str, worker: Heard) -> Leases:
+        house = self
 
-        return Leases(
-            self.store, LeaseOwner(name, f"w-{name}"), self.clock, LeaseTimings(TTL), introduce
-        )
+        class Counted(Presence):
+            async def introduce(self) -> None:
+                house.introduced += 1
+
+        serving = Serving(worker)
+        serving.serve_by(worker)
+        presence = Counted(self.store, self.clock, f"w-{name}", LeaseTimings(TTL))
+        owner = LeaseOwner(name, f"w-{name}")
+        return Leases(self.store, owner, self.clock, presence, serving)
 
     async def lease(self, session_id: str):
         return await self.store.intake(session_id, lambda intake: intake.lease)
@@ -84,14 +106,12 @@ async def test_a_session_that_is_not_there(house):
 
 async def test_a_lease_that_came_with_a_commit_is_driven(house):
     """Whoever drives is told once, takes it without asking the store, and gives it back."""
-    driven: list[str] = []
-    house.ours.driven = driven.append
     fence = (
         await house.store.intake("s-1", lambda intake: intake.take(house.ours.owner, "t-1", TTL))
     ).lease.fence
     house.ours.adopt("s-1", fence)
     house.ours.adopt("s-1", fence)
-    assert driven == ["s-1"] and house.ours.holds("s-1") and house.introduced == 0
+    assert house.heard.adopted == ["s-1"] and house.ours.holds("s-1") and house.introduced == 0
     assert await house.ours.take("s-1") == fence
     await house.ours.release("s-1")
     assert (await house.lease("s-1")).released and not house.ours.holds("s-1")
@@ -159,8 +179,7 @@ async def test_leaving_releases_all(house):
 
 async def test_what_came_while_it_was_held_is_told_when_it_is_given_back(house):
     """Nobody could let it in before, and nobody is woken again."""
-    freed = []
-    house.ours.freed = freed.append
+    freed = house.heard.freed
     async with house.ours.held("s-1"), house.ours.held("s-2"):
         await enqueue_items(house.store, make_input("i-1"), id="s-2")
         await house.ours.release("s-1")
@@ -172,8 +191,7 @@ async def test_what_waited_before_it_was_held_is_not_told(house):
     """The holder has seen it: a session into which nothing can enter now is not taken again and
     again.
     """
-    freed = []
-    house.ours.freed = freed.append
+    freed = house.heard.freed
     await enqueue_items(house.store, make_input("i-1"), id="s-1")
     async with house.ours.held("s-1"):
         pass

@@ -11,7 +11,8 @@ class Queue:
     """Jobs at a gate; `inside` are those that went in, in order."""
 
     def __init__(self, concurrency: int = 1, **limits) -> None:
-        self.gate = JobLimiter(concurrency, Limits(**limits))
+        self.began: list[str] = []  # sessions of the jobs that were let in
+        self.gate = JobLimiter(concurrency, Limits(**limits), self.began.append)
         self.inside: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task] = {}
@@ -136,11 +137,10 @@ async def test_a_closed_gate():
 
 
 async def test_it_tells_who_began():
-    queue, told = Queue(2), []
-    queue.gate.began = told.append
+    queue = Queue(2)
     await queue.come("a", "one")
     await queue.come("b", "two")
-    assert told == ["one", "two"]
+    assert queue.began == ["one", "two"]
     assert queue.gate.full
     with pytest.raises(asyncio.TimeoutError):
         async with asyncio.timeout(0.01):  # clock: nothing ends it earlier, for the gate stays full

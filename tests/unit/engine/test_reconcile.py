@@ -263,9 +263,9 @@ async def test_what_another_sees_to_first_is_left_to_it():
             reconciler._hear(RemoteChange(first="w-other"))
             await asyncio.wait_for(told, 60)
         assert mover.sent == []
-        for first in ("", "w-gone", runtime.engine.effects.worker):
+        for first in ("", "w-gone", runtime.engine.presence.worker):
             reconciler._hear(RemoteChange([f"s-{first}"], first=first))
-        assert mover.sent == ["s-", "s-w-gone", f"s-{runtime.engine.effects.worker}"]
+        assert mover.sent == ["s-", "s-w-gone", f"s-{runtime.engine.presence.worker}"]
         reconciler.poke()
         await asyncio.wait_for(resting, 60)
 

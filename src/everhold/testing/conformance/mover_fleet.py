@@ -224,7 +224,7 @@ class Fleet:
         """End a process as SIGKILL does: it writes nothing more, and its time to live is over."""
         place.line.is_cut = True
         self._places.remove(place)
-        self._killed.add(place.engine.effects.worker)
+        self._killed.add(place.engine.presence.worker)
         await self._call_off(place, 0.0)
         self.clock.advance(TTL + 1)
 
