@@ -452,7 +452,7 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
     made = None
     from mcp import Client
 
-    from everhold.mcp.server import make_front
+    from everhold.mcp.profiles import make_front
 
     made = make_front(None, None)
     server = made.server()

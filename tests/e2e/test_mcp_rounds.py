@@ -14,7 +14,7 @@ from mcp.types import ElicitResult
 import everhold
 from everhold.mcp import request_state
 from everhold.mcp.multi_round import MAX_ROUNDS, SESSION_META_KEY
-from everhold.mcp.server import make_front
+from everhold.mcp.profiles import make_front
 from tests.e2e.mcp_clients import accepted, call, furnish, model, person, sampled, text_of
 from tests.e2e.mcp_harness import Host, build, opened
 from tests.e2e.test_mcp_http import serving

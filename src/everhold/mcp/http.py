@@ -30,8 +30,8 @@ from everhold.errors import BadSetting
 from everhold.mcp.elicitation import CONNECTION_HEADER
 from everhold.mcp.http_address import MCP_PATH, format_server_url, is_loopback, parse_http_address
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
-from everhold.mcp.server import DEFAULT_PROFILE as PROFILE
-from everhold.mcp.server import make_front
+from everhold.mcp.profiles import DEFAULT_PROFILE as PROFILE
+from everhold.mcp.profiles import make_front
 from everhold.mcp.token import TOKEN_VARIABLE, Token
 from everhold.models import AnswererSpec
 from everhold.ports.interrupts import set_signals_handled

@@ -9,7 +9,8 @@ import sys
 from contextlib import suppress
 
 from everhold.mcp import stdout
-from everhold.mcp.server import DEFAULT_PROFILE, McpFront, make_front
+from everhold.mcp.profiles import DEFAULT_PROFILE, make_front
+from everhold.mcp.server import McpFront
 from everhold.mcp.stdio import IncomingStream, OutgoingStream, PendingRequests
 from everhold.models import AnswererSpec
 from everhold.ports.interrupts import set_signals_handled

@@ -45,7 +45,6 @@ from everhold.mcp.tools import (
     build_input_schema,
     parse_tool_arguments,
 )
-from everhold.models import AnswererSpec
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -56,8 +55,6 @@ T = TypeVar("T")
 RequestContext = ServerRequestContext[Any, Any]
 ToolResult = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
-#: The profile of those who say nothing; the other is `algocline`.
-DEFAULT_PROFILE: Final = "default"
 #: Tools after which a person may be asked at once.
 ASKING_TOOLS: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
 
@@ -270,17 +267,6 @@ class McpFront:
     ) -> types.EmptyResult:
         context.session._connection.state[LOG_LEVEL_KEY] = params.level
         return types.EmptyResult()
-
-
-def make_front(database: str | None, llm: AnswererSpec, profile: str = DEFAULT_PROFILE) -> McpFront:
-    """A front on a database, not opened yet, with the tools of a profile."""
-    pulse = ProgressObserver()
-    house = RuntimeHolder(database, llm=llm, observer=pulse)
-    if profile == DEFAULT_PROFILE:
-        return McpFront(house, pulse)
-    from everhold.mcp.algocline.server import AlcFront
-
-    return AlcFront(house, pulse)
 
 
 def _described(tool: ServerTool) -> types.Tool:

@@ -19,7 +19,7 @@ import threading
 import types
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -31,6 +31,7 @@ from everhold.core.tool import Wanted, Window
 from everhold.errors import BadArguments
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
 from everhold.ports.completion import complete
+from everhold.ports.moment import Moment
 from everhold.ports.signature import (
     build_parameter_schema,
     get_parameters,
@@ -39,9 +40,6 @@ from everhold.ports.signature import (
 )
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 from everhold.ports.tool_services import StateWrite, ToolSessions, ToolValues
-
-if TYPE_CHECKING:
-    from everhold.hooks import Moment
 
 T = TypeVar("T")
 
