@@ -10,17 +10,15 @@ Rules
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from everhold.agents.loop_state import LoopState
 from everhold.core.codec import JSON
 from everhold.core.graph import INITIAL_FRAME, Frame, Graph, Node, NodeKind
 from everhold.core.message import Role
 from everhold.core.turn import FrameOpened, TurnFailed, TurnOutcome
 from everhold.errors import BadArguments, UnknownNode
 from everhold.hooks import ContinueAs, NewFrame
-
-if TYPE_CHECKING:
-    from everhold.agents.loop import AgentLoop
 
 #: Frames that may be opened in one turn by going on as something else.
 MAX_FRAMES_PER_TURN: Final = 16
@@ -39,13 +37,13 @@ def normalize_message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dic
     raise BadArguments("messages", f"{given!r:.100} is no message of {', '.join(sorted(speakers))}")
 
 
-def add_messages(life: AgentLoop, messages: list[JSON]) -> None:
+def add_messages(life: LoopState, messages: list[JSON]) -> None:
     """Put messages of users and the system into the conversation."""
     for one in [normalize_message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
         life.say(Role(one["role"]), None, one["content"])
 
 
-def open_frame(life: AgentLoop, name: str, reason: str, messages: list[JSON]) -> str | None:
+def open_frame(life: LoopState, name: str, reason: str, messages: list[JSON]) -> str | None:
     """Open a frame that begins with these messages; returns its id, or None if it is not a new
     one.
     """
@@ -60,14 +58,14 @@ def open_frame(life: AgentLoop, name: str, reason: str, messages: list[JSON]) ->
     return node.id
 
 
-def _name(life: AgentLoop, frame: Frame) -> str:
+def _name(life: LoopState, frame: Frame) -> str:
     if frame.id == INITIAL_FRAME:
         return INITIAL_FRAME
     content: Any = life.graph.nodes[frame.id].content
     return str(content.get("name", frame.id))
 
 
-async def compact_frame(life: AgentLoop, instructions: str = "") -> str | None:
+async def compact_frame(life: LoopState, instructions: str = "") -> str | None:
     """Ask the plugins for a smaller beginning, and begin there; None if nobody has one."""
     before = life.graph.messages()
     life.instructions = instructions
@@ -79,7 +77,7 @@ async def compact_frame(life: AgentLoop, instructions: str = "") -> str | None:
     return None
 
 
-def continue_in_frame(life: AgentLoop, directive: ContinueAs) -> bool:
+def continue_in_frame(life: LoopState, directive: ContinueAs) -> bool:
     """Go on in a new frame; returns whether one was opened."""
     if life.switched == MAX_FRAMES_PER_TURN:
         raise BadArguments("continue_as", f"a turn goes on in at most {MAX_FRAMES_PER_TURN} frames")
@@ -89,7 +87,7 @@ def continue_in_frame(life: AgentLoop, directive: ContinueAs) -> bool:
     return opened is not None
 
 
-async def run_frame_command(life: AgentLoop, given: dict[str, JSON]) -> TurnOutcome:
+async def run_frame_command(life: LoopState, given: dict[str, JSON]) -> TurnOutcome:
     """What somebody outside wants done with the frame."""
     reason = str(given["do"])
     if reason == "compact":

@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from everhold.agents import frames
 from everhold.agents.directives import Decision, decode_decisions
+from everhold.agents.loop_state import AgentDefinition, HeardInput
 from everhold.agents.model_calls import ModelCalls
 from everhold.agents.parse_reply import parse_model_reply
 from everhold.agents.plugin_host import GuardedContext, PluginHost
@@ -53,9 +54,6 @@ from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_sto
 from everhold.ports.agent import AgentContext
 from everhold.ports.tool_services import apply_writes
 
-if TYPE_CHECKING:
-    from everhold.agents.agent import Agent
-
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.
 
 #: What may be done to a conversation beside saying something.
@@ -66,14 +64,11 @@ CONVERSATION_COMMANDS: Final = frozenset(
 #: What holds for an agent where nothing was noted.
 DEFAULT_AGENT_FACTS: Final = {"hooks": [], "max_turns": 12}
 
-#: Something that was said to the conversation, with the query that heard it.
-HeardInput = tuple[int | None, dict[str, JSON]]
-
 
 class AgentLoop:
     """One conversation, as its program sees it."""
 
-    def __init__(self, ctx: AgentContext, agent: Agent) -> None:
+    def __init__(self, ctx: AgentContext, agent: AgentDefinition) -> None:
         self.ctx = ctx
         self.agent = agent
         self.graph = Graph()

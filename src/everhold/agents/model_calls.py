@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from everhold.agents import frames
+from everhold.agents.loop_state import LoopState
 from everhold.agents.parse_reply import parse_model_reply
 from everhold.agents.prompt import PromptBuilder, PromptLayer, parse_prompt_layer
 from everhold.agents.prompt import check_slot as known_slot
@@ -22,9 +23,6 @@ from everhold.core.query import Kind, Query, Usage
 from everhold.errors import AnswerFailed
 from everhold.hooks import Ask, Contribute, apply_before_store
 
-if TYPE_CHECKING:
-    from everhold.agents.loop import AgentLoop
-
 #: Options that are the loop's own; all others go to whoever answers for the model.
 LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
@@ -34,7 +32,7 @@ class ModelCalls:
     cost.
     """
 
-    def __init__(self, life: AgentLoop) -> None:
+    def __init__(self, life: LoopState) -> None:
         self._life = life
         self._text = PromptBuilder()
         self.spent, self.spent_now = Ledger(), Ledger()  # in all, and in this turn

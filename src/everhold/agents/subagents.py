@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from everhold.agents.builtin_tools import BuiltinTool, ToolHost
+from everhold.agents.loop_state import AgentDefinition
 from everhold.agents.tool_policy import inherit_policies
 from everhold.core.codec import JSON
 from everhold.core.tool import Wanted
 from everhold.errors import AnswerFailed, BadArguments, ChildFailed
-
-if TYPE_CHECKING:
-    from everhold.agents.agent import Agent
 
 TASK_TOOL: Final = "task"
 #: How deep a tree of agents may be, and how many children one turn of its top may begin.
@@ -61,7 +59,7 @@ class Subagent(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-def subagent(agent: Agent, *, name: str, description: str = "") -> Subagent:
+def subagent(agent: AgentDefinition, *, name: str, description: str = "") -> Subagent:
     """An agent that another may give tasks to, under a name and with a description that the model
     is told.
     """
@@ -94,7 +92,7 @@ class TreePosition(msgspec.Struct, frozen=True):
         return len(self.path)
 
 
-def find_descendant(top: Agent, path: Sequence[str]) -> Agent:
+def find_descendant(top: AgentDefinition, path: Sequence[str]) -> AgentDefinition:
     """The agent at the end of the way down, with everything that flows down; `AnswerFailed` if it
     is gone.
     """
@@ -103,7 +101,7 @@ def find_descendant(top: Agent, path: Sequence[str]) -> Agent:
         known = found.subagents.get(name)
         if known is None:
             raise AnswerFailed(_undeclared(name, found.subagents), "unknown_subagent")
-        below: Agent = copy.copy(known.agent)
+        below: AgentDefinition = copy.copy(known.agent)
         below.model = below.model or found.model
         below.policy = inherit_policies(below.policy, found.policy)
         own = {plugin.name for plugin in below.plugins}
@@ -115,7 +113,7 @@ def find_descendant(top: Agent, path: Sequence[str]) -> Agent:
     return found
 
 
-def resolve_agent(top: Agent, within: dict[str, JSON] | None) -> Agent:
+def resolve_agent(top: AgentDefinition, within: dict[str, JSON] | None) -> AgentDefinition:
     """The agent of one session: the top one or one below it, with the tool that reaches those
     below.
     """
@@ -131,7 +129,9 @@ def resolve_agent(top: Agent, within: dict[str, JSON] | None) -> Agent:
 class TaskTool(BuiltinTool):
     """The tool `task` of one session."""
 
-    def __init__(self, top: Agent, agent: Agent, within: TreePosition | None) -> None:
+    def __init__(
+        self, top: AgentDefinition, agent: AgentDefinition, within: TreePosition | None
+    ) -> None:
         super().__init__(TASK_TOOL, _described(agent.subagents), _SCHEMA)
         self._top = top
         self._known = agent.subagents

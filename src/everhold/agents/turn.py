@@ -18,9 +18,10 @@ Rules
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from everhold.agents import frames
+from everhold.agents.loop_state import LoopState
 from everhold.agents.parse_reply import ModelReply, ToolCall, parse_model_reply
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView
@@ -43,9 +44,6 @@ from everhold.hooks import (
 )
 from everhold.hooks import Reply as Replied
 
-if TYPE_CHECKING:
-    from everhold.agents.loop import AgentLoop
-
 #: How often words that do not fit are sent back.
 MAX_REPAIRS: Final = 2
 #: What is said with it is heard only before the turn ends.
@@ -66,7 +64,7 @@ class StopTurn(Exception):
 class TurnRunner:
     """The rounds of one turn."""
 
-    def __init__(self, life: AgentLoop) -> None:
+    def __init__(self, life: LoopState) -> None:
         self.life = life
         self._repaired = 0
 

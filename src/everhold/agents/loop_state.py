@@ -1,0 +1,124 @@
+"""What the parts of an agent see of it and of its loop, so that they do not depend on the loop.
+
+`AgentLoop` is the one `LoopState`, and `Agent` the one `AgentDefinition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from everhold.agents.directives import Decision
+from everhold.agents.plugin_host import PluginHost
+from everhold.agents.tool_calls import Toolbox
+from everhold.agents.tool_policy import Policy
+from everhold.core.codec import JSON
+from everhold.core.graph import Graph, ModelView, Node
+from everhold.core.message import Role
+from everhold.core.options import FrameOptions
+from everhold.hooks import Contribute, Plugin
+from everhold.ports.agent import AgentContext
+from everhold.ports.code import CodeExecutor
+from everhold.ports.tool import Tool
+from everhold.ports.tool_source import ToolSource
+
+#: Something that was said to the conversation, with the query that heard it.
+HeardInput = tuple[int | None, dict[str, JSON]]
+
+
+class AgentDefinition(Protocol):
+    """An agent as its author wrote it."""
+
+    model: str | None
+    instructions: str
+    tools: tuple[Tool, ...]
+    extra_tools: tuple[Tool, ...]
+    search_above: int
+    plugins: tuple[Plugin, ...]
+    policy: tuple[Policy, ...]
+    subagents: dict[str, Any]
+    executors: dict[str, CodeExecutor]
+    sources: tuple[ToolSource, ...]
+    returns: Any
+    max_turns: int
+    max_tokens: int
+    concurrency: int
+    options: dict[str, JSON]
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        """A call of the agent, as of any program."""
+        ...
+
+
+class ModelAsker(Protocol):
+    """How the model of a conversation is asked."""
+
+    context: int  # tokens that the model last had before its eyes
+
+    def told(self) -> str | None:
+        """The node that holds what the model is told beside the messages."""
+        ...
+
+    async def ask(self, view: ModelView, options: dict[str, JSON]) -> tuple[int, JSON]:
+        """Ask the model; returns the query, and what was said."""
+        ...
+
+
+class LoopState(Protocol):
+    """One conversation, as its turns, frames and model calls see it."""
+
+    ctx: AgentContext
+    agent: AgentDefinition
+    graph: Graph
+    plugged: PluginHost
+    hooks: list[str]
+    inner_results: bool
+    toolbox: Toolbox
+    options: FrameOptions
+    turn: int
+    rounds: int
+    most: int
+    turn_options: dict[str, JSON]
+    contributions: list[Contribute]
+    waiting: list[HeardInput]
+    taken: list[str]
+    ordinal: int
+    switched: int
+    instructions: str
+
+    @property
+    def models(self) -> ModelAsker: ...
+
+    @property
+    def effective(self) -> dict[str, JSON]:
+        """The options that hold now."""
+        ...
+
+    @property
+    def tip(self) -> str: ...
+
+    async def open(self) -> None: ...
+
+    async def refresh(self) -> list[str]: ...
+
+    async def decide(
+        self, hook: str, given: Sequence[tuple[str, tuple[Any, ...]]] = ..., **where: bool
+    ) -> list[Decision]:
+        """Ask the plugins."""
+        ...
+
+    def tell(self, hook: str, *arguments: Any) -> None:
+        """Notify the plugins."""
+        ...
+
+    def add(self, node: Node, answers: dict[int, JSON] | None = None) -> Node:
+        """Add a node at the tip."""
+        ...
+
+    def say(self, role: Role, q: int | None, content: JSON) -> None:
+        """Add a message."""
+        ...
+
+    def give_up(self, why: str) -> None:
+        """Give every tool that was called a result."""
+        ...
