@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar, overload
 
 from everhold.core.codec import JSON
+from everhold.ports.call import Call
 
 if TYPE_CHECKING:
     from types import UnionType
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     # type checkers bring it along; at run time nobody needs it
     from typing_extensions import TypeForm
-
-    from everhold.ports.program import Call
 
     # Literal[…], int | None, a JSON Schema: as good as untyped
     Form = _SpecialForm | UnionType | Mapping[str, Any]

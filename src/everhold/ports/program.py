@@ -26,33 +26,11 @@ from everhold.core.query import Query, QueryAnswer
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
+from everhold.ports.call import Call as Call
 from everhold.ports.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Call(Generic[R_co]):
-    """A program and its arguments; nothing runs until a runtime takes it."""
-
-    __slots__ = ("args", "program")
-
-    def __init__(self, program: Program[Any, R_co], args: dict[str, JSON]) -> None:
-        self.program = program
-        self.args = args
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
-        return f"{self.program.name}({shown})"
-
-    if not typing.TYPE_CHECKING:  # to a type checker a call is not awaitable at all
-
-        def __await__(self) -> typing.NoReturn:
-            raise NotAProgram(
-                self.program.name,
-                "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)",
-            )
 
 
 class Program(Generic[P, R]):
