@@ -22,7 +22,7 @@ import msgspec
 
 from everhold.core.codec import to_plain
 from everhold.core.lease import LeaseTimings
-from everhold.core.query import Kind, Query, QueryAnswer, Rerun, Usage
+from everhold.core.query import MODEL_KINDS, TEXT_KINDS, Kind, Query, QueryAnswer, Rerun, Usage
 from everhold.core.schema import encode_value_as, parse_answer
 from everhold.core.session import OUTSIDE, WORKERS, Birth, SessionState
 from everhold.core.status import Raised
@@ -182,7 +182,7 @@ class EffectDispatcher:
     @property
     def answers_models(self) -> bool:
         """Whether this process answers questions to models, if only some of them."""
-        return Kind.LLM in self._answerers
+        return not MODEL_KINDS.isdisjoint(self._answerers)
 
     def ask(self, birth: Birth) -> None:
         """This process was asked to move a session: its models may answer it, whoever else may.
@@ -199,7 +199,7 @@ class EffectDispatcher:
         somebody else's.
         """
         if (
-            query.kind is not Kind.LLM
+            query.kind not in MODEL_KINDS
             or birth.llm == WORKERS
             or (self._llm == OUTSIDE and not self.adopts)
         ):
@@ -777,9 +777,7 @@ def fit_answer_value(query: Query, value: Any) -> Any:
     """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the
     query.
     """
-    if query.schema is None and (
-        query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None
-    ):
+    if query.schema is None and (query.kind not in TEXT_KINDS or query.args is not None):
         return to_plain(value, "the answer")
     if type(value) is str and query.schema is None:
         return value if value.isascii() else to_plain(value, "the answer")
