@@ -31,7 +31,7 @@ from everhold.cli.output import (
     record_to_wire,
     strip_controls,
 )
-from everhold.core.query import LISTED, Query, QueryAnswer
+from everhold.core.query import Query, QueryAnswer
 
 if TYPE_CHECKING:
     from everhold.core.codec import JSON
@@ -252,7 +252,7 @@ def _show_rest(house: CommandRuntime, session_id: str, record: SessionRecord) ->
 
 
 @click.command("inbox")
-@click.option("--kind", help=f"Only those of this kind: {', '.join(sorted(LISTED))}.")
+@click.option("--kind", help="Only those of this kind, such as approval or input.")
 @click.option("--to", help="Only those addressed to somebody.")
 @click.option(
     "--limit",
