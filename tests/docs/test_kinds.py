@@ -4,6 +4,7 @@ A copy of the tree gets a kind that everhold does not have, `webhook`: what anot
 Then a program asks such a question, and each front treats it as its row says.
 """
 
+import ast
 import json
 import os
 import re
@@ -217,3 +218,28 @@ def test_a_front_answers_it_only_if_it_may(copy: Copy, session_id: str) -> None:
     done = json.loads(copy.everhold("answer", session_id, '{"amount": 7}', "--json"))
     assert (done["status"], done["result"]) == ("completed", "paid 7")
     assert "asks what it asked, over 2 steps" in copy.everhold("replay", session_id)
+
+
+def test_no_other_module_lists_kinds() -> None:
+    """Two kinds side by side are a fact about kinds, which belongs into the table. The contract for
+    stores chooses kinds to try, as tests do.
+    """
+    found = []
+    for path in sorted((ROOT / "src" / "everhold").rglob("*.py")):
+        name = path.relative_to(ROOT / "src" / "everhold").as_posix()
+        if name == "core/query.py" or name.startswith("testing/conformance/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Set | ast.Tuple | ast.List | ast.MatchOr):
+                kinds = [part for part in ast.iter_child_nodes(node) if _is_kind(part)]
+                found += [f"{name}:{node.lineno}"] if len(kinds) > 1 else []
+    assert found == []
+
+
+def _is_kind(node: ast.AST) -> bool:
+    named = node.value if isinstance(node, ast.MatchValue) else node
+    return (
+        isinstance(named, ast.Attribute)
+        and isinstance(named.value, ast.Name)
+        and named.value.id == "Kind"
+    )

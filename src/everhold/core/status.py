@@ -19,7 +19,7 @@ from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import ANSWERABLE, LISTED, SENT_BY_NAME, Kind, Query, QueryId
+from everhold.core.query import ANSWERABLE, LISTED, METERED, SENT_BY_NAME, Kind, Query, QueryId
 from everhold.core.usage import measure_query
 from everhold.errors import (
     AnswerFailed,
@@ -385,7 +385,7 @@ def _metrics(facts: SessionFacts) -> dict[str, JSON]:
 def _current(open_queries: Sequence[OpenQuery]) -> dict[str, JSON] | None:
     """The oldest llm query that is still open: a batch may be partly answered."""
     for query in open_queries:
-        if query.kind is Kind.LLM:
+        if query.kind in METERED:
             return {
                 "query_id": query.id,
                 "prompt_tokens": measure_query(query.query)[1],
