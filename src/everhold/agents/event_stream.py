@@ -21,7 +21,7 @@ from everhold.agents.events import (
 )
 from everhold.core.codec import JSON
 from everhold.core.journal import find_open_queries
-from everhold.core.query import Kind
+from everhold.core.query import SENT_BY_NAME
 from everhold.ports.store import SessionRecord, Store
 
 #: Sessions whose live words are kept in one process.
@@ -100,7 +100,7 @@ class EventStream:
         """
         record = await self._store.load(self._id, since=-1)
         opened = [entry.query for entry in find_open_queries(record.deliveries).values()]
-        if all(query.kind is Kind.SIGNAL for query in opened):
+        if all(query.kind in SENT_BY_NAME for query in opened):
             self._facts.know(opened)
             record.deliveries = []
         else:

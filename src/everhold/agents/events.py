@@ -28,7 +28,7 @@ from everhold.core.codec import JSON
 from everhold.core.conversation import extract_inputs
 from everhold.core.graph import Node, NodeKind, resolve_node
 from everhold.core.journal import Delivery
-from everhold.core.query import Kind, Query, QueryAnswer, QueryId, Usage
+from everhold.core.query import ASKED_OUTSIDE, Kind, Query, QueryAnswer, QueryId, Usage
 from everhold.core.tool import HANDED_OVER, LATER, NEEDS_CONFIRM
 from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments
@@ -186,7 +186,7 @@ class EventTranslator:
                 self._ahead.add(query.q)
                 for input_id, content in extract_inputs(answer.value):
                     yield Event(EventKind.INPUT, "", query=query.id, text=input_id, value=content)
-            case ((Kind.APPROVAL | Kind.INPUT | Kind.TOOL), value):
+            case kind, value if kind in ASKED_OUTSIDE:
                 yield Event(
                     EventKind.REPLIED, "", turn=self.turn, query=query.id, value=value, error=error
                 )
@@ -218,7 +218,7 @@ class EventTranslator:
                 yield Event(EventKind.MODEL_ASKED, "", turn=self.turn, query=query.id)
             elif query.kind is Kind.CALL and _is_tool(query):
                 yield self._tool(EventKind.TOOL_STARTED, query, query.args, "")
-            elif query.kind in (Kind.APPROVAL, Kind.INPUT, Kind.TOOL):
+            elif query.kind in ASKED_OUTSIDE:
                 words = query.prompt or query.name
                 yield Event(
                     EventKind.ASKED,

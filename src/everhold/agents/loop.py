@@ -39,7 +39,7 @@ from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
 from everhold.core.options import FrameOptions, merge_options
-from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.query import ASKED_OUTSIDE, Kind, Query
 from everhold.core.turn import (
     OptionsConfigured,
     SettledTurn,
@@ -425,7 +425,7 @@ class AgentLoop:
 
     def _asking(self, kind: Kind, about: dict[str, Any]) -> None:
         """A tool asks something: who should know is told that it waits."""
-        if kind in FOR_PEOPLE or kind is Kind.TOOL:
+        if kind in ASKED_OUTSIDE:
             known = {
                 name: about[name]
                 for name in ("prompt", "name", "args", "options")

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from everhold.core.journal import find_open_queries
-from everhold.core.query import Kind
+from everhold.core.query import SENT_BY_NAME, Kind
 from everhold.core.session import SessionId, SessionState
 from everhold.core.status import OpenQuery, Paused, Status
 from everhold.engine.answer_check import list_answerable
@@ -52,7 +52,7 @@ class ChangeWaiter:
 def select_open_questions(status: Status) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer; an input that may come is not asked for."""
     queries = status.queries if isinstance(status, Paused) else ()
-    return tuple(query for query in queries if query.kind is not Kind.SIGNAL)
+    return tuple(query for query in queries if query.kind not in SENT_BY_NAME)
 
 
 def is_worked_on_here(runtime: Runtime, session_id: str, revision: int | None = None) -> bool:
@@ -65,7 +65,7 @@ def is_worked_on_here(runtime: Runtime, session_id: str, revision: int | None = 
     jobs = runtime.engine.sessions.jobs.get(session_id)
     if live is None or not jobs or (revision is not None and live.head.revision != revision):
         return False
-    return all(q in jobs or entry.query.kind is Kind.SIGNAL for q, entry in live.opened.items())
+    return all(q in jobs or entry.query.kind in SENT_BY_NAME for q, entry in live.opened.items())
 
 
 async def find_questions_below(
@@ -100,7 +100,7 @@ async def find_all_questions(session: AgentSession) -> tuple[OpenQuery, ...]:
     found = [
         OpenQuery(record.birth.id, one.query, one.at) for one in list_answerable(opened, working)
     ]
-    found = [query for query in found if query.kind is not Kind.SIGNAL]
+    found = [query for query in found if query.kind not in SENT_BY_NAME]
     if found or not any(entry.query.kind is Kind.SESSION for entry in opened.values()):
         return tuple(found)
     return await find_questions_below(session._runtime, session.id)

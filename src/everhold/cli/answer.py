@@ -27,7 +27,7 @@ from everhold.cli.context import (
 from everhold.cli.drive_session import drive_until_blocked, report_on_interrupt
 from everhold.cli.output import report_status
 from everhold.cli.prompt import parse_typed_answer
-from everhold.core.query import FOR_PEOPLE, Kind
+from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Paused, require_sole_query
 from everhold.errors import NotAllowed
 
@@ -118,8 +118,9 @@ def _meant(house: CommandRuntime, session_id: str, query_id: str | None) -> Open
 def _refuse_nobody(query: OpenQuery, name: str | None, verdict: bool | None) -> None:
     if query.kind not in FOR_PEOPLE or at_terminal():
         return
-    if name is None or (query.kind is Kind.APPROVAL and verdict is None):
-        how = "--as NAME --yes (or --no)" if query.kind is Kind.APPROVAL else "--as NAME"
+    wants_verdict = KINDS[query.kind].verdict
+    if name is None or (wants_verdict and verdict is None):
+        how = "--as NAME --yes (or --no)" if wants_verdict else "--as NAME"
         raise NotAllowed(
             f"{query.id} is an {query.kind}: a person answers it, and nobody is at a terminal here",
             f"Answer at a terminal, or say who answers: {how}.",

@@ -37,7 +37,7 @@ from everhold.cli.turn_output import (
     print_waiting,
     queries_to_json,
 )
-from everhold.core.query import Kind
+from everhold.core.query import MODEL_KINDS
 from everhold.errors import NotAnAgent
 from everhold.wire import ExitCode
 
@@ -233,7 +233,7 @@ class ChatTerminal:
         from everhold.cli.prompt import PromptQuit, prompt_for_answer
 
         for query in turn.queries:
-            if query.kind is Kind.LLM and not self._alone:
+            if query.kind in MODEL_KINDS and not self._alone:
                 self._alone = True
                 click.secho(f"({NO_MODEL}; until then, you are asked)", dim=True)
             try:
@@ -243,7 +243,7 @@ class ChatTerminal:
             given: dict[str, Any] = (
                 {"error": spoken.error} if spoken.error is not None else {"value": spoken.value}
             )
-            by = describe_user() if query.kind is not Kind.LLM else None
+            by = describe_user() if query.kind not in MODEL_KINDS else None
             self._house.runtime.answer(query, by=by, wait=0, **given)
 
     def _show_all(self, events: Iterable[Event]) -> None:

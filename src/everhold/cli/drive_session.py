@@ -14,7 +14,7 @@ import click
 from everhold.cli import prompt
 from everhold.cli.context import CommandRuntime, at_terminal, describe_user
 from everhold.cli.output import format_headline, report_status
-from everhold.core.query import Kind
+from everhold.core.query import MODEL_KINDS
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
 from everhold.engine.live_session import rebuild_session
 from everhold.errors import AnswerConflict, AnswerRefused, BadValue, QueryClosed
@@ -104,7 +104,7 @@ def _carried(
 def _for_models(status: Status) -> set[str]:
     """The open questions that a model may answer."""
     open_ = status.queries if isinstance(status, Paused) else ()
-    return {query.id for query in open_ if query.kind is Kind.LLM and query.to is None}
+    return {query.id for query in open_ if query.kind in MODEL_KINDS and query.to is None}
 
 
 async def _by_model(runtime: Runtime, session_id: str) -> Status:

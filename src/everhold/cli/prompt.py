@@ -14,7 +14,7 @@ import click
 from everhold.cli.context import read_text_argument
 from everhold.cli.output import format_moment, strip_controls
 from everhold.core.codec import JSON
-from everhold.core.query import Kind, Query
+from everhold.core.query import KINDS, Kind, Query
 from everhold.core.status import OpenQuery
 from everhold.errors import AnswerRefused
 
@@ -40,7 +40,7 @@ def prompt_for_answer(query: OpenQuery, name: str) -> TypedAnswer:
     _editable()
     _show(query, name)
     while True:
-        text = _line("yes or no> ") if query.kind is Kind.APPROVAL else _lines()
+        text = _line("yes or no> ") if KINDS[query.kind].verdict else _lines()
         try:
             spoken = _command(text) if text.startswith(":") else text
             if spoken is not None:
@@ -81,12 +81,12 @@ def _show(query: OpenQuery, name: str) -> None:
     for message in () if query.prompt else query.messages or ():
         click.echo(strip_controls(f"{message.get('role')}: {message.get('content')}"))
     click.echo(strip_controls(query.prompt or query.name))
-    if query.schema is not None and query.kind is not Kind.APPROVAL:
+    if query.schema is not None and not KINDS[query.kind].verdict:
         from everhold.wire import dump_wire_json
 
         click.secho(f"it should fit {dump_wire_json(query.schema)}", dim=True)
     click.secho(
-        _HELP if query.kind is Kind.APPROVAL else f"an empty line ends the answer  {_HELP}",
+        _HELP if KINDS[query.kind].verdict else f"an empty line ends the answer  {_HELP}",
         dim=True,
     )
 

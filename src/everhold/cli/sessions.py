@@ -252,7 +252,7 @@ def _show_rest(house: CommandRuntime, session_id: str, record: SessionRecord) ->
 
 
 @click.command("inbox")
-@click.option("--kind", help="llm, approval, input, signal, tool or call.")
+@click.option("--kind", help="Only those of this kind, such as approval or input.")
 @click.option("--to", help="Only those addressed to somebody.")
 @click.option(
     "--limit",

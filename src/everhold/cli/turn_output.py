@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from everhold.cli.output import format_line, strip_controls
-from everhold.core.query import Kind
+from everhold.core.query import MODEL_KINDS
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
@@ -44,7 +44,7 @@ def print_waiting(house: CommandRuntime, name: str, queries: Iterable[OpenQuery]
     """Say what is asked, and which command answers it."""
     for query in queries:
         asked = f"{query.kind} {query.id}: {format_line(query.prompt or query.name, 200)}"
-        words = NO_MODEL if query.kind is Kind.LLM else asked
+        words = NO_MODEL if query.kind in MODEL_KINDS else asked
         click.echo(f"waiting: {words}", err=True)
         click.echo(
             f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}{house.place}",

@@ -24,7 +24,7 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.query import METERED, Query, QueryAnswer
 from everhold.core.usage import (
     DEFINITE,
     ESTIMATED,
@@ -35,8 +35,6 @@ from everhold.core.usage import (
     measure_query,
     price_exchange,
 )
-
-_LLM = Kind.LLM
 
 
 class Metrics(msgspec.Struct, array_like=True, gc=False):
@@ -59,7 +57,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         """The program asked these queries."""
         calls = 0
         for query in queries:
-            if query.kind is _LLM:
+            if query.kind in METERED:
                 length, tokens = measure_query(query)
                 calls += 1
                 self.prompt_chars += length
@@ -70,7 +68,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
 
     def answered(self, query: Query, answer: QueryAnswer) -> TokenCost | None:
         """A query was answered: return what that cost, or None if it cost no tokens."""
-        if query.kind is not _LLM or answer.expired:
+        if query.kind not in METERED or answer.expired:
             return None
         estimated = measure_query(query)[1]
         length, tokens = measure_answer(answer)

@@ -1,4 +1,4 @@
-"""What a program asks, and what the world answers.
+"""Queries: what programs ask, who may answer each kind (an approval: people only), and the answers.
 
 A query is what a program cannot know by itself. It is a value: asked once, stored as it was asked,
 answered at most once. Its *shape* (key, kind, schema) must be the same on replay; its *wording* may
@@ -9,18 +9,21 @@ Rules
   2. A key is the path of the task that asked, a colon, and the ordinal in that task. Never a line
      number.
   3. First answer wins. Whether another is the same or a conflict is decided by content.
+  4. What a kind is, is its row in `KINDS`. Code elsewhere reads the row, or a set made from it. It
+     compares with a single kind only to do what that kind alone does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, Final, NewType
 
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.errors import NotAllowed
 
 QueryId = NewType("QueryId", str)
 
@@ -33,15 +36,17 @@ _OWN_SPACE: Final = re.compile(r"fork-s-[0-9a-f]{16}-[0-9a-f]{24}-(.+)", re.DOTA
 
 
 class Kind(StrEnum):
-    LLM = "llm"  # a model's words
-    TOOL = "tool"  # a tool's result
-    CALL = "call"  # a local side effect
-    APPROVAL = "approval"  # a person's yes or no
-    INPUT = "input"  # a person's words
-    TIMER = "timer"  # a moment
-    SIGNAL = "signal"  # a message from outside
-    SESSION = "session"  # a child's end
-    STATE = "state"  # a durable value shared between sessions
+    """What sort of answer a query waits for; `KINDS` says everything else about a kind."""
+
+    LLM = "llm"
+    TOOL = "tool"
+    CALL = "call"
+    APPROVAL = "approval"
+    INPUT = "input"
+    TIMER = "timer"
+    SIGNAL = "signal"
+    SESSION = "session"
+    STATE = "state"
 
 
 class QueryState(StrEnum):
@@ -60,13 +65,156 @@ class Rerun(StrEnum):
     ASK = "ask"  # ask a person
 
 
+# ---- what each kind is
+
+
+class AnsweredBy(StrEnum):
+    """Who may answer a query."""
+
+    MODEL = "model"  # a model, or a person in its place; through every front
+    PERSON = "person"  # a person, never a model; the command line wants a terminal or a name
+    OUTSIDE = "outside"  # a person or a system, through the API or the command line; never a model
+    PROCESS = "process"  # the process that runs it; a person only if its outcome is unknown
+    ENGINE = "engine"  # the store, the clock or another session; never an answer from outside
+
+
+class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What everhold knows about one kind of query.
+
+    In `because` and `move`, {id}, {kind}, {name} and {prompt} are the query's, {whom} is its
+    addressee or else `whom`, {span} is the time since it was asked, {session} names the session in
+    a command, {signal} is the name in a command, and {child} is the child session.
+    """
+
+    answer: str  # what answers it, in a few words
+    answered_by: AnsweredBy
+    # ---- what happens to it
+    effect: bool = False  # it acts outside: a mark is kept from its start until its outcome
+    in_store: bool = False  # the store may hold its answer already; the step that asks looks there
+    by_name: bool = False  # it is sent by its name, perhaps before it is asked
+    metered: bool = False  # it counts as a model call, in tokens and in budgets
+    in_lua: bool = False  # Lua programs can ask it
+    # ---- what its answer is
+    text: bool = False  # text, where the query has no schema
+    verdict: bool = False  # a yes or a no
+    decision: bool = False  # a decision: no model may carry it into another session
+    rewritten: bool = False  # plugins may rewrite it before it is stored
+    # ---- what people see
+    noticed: bool = False  # it has a row of its own in the inbox; others have one if addressed
+    notified: bool = False  # notifiers report it unless they name kinds; others only if addressed
+    whom: str = ""  # who is asked if the query does not say
+    because: str = ""  # why its session waits, as `everhold explain` says it
+    move: str = ""  # what moves its session
+
+
+KINDS: Final[Mapping[Kind, KindFacts]] = {
+    Kind.LLM: KindFacts(
+        answer="a model's words",
+        answered_by=AnsweredBy.MODEL,
+        metered=True,
+        in_lua=True,
+        text=True,
+        rewritten=True,
+        whom="a model",
+        because="{id} asks {whom} ({span} ago): {prompt}",
+        move="Answer it: everhold answer {session} VALUE --query {id}",
+    ),
+    Kind.TOOL: KindFacts(
+        answer="a tool's result",
+        answered_by=AnsweredBy.OUTSIDE,
+        effect=True,
+        rewritten=True,
+        whom="the tool {name}",
+        because="{id} asks {whom} ({span} ago): {prompt}",
+        move="Say what it returned: everhold answer {session} VALUE --query {id}",
+    ),
+    Kind.CALL: KindFacts(
+        answer="the result of a function that acts outside",
+        answered_by=AnsweredBy.PROCESS,
+        effect=True,
+        notified=True,
+        because="The outcome of {name} ({id}) is unknown: its process died, {span} ago.",
+        move="Say what became of it: everhold answer {session} '{{\"rerun\": true}}' --query {id}",
+    ),
+    Kind.APPROVAL: KindFacts(
+        answer="a person's yes or no",
+        answered_by=AnsweredBy.PERSON,
+        verdict=True,
+        decision=True,
+        noticed=True,
+        notified=True,
+        whom="a person",
+        because="{id} asks {whom} for an {kind} ({span} ago): {prompt}",
+        move="A person answers: everhold answer {session} --query {id}",
+    ),
+    Kind.INPUT: KindFacts(
+        answer="a person's words",
+        answered_by=AnsweredBy.PERSON,
+        text=True,
+        decision=True,
+        rewritten=True,
+        noticed=True,
+        notified=True,
+        whom="a person",
+        because="{id} asks {whom} for an {kind} ({span} ago): {prompt}",
+        move="A person answers: everhold answer {session} --query {id}",
+    ),
+    Kind.TIMER: KindFacts(answer="a moment", answered_by=AnsweredBy.ENGINE),
+    Kind.SIGNAL: KindFacts(
+        answer="a message from outside",
+        answered_by=AnsweredBy.OUTSIDE,
+        in_store=True,
+        by_name=True,
+        decision=True,
+        noticed=True,
+        because="{id} waits for the signal {name!r}, for {span} so far.",
+        move="Send it: everhold signal {session} {signal} VALUE",
+    ),
+    Kind.SESSION: KindFacts(
+        answer="the end of a child session",
+        answered_by=AnsweredBy.ENGINE,
+        in_store=True,
+        because="{id} waits for a child session of {name}, for {span} so far.",
+        move="Look at the child: everhold explain {child}",
+    ),
+    Kind.STATE: KindFacts(
+        answer="a durable value that sessions share",
+        answered_by=AnsweredBy.ENGINE,
+        in_store=True,
+        in_lua=True,
+    ),
+}
+
+
+def _select(*answered_by: AnsweredBy) -> frozenset[Kind]:
+    return frozenset(kind for kind, facts in KINDS.items() if facts.answered_by in answered_by)
+
+
+#: Kinds that a model may answer.
+MODEL_KINDS: Final = _select(AnsweredBy.MODEL)
 #: Kinds that only a person may answer.
-FOR_PEOPLE: Final = frozenset({Kind.APPROVAL, Kind.INPUT})
-#: Kinds that somebody outside can answer; the rest are moved by the runtime, a clock or another
-#: session.
-ANSWERABLE: Final = frozenset({Kind.LLM, Kind.TOOL, Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
-#: Kinds with an effect outside: a mark is kept from before they start until their outcome is known.
-EFFECTS: Final = frozenset({Kind.CALL, Kind.TOOL})
+FOR_PEOPLE: Final = _select(AnsweredBy.PERSON)
+#: Kinds that are answered in words. A script may hold the answers: a person wrote them before.
+SCRIPTED_KINDS: Final = MODEL_KINDS | FOR_PEOPLE
+#: Kinds that are answered from outside; the rest are answered by a process or by the engine.
+ANSWERABLE: Final = _select(AnsweredBy.MODEL, AnsweredBy.PERSON, AnsweredBy.OUTSIDE)
+#: Kinds that the engine answers.
+INNER: Final = _select(AnsweredBy.ENGINE)
+#: Kinds that may be in the inbox: also calls whose outcome is unknown.
+LISTED: Final = frozenset(Kind) - INNER
+EFFECTS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.effect)
+IN_STORE: Final = frozenset(kind for kind, facts in KINDS.items() if facts.in_store)
+SENT_BY_NAME: Final = frozenset(kind for kind, facts in KINDS.items() if facts.by_name)
+METERED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.metered)
+LUA_KINDS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.in_lua)
+TEXT_KINDS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.text)
+NOTICED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.noticed)
+NOTIFIED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.notified)
+#: Kinds by which a turn of an agent waits for a person or a system outside.
+ASKED_OUTSIDE: Final = ANSWERABLE - MODEL_KINDS - SENT_BY_NAME
+
+
+# ---- queries and answers
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -151,6 +299,15 @@ def inherit_namespace(namespace: str, session_id: str) -> str | None:
     """
     found = _OWN_SPACE.fullmatch(namespace)
     return None if found is None else make_own_namespace(session_id, found[1])
+
+
+def refuse_other_kinds(kinds: Collection[Kind], query: Query) -> None:
+    """Raise `NotAllowed` for a query that is not of these kinds."""
+    if query.kind not in kinds:
+        raise NotAllowed(
+            f"this answerer may not answer {query.id}, which is of the kind {query.kind}",
+            "Leave it open: it is in the inbox, for whoever may answer it.",
+        )
 
 
 def has_new_wording(recorded: Query, asked: Query) -> bool:

@@ -19,7 +19,7 @@ from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import ANSWERABLE, Kind, Query, QueryId
+from everhold.core.query import ANSWERABLE, LISTED, METERED, SENT_BY_NAME, Kind, Query, QueryId
 from everhold.core.usage import measure_query
 from everhold.errors import (
     AnswerFailed,
@@ -222,10 +222,8 @@ def require_sole_query(session_id: str, state: str, open_queries: Sequence[Q]) -
     signal that is waited for does not count: it is sent by its name. (An agent always waits for
     one.)
     """
-    pending = [
-        query for query in open_queries if query.kind in ANSWERABLE or query.kind is Kind.CALL
-    ]
-    asked = [query for query in pending if query.kind is not Kind.SIGNAL]
+    pending = [query for query in open_queries if query.kind in LISTED]
+    asked = [query for query in pending if query.kind not in SENT_BY_NAME]
     if len(asked or pending) == 1:
         return (asked or pending)[0]
     if pending:
@@ -387,7 +385,7 @@ def _metrics(facts: SessionFacts) -> dict[str, JSON]:
 def _current(open_queries: Sequence[OpenQuery]) -> dict[str, JSON] | None:
     """The oldest llm query that is still open: a batch may be partly answered."""
     for query in open_queries:
-        if query.kind is Kind.LLM:
+        if query.kind in METERED:
             return {
                 "query_id": query.id,
                 "prompt_tokens": measure_query(query.query)[1],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from everhold.core.query import Kind, Query
+from everhold.core.query import MODEL_KINDS, Kind, Query
 from everhold.core.session import OUTSIDE, WORKERS, Birth
 from everhold.engine.serving import Serving
 from everhold.ports.program import Answerer
@@ -60,13 +60,13 @@ class AnswerPolicy:
     @property
     def answers_models(self) -> bool:
         """Whether this process answers model questions, if only some of them."""
-        return Kind.LLM in self._answerers
+        return not MODEL_KINDS.isdisjoint(self._answerers)
 
     def may_answer(self, birth: Birth, query: Query) -> bool:
         """Whether the session lets this process answer such a query."""
         serving = self._serving
         if (
-            query.kind is not Kind.LLM
+            query.kind not in MODEL_KINDS
             or birth.llm == WORKERS
             or (self._llm == OUTSIDE and not serving.adopts)
         ):

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from everhold.core.codec import to_plain
-from everhold.core.query import Kind, Query, QueryAnswer, Rerun, Usage
+from everhold.core.query import TEXT_KINDS, Kind, Query, QueryAnswer, Rerun, Usage
 from everhold.core.schema import encode_value_as, parse_answer
 from everhold.core.session import SessionState
 from everhold.core.status import Raised
@@ -639,9 +639,7 @@ def fit_answer_value(query: Query, value: Any) -> Any:
     """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the
     query.
     """
-    if query.schema is None and (
-        query.kind not in (Kind.LLM, Kind.INPUT) or query.args is not None
-    ):
+    if query.schema is None and (query.kind not in TEXT_KINDS or query.args is not None):
         return to_plain(value, "the answer")
     if type(value) is str and query.schema is None:
         return value if value.isascii() else to_plain(value, "the answer")

@@ -15,7 +15,15 @@ import msgspec
 
 from everhold.core.intake import INPUT, Intake, IntakeItem
 from everhold.core.journal import AskedQuery, find_open_queries, split_at_last_restart
-from everhold.core.query import FOR_PEOPLE, Kind, Query, Rerun
+from everhold.core.query import (
+    KINDS,
+    MODEL_KINDS,
+    SCRIPTED_KINDS,
+    SENT_BY_NAME,
+    Kind,
+    Query,
+    Rerun,
+)
 from everhold.core.session import OUTSIDE, WORKERS, SessionState
 from everhold.core.status import LATEST, Raised, Returned, Stopped
 from everhold.engine.children import child_id
@@ -34,8 +42,6 @@ _RERUN = {
 }
 
 
-#: Questions that somebody answers with words.
-ANSWERED_IN_WORDS: Final = FOR_PEOPLE | {Kind.LLM}
 #: Things that wait which are told one by one.
 MAX_LISTED_ITEMS: Final = 5
 
@@ -180,45 +186,30 @@ class _Told:
 
     def _open(self, entry: AskedQuery) -> None:
         query = entry.query
+        facts = KINDS[query.kind]
         span = _span(self._now - entry.at)
-        words = _words(query)
-        if query.kind in FOR_PEOPLE:
-            whom = query.to or "a person"
-            self.because.append(f"{query.id} asks {whom} for an {query.kind} ({span} ago): {words}")
-            self.moves.append(f"A person answers: everhold answer {self._name} --query {query.id}")
-        elif query.kind in (Kind.LLM, Kind.TOOL):
-            whom = query.to or ("a model" if query.kind is Kind.LLM else f"the tool {query.name}")
-            self.because.append(f"{query.id} asks {whom} ({span} ago): {words}")
-            what = "Answer it" if query.kind is Kind.LLM else "Say what it returned"
-            if query.kind is Kind.LLM and query.to is None:
-                self._for_models()
-            self.moves.append(f"{what}: everhold answer {self._name} VALUE --query {query.id}")
-        elif query.kind is Kind.SIGNAL and self._talks and query.name == INPUT:
+        if query.kind in SENT_BY_NAME and self._talks and query.name == INPUT:
             self.because.append(f"It has waited {span} to be told something.")
             self.moves.append(f"Say something: everhold send {self._name} WORDS")
-        elif query.kind is Kind.SIGNAL:
-            self.because.append(
-                f"{query.id} waits for the signal {query.name!r}, for {span} so far."
-            )
-            self.moves.append(
-                f"Send it: everhold signal {self._name} {shlex.quote(query.name)} VALUE"
-            )
-        elif query.kind is Kind.SESSION:
-            self.because.append(
-                f"{query.id} waits for a child session of {query.name}, for {span} so far."
-            )
-            self.moves.append(
-                f"Look at the child: everhold explain {child_id(self._record.birth, entry)}"
-            )
-        elif query.kind is Kind.CALL:
-            self.because.append(
-                f"The outcome of {query.name} ({query.id}) is unknown: its process died, {span}"
-                " ago."
-            )
-            self.moves.append(
-                f"Say what became of it: everhold answer {self._name} '{{\"rerun\": true}}'"
-                f" --query {query.id}"
-            )
+            return
+        words = {
+            "id": query.id,
+            "kind": query.kind,
+            "name": query.name,
+            "prompt": _words(query),
+            "whom": query.to or facts.whom.format(name=query.name),
+            "span": span,
+            "session": self._name,
+            "signal": shlex.quote(query.name),
+        }
+        if query.kind is Kind.SESSION:
+            words["child"] = child_id(self._record.birth, entry)
+        if facts.because:
+            self.because.append(facts.because.format_map(words))
+        if query.kind in MODEL_KINDS and query.to is None:
+            self._for_models()
+        if facts.move:
+            self.moves.append(facts.move.format_map(words))
 
     def _for_models(self) -> None:
         """Whether a worker may take its questions to models."""
@@ -328,9 +319,7 @@ class _Told:
 
 def _repeatable(query: Query) -> bool:
     """Whether to ask it again does nothing to the world that must not be done twice."""
-    return query.kind in ANSWERED_IN_WORDS or (
-        query.kind is Kind.CALL and query.rerun is Rerun.SAFE
-    )
+    return query.kind in SCRIPTED_KINDS or (query.kind is Kind.CALL and query.rerun is Rerun.SAFE)
 
 
 def _words(query: Query) -> str:

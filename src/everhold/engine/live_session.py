@@ -31,7 +31,7 @@ from everhold.core.journal import (
 )
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.query import INNER, KINDS, MODEL_KINDS, NOTICED, Kind, Query, QueryAnswer
 from everhold.core.session import WORKERS, Birth, Head, SessionId
 from everhold.core.usage import TokenCost
 from everhold.engine.intake_messages import apply_keep_to_input
@@ -42,9 +42,6 @@ _NONE: Final[frozenset[int]] = frozenset()
 _NO_VERSIONS: Final[dict[str, int]] = {}
 #: Deliveries that are replayed before the loop is given a turn.
 REPLAY_BATCH: Final = 256
-#: Queries whose answers somebody says; others are answered by what happens.
-_SAID: Final = frozenset({Kind.LLM, Kind.TOOL, Kind.INPUT})
-_INNER: Final = frozenset({Kind.SESSION, Kind.STATE, Kind.TIMER})
 
 
 class SessionLock(asyncio.Lock):
@@ -130,7 +127,7 @@ class LiveSession:
                 if query.expires_at is not None:
                     self.expiring[query.q] = opened[query.q]
                     heappush(self.expiries, (query.expires_at, query.q))
-                if query.kind in _INNER:
+                if query.kind in INNER:
                     self.inner.add(query.q)
         if notes is not None:
             self.record.update(notes.record)
@@ -198,7 +195,7 @@ class NoExecution:
 def _written(answer: QueryAnswer, keep: Callable[[JSON], JSON], kind: Kind) -> QueryAnswer:
     if kind is Kind.SIGNAL and answer.error is None:
         return msgspec.structs.replace(answer, value=apply_keep_to_input(answer.value, keep))
-    if kind not in _SAID:
+    if not KINDS[kind].rewritten:
         return answer
     if answer.error is not None:
         words = str(keep(answer.error.get("message", "")))
@@ -249,7 +246,7 @@ async def rebuild_session(
     live.working = {effect.q: effect.worker for effect in record.effects}
     for q, entry in live.opened.items():
         query = entry.query
-        if is_noticed(query.kind, query.to) or (query.kind == "call" and q not in live.working):
+        if is_noticed(query.kind, query.to) or (query.kind is Kind.CALL and q not in live.working):
             live.noticed.add(q)
     return live
 
@@ -402,11 +399,11 @@ def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Container
     if birth.llm != WORKERS:
         return False
     for q, entry in opened.items():
-        if entry.query.kind is Kind.LLM and entry.query.to is None and q not in working:
+        if entry.query.kind in MODEL_KINDS and entry.query.to is None and q not in working:
             return True
     return False
 
 
 def is_noticed(kind: str, to: str | None) -> bool:
     """Whether a query of this kind has a row in the inbox of its own."""
-    return to is not None or kind in ("approval", "input", "signal")
+    return to is not None or kind in NOTICED

@@ -28,7 +28,7 @@ from everhold.core.journal import (
     find_first_open_delivery,
     get_restart,
 )
-from everhold.core.query import Kind, Query, QueryAnswer, Rerun
+from everhold.core.query import IN_STORE, MODEL_KINDS, Kind, Query, QueryAnswer, Rerun
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.core.status import Outcome, Raised
 from everhold.engine import child_processes, unknown_effects
@@ -48,8 +48,6 @@ from everhold.errors import BadValue, Spinning
 from everhold.ports.program import Clock, RestartableExecution
 from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Notice, Store
 
-#: Kinds that the store itself may be able to answer.
-_QUICK: Final = frozenset({Kind.STATE, Kind.SIGNAL, Kind.SESSION})
 #: Letters that say nothing to a session that has ended, also if it is retried.
 _PAST: Final = frozenset({"start", "cancel"})
 #: Deliveries of one step after which the loop is given a turn.
@@ -184,7 +182,7 @@ class Stepper:
             return []
         live.head.metrics.paused(reply.asked)
         way.said.asked += reply.asked
-        return [query for query in reply.asked if query.kind in _QUICK]
+        return [query for query in reply.asked if query.kind in IN_STORE]
 
     def _restart(self, live: LiveSession, way: StepInProgress, notes: DeliveryNotes) -> list[Query]:
         """Let the program begin again, which is a delivery of nothing; returns what `_hand_over`
@@ -395,7 +393,7 @@ class Stepper:
             for query in opened
             if query.q in live.before and query.rerun is Rerun.NEVER
         ]
-        quick = [query for query in opened if query.kind in _QUICK]
+        quick = [query for query in opened if query.kind in IN_STORE]
         try:
             if answers or unbegun:
                 quick += await self._hand_over(live, way, answers)
@@ -509,7 +507,7 @@ class Stepper:
         place = [
             q
             for q in said.asked
-            if (q.kind is not Kind.LLM or _is_placed(q) or answers_llm) and q.q in opened
+            if (q.kind not in MODEL_KINDS or _is_placed(q) or answers_llm) and q.q in opened
         ]
         if place:
             self._place(live, change, said, place, way.at)
@@ -604,7 +602,7 @@ class Stepper:
         if self._level != "mixed":
             return False
         return bool(change.effects) or any(
-            query.kind is not Kind.LLM for query, _, _ in said.answered
+            query.kind not in MODEL_KINDS for query, _, _ in said.answered
         )
 
     def _end(self, live: LiveSession, change: Change, outcome: Outcome, at: float) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from everhold.core.journal import AskedQuery, Delivery
-from everhold.core.query import Kind, QueryAnswer
+from everhold.core.query import KINDS, Kind, QueryAnswer
 from everhold.core.session import Birth
 from everhold.core.status import Paused, Running, Status
 from everhold.engine.child_processes import is_process_query
@@ -22,8 +22,6 @@ from everhold.errors import UnknownSession
 from everhold.ports.store import SessionRecord, Store
 from everhold.runtime import Runtime
 
-#: What is not a model's to say.
-DECIDED_KINDS: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 #: How a status says that it waits for a child.
 _CHILD: Final = "child session "
 
@@ -41,7 +39,7 @@ def iter_answers(deliveries: list[Delivery]) -> Iterator[tuple[Delivery, QueryAn
 async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
     """Whether somebody else than a model said what answers this query, or a part of it."""
     if entry.query.kind is not Kind.SESSION or is_process_query(entry.query):
-        return entry.query.kind in DECIDED_KINDS
+        return KINDS[entry.query.kind].decision
     children = [
         found
         for one in await _line(store, birth)

@@ -28,7 +28,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from everhold.core.codec import JSON
-from everhold.core.query import Kind
+from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Status
 from everhold.mcp.render import list_model_questions, list_other_questions
 
@@ -84,14 +84,14 @@ def select_person_questions(status: Status) -> dict[str, OpenQuery]:
 
 def build_form(query: OpenQuery) -> ElicitationForm | None:
     """The form of a question; None for what no form can ask."""
-    if query.kind is Kind.APPROVAL:
+    if KINDS[query.kind].verdict:
         approve = {
             "type": "boolean",
             "title": "Approve",
             "description": "Yes approves it; no refuses it.",
         }
         return ElicitationForm(_object({"approve": approve}), lambda content: content["approve"])
-    if query.kind is not Kind.INPUT:
+    if query.kind not in FOR_PEOPLE:
         return None
     schema = query.schema or {"type": "string"}
     if alone := _property(schema, schema):
@@ -154,7 +154,7 @@ def read_form_result(query: OpenQuery, result: object) -> JSON | msgspec.UnsetTy
         value = found.read(result.content or {})
     except KeyError:
         return msgspec.UNSET
-    if query.kind is Kind.APPROVAL and not isinstance(value, bool):
+    if KINDS[query.kind].verdict and not isinstance(value, bool):
         return msgspec.UNSET
     return value
 

@@ -19,7 +19,7 @@ from mcp.server.context import ServerRequestContext
 
 from everhold.core.codec import JSON, is_same_json
 from everhold.core.journal import Delivery, find_open_queries, get_restart
-from everhold.core.query import Kind, Query, Usage, parse_query_number
+from everhold.core.query import MODEL_KINDS, Kind, Query, Usage, parse_query_number
 from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
 from everhold.errors import (
     AnswerConflict,
@@ -167,7 +167,7 @@ class ToolHandlers:
 
     def _sole(self, record: SessionRecord, asked: dict[int, Query]) -> str:
         """The one open question for a model."""
-        ids = [query.id for query in asked.values() if query.kind is Kind.LLM]
+        ids = [query.id for query in asked.values() if query.kind in MODEL_KINDS]
         if len(ids) == 1:
             return ids[0]
         if ids:
@@ -177,7 +177,7 @@ class ToolHandlers:
         raise NoOpenQuery(record.birth.id, record.head.state)
 
     def _refuse_other(self, session_id: str, query: Query) -> None:
-        if query.kind is not Kind.LLM:
+        if query.kind not in MODEL_KINDS:
             command = render.format_answer_command(
                 OpenQuery(session_id, query, 0), self._house.option
             )
@@ -290,7 +290,7 @@ class ToolHandlers:
                 break
             query = entry.query
             replaced = delivery.n == last and given.answer is not msgspec.UNSET
-            is_other = replaced and query.kind is not Kind.LLM
+            is_other = replaced and query.kind not in MODEL_KINDS
             if is_other or await child_sessions.is_decided(
                 self._runtime.store, record.birth, entry
             ):
@@ -344,7 +344,7 @@ class ToolHandlers:
         """Hand on what a person, or the client's model, said, and whether it was an answer that
         counts.
         """
-        sampled = query.kind is Kind.LLM
+        sampled = query.kind in MODEL_KINDS
         if value is msgspec.UNSET:
             if not sampled:
                 standing.extra["person"] = f"{query.id} was not answered here; it stays open"

@@ -23,7 +23,7 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 
 from everhold.core.codec import JSON
-from everhold.core.query import Kind, Usage
+from everhold.core.query import MODEL_KINDS, Usage
 from everhold.core.status import OpenQuery, Status
 from everhold.errors import NotAllowed
 from everhold.mcp import elicitation
@@ -91,7 +91,9 @@ def select_supported_questions(
     models = has_sampling(context)
     people = elicitation.has_elicitation(context)
     return {
-        key: query for key, query in found.items() if (models if query.kind is Kind.LLM else people)
+        key: query
+        for key, query in found.items()
+        if (models if query.kind in MODEL_KINDS else people)
     }
 
 
@@ -103,7 +105,7 @@ def select_next_round(
     """
     asked = select_supported_questions(context, select_client_questions(status))
     if list_model_questions(status):  # a person is asked when nothing is left for the model
-        asked = {query_id: query for query_id, query in asked.items() if query.kind is Kind.LLM}
+        asked = {query_id: query for query_id, query in asked.items() if query.kind in MODEL_KINDS}
     if back is None:
         return asked
     fresh = asked.keys() - set(back.put.query_ids) | (asked.keys() & notes.keys())
@@ -118,7 +120,7 @@ def build_input_requests(
     """
     return {
         query_id: _sampling(query, (notes or {}).get(query_id, ""))
-        if query.kind is Kind.LLM
+        if query.kind in MODEL_KINDS
         else _form(query, title)
         for query_id, query in asked.items()
     }
@@ -247,7 +249,7 @@ def refuse_undeclared(context: RequestContext, responses: Iterable[object]) -> N
 
 def read_round_answer(query: OpenQuery, response: object) -> Any:
     """What a response says to a question; `UNSET` if it is no answer to it."""
-    if query.kind is not Kind.LLM:
+    if query.kind not in MODEL_KINDS:
         return elicitation.read_form_result(query, response)
     if not isinstance(response, _SAMPLED):
         return msgspec.UNSET

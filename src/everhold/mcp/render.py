@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.query import Kind
+from everhold.core.query import MODEL_KINDS, SENT_BY_NAME
 from everhold.core.status import (
     Accepted,
     Finished,
@@ -109,12 +109,12 @@ def render_code_hint(ref: str, status: Status) -> dict[str, JSON]:
 
 def list_model_questions(status: Status) -> tuple[OpenQuery, ...]:
     """What a model may answer."""
-    return tuple(query for query in _open(status) if query.kind is Kind.LLM)
+    return tuple(query for query in _open(status) if query.kind in MODEL_KINDS)
 
 
 def list_other_questions(status: Status) -> tuple[OpenQuery, ...]:
     """What a model may not answer."""
-    return tuple(query for query in _open(status) if query.kind is not Kind.LLM)
+    return tuple(query for query in _open(status) if query.kind not in MODEL_KINDS)
 
 
 def _open(status: Status) -> tuple[OpenQuery, ...]:
@@ -145,7 +145,7 @@ def _for_person(query: OpenQuery, option: str) -> dict[str, JSON]:
 
 def format_answer_command(query: OpenQuery, option: str) -> str:
     """What a person types to answer."""
-    if query.kind is Kind.SIGNAL:
+    if query.kind in SENT_BY_NAME:
         return f"everhold signal {query.session_id} {shlex.quote(query.name)}{option}"
     return f"everhold answer {query.session_id} --query {query.id}{option}"
 

@@ -29,7 +29,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 
 from everhold.core.codec import JSON
-from everhold.core.query import Kind
+from everhold.core.query import MODEL_KINDS
 from everhold.core.status import Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 from everhold.errors import BadRequest, EverholdError, Poison, StateError, UsageError, WorkerFailed
 from everhold.mcp import child_sessions, elicitation, multi_round, render
@@ -248,7 +248,7 @@ def _refusing(house: RuntimeHolder) -> Iterator[None]:
 
 def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessageResultWithTools:
     """A response as what its question was put as; raises `BadRequest`."""
-    model = types.CreateMessageResultWithTools if query.kind is Kind.LLM else types.ElicitResult
+    model = types.CreateMessageResultWithTools if query.kind in MODEL_KINDS else types.ElicitResult
     try:
         return model.model_validate(raw, by_name=False)
     except ValueError:
@@ -260,7 +260,7 @@ def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessag
 def _value(query: OpenQuery, response: object) -> Any:
     """What a response says; `UNSET` for a form that was not filled in."""
     value = multi_round.read_round_answer(query, response)
-    if value is msgspec.UNSET and query.kind is Kind.LLM:
+    if value is msgspec.UNSET and query.kind in MODEL_KINDS:
         raise BadRequest("tasks/update", f"the response to {query.id} is not text")
     return value
 

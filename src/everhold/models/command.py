@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
 from everhold.core.codec import JSON, dumps
-from everhold.core.query import Query
+from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models.process import OutputTooLarge, run_command, split_command
 from everhold.models.test_guard import refuse_in_tests

@@ -12,8 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
-from everhold.core.query import Query
+from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.errors import BadSetting
 
 

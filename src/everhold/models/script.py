@@ -22,9 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.core.answer_rights import MODEL_KINDS, SCRIPTED_KINDS, refuse_other_kinds
 from everhold.core.codec import JSON, loads
-from everhold.core.query import Query
+from everhold.core.query import MODEL_KINDS, SCRIPTED_KINDS, Query, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting, BadValue
 
 PromptPattern = str | re.Pattern[str]

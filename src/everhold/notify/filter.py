@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
-from everhold.core.query import ANSWERABLE, EFFECTS, Kind
+from everhold.core.query import LISTED, Kind
 from everhold.errors import BadSetting
 
 #: Seconds for one try, and after which there is no use in another.
 TIMEOUT: Final = 10.0
 MAX_AGE: Final = 86400.0
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_KINDS: Final = ANSWERABLE | EFFECTS
 
 
 class NotifierBase:
@@ -44,8 +43,8 @@ class NotifierBase:
 
 
 def _kind(name: str) -> Kind:
-    if name not in set(_KINDS):
-        raise BadSetting("kinds", f"{name!r} is none of {', '.join(sorted(_KINDS))}")
+    if name not in LISTED:
+        raise BadSetting("kinds", f"{name!r} is none of {', '.join(sorted(LISTED))}")
     return Kind(name)
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.query import Kind, Query
+from everhold.core.query import SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, SessionId
 from everhold.errors import EverholdError, Overtaken
 from everhold.ports.program import Clock
@@ -151,7 +151,7 @@ def build_notification(birth: Birth, query: Query, asked_at: float) -> dict[str,
     }
     verb = (
         f"signal {birth.id} {query.name}"
-        if query.kind is Kind.SIGNAL
+        if query.kind in SENT_BY_NAME
         else f"answer {birth.id} --query {query.id}"
     )
     return told | {"answer": f"everhold {verb}"}

@@ -35,7 +35,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.journal import describe_query
-from everhold.core.query import Kind, Query, Rerun
+from everhold.core.query import SCRIPTED_KINDS, Kind, Query, Rerun
 from everhold.core.session import Birth
 from everhold.core.status import Finished, OpenQuery, Returned
 from everhold.errors import BadSetting
@@ -64,7 +64,6 @@ Left = Literal["left", "returned", "stayed"]
 
 _KEY: Final = "cancel-everywhere"
 _TURNS: Final = 1000  # answers and timers before a program counts as endless
-_ANSWERED: Final = (Kind.LLM, Kind.APPROVAL, Kind.INPUT)
 
 
 class CancelPoint(msgspec.Struct, frozen=True):
@@ -322,11 +321,11 @@ class _Run:
                 )
                 await self._call(f"signal {query.name!r}", signal, repeat=False)
                 return True
-            if query.kind in _ANSWERED and story.answers is not None:
+            if query.kind in SCRIPTED_KINDS and story.answers is not None:
                 beside = [
                     each
                     for each in inbox
-                    if each.session_id == query.session_id and each.kind in _ANSWERED
+                    if each.session_id == query.session_id and each.kind in SCRIPTED_KINDS
                 ]
                 said: dict[str, Any] = {each.id: await self._said(each, root) for each in beside}
                 if len(beside) > 1:

@@ -13,7 +13,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.journal import describe_query
-from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.query import SCRIPTED_KINDS, Query, QueryAnswer
 from everhold.core.status import Raised
 from everhold.errors import OutcomeUnknown
 from everhold.ports.program import Answerer
@@ -32,7 +32,7 @@ class RememberingAnswerer:
     answers of the test.
     """
 
-    kinds = frozenset({Kind.LLM, Kind.APPROVAL, Kind.INPUT})
+    kinds = SCRIPTED_KINDS
 
     def __init__(self, inner: Answerer | None, asks: str) -> None:
         self._inner = inner

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Collection
 from typing import Any
 
-from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.query import MODEL_KINDS, SCRIPTED_KINDS, Query
 from everhold.core.session import Birth
 from everhold.ports.program import Answerer, Call
 from everhold.ports.store import SessionRecord, Store
@@ -55,7 +55,7 @@ class RuntimeForTests(Runtime):
 
     def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
         """Who answers from now on: models' questions, and with `people` those for people too."""
-        kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
+        kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         found = {kind: answerer for kind in kinds if answerer is not None}
         self.engine.policy.answer_with(found, addressed=people)
         self._recorded = answerer if isinstance(answerer, RecordedAnswers) else None

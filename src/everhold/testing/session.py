@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everhold.core.journal import describe_query
-from everhold.core.query import Kind, Query
+from everhold.core.query import MODEL_KINDS, Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
 from everhold.models.script import compile_prompt_pattern
 
@@ -99,7 +99,7 @@ class Session:
     @property
     def asked(self) -> list[str]:
         """What it asked models, in words and in order."""
-        return [query.prompt for query in self.questions if query.kind is Kind.LLM]
+        return [query.prompt for query in self.questions if query.kind in MODEL_KINDS]
 
     @property
     def waits_for(self) -> str:

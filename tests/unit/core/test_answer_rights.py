@@ -2,8 +2,14 @@
 
 import pytest
 
-from everhold.core.answer_rights import MODEL_KINDS, SCRIPTED_KINDS, refuse_other_kinds
-from everhold.core.query import FOR_PEOPLE, Kind, Query
+from everhold.core.query import (
+    FOR_PEOPLE,
+    MODEL_KINDS,
+    SCRIPTED_KINDS,
+    Kind,
+    Query,
+    refuse_other_kinds,
+)
 from everhold.errors import NotAllowed
 
 

@@ -7,9 +7,23 @@ from hypothesis import strategies as st
 
 from everhold.core.query import (
     ANSWERABLE,
+    ASKED_OUTSIDE,
     EFFECTS,
     FOR_PEOPLE,
+    IN_STORE,
+    INNER,
+    KINDS,
+    LISTED,
+    LUA_KINDS,
+    METERED,
+    MODEL_KINDS,
+    NOTICED,
+    NOTIFIED,
+    SCRIPTED_KINDS,
+    SENT_BY_NAME,
+    TEXT_KINDS,
     Kind,
+    KindFacts,
     Query,
     QueryAnswer,
     Rerun,
@@ -161,3 +175,74 @@ def test_who_may_answer():
     assert {Kind.APPROVAL, Kind.INPUT} == FOR_PEOPLE
     assert set(Kind) - ANSWERABLE == {Kind.CALL, Kind.TIMER, Kind.SESSION, Kind.STATE}
     assert {Kind.CALL, Kind.TOOL} == EFFECTS
+
+
+def test_every_kind_has_one_row_in_the_table():
+    """In the order of the enumeration, so that the page of the reference has it too."""
+    assert list(KINDS) == list(Kind)
+
+
+SELECTED = {
+    "llm": MODEL_KINDS,
+    "approval input": FOR_PEOPLE,
+    "approval input llm": SCRIPTED_KINDS,
+    "approval input llm signal tool": ANSWERABLE,
+    "approval call input llm signal tool": LISTED,
+    "session state timer": INNER,
+    "approval input tool": ASKED_OUTSIDE,
+}
+FLAGS = {
+    "effect": "call tool",
+    "in_store": "session signal state",
+    "by_name": "signal",
+    "metered": "llm",
+    "in_lua": "llm state",
+    "text": "input llm",
+    "verdict": "approval",
+    "decision": "approval input signal",
+    "rewritten": "input llm tool",
+    "noticed": "approval input signal",
+    "notified": "approval call input",
+}
+
+
+def test_the_sets_of_kinds_are_these():
+    """Who answers a kind decides in which of them it is."""
+    assert {" ".join(sorted(kinds)): kinds for kinds in SELECTED.values()} == SELECTED
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_fact_is_true_of_these_kinds(flag):
+    true_of = sorted(kind for kind, facts in KINDS.items() if getattr(facts, flag))
+    assert " ".join(true_of) == FLAGS[flag]
+
+
+def test_every_flag_of_a_kind_is_tested_above():
+    """A fact that is added to the table is added to this list."""
+    flags = {field.name for field in msgspec.structs.fields(KindFacts) if field.type is bool}
+    assert flags == set(FLAGS)
+
+
+def test_the_sets_for_hot_paths_are_the_flags():
+    """They are computed once, from the table."""
+    sets = {
+        "effect": EFFECTS,
+        "in_store": IN_STORE,
+        "by_name": SENT_BY_NAME,
+        "metered": METERED,
+        "in_lua": LUA_KINDS,
+        "text": TEXT_KINDS,
+        "noticed": NOTICED,
+        "notified": NOTIFIED,
+    }
+    assert {name: " ".join(sorted(kinds)) for name, kinds in sets.items()} == {
+        name: FLAGS[name] for name in sets
+    }
+
+
+def test_people_are_told_what_moves_a_session_that_waits():
+    """Whatever can be open for long says why its session waits, and what to do; the moment of a
+    timer is the session's own, and a durable value is there at once.
+    """
+    silent = {kind for kind, facts in KINDS.items() if not (facts.because and facts.move)}
+    assert silent == {Kind.TIMER, Kind.STATE}

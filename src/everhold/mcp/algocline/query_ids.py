@@ -22,7 +22,7 @@ from itertools import count
 import msgspec
 
 from everhold.core.journal import Delivery, find_open_queries
-from everhold.core.query import Kind, Query, QueryAnswer, parse_query_number
+from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, parse_query_number
 from everhold.packages.program_hosts import is_lua_ref
 from everhold.ports.store import SessionRecord, Store
 
@@ -84,7 +84,7 @@ class QueryNames:
     def _ask(self, query: Query, n: int) -> None:
         strand = query.key.rpartition(":")[0]
         place = self._places.seen(strand, n) if self._lua and "." in strand else ""
-        if query.kind is not Kind.LLM:
+        if query.kind not in MODEL_KINDS:
             return
         if query.q not in self.all:
             self._since[query.q] = n

@@ -23,8 +23,7 @@ from importlib import import_module
 from random import random
 from typing import Any
 
-from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed, ProviderMismatch
 from everhold.models.provider.clients import ModelClients, check_model_access
 from everhold.models.provider.model_name import ModelName, parse_model_names

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from everhold.core.journal import ProgramReply
-from everhold.core.query import Kind
+from everhold.core.query import LUA_KINDS
 from everhold.errors import EverholdError, WorkerFailed, leaves
 from everhold.programs.lua.process import LuaWorkerProcess
 from everhold.programs.lua.protocol import (
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _CHUNK: Final = 2**15  # larger ones cost a call for memory each
 _MOMENT: Final = 0.001  # seconds for which the loop may stand still
 _LONG: Final = 0.25  # seconds of one advance after which a worker is no longer treated like others
-_KINDS: Final = frozenset({Kind.LLM, Kind.STATE})  # all that a Lua program can ask
 BOOT_TIMEOUT: Final = 60.0  # seconds a worker may take to start
 #: How many times the limit of an advance a worker may use no CPU time at all. A program cannot
 #: wait, so it is stopped.
@@ -277,7 +276,7 @@ class LuaWorker:
 
     def _answered(self, told: OrderResult) -> None:
         self._replies += told.replies
-        if any(query.kind not in _KINDS for reply in told.replies for query in reply.asked):
+        if any(query.kind not in LUA_KINDS for reply in told.replies for query in reply.asked):
             self.end(ProtocolBreach(0))
             return
         if told.trouble is not None:

@@ -20,7 +20,7 @@ from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Node
 from everhold.core.journal import DeliveryNotes
 from everhold.core.progress import LOGGED, LogEntry, Progress
-from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun, Usage
+from everhold.core.query import MAX_TOKENS, METERED, Kind, Query, Rerun, Usage
 from everhold.core.schema import encode_value_as, schema_of
 from everhold.core.turn import SettledTurn
 from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
@@ -239,7 +239,7 @@ class PythonContext:
         timeout: float | None = None,
         to: str | None = None,
     ) -> tuple[int, Any]:
-        if kind is Kind.LLM:
+        if kind in METERED:
             if self._execution.birth.budget is not None:
                 self._within_budget(1)
             self._execution.llm_asked += 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from everhold.core.query import Kind, Query
+from everhold.core.query import NOTIFIED, Query
 from everhold.core.session import Birth
 from everhold.ports.store import Notice, QuestionFilter, ReclaimResult, make_asking_id
 
@@ -21,7 +21,7 @@ def is_wanted_notice(wanted: QuestionFilter, notice: Notice) -> bool:
     """Whether a notice is of the kinds, and for those, that are wanted."""
     kind = notice.kind
     to = notice.to
-    of_kind = kind in wanted.kinds if wanted.kinds else kind is not Kind.SIGNAL or to is not None
+    of_kind = kind in wanted.kinds if wanted.kinds else kind in NOTIFIED or to is not None
     return of_kind and (not wanted.to or to in wanted.to)
 
 

@@ -28,7 +28,7 @@ import msgspec
 from everhold.core import journal
 from everhold.core.codec import FORMAT, JSON, dumps, loads
 from everhold.core.journal import AskedQuery, Delivery
-from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Query
+from everhold.core.query import ANSWERABLE, LISTED, SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.errors import (
     BadValue,
@@ -70,7 +70,6 @@ _number = itemgetter(0)
 _encode = msgspec.json.Encoder().encode
 _birth = msgspec.json.Decoder(Birth).decode
 _notice = msgspec.json.Decoder(Notice).decode
-_SHOWN: Final = ANSWERABLE | EFFECTS
 _NEVER: Final = (None, 0)
 
 
@@ -361,7 +360,7 @@ class MemoryStore(MemoryIntakeRows, MemoryMaintenance):
         for session in self._live.values():
             taken = session.taken()
             for q, (query, at) in self._waiting(session).items():
-                left_out = query.kind is Kind.SIGNAL and query.name == without
+                left_out = query.kind in SENT_BY_NAME and query.name == without
                 if (
                     q not in taken
                     and kind in (None, query.kind)
@@ -383,7 +382,7 @@ class MemoryStore(MemoryIntakeRows, MemoryMaintenance):
         }
         for q, text in session.notices.items():
             notice = _notice(text)
-            if notice.kind in _SHOWN:
+            if notice.kind in LISTED:
                 waiting[q] = (notice.query, notice.asked_at)
         return waiting
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from everhold.core.query import Query
+from everhold.core.query import NOTIFIED, Query
 from everhold.core.session import Birth
 from everhold.ports.store import QuestionFilter, ReclaimResult
 from everhold.stores.postgres import read
@@ -44,7 +44,8 @@ def build_question_select(wanted: QuestionFilter) -> tuple[str, list[Any]]:
         where.append("n.kind = ANY(%s)")
         values.append([kind.value for kind in wanted.kinds])
     else:
-        where.append("(n.kind <> 'signal' OR n.addressee IS NOT NULL)")
+        where.append("(n.kind = ANY(%s) OR n.addressee IS NOT NULL)")
+        values.append(sorted(kind.value for kind in NOTIFIED))
     if wanted.to:
         where.append("n.addressee = ANY(%s)")
         values.append([escape_nul(each) for each in wanted.to])

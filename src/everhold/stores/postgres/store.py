@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from everhold.core.codec import JSON, checksum_row, dumps, loads
-from everhold.core.query import Kind, Query
+from everhold.core.query import SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
@@ -204,7 +204,7 @@ class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
             return found
 
         found = await self._insisting(act)
-        found = [one for one in found if one[1].kind is not Kind.SIGNAL or one[1].name != without]
+        found = [one for one in found if one[1].kind not in SENT_BY_NAME or one[1].name != without]
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
 

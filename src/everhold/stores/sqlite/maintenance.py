@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import builtins
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import dumps
-from everhold.core.query import Query
+from everhold.core.query import NOTIFIED, SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth
 from everhold.ports.store import QuestionFilter, ReclaimResult
 from everhold.stores.sqlite import lineage
@@ -50,13 +50,13 @@ def select_questions(
         where.append(f"n.kind IN ({_marks(wanted.kinds)})")
         values += [kind.value for kind in wanted.kinds]
     else:
-        where.append("(n.kind <> 'signal' OR n.addressee IS NOT NULL)")
+        where.append(f"(n.kind IN ({quote_kinds(NOTIFIED)}) OR n.addressee IS NOT NULL)")
     if wanted.to:
         where.append(f"n.addressee IN ({_marks(wanted.to)})")
         values += wanted.to
     if without is not None:
         # functions for JSON stumble over NUL
-        where.append("(n.kind <> 'signal' OR instr(n.query, ?) = 0)")
+        where.append(f"(n.kind NOT IN ({quote_kinds(SENT_BY_NAME)}) OR instr(n.query, ?) = 0)")
         values.append(f'"name":{dumps(without)}')
     if wanted.without is not None:
         name = "s.id || '/q-' || n.q || '/' || CAST(n.asked_at * 1000 AS INTEGER)"
@@ -68,6 +68,11 @@ def select_questions(
         (*values, wanted.limit),
     )
     return [(_birth(birth), _query(query), at) for birth, query, at in rows.fetchall()]
+
+
+def quote_kinds(kinds: Collection[Kind]) -> str:
+    """Kinds of queries as a list in SQL."""
+    return ", ".join(f"'{kind}'" for kind in sorted(kinds))
 
 
 def _marks(given: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ import msgspec
 
 from everhold.core.codec import JSON, checksum_row, dumps, loads
 from everhold.core.journal import Delivery, find_open_queries
-from everhold.core.query import ANSWERABLE, FOR_PEOPLE, Kind, Query
+from everhold.core.query import ANSWERABLE, NOTICED, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
@@ -65,15 +65,13 @@ from everhold.stores.sqlite.database import (
 )
 from everhold.stores.sqlite.group_commit import SQLiteGroupCommit, find_newer_format
 from everhold.stores.sqlite.intake_rows import SQLiteIntakeRows, build_prefix_condition
-from everhold.stores.sqlite.maintenance import SQLiteMaintenance, select_questions
+from everhold.stores.sqlite.maintenance import SQLiteMaintenance, quote_kinds, select_questions
 from everhold.stores.sqlite.scan import ScanTooLong, ThreadProgress, limit_steps, run_in_thread
 from everhold.stores.sqlite.write import HEAD_COLUMNS, write_value
 
 T = TypeVar("T")
 
 DURABILITY: Final = ("process", "mixed", "power")
-#: Kinds of which every open query has a notice, unless somebody sees to it.
-_NOTICED: Final = FOR_PEOPLE | {Kind.SIGNAL}
 
 # As bytes: what is checked and decoded need not be made into text before.
 _JOURNAL: Final = (
@@ -82,13 +80,12 @@ _JOURNAL: Final = (
     " WHERE session = ? AND n >= ? AND n <= ? ORDER BY n"
 )
 _TOP: Final = 2**63 - 1
-_ANSWERABLE: Final = ", ".join(f"'{kind}'" for kind in sorted(ANSWERABLE))
 #: Whether a session asked something that somebody outside can answer, that has no notice, and was
 #: not answered.
 _UNNOTICED: Final = (
     "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >="
     " h.open_from"
-    f" AND coalesce(json_extract(a.value, '$.kind'), 'llm') IN ({_ANSWERABLE})"
+    f" AND coalesce(json_extract(a.value, '$.kind'), 'llm') IN ({quote_kinds(ANSWERABLE)})"
     " AND NOT EXISTS (SELECT 1 FROM notice WHERE session = h.ref AND q = json_extract(a.value,"
     " '$.q'))"
     " AND NOT EXISTS (SELECT 1 FROM journal p, json_each(p.answers) g WHERE p.session = h.ref"
@@ -332,7 +329,7 @@ class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
             found = select_questions(store._run, wanted, without)
             return (
                 found + store._unnoticed(kind, limit)
-                if to is None and kind not in _NOTICED
+                if to is None and kind not in NOTICED
                 else found
             )
 
