@@ -1102,3 +1102,11 @@ def words_of(error: BaseException) -> str:
         )
         said = f"{said}: {'; '.join(inner)}"
     return said.encode("utf-8", "backslashreplace").decode()
+
+
+#: Every class of the tree; the functions above are private.
+__all__ = sorted(
+    name
+    for name, value in globals().items()
+    if isinstance(value, type) and issubclass(value, EverholdError)
+)

@@ -43,6 +43,29 @@ from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
 from everhold.ports.tool_services import StateWrite, ToolSessions, ToolValues
 
+__all__ = [
+    "SLOTS",
+    "Abort",
+    "AddMessages",
+    "Ask",
+    "Compact",
+    "Confirm",
+    "ContinueAs",
+    "Contribute",
+    "Deny",
+    "Directive",
+    "Finish",
+    "HookResult",
+    "Moment",
+    "NewFrame",
+    "Plugin",
+    "ReplaceInput",
+    "ReplaceResult",
+    "Reply",
+    "SetOptions",
+    "Show",
+]
+
 ENTRY_POINTS: Final = "everhold.plugins"
 #: Where in the prompt something may be contributed, in the order in which the model reads it.
 SLOTS: Final = ("intro", "execution", "guidance", "project", "context", "environment")

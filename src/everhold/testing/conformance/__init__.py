@@ -53,5 +53,6 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
 from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402
+from everhold.testing.conformance.mover import MoverContract, OpenFleet  # noqa: E402
 
-__all__ = ["DurableStoreContract", "OpenStore", "StoreContract"]
+__all__ = ["DurableStoreContract", "MoverContract", "OpenFleet", "OpenStore", "StoreContract"]
