@@ -184,6 +184,7 @@ class Finish(Directive, frozen=True, tag="finish"):
     value: JSON
 
 
+#: What a hook that decides may return.
 HookResult = Directive | Deny | Confirm | Sequence[Directive | Deny | Confirm] | None
 
 #: Which directives make sense where; the names are those of the hooks that decide.

@@ -71,6 +71,7 @@ class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: float | None = None
 
 
+#: What a policy decides.
 Verdict = Allow | Deny | Confirm
 
 

@@ -18,6 +18,8 @@ from everhold.errors import BadSetting
 
 
 class FunctionModel:
+    """Asks a function of the query, which may be async."""
+
     kinds = MODEL_KINDS
 
     def __init__(self, function: Callable[[Query], Any]) -> None:

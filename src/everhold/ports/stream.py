@@ -31,6 +31,8 @@ LIMIT: Final = 1000
 
 
 class DeltaKind(StrEnum):
+    """What a piece of a streamed answer is."""
+
     TEXT = "text"  # words of the answer
     THINKING = "thinking"  # words the model says to itself
     # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`

@@ -69,6 +69,8 @@ _SIZE: Final = (
 
 
 class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
+    """Sessions in a PostgreSQL database, shared by any number of processes."""
+
     def __init__(
         self,
         address: str,

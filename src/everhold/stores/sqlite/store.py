@@ -123,6 +123,8 @@ _birth = msgspec.json.Decoder(Birth).decode
 
 @give_loop_turns
 class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
+    """Sessions in one SQLite file."""
+
     def __init__(
         self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0
     ) -> None:
