@@ -4,8 +4,8 @@ results.
 The JSON is that of fluers, to the letter, because sessions and envelopes hold it: `content` is left
 out when empty, a picture's bytes are padded base64, a tool call's fields stand beside its `type`.
 
-`encode` and `decode` go between messages and plain values; between plain values and text goes
-`codec`.
+`encode_message` and `decode_message` go between messages and plain values; between plain values and
+text goes `codec`.
 """
 
 from __future__ import annotations

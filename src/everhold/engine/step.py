@@ -87,7 +87,7 @@ class StepInProgress(msgspec.Struct):
 
 
 class Stepper:
-    """Makes steps on live sessions. `Dispatch` says which queries this process answers itself."""
+    """Makes steps on live sessions. `EffectDispatcher` says which queries this process answers."""
 
     def __init__(self, store: Store, clock: Clock, worker: str) -> None:
         self._store = store

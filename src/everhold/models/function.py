@@ -1,6 +1,6 @@
 """Answers from a function of the query.
 
-It returns the value, or `Said(value, usage)`. What it raises is an answer too: the program sees an
+It returns the value, or `Answer(value, usage)`. What it raises is an answer too: the program sees an
 error. A plain function runs in a thread, so that a slow client library stops nobody; there it
 cannot be interrupted.
 """

@@ -8,7 +8,7 @@ Deltas are for eyes only. They are not kept, not replayed, and decide nothing: t
 journal does.
 
 Rules
-  1. `publish` never waits and never fails, and costs nothing where nobody listens.
+  1. `publish_delta` never waits and never fails, and costs nothing where nobody listens.
   2. A listener that falls behind loses the oldest deltas, and is told so: the next it hears is a
      `missed`.
   3. `reset` retracts all that was said to a query so far: the model is asked once more.

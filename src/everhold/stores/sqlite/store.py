@@ -1,4 +1,4 @@
-"""Sessions in one SQLite file: the verbs of `everhold.ports.Store`.
+"""Sessions in one SQLite file: the verbs of `ports.store.Store`.
 
 One connection, on the loop's thread. Reads of more than one statement happen in one read
 transaction, so that a session is never seen half old and half new.
