@@ -118,6 +118,14 @@ def test_a_type_checker_reads_the_names_that_are_loaded_lazily() -> None:
         assert len(typed) == len(module._HOMES)
 
 
+def test_every_public_name_is_shown_to_the_type_checkers() -> None:
+    """`tests/typing` runs mypy and pyright on a file with all of them."""
+    text = (ROOT / "tests" / "typing" / "exports.py").read_text()
+    shown = re.findall(r"^    (everhold[\w.]+),$", text, re.MULTILINE)
+    names = [f"{path}.{name}" for path, names in public_names().items() for name in names]
+    assert sorted(shown) == sorted(names)
+
+
 def test_a_name_is_the_same_object_everywhere() -> None:
     """A name that several paths export means one thing."""
     seen: dict[str, object] = {}

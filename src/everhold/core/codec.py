@@ -3,8 +3,8 @@
 Rules
   1. What JSON would silently change is refused with its path: tuples, sets, NaN, infinities, keys
      that are not strings, lone surrogates, integers outside 64 bits, objects.
-  2. `to_plain(value)` returns the value as it will be read back, so that a program sees the same live
-     and on replay.
+  2. `to_plain(value)` returns the value as it will be read back, so that a program sees the same
+     live and on replay.
   3. Every stored record carries `FORMAT`; a reader meets the number before it meets the shape.
 """
 

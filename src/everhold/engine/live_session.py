@@ -1,8 +1,8 @@
 """A session in memory: its execution, and what is known of it since the last commit.
 
 A `LiveSession` is a cache. Everything in it can be made again from the store: `rebuild_session`
-replays the journal, hands over the same deliveries in the same order, and compares what the program asks with
-what is recorded.
+replays the journal, hands over the same deliveries in the same order, and compares what the program
+asks with what is recorded.
 """
 
 from __future__ import annotations

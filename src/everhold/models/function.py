@@ -1,7 +1,7 @@
 """Answers from a function of the query.
 
-It returns the value, or `Answer(value, usage)`. What it raises is an answer too: the program sees an
-error. A plain function runs in a thread, so that a slow client library stops nobody; there it
+It returns the value, or `Answer(value, usage)`. What it raises is an answer too: the program sees
+an error. A plain function runs in a thread, so that a slow client library stops nobody; there it
 cannot be interrupted.
 """
 

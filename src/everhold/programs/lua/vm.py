@@ -83,7 +83,7 @@ return table.unpack(out)
 
 
 class LuaVm:
-    """A sandboxed state: `go` with what `make_vm_opening` made, then with answers until it is done."""
+    """A sandboxed state: `go` with a `make_vm_opening`, then with answers until it is done."""
 
     __slots__ = ("_aside", "_go", "_memory", "_raised", "_runtime")
 

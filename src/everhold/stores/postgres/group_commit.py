@@ -101,7 +101,7 @@ _UNKNOWN: Final = (
 
 
 class NotifyStatement(Protocol):
-    """A statement that tells other processes, when it is time to; see `PostgresNotifyChannel.telling`."""
+    """A statement that notifies other processes, when due; see `PostgresNotifyChannel.telling`."""
 
     def __call__(self, news: RemoteChange, *, soon: bool) -> tuple[str, tuple[Any, ...]] | None: ...
 
