@@ -7,7 +7,7 @@ python examples/support.py
 import asyncio
 
 import everhold
-from everhold.plugins.approval import Approval
+from everhold.plugins import Approval
 
 ORDERS = {"7": {"item": "lamp", "cents": 4200}}
 

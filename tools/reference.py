@@ -7,6 +7,7 @@ import click
 from everhold.cli.app import GROUPS, everhold
 from everhold.core.session import MOVES
 from everhold.errors import EverholdError, ProgramError, StateError, StoreError, UsageError, leaves
+from everhold.programs.python.determinism_guard import REPORTED
 from everhold.wire import ERROR_ROWS, ExitCode
 
 BRANCHES = {
@@ -77,8 +78,8 @@ def errors() -> str:
     for branch, words in BRANCHES.items():
         parts += [
             f"## {words}\n",
-            "| code | raised as | exit | HTTP | hint |",
-            "|---|---|---|---|---|",
+            "| code | raised as | exit | hint |",
+            "|---|---|---|---|",
         ]
         parts += [_error(leaf) for leaf in leaves(branch)]
         parts.append("")
@@ -86,9 +87,9 @@ def errors() -> str:
 
 
 def _error(leaf: type[EverholdError]) -> str:
-    http, code = next(ERROR_ROWS[kind] for kind in leaf.__mro__ if kind in ERROR_ROWS)
+    _, code = next(ERROR_ROWS[kind] for kind in leaf.__mro__ if kind in ERROR_ROWS)
     hint = leaf.hint.replace("|", "\\|") or "*says what fits the case*"
-    return f"| `{leaf.code}` | `{leaf.__name__}` | {code.value} | {http} | {hint} |"
+    return f"| `{leaf.code}` | `{leaf.__name__}` | {code.value} | {hint} |"
 
 
 def states() -> str:
@@ -111,3 +112,8 @@ def moves() -> str:
         if not targets:
             lines.append(f"| `{state}` | nothing | |")
     return "\n".join(lines)
+
+
+def reported() -> str:
+    """What the guard of programs reports, in one sentence."""
+    return "Reported are " + ", ".join(f"`{name}`" for name in sorted(set(REPORTED.values()))) + "."

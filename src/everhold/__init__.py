@@ -1,5 +1,9 @@
 """LLM programs that stop wherever they need an answer, and survive everything while they wait.
 
+The names of every day are here. The other public packages are `agents`, `hooks`, `plugins`,
+`stores`, `models`, `schedules`, `notify`, `strategies`, `packages`, `testing`, `errors` and `agui`;
+docs/stability.md says what public means. Everything else is private.
+
 Names are loaded when they are first used, so that `import everhold` costs next to nothing.
 """
 
@@ -8,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everhold.agents import AgentSession as AgentSession
-    from everhold.agents import Turn as Turn
     from everhold.agents.agent import Agent as Agent
+    from everhold.agents.session import AgentSession as AgentSession
+    from everhold.agents.session import Turn as Turn
     from everhold.agents.subagents import subagent as subagent
     from everhold.blocking import BlockingRuntime as BlockingRuntime
     from everhold.blocking import open_blocking as open_blocking
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from everhold.core.status import OpenQuery as OpenQuery
     from everhold.core.status import Paused as Paused
     from everhold.core.status import Running as Running
+    from everhold.core.status import Status as Status
+    from everhold.engine.limits import Limits as Limits
     from everhold.errors import AnswerFailed as AnswerFailed
     from everhold.errors import BudgetExceeded as BudgetExceeded
     from everhold.errors import Cancelled as Cancelled
@@ -45,13 +51,16 @@ if TYPE_CHECKING:
     from everhold.ports.program import Program as Program
     from everhold.ports.program import program as program
     from everhold.ports.tool import tool as tool
+    from everhold.programs.lua.program import LuaProgram as LuaProgram
+    from everhold.programs.python.determinism_guard import configure_guard as configure_guard
     from everhold.runtime import Runtime as Runtime
     from everhold.runtime import open as open
 
 _HOMES = {
     "Accepted": "core.status",
     "Agent": "agents.agent",
-    "AgentSession": "agents",
+    "AgentSession": "agents.session",
+    "Answer": "ports.answer",
     "AnswerFailed": "errors",
     "BlockingRuntime": "blocking",
     "Budget": "core.budget",
@@ -66,6 +75,8 @@ _HOMES = {
     "Expired": "errors",
     "Failed": "errors",
     "Finished": "core.status",
+    "Limits": "engine.limits",
+    "LuaProgram": "programs.lua.program",
     "McpServer": "plugins.mcp",
     "Model": "models",
     "Observer": "core.observer",
@@ -77,11 +88,12 @@ _HOMES = {
     "Query": "core.query",
     "Running": "core.status",
     "Runtime": "runtime",
-    "Answer": "ports.answer",
     "ScriptModel": "models",
-    "Turn": "agents",
+    "Status": "core.status",
+    "Turn": "agents.session",
     "Usage": "core.query",
     "Waiting": "errors",
+    "configure_guard": "programs.python.determinism_guard",
     "open": "runtime",
     "open_blocking": "blocking",
     "program": "ports.program",

@@ -30,6 +30,9 @@ from everhold.core.turn import (
     TurnFailed,
 )
 
+__all__ = ["AgUi", "AgUiEvent"]
+
+#: An event of AG-UI, as JSON.
 AgUiEvent = dict[str, JSON]
 
 

@@ -76,6 +76,8 @@ class ProgramError(EverholdError):
 
 
 class UnknownSession(UsageError):
+    """The database has no session of this id or key."""
+
     code = "unknown_session"
     hint = "List the sessions this database knows: everhold sessions"
 
@@ -85,6 +87,8 @@ class UnknownSession(UsageError):
 
 
 class UnknownQuery(UsageError):
+    """The session never asked this question."""
+
     code = "unknown_query"
     hint = "List the open questions: everhold inbox"
 
@@ -95,6 +99,8 @@ class UnknownQuery(UsageError):
 
 
 class NoOpenQuery(UsageError):
+    """An answer came for a session without an open question."""
+
     code = "no_open_query"
     hint = "Ask for the session's status to see what it waits for."
 
@@ -105,6 +111,8 @@ class NoOpenQuery(UsageError):
 
 
 class ManyOpenQueries(UsageError):
+    """Several questions are open, and the answer does not name one."""
+
     code = "many_open_queries"
     hint = "Name the question with query_id."
 
@@ -118,6 +126,8 @@ class ManyOpenQueries(UsageError):
 
 
 class AnswerRefused(UsageError):
+    """The answer does not fit the question's schema."""
+
     code = "answer_refused"
     hint = "Nothing was changed; send an answer that fits."
 
@@ -130,6 +140,8 @@ class AnswerRefused(UsageError):
 
 
 class BadValue(UsageError):
+    """A value cannot be stored as JSON."""
+
     code = "bad_value"
     hint = "Use plain JSON values: None, bool, int, float, str, list, and dict with str keys."
 
@@ -140,6 +152,8 @@ class BadValue(UsageError):
 
 
 class BadSchema(UsageError):
+    """A type or schema that answers cannot be checked against."""
+
     code = "bad_schema"
     hint = (
         "Use a type that JSON Schema can describe, or a schema of the keywords that ADR 0002 lists."
@@ -152,6 +166,8 @@ class BadSchema(UsageError):
 
 
 class BadArguments(UsageError):
+    """A function of everhold, or a program, was called with arguments that do not fit."""
+
     code = "bad_arguments"
 
     def __init__(self, program: str, reason: str) -> None:
@@ -161,6 +177,8 @@ class BadArguments(UsageError):
 
 
 class BadRequest(UsageError):
+    """A tool of the MCP server was called with arguments that do not fit."""
+
     code = "bad_request"
     hint = "Nothing was done. Look at the tool's parameters and call it again."
 
@@ -171,6 +189,8 @@ class BadRequest(UsageError):
 
 
 class BadSetting(UsageError):
+    """A setting has a value that cannot be used."""
+
     code = "bad_setting"
 
     def __init__(self, name: str, reason: str) -> None:
@@ -180,6 +200,8 @@ class BadSetting(UsageError):
 
 
 class KeyConflict(UsageError):
+    """The key belongs to another session, or to one with other arguments."""
+
     code = "key_conflict"
     hint = "Use another key, or the arguments the session was started with."
 
@@ -193,6 +215,8 @@ class KeyConflict(UsageError):
 
 
 class KeyDeleted(UsageError):
+    """The key belonged to a session that was deleted."""
+
     code = "key_deleted"
     hint = (
         "Nothing was started. Use another key; or, if a new session is meant: again=True, on"
@@ -206,6 +230,8 @@ class KeyDeleted(UsageError):
 
 
 class SessionExists(UsageError):
+    """A session that is imported is in the database already."""
+
     code = "session_exists"
     hint = "It is left as it is. Skip those that are here already: import_(file, existing='skip')."
 
@@ -216,6 +242,8 @@ class SessionExists(UsageError):
 
 
 class BadId(UsageError):
+    """The text cannot be an id."""
+
     code = "bad_id"
 
     def __init__(self, given: str, reason: str) -> None:
@@ -225,6 +253,8 @@ class BadId(UsageError):
 
 
 class BadStep(UsageError):
+    """The session has no such step, or it cannot be used for this."""
+
     code = "bad_step"
     hint = "Steps are numbered from 0, the start; `everhold show ID` lists them."
 
@@ -238,6 +268,8 @@ class BadStep(UsageError):
 
 
 class NotAllowed(UsageError):
+    """The caller may not answer this question or do this."""
+
     code = "not_allowed"
 
     def __init__(self, what: str, hint: str) -> None:
@@ -246,6 +278,8 @@ class NotAllowed(UsageError):
 
 
 class UnknownAttachment(UsageError):
+    """The session has no such attachment."""
+
     code = "unknown_attachment"
     hint = "List what the session keeps: runtime.attachments(session_id)"
 
@@ -256,6 +290,8 @@ class UnknownAttachment(UsageError):
 
 
 class ToolClash(UsageError):
+    """Two sources of tools bring a tool of the same name."""
+
     code = "tool_clash"
     hint = "Rename one of them, or lay one over the other."
 
@@ -265,6 +301,8 @@ class ToolClash(UsageError):
 
 
 class UnknownNode(UsageError):
+    """The conversation has no such node."""
+
     code = "unknown_node"
     hint = "List the nodes of a conversation: session.history()"
 
@@ -274,6 +312,8 @@ class UnknownNode(UsageError):
 
 
 class UnknownProgram(UsageError):
+    """No program of this name can be loaded here."""
+
     code = "unknown_program"
 
     def __init__(self, name: str, reason: str = "", hint: str = "") -> None:
@@ -287,6 +327,8 @@ class UnknownProgram(UsageError):
 
 
 class UnknownPlugin(UsageError):
+    """No plugin of this name is installed."""
+
     code = "unknown_plugin"
 
     def __init__(self, name: str, names: list[str]) -> None:
@@ -299,6 +341,8 @@ class UnknownPlugin(UsageError):
 
 
 class NotAProgram(UsageError):
+    """What was named exists and is not a program."""
+
     code = "not_a_program"
     hint = "Put @everhold.program on an `async def` whose first parameter is ctx."
 
@@ -309,6 +353,8 @@ class NotAProgram(UsageError):
 
 
 class MissingExtra(UsageError):
+    """An extra of everhold is not installed."""
+
     code = "missing_extra"
 
     def __init__(self, extra: str, for_what: str) -> None:
@@ -318,6 +364,8 @@ class MissingExtra(UsageError):
 
 
 class ProviderMismatch(UsageError):
+    """The session asks for a model of a provider that may not be asked here."""
+
     code = "provider_mismatch"
     hint = (
         "Name a model of a provider that may be asked here, or let whoever opens the runtime"
@@ -335,6 +383,8 @@ class ProviderMismatch(UsageError):
 
 
 class ProviderUnconfigured(UsageError):
+    """A provider of models cannot be asked, because its key or library is missing."""
+
     code = "provider_unconfigured"
 
     def __init__(self, provider: str, reason: str, hint: str) -> None:
@@ -345,6 +395,8 @@ class ProviderUnconfigured(UsageError):
 
 
 class BadExport(UsageError):
+    """A file cannot be read as exported sessions."""
+
     code = "bad_export"
 
     def __init__(self, where: str, reason: str) -> None:
@@ -354,6 +406,8 @@ class BadExport(UsageError):
 
 
 class BadHostFile(UsageError):
+    """The settings file of an MCP host cannot be edited."""
+
     code = "bad_host_file"
 
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
@@ -367,6 +421,8 @@ class BadHostFile(UsageError):
 
 
 class BadPackage(UsageError):
+    """A Lua package cannot be found, installed or used."""
+
     code = "bad_package"
 
     def __init__(self, what: str, hint: str = "") -> None:
@@ -375,6 +431,8 @@ class BadPackage(UsageError):
 
 
 class PackageTooLarge(UsageError):
+    """A package is larger than the limit of `--max-size`."""
+
     code = "package_too_large"
 
     def __init__(self, source: str, size: str, limit: str) -> None:
@@ -392,6 +450,8 @@ class PackageTooLarge(UsageError):
 
 
 class BadPackageFile(UsageError):
+    """A file of the package manager cannot be read."""
+
     code = "bad_package_file"
     hint = "Nothing was changed. Mend the file by hand, then try again."
 
@@ -403,6 +463,8 @@ class BadPackageFile(UsageError):
 
 
 class NotAnAgent(UsageError):
+    """What was named is a program and not an agent."""
+
     code = "not_an_agent"
 
     def __init__(self, name: str, hint: str) -> None:
@@ -412,6 +474,8 @@ class NotAnAgent(UsageError):
 
 
 class BadSkill(UsageError):
+    """A folder cannot be read as a skill."""
+
     code = "bad_skill"
     hint = (
         "A skill is a folder with a SKILL.md that begins with its name and description"
@@ -425,6 +489,8 @@ class BadSkill(UsageError):
 
 
 class CodeExecutionUnavailable(UsageError):
+    """No executor here runs code in this language."""
+
     code = "code_execution_unavailable"
 
     def __init__(self, language: str, languages: list[str]) -> None:
@@ -437,6 +503,8 @@ class CodeExecutionUnavailable(UsageError):
 
 
 class BadSchedule(UsageError):
+    """The time of a schedule cannot be read."""
+
     code = "bad_schedule"
     hint = (
         "Say when in five fields (minute hour day month weekday), such as '0 3 * * 1-5', or"
@@ -450,6 +518,8 @@ class BadSchedule(UsageError):
 
 
 class UnknownTimezone(UsageError):
+    """No timezone of this name is installed."""
+
     code = "unknown_timezone"
     hint = (
         "Name it as the tz database does: Europe/Berlin, or UTC. On Windows, `pip install"
@@ -462,6 +532,8 @@ class UnknownTimezone(UsageError):
 
 
 class UnknownSchedule(UsageError):
+    """No schedule has this name."""
+
     code = "unknown_schedule"
     hint = "List the schedules: everhold schedule"
 
@@ -471,6 +543,8 @@ class UnknownSchedule(UsageError):
 
 
 class UnknownTrigger(UsageError):
+    """The event has no trigger of this name."""
+
     code = "unknown_trigger"
     hint = "List the triggers: everhold trigger"
 
@@ -481,6 +555,8 @@ class UnknownTrigger(UsageError):
 
 
 class UnknownHandover(UsageError):
+    """No handover has this id."""
+
     code = "unknown_handover"
     hint = "List what events have started, or could not start: everhold trigger log"
 
@@ -490,6 +566,8 @@ class UnknownHandover(UsageError):
 
 
 class EventConflict(UsageError):
+    """The key of an event was used before with another payload."""
+
     code = "event_conflict"
     hint = "Use another key; what was emitted first stands, and is delivered once."
 
@@ -500,6 +578,8 @@ class EventConflict(UsageError):
 
 
 class InputConflict(UsageError):
+    """The key of an input was used before with other content."""
+
     code = "input_conflict"
     hint = "Use another key, or say the same again; what was taken first stands."
 
@@ -514,6 +594,8 @@ class InputConflict(UsageError):
 
 
 class UnknownInput(UsageError):
+    """The session was never sent such an input."""
+
     code = "unknown_input"
     hint = "List what waits for the session, and what did: everhold intake SESSION --all"
 
@@ -524,6 +606,8 @@ class UnknownInput(UsageError):
 
 
 class BadSignature(UsageError):
+    """The signature of a webhook does not fit its message."""
+
     code = "bad_signature"
     hint = (
         "Drop the message: it is too old, was changed on its way, or was signed with another"
@@ -539,6 +623,8 @@ class BadSignature(UsageError):
 
 
 class IllegalMove(StateError):
+    """A session in this state cannot do this."""
+
     code = "illegal_move"
     hint = "Ask for the session's status; only the moves in docs/reference/states.md are possible."
 
@@ -549,6 +635,8 @@ class IllegalMove(StateError):
 
 
 class AnswerConflict(StateError):
+    """The question has another answer already."""
+
     code = "answer_conflict"
     hint = "The first answer stands. To go on from another one, fork the session at that step."
 
@@ -563,6 +651,8 @@ class AnswerConflict(StateError):
 
 
 class QueryClosed(StateError):
+    """The program no longer waits for an answer to this question."""
+
     code = "query_closed"
     hint = "The program no longer waits for it; look at what is open now."
 
@@ -574,6 +664,8 @@ class QueryClosed(StateError):
 
 
 class StaleTools(StateError):
+    """The tools changed after the caller read them."""
+
     code = "stale_tools"
     hint = "Read the tools again, and decide anew."
 
@@ -584,6 +676,8 @@ class StaleTools(StateError):
 
 
 class TurnWaiting(StateError):
+    """The turn waits for an answer and accepts no input before."""
+
     code = "turn_waiting"
     hint = (
         "Answer it (everhold inbox), or stop the turn with session.cancel_turn(); then send again."
@@ -598,6 +692,8 @@ class TurnWaiting(StateError):
 
 
 class SessionEnded(StateError):
+    """The session has ended and accepts nothing more."""
+
     code = "session_ended"
     hint = "Start another session, retry a failed one, or fork this one at an earlier step."
 
@@ -608,6 +704,8 @@ class SessionEnded(StateError):
 
 
 class StillNeeded(StateError):
+    """The session cannot be deleted yet."""
+
     code = "still_needed"
 
     def __init__(self, session_id: str, reason: str, hint: str) -> None:
@@ -639,6 +737,8 @@ class Waiting(StateError):
 
 
 class Cancelled(StateError):
+    """The session was cancelled."""
+
     code = "cancelled"
 
     def __init__(self, session_id: str, reason: str) -> None:
@@ -650,6 +750,8 @@ class Cancelled(StateError):
 
 
 class Failed(StateError):
+    """The session's program raised an error."""
+
     code = "failed"
     hint = "Mend the program and retry the session: every answer it has is kept."
 
@@ -661,6 +763,8 @@ class Failed(StateError):
 
 
 class Outdated(StateError):
+    """The record changed after the caller read it."""
+
     code = "outdated"
     hint = "Look at it again, then decide; nothing was changed."
 
@@ -672,6 +776,8 @@ class Outdated(StateError):
 
 
 class InputEnded(StateError):
+    """The input was cancelled or refused, and never entered the conversation."""
+
     code = "input_ended"
     hint = "It never entered the conversation, and never will. Say it again under another key."
 
@@ -687,6 +793,8 @@ class InputEnded(StateError):
 
 
 class SessionBusy(StateError):
+    """The conversation is in a turn."""
+
     code = "session_busy"
     hint = (
         "Wait until its turn has settled, or say what to do with what you send: queue, steer"
@@ -699,6 +807,8 @@ class SessionBusy(StateError):
 
 
 class LeaseLost(StateError):
+    """Another worker holds the lease of the session now."""
+
     code = "lease_lost"
     hint = "Another worker has the session now, and goes on with it; nothing was changed."
 
@@ -711,6 +821,8 @@ class LeaseLost(StateError):
 
 
 class ClaimLost(StateError):
+    """The claim of queued input has ended."""
+
     code = "claim_lost"
     hint = "A later holder has claimed it again, or it has ended; nothing was changed."
 
@@ -724,6 +836,8 @@ class ClaimLost(StateError):
 
 
 class Overtaken(StoreError):
+    """Another process committed to the session first."""
+
     code = "overtaken"
     hint = "Another process moved this session first; read it again."
 
@@ -734,6 +848,8 @@ class Overtaken(StoreError):
 
 
 class StoreBusy(StoreError):
+    """Another process held the write lock for too long."""
+
     code = "store_busy"
     hint = "Another process holds the write lock; nothing was changed, try again."
 
@@ -744,6 +860,8 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError):
+    """The disk has no space left."""
+
     code = "store_full"
     hint = "Free some space and send it again: nothing of this call was written."
 
@@ -753,6 +871,8 @@ class StoreFull(StoreError):
 
 
 class DamagedGraph(StoreError):
+    """The tree of a conversation is damaged."""
+
     code = "damaged_graph"
     hint = "Nothing was changed. Check the file: everhold db verify"
 
@@ -762,6 +882,8 @@ class DamagedGraph(StoreError):
 
 
 class StoreDamaged(StoreError):
+    """The database is damaged."""
+
     code = "store_damaged"
     hint = (
         "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
@@ -774,6 +896,8 @@ class StoreDamaged(StoreError):
 
 
 class StoreNewer(StoreError):
+    """A newer everhold wrote the database."""
+
     code = "store_newer"
     hint = "Upgrade everhold here: pip install --upgrade everhold"
 
@@ -785,6 +909,8 @@ class StoreNewer(StoreError):
 
 
 class StoreUnavailable(StoreError):
+    """The database cannot be opened or reached."""
+
     code = "store_unavailable"
 
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
@@ -795,6 +921,8 @@ class StoreUnavailable(StoreError):
 
 
 class ReadOnlyStore(StoreError):
+    """The database cannot be written."""
+
     code = "read_only_store"
     hint = "Give this user the right to write the file and its folder, or name another database."
 
@@ -804,6 +932,8 @@ class ReadOnlyStore(StoreError):
 
 
 class WorkerFailed(StoreError):
+    """The process that runs a program failed."""
+
     code = "worker_failed"
     hint = (
         "Nothing was changed. Look for what is short on this machine (memory, processes),"
@@ -816,6 +946,8 @@ class WorkerFailed(StoreError):
 
 
 class CodeExecutionStopped(StoreError):
+    """An executor of code stopped before it gave a result."""
+
     code = "code_execution_stopped"
     hint = (
         "The program may or may not be at fault. Run it again; what it had called before is"
@@ -829,6 +961,8 @@ class CodeExecutionStopped(StoreError):
 
 
 class ToolServerFailed(StoreError):
+    """An MCP server whose tools are used failed."""
+
     code = "tool_server_failed"
     hint = (
         "It is tried again with the next call. See whether its command starts, or its address"
@@ -842,6 +976,8 @@ class ToolServerFailed(StoreError):
 
 
 class SweepFailed(StoreError):
+    """Deleting old sessions stopped halfway."""
+
     code = "sweep_failed"
     hint = (
         "What was deleted until then stays deleted, and nothing else was. Mend the cause and"
@@ -859,6 +995,8 @@ class SweepFailed(StoreError):
 
 
 class Diverged(ProgramError):
+    """A replay asks in another shape than the journal recorded."""
+
     code = "diverged"
 
     def __init__(self, step: int, recorded: str, asked: str) -> None:
@@ -875,6 +1013,8 @@ class Diverged(ProgramError):
 
 
 class VersionMissing(ProgramError):
+    """The session needs a version of the program that is not loaded."""
+
     code = "version_missing"
     hint = (
         "Keep the old function beside the new one under @program(name=…, version=…), or fork,"
@@ -891,6 +1031,8 @@ class VersionMissing(ProgramError):
 
 
 class ForeignCall(ProgramError):
+    """A program called what replay would repeat."""
+
     code = "foreign_call"
 
     def __init__(self, call: str) -> None:
@@ -903,6 +1045,8 @@ class ForeignCall(ProgramError):
 
 
 class ForeignWake(ProgramError):
+    """Something outside tried to wake a waiting program."""
+
     code = "foreign_wake"
     hint = "Do not share locks, events, queues or futures between programs; send a signal instead."
 
@@ -911,6 +1055,8 @@ class ForeignWake(ProgramError):
 
 
 class Stuck(ProgramError):
+    """A program waits, and nothing can ever wake it."""
+
     code = "stuck"
     hint = "Something awaits an event that nothing inside the program will ever set."
 
@@ -922,6 +1068,8 @@ class Stuck(ProgramError):
 
 
 class Spinning(ProgramError):
+    """A program did not pause within its limit."""
+
     code = "spinning"
     hint = (
         "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
@@ -933,6 +1081,8 @@ class Spinning(ProgramError):
 
 
 class CannotRestart(ProgramError):
+    """`ctx.restart` was called where it cannot be used."""
+
     code = "cannot_restart"
     hint = (
         "Return what the next round needs to the program that was started, and let that one"
@@ -945,6 +1095,8 @@ class CannotRestart(ProgramError):
 
 
 class Poison(ProgramError):
+    """Several processes died while they ran this session."""
+
     code = "poison"
     hint = "The program kills the process that runs it. Mend it, then retry the session."
 
@@ -954,6 +1106,8 @@ class Poison(ProgramError):
 
 
 class TooLarge(ProgramError):
+    """A program said more at once than is accepted."""
+
     code = "too_large"
     hint = "Ask and return less at once; keep large texts where they are and pass their names."
 
@@ -964,6 +1118,8 @@ class TooLarge(ProgramError):
 
 
 class RunsOnImport(ProgramError):
+    """A file starts a session when it is imported."""
+
     code = "runs_on_import"
     hint = "Put the lines that start sessions under `if __name__ == '__main__':`."
 
@@ -973,6 +1129,8 @@ class RunsOnImport(ProgramError):
 
 
 class BudgetExceeded(ProgramError):
+    """The session has used up its budget."""
+
     code = "budget_exceeded"
     hint = "Raise the budget, or look at ctx.budget_remaining() before asking."
 
@@ -981,6 +1139,8 @@ class BudgetExceeded(ProgramError):
 
 
 class TurnStopped(ProgramError):
+    """The turn of an agent ended without an answer."""
+
     code = "turn_stopped"
     hint = "Look at what was said: everhold show. A retry asks the model again."
 
@@ -1005,6 +1165,8 @@ class AnswerFailed(ProgramError):
 
 
 class BadDirective(ProgramError):
+    """A plugin returned a directive from a hook where it is not allowed."""
+
     code = "bad_directive"
 
     def __init__(self, plugin: str, hook: str, directive: str, allowed: list[str]) -> None:
@@ -1018,6 +1180,8 @@ class BadDirective(ProgramError):
 
 
 class PluginFailed(ProgramError):
+    """A hook of a plugin raised an error."""
+
     code = "plugin_failed"
     hint = (
         "Mend the plugin and send the input again: the turn was stopped, because nothing goes"
@@ -1032,6 +1196,8 @@ class PluginFailed(ProgramError):
 
 
 class UnsettledInput(ProgramError):
+    """Plugins keep replacing each other's input of a tool."""
+
     code = "unsettled_input"
     hint = (
         "Have each plugin return ReplaceInput only while the input is not yet as it should"
@@ -1047,6 +1213,8 @@ class UnsettledInput(ProgramError):
 
 
 class OutcomeUnknown(ProgramError):
+    """The process died while a call ran: it may have happened or not."""
+
     code = "outcome_unknown"
     hint = "Find out whether it happened before doing it again."
 
@@ -1056,6 +1224,8 @@ class OutcomeUnknown(ProgramError):
 
 
 class Expired(ProgramError):
+    """The question was not answered in time."""
+
     code = "expired"
 
     def __init__(self, query_id: str) -> None:
@@ -1064,6 +1234,8 @@ class Expired(ProgramError):
 
 
 class ChildFailed(ProgramError):
+    """A child session failed or was cancelled."""
+
     code = "child_failed"
 
     def __init__(self, session_id: str, state: str, error: str) -> None:
@@ -1074,6 +1246,8 @@ class ChildFailed(ProgramError):
 
 
 class AfterCancel(ProgramError):
+    """A cancelled program used `ctx` to ask for something."""
+
     code = "after_cancel"
     hint = "A cancelled program may clean up, but it can ask nothing more."
 
@@ -1102,3 +1276,11 @@ def words_of(error: BaseException) -> str:
         )
         said = f"{said}: {'; '.join(inner)}"
     return said.encode("utf-8", "backslashreplace").decode()
+
+
+#: Every class of the tree; the functions above are private.
+__all__ = sorted(
+    name
+    for name, value in globals().items()
+    if isinstance(value, type) and issubclass(value, EverholdError)
+)

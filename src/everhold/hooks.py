@@ -41,6 +41,29 @@ from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
 from everhold.ports.moment import Moment as Moment
 
+__all__ = [
+    "SLOTS",
+    "Abort",
+    "AddMessages",
+    "Ask",
+    "Compact",
+    "Confirm",
+    "ContinueAs",
+    "Contribute",
+    "Deny",
+    "Directive",
+    "Finish",
+    "HookResult",
+    "Moment",
+    "NewFrame",
+    "Plugin",
+    "ReplaceInput",
+    "ReplaceResult",
+    "Reply",
+    "SetOptions",
+    "Show",
+]
+
 ENTRY_POINTS: Final = "everhold.plugins"
 #: Where in the prompt something may be contributed, in the order in which the model reads it.
 SLOTS: Final = ("intro", "execution", "guidance", "project", "context", "environment")
@@ -159,6 +182,7 @@ class Finish(Directive, frozen=True, tag="finish"):
     value: JSON
 
 
+#: What a hook that decides may return.
 HookResult = Directive | Deny | Confirm | Sequence[Directive | Deny | Confirm] | None
 
 #: Which directives make sense where; the names are those of the hooks that decide.

@@ -21,7 +21,9 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from everhold.agents import Conversations, LiveBuffers, RuntimeSessionServices
+from everhold.agents.conversations import Conversations
+from everhold.agents.event_stream import LiveBuffers
+from everhold.agents.services import RuntimeSessionServices
 from everhold.archive.archive import ImportResult, get_everhold_version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
@@ -60,7 +62,8 @@ from everhold.errors import (
     NotAProgram,
     Waiting,
 )
-from everhold.models import AnswererSpec, Model, make_answerer
+from everhold.models import AnswererSpec, Model
+from everhold.models.answerer_spec import make_answerer
 from everhold.movers.local import LocalMover
 from everhold.notify import Notifications, Notifier
 from everhold.packages.catalog import find_named_program

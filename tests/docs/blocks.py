@@ -73,7 +73,7 @@ for _ in $(seq 600); do [ -e ~/asked ] && break; /bin/sleep 0.1; done
 """
 LUA = """
 import sys, everhold
-from everhold.programs.lua.program import LuaProgram
+from everhold import LuaProgram
 async def model(query):
     return "ok"
 code = sys.stdin.read()

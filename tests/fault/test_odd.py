@@ -200,9 +200,9 @@ async def test_a_program_that_returns_what_is_not_json(path: Path, what: str) ->
 @pytest.fixture
 def impatient() -> Iterator[None]:
     before = determinism_guard._settings.limit
-    determinism_guard.configure(limit=0.2)
+    determinism_guard.configure_guard(limit=0.2)
     yield
-    determinism_guard.configure(limit=before)
+    determinism_guard.configure_guard(limit=before)
 
 
 async def test_a_program_that_spins_for_ever(path: Path, impatient: None) -> None:

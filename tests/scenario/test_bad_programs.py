@@ -151,12 +151,12 @@ async def test_a_program_that_spins_in_python():
             pass
 
     before = determinism_guard._settings.limit
-    determinism_guard.configure(limit=0.3)
+    determinism_guard.configure_guard(limit=0.3)
     try:
         async with opened(replay=False) as runtime:
             assert (await runtime.start(spins())).outcome.kind == "spinning"
     finally:
-        determinism_guard.configure(limit=before)
+        determinism_guard.configure_guard(limit=before)
 
 
 async def test_a_program_that_spins_on_its_loop(monkeypatch):

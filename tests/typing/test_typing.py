@@ -1,7 +1,7 @@
 """What a user's type checker knows of a user's project.
 
-`good.py` is right and must pass; each line of `wrong.py` marked `# E: code` is wrong and must be
-reported there.
+`good.py` is right and must pass; `exports.py` names everything that is public, and must pass, too;
+each line of `wrong.py` marked `# E: code` is wrong and must be reported there.
 """
 
 import json
@@ -46,14 +46,14 @@ def pyright() -> Reports:
 
 def checked(checker: Path, *options: str) -> subprocess.CompletedProcess[str]:
     offline = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    files = ["tests/typing/good.py", "tests/typing/wrong.py"]
+    files = [f"tests/typing/{name}.py" for name in ("exports", "good", "wrong")]
     return subprocess.run(
         [str(checker), *options, *files], cwd=ROOT, env=offline, capture_output=True, text=True
     )
 
 
 def by_line(found: list[tuple[str, int | str, str]]) -> Reports:
-    reports: Reports = {"good.py": {}, "wrong.py": {}}
+    reports: Reports = {"exports.py": {}, "good.py": {}, "wrong.py": {}}
     for file, line, code in found:
         reports[file].setdefault(int(line), set()).add(code)
     return reports
@@ -74,6 +74,17 @@ def test_mypy_finds_nothing_wrong_with_what_is_right(mypy: Reports) -> None:
 def test_pyright_finds_nothing_wrong_with_what_is_right(pyright: Reports) -> None:
     """A user's project passes pyright's strict mode, and each `assert_type` in it holds."""
     assert pyright["good.py"] == {}
+
+
+def test_mypy_knows_every_public_name(mypy: Reports) -> None:
+    """Each name of each public path is there under mypy --strict."""
+    assert mypy["exports.py"] == {}
+
+
+@pytest.mark.full
+def test_pyright_knows_every_public_name(pyright: Reports) -> None:
+    """Each name of each public path has a known type in pyright's strict mode."""
+    assert pyright["exports.py"] == {}
 
 
 def test_mypy_reports_each_mistake(mypy: Reports) -> None:

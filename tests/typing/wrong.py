@@ -5,6 +5,8 @@ nothing else.
 from dataclasses import dataclass
 
 import everhold
+import everhold.agents
+import everhold.stores
 
 
 @dataclass
@@ -95,3 +97,5 @@ said: int = everhold.run(refund("7"))  # E: assignment
 everhold.run(refund)  # E: arg-type
 everhold.Answer("x", usage=3)  # E: arg-type
 print(everhold.no_such_name)  # E: attr-defined
+print(everhold.agents.no_such_name)  # E: attr-defined
+print(everhold.stores.no_such_name)  # E: attr-defined

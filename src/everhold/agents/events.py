@@ -41,6 +41,8 @@ LIVE_BUFFER_SIZE: Final = 2048
 
 
 class EventKind(StrEnum):
+    """What an event tells of: facts of the journal, or live words."""
+
     # facts
     INPUT = "input"  # somebody said something: `text` is its id, `value` what was said
     MESSAGE = "message"  # `node` was added to the conversation

@@ -24,6 +24,7 @@ from everhold.errors import BadArguments
 
 log = logging.getLogger("everhold")
 
+#: Decides whether a tool call may run.
 Policy = Callable[[Wanted], Verdict | Awaitable[Verdict]]
 
 

@@ -1,5 +1,5 @@
-"""Moving sessions between databases: `export` writes them to a file, `import_sessions` takes them
-in and they go on there.
+"""Moving sessions between databases: `export_sessions` writes them to a file, `import_sessions`
+takes them in and they go on there.
 
 Rules
   1. A file is read to its end before any of it is taken in; what is wrong with it changes nothing.

@@ -43,7 +43,7 @@ def step_through(file: str, act: Callable[[], object]) -> None:
     """Do something under the debugger; what a quit leaves half done is nobody's mistake."""
     from everhold.programs.python import determinism_guard
 
-    determinism_guard.configure(mode="off")  # the debugger reads files, not the program
+    determinism_guard.configure_guard(mode="off")  # the debugger reads files, not the program
     debugger = Debugger(file)
     try:
         debugger.runcall(act)

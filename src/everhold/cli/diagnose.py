@@ -206,7 +206,8 @@ def _command(words: str) -> str:
 
 
 def _model(name: str) -> str:
-    from everhold.models import Model, make_answerer
+    from everhold.models import Model
+    from everhold.models.answerer_spec import make_answerer
 
     make_answerer(name)
     Model(name).check()

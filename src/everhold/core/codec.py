@@ -3,8 +3,8 @@
 Rules
   1. What JSON would silently change is refused with its path: tuples, sets, NaN, infinities, keys
      that are not strings, lone surrogates, integers outside 64 bits, objects.
-  2. `plain(value)` returns the value as it will be read back, so that a program sees the same live
-     and on replay.
+  2. `to_plain(value)` returns the value as it will be read back, so that a program sees the same
+     live and on replay.
   3. Every stored record carries `FORMAT`; a reader meets the number before it meets the shape.
 """
 
@@ -21,7 +21,7 @@ from everhold.errors import BadValue
 #: The format of stored and exported records. Raised by a migration, never reused.
 FORMAT: Final = 1
 
-JSON = Any  # a value that `plain` accepts
+JSON = Any  # a value that `to_plain` accepts
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

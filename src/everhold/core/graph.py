@@ -32,6 +32,8 @@ INITIAL_FRAME: Final = "initial"
 
 
 class NodeKind(StrEnum):
+    """What a node of a conversation holds."""
+
     MESSAGE = "message"  # something said
     FRAME = "frame"  # a new context begins: {"reason", …}
     PROMPT = "prompt"  # what the model is told beside the messages: {"system", "tools"}

@@ -135,6 +135,8 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class CancelOutcome(StrEnum):
+    """What became of the cancellation of an item."""
+
     CANCELLED = "cancelled"
     CLAIMED = "claimed"
     COMPLETED = "completed"

@@ -4,8 +4,8 @@ results.
 The JSON is that of fluers, to the letter, because sessions and envelopes hold it: `content` is left
 out when empty, a picture's bytes are padded base64, a tool call's fields stand beside its `type`.
 
-`encode` and `decode` go between messages and plain values; between plain values and text goes
-`codec`.
+`encode_message` and `decode_message` go between messages and plain values; between plain values and
+text goes `codec`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from everhold.errors import AnswerRefused, BadValue
 
 
 class Role(StrEnum):
+    """Who says a message."""
+
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
@@ -34,15 +36,21 @@ class _Block(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class Text(_Block, frozen=True, tag="text"):
+    """Text in a message."""
+
     text: str
 
 
 class ImageData(msgspec.Struct, frozen=True):
+    """The bytes of an image, and their media type."""
+
     media_type: str
     data: bytes
 
 
 class Image(_Block, frozen=True, tag="image"):
+    """An image in a message."""
+
     image: ImageData
 
 
@@ -61,23 +69,29 @@ class ToolResult(_Block, frozen=True, tag="tool_result"):
     content: JSON
 
 
+#: What the content of a message is made of.
 Block = Text | Image | ToolUse | ToolResult
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of a conversation: a role, and blocks of content."""
+
     role: Role
     content: tuple[Block, ...] = ()
 
 
 def system(*content: str | Block) -> Message:
+    """A system message of texts and blocks."""
     return _said(Role.SYSTEM, content)
 
 
 def user(*content: str | Block) -> Message:
+    """A message of a user, of texts and blocks."""
     return _said(Role.USER, content)
 
 
 def assistant(*content: str | Block) -> Message:
+    """A message of a model, of texts and blocks."""
     return _said(Role.ASSISTANT, content)
 
 

@@ -1,14 +1,14 @@
 """Types as JSON Schemas, and the door that answers pass.
 
 A program names the type of an answer; the query stores its schema, so that a process without the
-program can check what comes in. Checking itself is in `checker`; this file goes between types,
+program can check what comes in. Checking itself is in `jsonschema`; this file goes between types,
 schemas and plain values.
 
 Rules
   1. The schema of a type depends on the type alone: not on the process, the order of imports or the
      Python.
   2. Pydantic is met by the names of its methods and never imported.
-  3. What `unfit` makes of a value of a type, `fit` can read again.
+  3. What `encode_value_as` makes of a value of a type, `decode_value_as` can read again.
   4. Without a type, or with one that JSON has anyway, only plain JSON passes: nothing is changed
      unasked.
 """

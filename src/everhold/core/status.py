@@ -209,6 +209,7 @@ class Finished(msgspec.Struct, frozen=True):
         return self.outcome.error if isinstance(self.outcome, Raised) else None
 
 
+#: Where a session stands.
 Status = Accepted | Running | Paused | Finished
 
 Q = TypeVar("Q", OpenQuery, Query)

@@ -28,7 +28,7 @@ NEEDS_CONFIRM: Final = "tool_confirm"
 LATER: Final = "tool_later"
 HANDED_OVER: Final = "tool_handed"
 BAD_INPUT: Final = "tool_input"
-#: Those that say what happens next, so that all of it is kept: see `recorded`.
+#: Those that say what happens next, so that all of it is kept: see `encode_pending_call`.
 KEPT_WHOLE: Final = frozenset({NEEDS_CONFIRM, LATER, HANDED_OVER})
 
 
@@ -71,6 +71,7 @@ class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: float | None = None
 
 
+#: What a policy decides.
 Verdict = Allow | Deny | Confirm
 
 

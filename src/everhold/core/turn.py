@@ -71,6 +71,7 @@ class ToolsRefreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refre
     unreached: list[str] = []  # what went wrong with whom
 
 
+#: How a turn ended.
 TurnOutcome = (
     TurnAnswered
     | MaxTurnsReached

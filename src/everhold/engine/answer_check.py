@@ -86,8 +86,8 @@ class AnswerCheck:
     def check(
         self, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> tuple[list[QueryAnswer], list[QueryAnswer]]:
-        """The answers to take, and those to queries that are not open: `settle` decides about the
-        latter.
+        """The answers to take, and those to queries that are not open: `settle_late_answer`
+        decides about the latter.
         """
         if not given:
             raise BadArguments("answer", "Empty responses array")

@@ -1,8 +1,8 @@
 """A session in memory: its execution, and what is known of it since the last commit.
 
-A `LiveSession` is a cache. Everything in it can be made again from the store: `rebuild` replays the
-journal, hands over the same deliveries in the same order, and compares what the program asks with
-what is recorded.
+A `LiveSession` is a cache. Everything in it can be made again from the store: `rebuild_session`
+replays the journal, hands over the same deliveries in the same order, and compares what the program
+asks with what is recorded.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def _written(answer: QueryAnswer, keep: Callable[[JSON], JSON], kind: Kind) -> Q
 
 
 def is_replayable(record: SessionRecord) -> bool:
-    """Whether a record holds all that `rebuild` needs: its deliveries begin with the first one, or
-    with a restart.
+    """Whether a record holds all that `rebuild_session` needs: its deliveries begin with the first
+    one, or with a restart.
     """
     first = record.deliveries[0] if record.deliveries else None
     return record.head.n < 0 if first is None else first.n == 0 or get_restart(first) is not None

@@ -43,7 +43,7 @@ def get_machine_name(place: str) -> str:
 
 
 def has_process_ended(pid: int) -> bool:
-    """Whether the process of that id has ended; its id has to be one of `here`."""
+    """Whether the process of that id has ended; its id has to be one of this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

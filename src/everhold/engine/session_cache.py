@@ -83,7 +83,7 @@ class SessionCache:
 
     async def live(self, session_id: str, record: SessionRecord | None = None) -> LiveSession:
         """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what
-        `rebuild` raises.
+        `rebuild_session` raises.
 
         One that has ended is not rebuilt: its program may be another one by now.
         """

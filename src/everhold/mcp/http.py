@@ -8,7 +8,7 @@ Rules
      resolve to this machine (DNS rebinding) is refused.
   3. A request with an Origin comes from a web page: it must be a page of this very server.
   4. A request whose head or body does not arrive in time is ended, however slowly it goes on.
-  5. A body is read whole, and strictly (`message`), before anything is done with it.
+  5. A body is read whole, and strictly (`parse_rpc_message`), before anything is done with it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Rules
      is an error of the protocol.
   2. A verb that has begun is finished even if the client cancels its call: what is on its way to
      the store lands.
-  3. What a call that is to be repeated asks for is sealed (`seal`): the client can neither read nor
-     forge it.
+  3. What a call that is to be repeated asks for is sealed (`request_state.py`): the client can
+     neither read nor forge it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ _PRIVATE: Final[list[int]] = []
 
 
 def guard_stdout() -> None:
-    """Point file descriptor 1 at standard error; the client is reached by `wires` only. Once a
-    process.
+    """Point file descriptor 1 at standard error; the client is reached by `take_client_descriptors`
+    only. Once a process.
     """
     if not _PRIVATE:
         sys.stdout.flush()

@@ -1,63 +1,36 @@
-"""Those who answer now. A query that nobody here answers stays open: it is parked.
+"""Models: what answers the `llm` questions of programs and agents, given as `llm=`.
 
-`AnswerFailed`, or whatever its function raised, is an answer that the program sees. `NotAllowed`,
-`BadSetting`, `MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured` are none: the query was
-not for this answerer, or it cannot work here.
+    Model, Patience             a model of a provider, and how its errors are retried
+    CommandModel, ScriptModel   a command, prepared answers
+    Answerer, Answer            the port, for an answerer of your own
+    subscribe, Delta            streaming: what a model says, while it says it
+
+`AnswerFailed`, or what a function raised, is an answer that the program sees. `NotAllowed`,
+`BadSetting`, `MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured` are not answers: the
+query was not for this answerer, or the answerer cannot work here. Without an answerer a query stays
+open.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from everhold.core.query import Query
-from everhold.errors import BadSetting
+from everhold.models.answerer_spec import AnswererSpec
 from everhold.models.command import CommandModel
 from everhold.models.function import FunctionModel
-from everhold.models.provider import Model, Patience, is_model_name
+from everhold.models.provider import Model, Patience
 from everhold.models.script import ScriptModel
-from everhold.models.test_guard import refuse_in_tests
+from everhold.ports.answer import Answer
 from everhold.ports.program import Answerer
+from everhold.ports.stream import Delta, DeltaKind, StreamListener, subscribe
 
 __all__ = [
+    "Answer",
+    "Answerer",
     "AnswererSpec",
     "CommandModel",
+    "Delta",
+    "DeltaKind",
     "FunctionModel",
     "Model",
     "Patience",
     "ScriptModel",
-    "make_answerer",
+    "StreamListener",
+    "subscribe",
 ]
-
-#: What `llm=` takes.
-AnswererSpec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
-
-_TAKES = (
-    "it takes provider:name, an async function of a query, everhold.CommandModel(…), a list or"
-    " dict of answers, or None"
-)
-
-
-def make_answerer(spec: AnswererSpec) -> Answerer | None:
-    """The answerer that is meant; None parks. Raises `BadSetting`."""
-    match spec:
-        case None:
-            return None
-        case str():
-            if is_model_name(spec):
-                refuse_in_tests(repr(spec))
-                return Model(spec)
-            raise BadSetting(
-                "llm",
-                f"{spec!r} is no model, which is provider:name; a command is"
-                f" everhold.CommandModel({spec!r})",
-            )
-        case list() | dict() | tuple():
-            return ScriptModel(spec)
-        case type():
-            raise BadSetting("llm", f"{spec.__name__} is a class; {_TAKES}")
-    if hasattr(spec, "answer"):
-        return spec
-    if callable(spec):
-        return FunctionModel(spec)
-    raise BadSetting("llm", f"{_TAKES}, not {type(spec).__name__}")

@@ -34,6 +34,8 @@ _TAIL: Final = 2000  # characters of stderr worth keeping
 
 
 class CommandModel:
+    """Asks a command: the prompt goes to its standard input, the answer is what it prints."""
+
     kinds = MODEL_KINDS
 
     def __init__(

@@ -1,7 +1,7 @@
 """Answers from a function of the query.
 
-It returns the value, or `Said(value, usage)`. What it raises is an answer too: the program sees an
-error. A plain function runs in a thread, so that a slow client library stops nobody; there it
+It returns the value, or `Answer(value, usage)`. What it raises is an answer too: the program sees
+an error. A plain function runs in a thread, so that a slow client library stops nobody; there it
 cannot be interrupted.
 """
 
@@ -17,6 +17,8 @@ from everhold.errors import BadSetting
 
 
 class FunctionModel:
+    """Asks a function of the query, which may be async."""
+
     kinds = MODEL_KINDS
 
     def __init__(self, function: Callable[[Query], Any]) -> None:

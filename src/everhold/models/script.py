@@ -33,6 +33,8 @@ _SHOWN: Final = 200  # characters of a prompt
 
 
 class ScriptModel:
+    """Gives prepared answers: a list in order, a dict of patterns, or a function of the query."""
+
     def __init__(self, answers: ScriptAnswers, *, people: bool = False) -> None:
         self.kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         self.asked: list[Query] = []

@@ -21,6 +21,8 @@ _TAIL: Final = 200  # characters of a complaint worth keeping
 
 
 class ByCommand(NotifierBase):
+    """Notifies by a command, which reads the notification as JSON from its standard input."""
+
     def __init__(
         self,
         command: str | Sequence[str],

@@ -26,6 +26,8 @@ _GONE: Final = 410
 
 
 class ByWebhook(NotifierBase):
+    """Notifies by a webhook: a signed POST of JSON."""
+
     def __init__(
         self,
         url: str,

@@ -14,7 +14,7 @@ The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a tab
 `[tool.everhold]`, in the current folder or above it. Paths in it start from its own folder; all
 others from the current one.
 
-Nothing is written or made here until `prepare` is called.
+Nothing is written or made here until `prepare_data_folder` is called.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Rules
   3. What other sources have spent (a compaction, a subagent) counts too. What a subagent spends
      counts when it has ended; until then it has limits of its own, as large as these.
   4. What nobody counts costs nothing here: an answer of a person, of a host, or of a function that
-     does not return `Said(…, usage=…)`. Limits of time, and `max_turns`, hold for those too.
+     does not return `Answer(…, usage=…)`. Limits of time, and `max_turns`, hold for those too.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Attachments: bytes that are kept beside a session. Their name is the digest of their content.
 
-Whoever does a session's work (a tool, a plugin inside an effect) may keep and read some: `keep` and
-`kept` find the session by themselves. What another session keeps cannot be read, whoever knows its
-name.
+Whoever does a session's work (a tool, a plugin inside an effect) may keep and read some:
+`keep_attachment` and `load_attachment` find the session by themselves. What another session keeps
+cannot be read, whoever knows its name.
 """
 
 from __future__ import annotations

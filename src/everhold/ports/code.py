@@ -66,6 +66,7 @@ class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
     printed: list[str] = []
 
 
+#: How far a program of a model came.
 CodeRunResult = CodePaused | CodeEnded
 
 

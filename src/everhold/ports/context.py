@@ -92,6 +92,8 @@ class State(Protocol):
 
 
 class Context(Protocol):
+    """What a program holds to reach the world: everything that it asks begins here."""
+
     @property
     def session_id(self) -> str: ...
 

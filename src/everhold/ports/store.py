@@ -130,6 +130,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
+    """A session without its journal: its birth and its head."""
+
     birth: Birth
     head: Head
 

@@ -8,7 +8,7 @@ Deltas are for eyes only. They are not kept, not replayed, and decide nothing: t
 journal does.
 
 Rules
-  1. `publish` never waits and never fails, and costs nothing where nobody listens.
+  1. `publish_delta` never waits and never fails, and costs nothing where nobody listens.
   2. A listener that falls behind loses the oldest deltas, and is told so: the next it hears is a
      `missed`.
   3. `reset` retracts all that was said to a query so far: the model is asked once more.
@@ -31,6 +31,8 @@ LIMIT: Final = 1000
 
 
 class DeltaKind(StrEnum):
+    """What a piece of a streamed answer is."""
+
     TEXT = "text"  # words of the answer
     THINKING = "thinking"  # words the model says to itself
     # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`

@@ -1,5 +1,8 @@
-"""Sessions that begin by themselves: on a schedule, or because something happened. How-to:
-docs/how-to/.
+"""Schedules and triggers: sessions that start at a time, or when an event is emitted.
+
+Start, Feed                what is done: a session is started, or one is sent something
+Schedule, Trigger          what is set up
+Emitted, Handover          what became of an event
 """
 
 from everhold.schedules.action import Feed, Start

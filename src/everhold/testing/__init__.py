@@ -1,11 +1,12 @@
-"""For those who test programs, and those who test everhold: what is public is listed here.
+"""Tests of programs, and tools to test everhold itself.
 
-    plugin, kit     the pytest fixture `everhold`, and its sessions
-    crash           crash_everywhere: a program crashed before and after every commit
-    cancel          cancel_everywhere: the callers of a program cancelled at every await
-    faults          stores that crash or are slow, and processes made to be killed with `kill -9`
-    clock           a clock that a test moves
-    conformance     the contract of stores, as tests
+    Kit, Session                what the pytest fixture `everhold` gives, and its sessions
+    crash_everywhere            crashes a program before and after every commit
+    cancel_everywhere           cancels the callers of a program at every await
+    ManualClock                 a clock that a test moves
+    CrashingStore, SlowStore    stores that crash or are slow
+    Nursery                     processes that a test kills with `kill -9`
+    conformance                 a package: the contracts of stores and movers, as tests
 
 Names are loaded when they are first used: pytest imports this package in every run.
 """
@@ -13,6 +14,8 @@ Names are loaded when they are first used: pytest imports this package in every 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from everhold.lazy_exports import make_lazy_exports
 
 if TYPE_CHECKING:
     from everhold.testing.cancel import CancelReport as CancelReport
@@ -31,33 +34,24 @@ if TYPE_CHECKING:
     from everhold.testing.session import Session as Session
 
 _HOMES = {
-    "CRASHED": "faults",
-    "CancelReport": "cancel",
-    "CrashReport": "crash",
-    "CrashingStore": "faults",
-    "Kit": "fixture",
-    "ManualClock": "clock",
-    "NetworkRefused": "network",
-    "NotReplayed": "fixture",
-    "NotSame": "compare",
-    "Nursery": "faults",
-    "Session": "session",
-    "SlowStore": "faults",
-    "cancel_everywhere": "cancel",
-    "crash_everywhere": "crash",
+    "CRASHED": "testing.faults",
+    "CancelReport": "testing.cancel",
+    "CrashReport": "testing.crash",
+    "CrashingStore": "testing.faults",
+    "Kit": "testing.fixture",
+    "ManualClock": "testing.clock",
+    "NetworkRefused": "testing.network",
+    "NotReplayed": "testing.fixture",
+    "NotSame": "testing.compare",
+    "Nursery": "testing.faults",
+    "Session": "testing.session",
+    "SlowStore": "testing.faults",
+    "cancel_everywhere": "testing.cancel",
+    "crash_everywhere": "testing.crash",
 }
 
 __all__ = sorted(_HOMES)
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        home = _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module 'everhold.testing' has no attribute {name!r}")
-        from importlib import import_module
-
-        value = getattr(import_module(f"everhold.testing.{home}"), name)
-        globals()[name] = value
-        return value
+    __getattr__, __dir__ = make_lazy_exports(__name__, _HOMES)

@@ -64,7 +64,7 @@ class Kit:
 
     def __enter__(self) -> Self:
         self._quiet.callback(
-            determinism_guard.configure, mode=determinism_guard.configure(mode="refuse")
+            determinism_guard.configure_guard, mode=determinism_guard.configure_guard(mode="refuse")
         )
         self._quiet.enter_context(test_guard.refuse_real_models())
         self._offline.enter_context(network.refuse_network())

@@ -45,7 +45,7 @@ def test_ids_are_spelled_from_numbers():
 
 @given(st.integers(0, 10**18 - 1))
 def test_a_number_is_read_from_its_id(q):
-    """`number` undoes `id`."""
+    """`parse_query_number` undoes `id`."""
     assert parse_query_number(Query(q, "0:0").id) == q
 
 

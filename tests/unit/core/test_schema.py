@@ -229,7 +229,7 @@ def test_two_models_of_one_name_are_not_mixed_up():
 
 
 def test_a_schema_that_cannot_be_checked_is_refused():
-    """A raw schema passes `usable` on the way in."""
+    """A raw schema passes `check_schema` on the way in."""
     with pytest.raises(BadSchema, match="'dependentRequired'"):
         schema_of({"dependentRequired": {"a": ["b"]}})
 

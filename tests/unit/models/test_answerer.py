@@ -4,7 +4,8 @@ import pytest
 
 from everhold.core.query import Query
 from everhold.errors import BadSetting
-from everhold.models import CommandModel, FunctionModel, Model, ScriptModel, make_answerer
+from everhold.models import CommandModel, FunctionModel, Model, ScriptModel
+from everhold.models.answerer_spec import make_answerer
 
 
 class Own:

@@ -345,7 +345,7 @@ def test_a_broken_listed_module_is_not_passed_over(installed, write):
 
 
 def test_all_that_is_known(installed, write):
-    """`known` lists what can be found by name; what does not load is told, not raised."""
+    """`list_known_programs` lists what can be found by name; what does not load is told."""
     write("shop.py", TWO)
     write("bad.py", "import no_such_library\n")
 

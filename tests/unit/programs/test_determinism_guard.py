@@ -33,7 +33,7 @@ def as_before() -> Iterator[None]:
     before = determinism_guard._settings.mode, determinism_guard._settings.limit
     determinism_guard._seen.clear()
     yield
-    determinism_guard.configure(mode=before[0], limit=before[1])
+    determinism_guard.configure_guard(mode=before[0], limit=before[1])
 
 
 def connect() -> None:
@@ -74,7 +74,7 @@ def living(act: Any) -> Life:
 
 @pytest.mark.parametrize("name", BLOCKING)
 def test_refuse_makes_blocking_io_an_error_that_names_it(name: str) -> None:
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
     end = failure(living(BLOCKING[name]).go())
     assert end.kind == "foreign_call"
     assert name in end.error
@@ -85,7 +85,7 @@ def test_refuse_makes_blocking_io_an_error_that_names_it(name: str) -> None:
 def test_warn_lets_it_happen_and_says_so_once_a_place(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    determinism_guard.configure(mode="warn")
+    determinism_guard.configure_guard(mode="warn")
     for _ in range(3):
         assert result(living(BLOCKING[name]).go()) == "done"
     named = [message for message in caplog.messages if message.startswith(name)]
@@ -95,7 +95,7 @@ def test_warn_lets_it_happen_and_says_so_once_a_place(
 
 @pytest.mark.parametrize("name", [name for name in BLOCKING if name != "input"])
 def test_off_says_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    determinism_guard.configure(mode="off")
+    determinism_guard.configure_guard(mode="off")
     assert result(living(BLOCKING[name]).go()) == "done"
     assert caplog.messages == []
 
@@ -103,7 +103,7 @@ def test_off_says_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("mode", determinism_guard.MODES)
 def test_threads_and_processes_are_refused_in_every_mode(mode: str) -> None:
-    determinism_guard.configure(mode=mode)
+    determinism_guard.configure_guard(mode=mode)
     for act in (lambda: threading.Thread(target=print).start(), lambda: os.system("true")):
         assert failure(living(act).go()).kind == "foreign_call"
 
@@ -112,7 +112,7 @@ def test_an_import_inside_a_program_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even of a module that reads a file when it is imported."""
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
     (tmp_path / "imported_late.py").write_text(
         "with open(__file__) as file:\n    VALUE = file.read()\n"
     )
@@ -128,7 +128,7 @@ def test_an_import_inside_a_program_is_not_reported(
 
 
 def test_tracebacks_logging_and_time_zones_are_not_reported(tmp_path: Path) -> None:
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
     handler = logging.FileHandler(tmp_path / "program.log", delay=True)
     log = logging.getLogger("tests.program")
     log.addHandler(handler)
@@ -149,7 +149,7 @@ def test_tracebacks_logging_and_time_zones_are_not_reported(tmp_path: Path) -> N
 
 def test_clocks_and_dice_cannot_be_heard() -> None:
     """Nothing tells of them: docs/explanation/determinism.md says so, and replay is the net."""
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
     assert (
         result(living(lambda: (time.time(), time.monotonic(), random.random(), os.urandom(4))).go())
         == "done"
@@ -157,7 +157,7 @@ def test_clocks_and_dice_cannot_be_heard() -> None:
 
 
 def test_the_watch_ends_with_the_advance() -> None:
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
 
     async def program(ctx: Any) -> None:
         await ctx.llm("a")
@@ -173,7 +173,7 @@ def test_the_watch_ends_with_the_advance() -> None:
 
 def test_only_the_thread_of_the_advance_is_watched() -> None:
     """Another thread reads files and starts threads while a program advances."""
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
     begun, done, heard = threading.Event(), threading.Event(), []
 
     def other() -> None:
@@ -198,7 +198,7 @@ def test_only_the_thread_of_the_advance_is_watched() -> None:
 
 async def test_what_a_call_does_is_not_watched() -> None:
     """The way out is a way out."""
-    determinism_guard.configure(mode="refuse")
+    determinism_guard.configure_guard(mode="refuse")
 
     @everhold.program
     async def reader(ctx: everhold.Context) -> int:
@@ -220,7 +220,7 @@ def test_dropping_reports_nothing(caplog: pytest.LogCaptureFixture) -> None:
             BLOCKING["time.sleep"]()
 
     for mode in determinism_guard.MODES:
-        determinism_guard.configure(mode=mode)
+        determinism_guard.configure_guard(mode=mode)
         life = Life(program)
         life.go()
         life.drop()
@@ -230,7 +230,7 @@ def test_dropping_reports_nothing(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_setting_that_makes_no_sense_is_refused() -> None:
     for wrong in ({"mode": "loud"}, {"limit": 0}, {"limit": float("nan")}):
         with pytest.raises(BadSetting):
-            determinism_guard.configure(**wrong)  # type: ignore[arg-type]
+            determinism_guard.configure_guard(**wrong)  # type: ignore[arg-type]
 
 
 def test_an_event_that_does_not_concern_us_costs_one_lookup() -> None:
@@ -298,7 +298,7 @@ from tests.unit.programs.driving import Life
 async def spin(ctx, forever: bool):
     while forever:
         pass
-purity.configure(limit=0.2)
+purity.configure_guard(limit=0.2)
 Life(spin, forever=False).go()
 child = os.fork()
 if child == 0:
@@ -325,7 +325,7 @@ def test_a_strike_leaves_nothing_behind() -> None:
         import everhold
         from everhold.programs.python import determinism_guard as purity
 
-        purity.configure(limit=0.2)
+        purity.configure_guard(limit=0.2)
 
         @everhold.program
         async def spins(ctx: everhold.Context) -> None:

@@ -469,13 +469,13 @@ async def test_time_is_counted_for_each_advance(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(determinism_guard, "_cpu_time", lambda place: looks)
     kept = record(played(slow).journal)
     before, looks = determinism_guard._settings.limit, 0
-    determinism_guard.configure(limit=3.0)
+    determinism_guard.configure_guard(limit=3.0)
     try:
         live = await rebuild_session(kept, Host(slow))
         assert (list(live.opened), looks) == ([STEPS], STEPS)
         live.drop()
     finally:
-        determinism_guard.configure(limit=before)
+        determinism_guard.configure_guard(limit=before)
 
 
 async def test_an_advance_that_hangs_on_replay_is_stopped() -> None:
@@ -490,13 +490,13 @@ async def test_an_advance_that_hangs_on_replay_is_stopped() -> None:
     hangs = False
     kept = record(played(hanging).journal)
     before, hangs = determinism_guard._settings.limit, True
-    determinism_guard.configure(limit=0.3)
+    determinism_guard.configure_guard(limit=0.3)
     try:
         with pytest.raises(Diverged) as found:
             await rebuild_session(kept, Host(hanging))
         assert found.value.step == 4
     finally:
-        determinism_guard.configure(limit=before)
+        determinism_guard.configure_guard(limit=before)
 
 
 async def test_a_query_of_another_kind_is_followed_too() -> None:

@@ -60,11 +60,11 @@ def test_what_a_finalizer_opens_is_not_the_programs(tmp_path: Path) -> None:
     file = tmp_path / "notes"
     file.write_text("left")
     Garbage(lambda: opened.append(file.read_text()))
-    before = determinism_guard.configure(mode="refuse")
+    before = determinism_guard.configure_guard(mode="refuse")
     try:
         assert Life(both).finish() == ["ONE", "TWO"]
     finally:
-        determinism_guard.configure(mode=before)
+        determinism_guard.configure_guard(mode=before)
     assert opened == ["left"]
 
 

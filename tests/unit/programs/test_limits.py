@@ -35,9 +35,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def short() -> Iterator[None]:
     """An advance may take three tenths of a second of CPU time."""
     before = determinism_guard._settings.limit
-    determinism_guard.configure(limit=0.3)
+    determinism_guard.configure_guard(limit=0.3)
     yield
-    determinism_guard.configure(limit=before)
+    determinism_guard.configure_guard(limit=before)
 
 
 # Spinning
@@ -216,7 +216,7 @@ import os, signal, sys, time
 from everhold.programs.python import determinism_guard as purity
 from tests.unit.programs.driving import Life, result
 
-purity.configure(limit=0.4, mode="off")
+purity.configure_guard(limit=0.4, mode="off")
 
 def computed(seconds):
     until = time.thread_time() + seconds

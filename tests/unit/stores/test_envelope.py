@@ -18,7 +18,7 @@ from everhold.stores.envelope import (
     FileFailed,
     InvalidSessionId,
     JsonFiles,
-    Memory,
+    MemoryAdapter,
     SerializeFailed,
     SessionNotFound,
     SessionStore,
@@ -231,7 +231,7 @@ def test_messages_are_appended_in_order_and_handed_out_as_a_copy():
 
 async def test_a_saved_session_loads_as_it_was():
     """Everything but the version comes back, and loading does not take it in."""
-    store, adapter = SessionStore(), Memory()
+    store, adapter = SessionStore(), MemoryAdapter()
     session_id = store.create_with_config("gpt-4o", 12, "Be brief.")
     store.append(session_id, user("one"))
     await store.save(adapter, session_id)
@@ -246,7 +246,7 @@ async def test_a_saved_session_loads_as_it_was():
 
 async def test_a_loaded_session_goes_on_where_it_is_adopted():
     """Load, adopt, append and save is how a session moves between processes."""
-    adapter, store = Memory(), SessionStore()
+    adapter, store = MemoryAdapter(), SessionStore()
     await adapter.save_session(str(ID), FLUERS)
     session = await SessionStore.load(adapter, str(ID))
     store.adopt(msgspec.structs.replace(session, metadata={"channel": "http"}))
@@ -273,12 +273,12 @@ async def test_an_unknown_session_never_reaches_the_adapter():
 
 async def test_what_was_never_saved_loads_as_none():
     """Absence is not an error."""
-    assert await SessionStore.load(Memory(), ID) is None
+    assert await SessionStore.load(MemoryAdapter(), ID) is None
 
 
 async def test_delete_removes_both_copies():
     """It says whether there was one, here or there, and may be said again."""
-    store, adapter = SessionStore(), Memory()
+    store, adapter = SessionStore(), MemoryAdapter()
     session_id = store.create()
     await store.save(adapter, session_id)
 

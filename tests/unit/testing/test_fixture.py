@@ -205,7 +205,9 @@ def test_the_plugin_imports_nothing_of_everhold(pytester: pytest.Pytester) -> No
         " 'everhold' in name])"
     )
     done = pytester.run(sys.executable, "-c", code)
-    done.stdout.fnmatch_lines(["['everhold', 'everhold.testing', 'everhold.testing.plugin']"])
+    done.stdout.fnmatch_lines(
+        ["['everhold', 'everhold.lazy_exports', 'everhold.testing', 'everhold.testing.plugin']"]
+    )
 
 
 def test_the_watch_over_io_is_as_before_after_a_test() -> None:

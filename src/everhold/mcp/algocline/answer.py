@@ -1,4 +1,4 @@
-"""Which questions the answers of a call are for, by the names of `names.py`."""
+"""Which questions the answers of a call are for, by the names of `query_ids.py`."""
 
 from __future__ import annotations
 

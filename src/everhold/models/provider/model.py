@@ -39,6 +39,8 @@ _HEADERS = "extra_headers"
 
 
 class Model:
+    """Asks a model of a provider, `provider:name`; with several, the next if one cannot answer."""
+
     kinds = MODEL_KINDS
 
     def __init__(

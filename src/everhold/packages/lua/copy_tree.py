@@ -58,7 +58,7 @@ def copy_package(source: Path, target: Path) -> list[str]:
 
 
 def measure_package(folder: Path) -> int:
-    """Bytes of the files that `put` would copy."""
+    """Bytes of the files that `copy_package` would copy."""
     return sum(path.stat().st_size for path, _, fits in _parts(folder) if fits and path.is_file())
 
 

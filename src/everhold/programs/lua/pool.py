@@ -3,8 +3,8 @@
 Rules
   1. A new life goes to the idle worker that holds least; if none is idle another is started, up to
      `most`.
-  2. Whoever finds its worker busy with one advance for longer than `patience` gets `Busy`, and
-     begins elsewhere. A queue that moves is no reason.
+  2. Whoever finds its worker busy with one advance for longer than `patience` gets `WorkerBusy`,
+     and begins elsewhere. A queue that moves is no reason.
   3. An advance that uses more CPU time than the limit allows is killed with its worker, and its
      session has failed. A worker that uses none for five times the limit is killed, too, and its
      work is done again elsewhere: a program cannot wait, so something stopped the worker. Time in

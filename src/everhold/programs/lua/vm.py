@@ -83,7 +83,7 @@ return table.unpack(out)
 
 
 class LuaVm:
-    """A sandboxed state: `go` with an `opening`, then with answers until it is done."""
+    """A sandboxed state: `go` with a `make_vm_opening`, then with answers until it is done."""
 
     __slots__ = ("_aside", "_go", "_memory", "_raised", "_runtime")
 
@@ -217,7 +217,7 @@ def make_vm_opening(
     """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and
     plain values.
 
-    The mode is "b" for a source that was `compiled`.
+    The mode is "b" for a source that `compile_lua` made.
     """
     return _code("launch"), born, how, name, source, title, mode, *ctx
 

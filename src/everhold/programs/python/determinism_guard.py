@@ -194,7 +194,7 @@ class Overtime(SystemExit):
     """
 
 
-def configure(*, mode: str | None = None, limit: float | None = None) -> str:
+def configure_guard(*, mode: str | None = None, limit: float | None = None) -> str:
     """Set what happens to reported events, and how many seconds of CPU time one advance may take.
 
     Returns the mode before.
@@ -202,7 +202,7 @@ def configure(*, mode: str | None = None, limit: float | None = None) -> str:
     before = _settings.mode
     if mode is not None:
         if mode not in MODES:
-            raise BadSetting("purity", f"{mode!r} is none of {', '.join(MODES)}")
+            raise BadSetting("mode", f"{mode!r} is none of {', '.join(MODES)}")
         _settings.mode = mode
     if limit is not None:
         if not limit > 0:

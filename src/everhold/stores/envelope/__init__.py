@@ -7,7 +7,7 @@ files     one JSON file a session
 errors    what can go wrong, in fluers' own sentences
 """
 
-from everhold.stores.envelope.adapter import Adapter, Memory
+from everhold.stores.envelope.adapter import EnvelopeAdapter, MemoryAdapter
 from everhold.stores.envelope.errors import (
     DeserializeFailed,
     FileFailed,
@@ -29,14 +29,14 @@ from everhold.stores.envelope.store import SessionStore
 
 __all__ = [
     "SCHEMA_VERSION",
-    "Adapter",
     "DeserializeFailed",
     "Envelope",
+    "EnvelopeAdapter",
     "EnvelopeSession",
     "FileFailed",
     "InvalidSessionId",
     "JsonFiles",
-    "Memory",
+    "MemoryAdapter",
     "SerializeFailed",
     "SessionNotFound",
     "SessionStore",

@@ -8,7 +8,7 @@ from everhold.core import codec
 from everhold.core.codec import JSON
 
 
-class Adapter(Protocol):
+class EnvelopeAdapter(Protocol):
     """Keeps one JSON value under each id. Saving again replaces; there is no history and no
     merging.
     """
@@ -30,7 +30,7 @@ class Adapter(Protocol):
         ...
 
 
-class Memory:
+class MemoryAdapter:
     """An adapter that forgets with the process; for tests, and for programs that keep nothing."""
 
     def __init__(self) -> None:

@@ -16,6 +16,8 @@ from everhold.errors import StoreError, UsageError
 
 
 class SessionNotFound(UsageError):
+    """The store in memory has no such session."""
+
     code = "envelope_session_not_found"
     hint = "Create it, or load it from an adapter and adopt it."
 
@@ -25,6 +27,8 @@ class SessionNotFound(UsageError):
 
 
 class InvalidSessionId(UsageError):
+    """An id is not a UUID in lower case with hyphens."""
+
     code = "envelope_invalid_id"
     hint = "Session ids are UUIDs, such as 6f1c1f0e-8a53-4f0b-9a3e-5a7d0c1b2e3f."
 
@@ -35,6 +39,8 @@ class InvalidSessionId(UsageError):
 
 
 class SerializeFailed(UsageError):
+    """A session holds what JSON or fluers has no form for; nothing was written."""
+
     code = "envelope_serialize_failed"
     hint = "Nothing was written; the place that is named needs another value."
 
@@ -45,6 +51,8 @@ class SerializeFailed(UsageError):
 
 
 class DeserializeFailed(StoreError):
+    """What was kept is not an envelope."""
+
     code = "envelope_deserialize_failed"
     hint = "What was kept under this id is not an envelope; restore it from a copy."
 
@@ -55,6 +63,8 @@ class DeserializeFailed(StoreError):
 
 
 class UnsupportedVersion(StoreError):
+    """The envelope has another version."""
+
     code = "envelope_unsupported_version"
     hint = "Another program wrote this envelope; read it with that one, or upgrade everhold."
 
@@ -66,6 +76,8 @@ class UnsupportedVersion(StoreError):
 
 
 class FileFailed(StoreError):
+    """The disk refused, or a file holds no JSON."""
+
     code = "envelope_file_failed"
     hint = "The file as it was before is still in place."
 

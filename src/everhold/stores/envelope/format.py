@@ -33,6 +33,8 @@ _CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as fluers keeps it: one JSON object."""
+
     schema_version: int = SCHEMA_VERSION
     model: str
     max_turns: Annotated[int, msgspec.Meta(ge=0)]

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from everhold.core.message import Message
-from everhold.stores.envelope.adapter import Adapter
+from everhold.stores.envelope.adapter import EnvelopeAdapter
 from everhold.stores.envelope.errors import SessionNotFound
 from everhold.stores.envelope.format import EnvelopeSession, pack, parse_session_id, unpack
 
@@ -53,24 +53,24 @@ class SessionStore:
     def messages(self, id: UUID) -> list[Message]:
         return list(self.session(id).messages)
 
-    async def save(self, adapter: Adapter, id: UUID) -> None:
+    async def save(self, adapter: EnvelopeAdapter, id: UUID) -> None:
         """Give the session as it is now to the adapter."""
         data = pack(self.session(id))
         await adapter.save_session(str(id), data)
 
     @staticmethod
-    async def load(adapter: Adapter, id: UUID | str) -> EnvelopeSession | None:
+    async def load(adapter: EnvelopeAdapter, id: UUID | str) -> EnvelopeSession | None:
         """Read a session, or None if there is none. It is not taken in: see `adopt`."""
         name = parse_session_id(id)
         data = await adapter.load_session(str(name))
         return None if data is None else unpack(data, name)
 
     @staticmethod
-    async def list(adapter: Adapter) -> list[UUID]:
+    async def list(adapter: EnvelopeAdapter) -> list[UUID]:
         """The ids of everything the adapter keeps; `InvalidSessionId` if one of them is no UUID."""
         return [parse_session_id(raw) for raw in await adapter.list_sessions()]
 
-    async def delete(self, adapter: Adapter, id: UUID | str) -> bool:
+    async def delete(self, adapter: EnvelopeAdapter, id: UUID | str) -> bool:
         """Remove the session here and from the adapter; return whether it was in either."""
         name = parse_session_id(id)
         kept = await adapter.delete_session(str(name))

@@ -2,7 +2,8 @@
 
     postgresql://user@host:5432/name?schema=everhold&sslmode=require
 
-Text that goes into a column outside JSON is made free of NUL by `kept`, and read back by `read`.
+Text that goes into a column outside JSON is made free of NUL by `escape_nul`, and read back by
+`unescape_nul`.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def escape_nul(text: str) -> str:
 
 
 def unescape_nul(text: str) -> str:
-    """The text that `kept` was given."""
+    """The text that `escape_nul` was given."""
     if "\1" in text:
         return re.sub(
             "\1(.)", lambda found: "\0" if found[1] == "\1" else "\1", text, flags=re.DOTALL

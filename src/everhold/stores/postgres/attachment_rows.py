@@ -18,7 +18,7 @@ from everhold.stores.postgres.address import escape_nul, unescape_nul
 #: Says a statement on a line, and gives its rows.
 RunQuery = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
-#: A session and its sources (see `SOURCE` in land.py), each with the step before which its
+#: A session and its sources (see `SOURCE` in write.py), each with the step before which its
 #: attachments are shared.
 _CHAIN: Final = (
     "WITH RECURSIVE chain (ref, upto, origin, origin_n) AS ("

@@ -19,7 +19,7 @@ MOST: Final = 100
 
 
 class BatchLoader(Generic[K, T]):
-    """`await gathered(wanted)`; `ask` is given some that are wanted, and says something of each, in
+    """`await loader(wanted)`; `ask` is given some that are wanted, and says something of each, in
     order.
     """
 

@@ -101,13 +101,13 @@ _UNKNOWN: Final = (
 
 
 class NotifyStatement(Protocol):
-    """A statement that tells other processes, when it is time to; see `Ear.telling`."""
+    """A statement that notifies other processes, when due; see `PostgresNotifyChannel.telling`."""
 
     def __call__(self, news: RemoteChange, *, soon: bool) -> tuple[str, tuple[Any, ...]] | None: ...
 
 
 class NotifyLater(Protocol):
-    """Tells them, of what has landed without; see `Ear.later`."""
+    """Tells them, of what has landed without; see `PostgresNotifyChannel.later`."""
 
     def __call__(self, news: RemoteChange, *, soon: bool) -> None: ...
 

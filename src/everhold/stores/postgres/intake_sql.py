@@ -122,7 +122,7 @@ def build_intake_select(
 
 
 def group_intake_rows(sessions: Sequence[str], rows: Rows) -> list[Rows]:
-    """What `look` says of each of some sessions."""
+    """What `build_intake_select` reads of each of some sessions."""
     found: dict[str, list[tuple[Any, ...]]] = {escape_nul(each): [] for each in sessions}
     for row in rows:
         found[row[0]].append(row)
@@ -130,8 +130,8 @@ def group_intake_rows(sessions: Sequence[str], rows: Rows) -> list[Rows]:
 
 
 def is_intake_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
-    """Whether what `look` says of a session cannot change any more; `heads` and `leases` are what
-    `locks` says.
+    """Whether what `build_intake_select` reads of a session cannot change any more; `heads` and
+    `leases` are what `build_lock_statements` read.
     """
     if not rows:
         return False

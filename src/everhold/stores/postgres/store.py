@@ -1,7 +1,7 @@
-"""Sessions in PostgreSQL: the verbs of `everhold.ports.Store`.
+"""Sessions in PostgreSQL: the verbs of `ports.store.Store`.
 
-One line writes (see group.py), a few others read. What a verb reads, it reads at one moment: in one
-statement, or in one repeatable-read transaction.
+One line writes (see group_commit.py), a few others read. What a verb reads, it reads at one moment:
+in one statement, or in one repeatable-read transaction.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ _SIZE: Final = (
 
 
 class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
+    """Sessions in a PostgreSQL database, shared by any number of processes."""
+
     def __init__(
         self,
         address: str,

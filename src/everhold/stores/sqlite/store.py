@@ -1,4 +1,4 @@
-"""Sessions in one SQLite file: the verbs of `everhold.ports.Store`.
+"""Sessions in one SQLite file: the verbs of `ports.store.Store`.
 
 One connection, on the loop's thread. Reads of more than one statement happen in one read
 transaction, so that a session is never seen half old and half new.
@@ -120,6 +120,8 @@ _birth = msgspec.json.Decoder(Birth).decode
 
 @give_loop_turns
 class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
+    """Sessions in one SQLite file."""
+
     def __init__(
         self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0
     ) -> None:

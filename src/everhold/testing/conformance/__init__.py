@@ -9,7 +9,8 @@
 
 `open_store` is a fixture that returns a function without arguments; each call makes a store that is
 not open yet. For a durable store, all calls in one test mean the same data, as in two processes.
-`StoreContract` is what every store promises; `DurableStoreContract` adds what holds when the
+`MoverContract` is what every mover promises: `open_fleet` makes a `Fleet`. `StoreContract` is what
+every store promises; `DurableStoreContract` adds what holds when the
 process may die. There are no flags and no skips: the base class is the claim.
 
 The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which
@@ -53,5 +54,15 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
 from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402
+from everhold.testing.conformance.mover import MoverContract, OpenFleet  # noqa: E402
+from everhold.testing.conformance.mover_fleet import Fleet, WorkerFleet  # noqa: E402
 
-__all__ = ["DurableStoreContract", "OpenStore", "StoreContract"]
+__all__ = [
+    "DurableStoreContract",
+    "Fleet",
+    "MoverContract",
+    "OpenFleet",
+    "OpenStore",
+    "StoreContract",
+    "WorkerFleet",
+]

@@ -1,11 +1,12 @@
 """Sessions for tests of stores, made without a runtime.
 
-Everything has a default: `birth()`, `head()`, `ask(0)` and `delivery(0)` are whole values, and any
-field can be named. `start`, `step`, `touch` and `fork` make the changes a runtime would commit;
-`begin`, `move`, `mark` and `branch` commit them and return the session as the store then knows it.
+Everything has a default: `make_birth()`, `make_head()`, `make_query(0)` and `make_delivery(0)` are
+whole values, and any field can be named. `make_start`, `make_step`, `make_touch` and `make_fork`
+make the changes a runtime would commit; `commit_start`, `commit_step`, `commit_touch` and
+`commit_fork` commit them and return the session as the store then knows it.
 
-    record = await begin(store, "s-1", ask(0))
-    record = await move(store, record, answers={0: "yes"}, asked=[ask(1)])
+    record = await commit_start(store, "s-1", make_query(0))
+    record = await commit_step(store, record, answers={0: "yes"}, asked=[make_query(1)])
 """
 
 from __future__ import annotations
@@ -157,19 +158,19 @@ def make_fork(origin: SessionRecord, id: str, at: int, **facts: Any) -> Change:
 
 
 async def commit_start(store: Store, id: str = "s-1", *asked: Query, **facts: Any) -> SessionRecord:
-    """Commit `start` and read the session back."""
+    """Commit `make_start` and read the session back."""
     await store.commit(make_start(id, *asked, **facts), 0)
     return await store.load(id)
 
 
 async def commit_step(store: Store, record: SessionRecord, **facts: Any) -> SessionRecord:
-    """Commit `step` and read the session back."""
+    """Commit `make_step` and read the session back."""
     await store.commit(make_step(record, **facts), record.head.revision)
     return await store.load(record.birth.id)
 
 
 async def commit_touch(store: Store, record: SessionRecord, **facts: Any) -> SessionRecord:
-    """Commit `touch` and read the session back."""
+    """Commit `make_touch` and read the session back."""
     await store.commit(make_touch(record, **facts), record.head.revision)
     return await store.load(record.birth.id)
 
@@ -177,7 +178,7 @@ async def commit_touch(store: Store, record: SessionRecord, **facts: Any) -> Ses
 async def commit_fork(
     store: Store, origin: SessionRecord, id: str, at: int, **facts: Any
 ) -> SessionRecord:
-    """Commit `fork` and read the fork back."""
+    """Commit `make_fork` and read the fork back."""
     await store.commit(make_fork(origin, id, at, **facts), 0)
     return await store.load(id)
 

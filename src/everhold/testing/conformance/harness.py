@@ -18,6 +18,7 @@ import pytest
 from everhold.core.intake import Intake
 from everhold.ports.store import ITEM, LETTER, MARK, PARKED, TIMER, SessionFilter, Store
 
+#: Makes the store of a test; it is not open yet.
 OpenStore = Callable[[], Store]
 
 

@@ -1,7 +1,6 @@
 """What every mover promises, as tests: one suite for all of them.
 
-    from everhold.testing.conformance.mover import MoverContract
-    from everhold.testing.conformance.mover_fleet import WorkerFleet
+    from everhold.testing.conformance import MoverContract, WorkerFleet
 
     class TestMyMover(MoverContract):
         @pytest.fixture

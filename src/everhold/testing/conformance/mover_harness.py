@@ -17,6 +17,7 @@ import pytest
 from everhold.testing.conformance.mover_fleet import Fleet
 from everhold.testing.conformance.mover_programs import reset_effect_log
 
+#: Makes the mover of a test, and its processes.
 OpenFleet = Callable[[], Fleet]
 
 
