@@ -32,7 +32,7 @@ from everhold.core.status import Outcome, Raised, Returned
 from everhold.engine.replay import replay_session
 from everhold.engine.step import MAX_RESTARTS
 from everhold.errors import BadExport, Diverged, Spinning
-from everhold.ports.program import ProgramHost
+from everhold.ports.program import ProgramHost, RestartableExecution
 from everhold.ports.store import SessionRecord
 
 #: Raised with every change that an older reader would misread, never reused.
@@ -166,15 +166,15 @@ class RecordingHost:
 
     def _overheard(self, execution: Any) -> Any:
         advance = execution.advance
-        again = getattr(execution, "again", None)
 
         def overheard(*args: Any) -> ProgramReply:
             self.replies.append(self.hear(advance, args))
             return self.replies[-1]
 
         execution.advance = overheard
-        if again is not None:
-            execution.again = lambda *args: self._overheard(again(*args))
+        if isinstance(execution, RestartableExecution):
+            again = execution.again
+            execution.again = lambda *args: self._overheard(again(*args))  # type: ignore[method-assign]
         return execution
 
     def hear(self, advance: Any, args: tuple[Any, ...]) -> ProgramReply:

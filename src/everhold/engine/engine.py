@@ -90,9 +90,7 @@ class Engine:
         self._clock = clock
         self._store = sessions.store
         self._in_place = 0  # plain steps since the loop was given a turn
-        self._turns = (
-            TURNS_FSYNCED if getattr(sessions.store, "durability", "") == "power" else TURNS
-        )
+        self._turns = TURNS_FSYNCED if sessions.store.durability == "power" else TURNS
         self.shielded = ShieldedCalls(refuse, self._store.where)
 
     # ---- start
@@ -227,7 +225,7 @@ class Engine:
             and not live.noticed  # its row in the inbox goes with the answer
             and not live.stale
             and not live.execution.remote
-            and getattr(live.execution, "keep", None) is None
+            and live.execution.keep is None
         )
 
     async def answer(

@@ -163,7 +163,7 @@ class LiveSession:
 
     def kept(self, answers: list[QueryAnswer], kind: Kind | None = None) -> list[QueryAnswer]:
         """What somebody outside answered, or sent, as the program wants it written down."""
-        keep = getattr(self.execution, "keep", None)
+        keep = self.execution.keep
         if keep is None:
             return answers
         return [_written(answer, keep, kind or self._kind(answer.q)) for answer in answers]

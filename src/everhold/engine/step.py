@@ -98,7 +98,7 @@ class Stepper:
         self._llm = False  # whether model questions are answered here
         # commits with marks that are on their way, by session
         self._marking: Counter[str] = Counter()
-        self._level = getattr(store, "durability", "mixed")
+        self._level = store.durability
         # called before the first mark is made
         self.introduce: Callable[[], Awaitable[None]] | None = None
         # what is asked of this process from now on is left for others to begin

@@ -15,9 +15,10 @@ from typing import Any
 from everhold.core.answer_rights import MODEL_KINDS, refuse_other_kinds
 from everhold.core.query import Query
 from everhold.errors import BadSetting
+from everhold.ports.answerer import Answerer
 
 
-class FunctionModel:
+class FunctionModel(Answerer):
     kinds = MODEL_KINDS
 
     def __init__(self, function: Callable[[Query], Any]) -> None:

@@ -26,6 +26,7 @@ from everhold.core.answer_rights import MODEL_KINDS, SCRIPTED_KINDS, refuse_othe
 from everhold.core.codec import JSON, loads
 from everhold.core.query import Query
 from everhold.errors import AnswerFailed, BadSetting, BadValue
+from everhold.ports.answerer import Answerer
 
 PromptPattern = str | re.Pattern[str]
 ScriptAnswers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
@@ -33,7 +34,7 @@ ScriptAnswers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
 _SHOWN: Final = 200  # characters of a prompt
 
 
-class ScriptModel:
+class ScriptModel(Answerer):
     def __init__(self, answers: ScriptAnswers, *, people: bool = False) -> None:
         self.kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         self.asked: list[Query] = []

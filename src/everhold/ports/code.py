@@ -15,7 +15,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -69,6 +69,7 @@ class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
 CodeRunResult = CodePaused | CodeEnded
 
 
+@runtime_checkable
 class CodeExecutor(Protocol):
     """Runs programs in one language."""
 

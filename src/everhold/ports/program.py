@@ -15,14 +15,26 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 from everhold.core.codec import JSON
 from everhold.core.journal import Delivery, ProgramReply, Restart
+from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import QueryAnswer
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
@@ -31,6 +43,20 @@ from everhold.ports.context import Context
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+class KeptEffect:
+    """An effect whose outcome is written down as `keep` returns it."""
+
+    __slots__ = ("_effect", "func", "keep")
+
+    def __init__(self, effect: Callable[[], Any], keep: Callable[[JSON], JSON]) -> None:
+        self._effect = effect
+        self.func = effect.func if isinstance(effect, partial) else effect
+        self.keep = keep
+
+    def __call__(self) -> Any:
+        return self._effect()
 
 
 class Call(Generic[R_co]):
@@ -57,6 +83,9 @@ class Call(Generic[R_co]):
 
 class Program(Generic[P, R]):
     """Code that can be stopped at a query and started again."""
+
+    #: Whether a runtime has to say where it finds what it requires; so with programs in Lua.
+    is_alone: bool = False
 
     def __init__(
         self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool
@@ -248,6 +277,25 @@ class Execution(Protocol):
     remote: bool
     bare: bool  # whether it needs no stage: then `entered` may be left out
 
+    @property
+    def keep(self) -> Callable[[JSON], JSON] | None:
+        """How answers from outside are written down; None: as they are."""
+        ...
+
+    @property
+    def spent(self) -> Ledger | None:
+        """What the answers of this life cost, if it is counted."""
+        ...
+
+    @property
+    def after(self) -> Sequence[Callable[[], Any]]:
+        """What is to be done once the last reply is committed."""
+        ...
+
+    def take_after(self) -> list[Callable[[], Any]]:
+        """Return `after`, and empty it."""
+        ...
+
     def entered(self) -> AbstractContextManager[Any]:
         """Set the stage; `advance` MUST be called inside, and may be called many times."""
         ...
@@ -283,6 +331,7 @@ class Execution(Protocol):
         ...
 
 
+@runtime_checkable
 class RestartableExecution(Execution, Protocol):
     """An execution whose program may begin again: its reply then has a `restart` in its notes, and
     it is dropped.
@@ -319,14 +368,6 @@ class ProgramHost(Protocol):
         """Start a life of the program of this birth; raises `UnknownProgram` or
         `VersionMissing`.
         """
-        ...
-
-
-class Answerer(Protocol):
-    """Somebody who answers now. Raising is an answer too: the program sees an error."""
-
-    async def answer(self, query: Query, session_id: str) -> Any:
-        """Return the answer's value, or an `everhold.Answer` with usage."""
         ...
 
 

@@ -20,7 +20,7 @@ class House:
 
     def __init__(self) -> None:
         self.clock, self.store = ManualClock(), MemoryStore()
-        self.store.time = self.clock.now
+        self.store.use_clock(self.clock.now)
         self.introduced = 0
         self.ours, self.theirs = self.leases("ours"), self.leases("theirs")
         self.lost: list[str] = []

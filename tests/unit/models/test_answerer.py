@@ -4,10 +4,17 @@ import pytest
 
 from everhold.core.query import Query
 from everhold.errors import BadSetting
-from everhold.models import CommandModel, FunctionModel, Model, ScriptModel, make_answerer
+from everhold.models import (
+    Answerer,
+    CommandModel,
+    FunctionModel,
+    Model,
+    ScriptModel,
+    make_answerer,
+)
 
 
-class Own:
+class Own(Answerer):
     async def answer(self, query, session_id):
         return session_id
 
@@ -23,7 +30,7 @@ def test_nobody_parks():
 
 @pytest.mark.parametrize("own", [Own(), CommandModel("cat"), ScriptModel([])])
 def test_an_answerer_is_taken_as_it_is(own):
-    """Whatever has `answer` answers."""
+    """An `Answerer` answers."""
     assert make_answerer(own) is own
 
 
@@ -61,7 +68,7 @@ WRONG = {
         " everhold.CommandModel('claude"
         " -p')",
     ),
-    "class": (CommandModel, "Command is a class; it takes provider:name, an async function"),
+    "class": (CommandModel, "CommandModel is a class; it takes provider:name, an async function"),
     "number": (7, "or None, not int"),
 }
 

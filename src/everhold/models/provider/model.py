@@ -32,6 +32,7 @@ from everhold.models.provider.model_settings import refuse_unknown_option
 from everhold.models.provider.retry import Patience, RetryBackoff
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answerer
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")
@@ -39,7 +40,7 @@ log = logging.getLogger("everhold")
 _HEADERS = "extra_headers"
 
 
-class Model:
+class Model(Answerer):
     kinds = MODEL_KINDS
 
     def __init__(

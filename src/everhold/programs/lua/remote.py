@@ -51,6 +51,9 @@ MAX_WORKER_DEATHS: Final = 2
 class RemoteLuaExecution:
     remote = True
     bare = False
+    keep = None
+    spent = None
+    after = ()
 
     def __init__(
         self,
@@ -108,6 +111,9 @@ class RemoteLuaExecution:
 
     async def replay_there(self, steps: list[WorkerStep]) -> list[ProgramReply]:
         return await self._live(steps, replaying=True) if steps else []
+
+    def take_after(self) -> list[Callable[[], Any]]:
+        return []
 
     def advance(
         self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None

@@ -9,8 +9,10 @@
 
 `open_store` is a fixture that returns a function without arguments; each call makes a store that is
 not open yet. For a durable store, all calls in one test mean the same data, as in two processes.
-`StoreContract` is what every store promises; `DurableStoreContract` adds what holds when the
-process may die. There are no flags and no skips: the base class is the claim.
+`StoreContract` is what every store promises, which is the port `Store`; `DurableStoreContract` adds
+what holds when the process may die. `MaintenanceContract` is the port `Maintenance`, for a store
+that has it: `class TestMyStore(DurableStoreContract, MaintenanceContract)`. There are no flags and
+no skips: the base classes are the claim.
 
 The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which
 needs Hypothesis, runs two stores side by side.
@@ -53,5 +55,6 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
 from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402
+from everhold.testing.conformance.maintenance import MaintenanceContract  # noqa: E402
 
-__all__ = ["DurableStoreContract", "OpenStore", "StoreContract"]
+__all__ = ["DurableStoreContract", "MaintenanceContract", "OpenStore", "StoreContract"]
