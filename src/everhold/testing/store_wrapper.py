@@ -1,9 +1,11 @@
 """A store around another store: each verb is forwarded, so that a test can come in between.
 
-class Counting(StoreWrapper):
-    async def forward(self, verb, *given, **options):
-        self.count += 1
-        return await verb(*given, **options)
+    class Counting(StoreWrapper):
+        async def forward(self, verb, *given, **options):
+            self.count += 1
+            return await verb(*given, **options)
+
+What does not wait (`commit_now`, `listen`, `use_clock`) does not go through `forward`.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ async def test_a_long_chain_is_exported_and_imported(tmp_path):
 
         found = await target.load("s-1100")
         assert (found.birth, found.deliveries) == (last.birth, last.deliveries)
-        assert await arrived.maintenance.verify() == []
+        assert await arrived.verify() == []
 
 
 async def test_a_changed_source_is_found(tmp_path):
