@@ -31,7 +31,7 @@ from typing import (
 )
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, ProgramReply, Restart
+from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import QueryAnswer
@@ -274,8 +274,17 @@ class Execution(Protocol):
     """
 
     meter: Metrics
-    remote: bool
+    remote: bool  # whether it is an `OutOfProcessExecution`
     bare: bool  # whether it needs no stage: then `entered` may be left out
+    # Replay says with these what it hands over; `advance` and `follow` only read them.
+    replaying: bool  # whether it was recorded: then nothing is done again
+    recorded: DeliveryNotes | None  # what is noted of it
+    recorded_versions: dict[str, int]  # which versions of changed parts of the program it took
+
+    @property
+    def program(self) -> Program[Any, Any]:
+        """The program that lives."""
+        ...
 
     @property
     def keep(self) -> Callable[[JSON], JSON] | None:
