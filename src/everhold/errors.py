@@ -13,6 +13,7 @@
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
+    │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            a fair request at the wrong moment: look at the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -338,6 +339,41 @@ class UnknownPlugin(UsageError):
             f"Installed are: {', '.join(names) or 'none'}. Install its package, or give"
             " the plugin itself."
         )
+
+
+class BrokenEntryPoint(UsageError):
+    code = "broken_entry_point"
+
+    def __init__(self, group: str, name: str, distribution: str, reason: str) -> None:
+        super().__init__(f"{name!r} of {group}, from the package {distribution!r}, {reason}")
+        self.group = group
+        self.name = name
+        self.distribution = distribution
+        self.reason = reason
+        self.hint = f"Update or uninstall it: pip install --upgrade {distribution}"
+
+
+class EntryPointConflict(UsageError):
+    code = "entry_point_conflict"
+
+    def __init__(self, group: str, name: str, distributions: list[str]) -> None:
+        super().__init__(
+            f"{name!r} of {group} is offered by several packages: {', '.join(distributions)}"
+        )
+        self.group = group
+        self.name = name
+        self.distributions = distributions
+        self.hint = "Uninstall all of them but one."
+
+
+class NoMaintenance(UsageError):
+    code = "no_maintenance"
+    hint = "Use a store that has it: sqlite://, postgresql:// and memory:// do."
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"the store {where} has no maintenance, and {what} needs it")
+        self.where = where
+        self.what = what
 
 
 class NotAProgram(UsageError):

@@ -27,7 +27,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -39,7 +39,8 @@ from everhold.core.query import Query, Usage
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
-from everhold.ports.moment import Moment as Moment
+from everhold.ports.entry_points import PLUGINS, list_entry_point_names, load_entry_point
+from everhold.ports.moment import Moment
 
 __all__ = [
     "SLOTS",
@@ -64,7 +65,6 @@ __all__ = [
     "Show",
 ]
 
-ENTRY_POINTS: Final = "everhold.plugins"
 #: Where in the prompt something may be contributed, in the order in which the model reads it.
 SLOTS: Final = ("intro", "execution", "guidance", "project", "context", "environment")
 
@@ -314,18 +314,6 @@ def overrides_hook(plugin: Plugin, hook: str) -> bool:
 # ---- finding them
 
 
-def find_installed_plugins() -> dict[str, Callable[..., Plugin]]:
-    """The plugins that installed packages offer under the entry point `everhold.plugins`, by
-    name.
-    """
-    from importlib.metadata import entry_points
-
-    return {
-        point.name: point.load()
-        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name)
-    }
-
-
 def collect_plugins(given: Sequence[Any]) -> tuple[Plugin, ...]:
     """Plugins as an agent takes them: objects, classes, or names of installed ones. Two of one name
     are refused.
@@ -343,10 +331,10 @@ def collect_plugins(given: Sequence[Any]) -> tuple[Plugin, ...]:
 
 def _made(one: Any) -> Plugin:
     if isinstance(one, str):
-        known = find_installed_plugins()
-        if one not in known:
-            raise UnknownPlugin(one, sorted(known))
-        one = known[one]
+        found = load_entry_point(PLUGINS, one)
+        if found is None:
+            raise UnknownPlugin(one, list_entry_point_names(PLUGINS))
+        one = found.value
     made = one() if isinstance(one, type) and issubclass(one, Plugin) else one
     if not isinstance(made, Plugin):
         raise BadArguments("plugins", f"{one!r} is not a Plugin")

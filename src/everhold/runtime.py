@@ -146,7 +146,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         check_seconds_arg("ttl", ttl)
         self.store = store
         if clock is not None:
-            store.time = clock.now  # else leases and workers live by the store's own
+            store.use_clock(clock.now)  # else leases and workers live by the store's own
         self.clock: Clock = clock or SystemClock()
         self._settings = found
         self._recover = recover
@@ -157,10 +157,9 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         # by itself, it asks the models that agents name
         inline = make_answerer(None if llm is UNSET else llm) or Model()
         # an answerer that cannot work says so before anything is asked
-        self._check = getattr(inline, "check", None)
-        # whoever brings his own closes it
-        self._leave = inline.close if isinstance(inline, Model) else None
-        answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
+        self._check = inline.check
+        self._leave = inline.close
+        answerers = dict.fromkeys(inline.kinds, inline)
         shares = read_lua_options(found).shares if found is not None and found.lua else ()
         self.host = ProgramHosts(
             self._find, shares
@@ -195,8 +194,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
 
     async def __aenter__(self) -> Self:
         if not self._opened:
-            if self._check is not None:
-                self._check()
+            self._check()
             if self._settings is not None:
                 prepare_data_folder(self._settings)
             await self.store.open()
@@ -253,8 +251,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         await resource.release_resources()
         self._rings.close()
         await self.engine.release()
-        if self._leave is not None:
-            await self._leave()
+        await self._leave()
         for live in self.engine.sessions.all():
             self.engine.sessions.drop(live)
         await self.host.close()
@@ -550,7 +547,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         """The program as it is found in each later life: one in Lua requires what the settings know
         of.
         """
-        if self._settings is None or not getattr(program, "is_alone", False):
+        if self._settings is None or not program.is_alone:
             return program
         # once: to look up all folders takes as long as to begin
         if program.ref not in self._rooted:
@@ -655,8 +652,8 @@ def open(
 def _configured(found: Settings) -> Any:
     if found.llm is None:
         return UNSET
-    make_answerer(found.llm)  # says what is wrong with a name, or where a test runs
-    return _Configured(found.llm)
+    made = make_answerer(found.llm)  # says what is wrong with a name, or where a test runs
+    return _Configured(found.llm) if isinstance(made, Model) else made
 
 
 class _Configured(Model):

@@ -5,7 +5,7 @@ way.
 import pytest
 
 from everhold.stores.postgres import PostgresStore
-from everhold.testing.conformance import DurableStoreContract
+from everhold.testing.conformance import DurableStoreContract, MaintenanceContract
 from everhold.testing.conformance.concurrency import ConcurrentCommitContract
 from everhold.testing.conformance.duty import DutyContract
 from everhold.testing.conformance.settle import SettleContract
@@ -21,7 +21,7 @@ def pooler(postgres):
         yield pooler
 
 
-class TestPostgres(DurableStoreContract):
+class TestPostgres(DurableStoreContract, MaintenanceContract):
     @pytest.fixture
     def open_store(self, postgres):
         url = fresh(postgres)

@@ -13,7 +13,7 @@ import pytest
 from everhold.ports import store as port
 from everhold.stores.memory import MemoryStore
 from everhold.stores.memory.intake_rows import MemoryIntake
-from everhold.testing.conformance import DurableStoreContract, StoreContract
+from everhold.testing.conformance import DurableStoreContract, MaintenanceContract, StoreContract
 
 # A promise of the port, by its first words: the tests that would fail without it.
 KEPT = {
@@ -136,11 +136,13 @@ SOURCE = Path(port.__file__).resolve().parents[2]
 PROMISES = re.findall(
     r"\bMUST (?!is a test)(?=(.{1,200}))", " ".join(inspect.getsource(port).split())
 )
-TESTS = {
-    name: test
-    for name, test in inspect.getmembers(DurableStoreContract)
-    if name.startswith("test_")
-}
+
+
+class Everything(DurableStoreContract, MaintenanceContract):
+    """All contracts together."""
+
+
+TESTS = {name: test for name, test in inspect.getmembers(Everything) if name.startswith("test_")}
 
 
 def test_every_promise_has_its_tests():
@@ -167,7 +169,7 @@ def test_every_test_is_a_claim():
 
 def test_no_test_hides_another():
     """Two rooms never use the same name: one of the tests would silently not run."""
-    rooms = [room for room in DurableStoreContract.__mro__ if room is not object]
+    rooms = [room for room in Everything.__mro__ if room is not object]
     names = [name for room in rooms for name in vars(room) if name.startswith("test_")]
 
     assert sorted(names) == sorted(set(names))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everhold.hooks import HOOKS, Plugin, collect_plugins, find_installed_plugins
+from everhold.hooks import HOOKS, Plugin, collect_plugins
+from everhold.ports.entry_points import PLUGINS, list_entry_point_names
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = (ROOT / "docs" / "reference" / "hooks.md").read_text()
@@ -31,6 +32,6 @@ def test_every_hook_has_a_test_of_its_name(hook: str) -> None:
 
 def test_our_plugins_are_found_by_their_names() -> None:
     ours = ["approval", "budget", "compaction", "output_limit", "redaction"]
-    assert set(ours) <= set(find_installed_plugins())
+    assert set(ours) <= set(list_entry_point_names(PLUGINS))
     assert [plugin.name for plugin in collect_plugins(ours)] == ours
     assert all(f"| `{name}` |" in REFERENCE for name in ours)

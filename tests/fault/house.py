@@ -105,7 +105,7 @@ async def furnish(path: Path) -> None:
 async def _queue(path: Path) -> None:
     """Leave something in an intake: what waits, what is claimed, what has ended; and a duty."""
     store = SQLiteStore(path)
-    store.time = lambda: DAWN + 50
+    store.use_clock(lambda: DAWN + 50)
     await store.open()
     session_id = await store.find("tree-2")
     items = [
@@ -222,7 +222,7 @@ async def verdict(path: Path) -> str:
     try:
         await store.open()
         try:
-            problems = [one for one in await store.verify() if not one.warning]
+            problems = [one for one in await store.maintenance.verify() if not one.warning]
             return problems[0].code if problems else ""
         finally:
             await store.close()

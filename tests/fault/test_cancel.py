@@ -41,7 +41,9 @@ async def opened(
     store, clock = store_at(url), ManualClock()
     async with Runtime(around(store), clock=clock, llm=model, tell=[Desk()]) as runtime:
         yield runtime, store, clock
-        assert [problem for problem in await store.verify() if not problem.warning] == []
+        assert [
+            problem for problem in await store.maintenance.verify() if not problem.warning
+        ] == []
 
 
 class Calls:

@@ -141,7 +141,7 @@ async def survives(
     assert effects.count("never") <= 1 if unknown else effects.count("never") == 1, point
     store = SQLiteStore(path)
     await store.open()
-    assert await store.verify() == [], point
+    assert await store.maintenance.verify() == [], point
     await store.close()
 
 

@@ -309,7 +309,7 @@ class Gone:
             "leave": lambda: store.leave(owner),
             "attach": lambda: store.attach("s-1", make_attachment(b"new"), b"new", 1.0),
             "delete": lambda: store.delete("s-1", 1),
-            "reclaim": lambda: store.reclaim(),
+            "reclaim": lambda: store.maintenance.reclaim(),
         }
 
 

@@ -93,7 +93,7 @@ async def test_attachments_of_a_frozen_database_are_read(frozen: Path) -> None:
 async def test_what_waits_in_a_frozen_database_still_waits(frozen: Path) -> None:
     """From format 3 on there are intakes and duties; what was made before can have some too."""
     store = SQLiteStore(frozen)
-    store.time = lambda: house.DAWN + 100
+    store.use_clock(lambda: house.DAWN + 100)
     await store.open()
     try:
         session_id = await store.find("tree-2")
@@ -115,7 +115,7 @@ async def test_what_waits_in_a_frozen_database_still_waits(frozen: Path) -> None
         assert (
             await store.intake(session_id, lambda intake: intake.enqueue(item), named=["rain-9"])
         ).new
-        assert await store.verify() == []
+        assert await store.maintenance.verify() == []
     finally:
         await store.close()
 

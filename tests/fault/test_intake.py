@@ -168,7 +168,7 @@ async def test_a_line_that_breaks_in_a_commit_that_settles(postgres, landed, oth
             (2, ItemState.WAITING),
         ]
         assert isinstance(await try_take_lease(store, BOB, "t-2"), LeaseGranted)
-        assert await store.verify() == []
+        assert await store.maintenance.verify() == []
 
 
 @ON_POSTGRES
@@ -389,7 +389,7 @@ async def furnished(store):
     _, fence = await start_working(store, IntakeItem("i-1", ItemKind.INPUT, "words", key="k"))
     await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
     await store.undertake([Duty("n", "a", 1, 5.0)])
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
 
 
 async def refuses(store, table):
@@ -410,7 +410,7 @@ async def test_a_changed_row_of_a_file_is_found(tmp_path, table, change, code):
             connection.execute(f"UPDATE {table} SET {change}")
             connection.commit()
 
-        assert code in {problem.code for problem in await store.verify()}
+        assert code in {problem.code for problem in await store.maintenance.verify()}
         if code == "broken_seal":
             await refuses(store, table)
 
@@ -423,7 +423,7 @@ async def test_a_changed_row_of_a_server_is_found(postgres, table, change, code)
         await furnished(store)
         postgres.run(f"UPDATE everhold.{table} SET {change}")
 
-        assert code in {problem.code for problem in await store.verify()}
+        assert code in {problem.code for problem in await store.maintenance.verify()}
         if code == "broken_seal":
             await refuses(store, table)
 
@@ -445,7 +445,7 @@ async def test_a_claim_of_a_lease_that_never_was_is_found(tmp_path):
             connection.execute("UPDATE item SET hold = ?, seal = ?", (row[8], row[-1]))
             connection.commit()
 
-        assert await store.verify() == [NEVER]
+        assert await store.maintenance.verify() == [NEVER]
 
 
 @ON_POSTGRES
@@ -456,7 +456,7 @@ async def test_a_claim_of_a_lease_that_never_was_is_found_on_a_server(postgres):
         row = make_item_row(impossible((await list_all_items(store))["i-1"]))
         postgres.run("UPDATE everhold.item SET hold = %s, seal = %s", row[8], row[-1])
 
-        assert await store.verify() == [NEVER]
+        assert await store.maintenance.verify() == [NEVER]
 
 
 async def test_a_claim_of_a_lease_that_never_was_is_found_in_memory():
@@ -465,12 +465,12 @@ async def test_a_claim_of_a_lease_that_never_was_is_found_in_memory():
     await furnished(store)
     door = store._doors["s-1"]
     door.items["i-1"] = impossible(door.items["i-1"])
-    assert await store.verify() == [NEVER]
+    assert await store.maintenance.verify() == [NEVER]
 
     door.seq = 0
     assert (
         StoreProblem("s-1", "intake", "item 1 is there, and only 0 have come")
-        in await store.verify()
+        in await store.maintenance.verify()
     )
 
 

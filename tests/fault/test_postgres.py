@@ -107,7 +107,7 @@ async def test_a_line_that_breaks_in_a_commit(postgres, landed, light):
             assert [letter.body for letter in found.letters] == ([] if light else ["needle"])
             assert len((await other.load("s-other")).letters) == (0 if light else 1)
             assert await other.value("n", "k") == ((None, 0) if light else (["needle"], 1))
-            assert await other.verify() == []
+            assert await other.maintenance.verify() == []
 
 
 @pytest.mark.parametrize("landed", [False, True])
@@ -331,7 +331,7 @@ async def test_others_are_told_who_sees_to_it_first(postgres):
         heard = asyncio.Queue()
         one.listen(heard.put_nowait)
         two.listen(lambda first: None, "w-two")
-        while "when asked" in (one.stats()["hears"], two.stats()["hears"]):
+        while "when asked" in (one.maintenance.stats()["hears"], two.maintenance.stats()["hears"]):
             await asyncio.sleep(0.01)
         await take_free_lease(three, id=(await commit_start(three, "s-1")).birth.id)
         await wait_in_time(_told(heard, ""))
@@ -356,7 +356,7 @@ async def test_a_slow_commit_is_told_when_it_has_landed(postgres):
         held = await commit_start(two, "s-held", make_query(0))
         woken = asyncio.Event()
         one.listen(lambda first: woken.set())
-        while one.stats()["hears"] != "by notifications":
+        while one.maintenance.stats()["hears"] != "by notifications":
             await asyncio.sleep(0.01)
         with psycopg.connect(postgres.url) as stranger:
             stranger.execute(
@@ -412,7 +412,7 @@ async def test_processes_answer_the_same_sessions_on_a_server(postgres, nursery)
     async with using_store(PostgresStore(url)) as store:
         records = [await store.load(one.birth.id) for one in await store.list(SessionFilter())]
         assert [record.head.state for record in records] == ["completed"] * 6
-        assert await store.verify() == []
+        assert await store.maintenance.verify() == []
     assert {words[3] for words in heard if words[0] == "refused"} <= {"answer_conflict"}
 
 
@@ -470,11 +470,11 @@ async def test_a_row_that_somebody_changed(postgres, table, change):
         record = await commit_step(
             store, record, answers={0: "said"}, letters=[Letter("signal", 1, 1.0)], tip={"mail": 1}
         )
-        assert await store.verify() == []
+        assert await store.maintenance.verify() == []
 
         postgres.run(f"UPDATE everhold.{table} SET {change} WHERE true")
 
-        assert await store.verify() != []
+        assert await store.maintenance.verify() != []
         if table == "head_1":
             with pytest.raises(StoreDamaged):
                 await store.load("s-1")
@@ -507,7 +507,7 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
     made = Attachment(sha256(b"new").hexdigest(), 3, "text/plain")
     async with using_store(PostgresStore(url)) as store:
         record = await commit_start(store, "s-1", make_query(0))
-        assert store.stats()["format"] == len(load_migrations())
+        assert store.maintenance.stats()["format"] == len(load_migrations())
         await store.attach("s-1", made, b"new", 1.0)
     postgres.run(
         "DROP TABLE older.attachment, older.blob, older.lease, older.item, older.duty;"
@@ -522,7 +522,7 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
         assert await store.attachment("s-1", made.id) == (made, b"new")
         await enqueue_items(store, make_input("i-1"))
         assert await list_ready(store, 9) == ["s-1"]
-        assert await store.verify() == []
+        assert await store.maintenance.verify() == []
     postgres.run("DROP SCHEMA older CASCADE")
 
 
@@ -651,12 +651,12 @@ async def test_a_pooler_in_between(postgres, caplog):
                 *((one, two)[n % 2].commit(change, 1) for n, change in enumerate(changes))
             )
             assert await dump_store(one) == await dump_store(two)
-            assert await two.verify() == []
+            assert await two.maintenance.verify() == []
 
             woken = asyncio.Event()
             one.listen(lambda first: woken.set())
             for _ in range(600):
-                if one.stats()["hears"] == "by looking":
+                if one.maintenance.stats()["hears"] == "by looking":
                     break
                 await asyncio.sleep(0.1)
             woken.clear()
@@ -664,7 +664,7 @@ async def test_a_pooler_in_between(postgres, caplog):
             await wait_in_time(woken.wait())
 
             assert await one.changed()
-            assert one.stats()["pooled"]
+            assert one.maintenance.stats()["pooled"]
     assert "does not deliver notifications" in caplog.text
 
 
@@ -681,11 +681,11 @@ async def test_notifications_that_did_not_arrive_at_first(postgres, caplog, monk
     ):
         wire.deaf, woken = True, asyncio.Event()
         one.listen(lambda first: woken.set())
-        await _until(lambda: one.stats()["hears"] == "by looking")
+        await _until(lambda: one.maintenance.stats()["hears"] == "by looking")
         await commit_start(two, "s-1")
         await wait_in_time(woken.wait())
         wire.deaf = False
-        await _until(lambda: one.stats()["hears"] == "by notifications")
+        await _until(lambda: one.maintenance.stats()["hears"] == "by notifications")
         woken.clear()
         await commit_start(two, "s-2")
         await wait_in_time(woken.wait())

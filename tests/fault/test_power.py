@@ -141,7 +141,7 @@ async def found(path: Path) -> set[str]:
     store = SQLiteStore(path)
     await store.open()
     try:
-        assert await store.verify() == []
+        assert await store.maintenance.verify() == []
     finally:
         await store.close()
     with closing(sqlite3.connect(path)) as connection:

@@ -32,7 +32,7 @@ async def sound(path: Path) -> dict[str | None, SessionRecord]:
     """Every session by key, from a database without a problem."""
     store = SQLiteStore(path)
     await store.open()
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
     found = [
         await store.load(each.birth.id) for each in await store.list(SessionFilter(limit=1000))
     ]

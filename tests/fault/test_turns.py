@@ -270,8 +270,8 @@ async def asking(ctx: everhold.Context) -> Any:
 SCANS: dict[str, Callable[[Store], Any]] = {
     "list": lambda store: store.list(SessionFilter(labels={"n": "7"})),
     "inbox": lambda store: store.inbox(kind=None, to=None, limit=100),
-    "asking": lambda store: store.asking(QuestionFilter(kinds=(Kind.APPROVAL,))),
-    "reclaim": lambda store: store.reclaim(),
+    "asking": lambda store: store.maintenance.asking(QuestionFilter(kinds=(Kind.APPROVAL,))),
+    "reclaim": lambda store: store.maintenance.reclaim(),
 }
 
 
@@ -312,5 +312,5 @@ async def test_a_scan_removes_only_what_is_still_loose(
             return await write(act, **more)
 
         monkeypatch.setattr(store, "_write", late)
-        assert await store.reclaim() == ReclaimResult(1, 4, 0)
+        assert await store.maintenance.reclaim() == ReclaimResult(1, 4, 0)
         assert await store.attachment(session_id, made[0].id) == (made[0], b"kept")

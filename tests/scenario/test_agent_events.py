@@ -15,6 +15,7 @@ from everhold.agui import AgUi
 from everhold.core.graph import extract_text
 from everhold.core.tool import Confirm
 from everhold.errors import BadArguments
+from everhold.models import Answerer
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 from tests.scenario.harness import opened
 
@@ -49,14 +50,11 @@ watcher = everhold.Agent(tools=[weather], name="watcher")
 payer = everhold.Agent(tools=[refund], policy=careful, name="payer")
 
 
-class Speaker:
+class Speaker(Answerer):
     """A model that speaks word by word, and waits before its last word until it may go on."""
 
     def __init__(self, sentence="It rains in Paris"):
         self.words, self.go, self.spoken = sentence.split(), asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, query):
-        raise NotImplementedError
 
     async def answer(self, query, session_id):
         for word in self.words[:-1]:
@@ -338,7 +336,7 @@ async def test_a_turn_in_the_words_of_ag_ui():
 async def test_streamed_words_are_told_once_in_the_words_of_ag_ui():
     """Text, thinking and a tool call are parts that begin and end; a reset retracts them."""
 
-    class Model:
+    class Model(Answerer):
         async def answer(self, query, session_id):
             say = [
                 Delta(DeltaKind.THINKING, "Hm.", 0),

@@ -7,6 +7,7 @@ import pytest
 import everhold
 from everhold.core.query import QueryAnswer
 from everhold.errors import BadSetting, MissingExtra
+from everhold.models import Answerer
 
 
 @everhold.program
@@ -19,7 +20,7 @@ async def decide(ctx: everhold.Context) -> str:
     return f"{await ctx.llm('Why?')} {await ctx.approval('Go?')}"
 
 
-class Missing:
+class Missing(Answerer):
     async def answer(self, query, session_id):
         raise MissingExtra("models", "this model")
 

@@ -213,7 +213,7 @@ async def test_what_nobody_refers_to_is_gone(tmp_path):
             await runtime.cancel(session.id)
             await runtime.delete(session.id)
             assert blobs(tmp_path) == left
-        assert await runtime.store.verify() == []
+        assert await runtime.store.maintenance.verify() == []
 
 
 def blobs(tmp_path):
@@ -236,7 +236,7 @@ async def test_attachments_come_along_with_their_session(tmp_path):
         await other.import_(file)
         for session_id in (session.id, fork.id):
             assert await other.attachment(session_id, NAME) == LONG.encode()
-        assert await other.store.verify() == []
+        assert await other.store.maintenance.verify() == []
     encoded = b64encode(LONG.encode())
     lines = [line.replace(encoded, b64encode(b"other")) for line in file.read_bytes().splitlines()]
     file.write_bytes(b"\n".join(lines))
@@ -299,7 +299,7 @@ async def test_damaged_bytes_are_never_handed_out(tmp_path):
             )
         with pytest.raises(Exception, match="does not match its name"):
             await runtime.attachment(session.id, NAME)
-        assert {problem.code for problem in await runtime.store.verify()} == {
+        assert {problem.code for problem in await runtime.store.maintenance.verify()} == {
             "broken_seal",
             "dangling_attachment",
         }

@@ -387,7 +387,7 @@ async def test_a_life_made_again_comes_to_the_same():
 
 def test_what_is_no_executor():
     """And two for one language."""
-    with pytest.raises(BadArguments, match="is no executor"):
+    with pytest.raises(BadArguments, match="is not an executor"):
         Agent(code="lua")
     with pytest.raises(BadArguments, match="two executors for 'lua'"):
         Agent(code=[Lua(), Lua()])

@@ -119,9 +119,9 @@ async def mixed(ctx):
     return await ctx.call(act, "effect")
 
 
-async def test_mixed_durability():
+async def test_mixed_durability(tmp_path):
     """Answers by people, and marks of effects, survive power loss; a model's words need not."""
-    async with opened() as runtime:
+    async with opened(on=SQLiteStore(tmp_path / "app.db", durability="mixed")) as runtime:
         store = Watched(runtime)
         status = await runtime.start(mixed())
         status = await runtime.answer(status.queries[0], "x")

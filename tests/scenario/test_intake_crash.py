@@ -13,6 +13,7 @@ from everhold.ports.tool import tool
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
+from everhold.testing.store_wrapper import StoreWrapper
 from tests.scenario.harness import TTL, die, opened
 from tests.scenario.talk import use
 
@@ -35,47 +36,29 @@ class Died(Exception):
     """The process is gone."""
 
 
-class Mortal:
+class Mortal(StoreWrapper):
     """A store whose process dies at its write number `at`, before or after it lands; later nothing
     works any more.
     """
 
     def __init__(self, store, at, when):
-        self.store, self.at, self.when, self.count = store, at, when, 0
+        super().__init__(store)
+        self.at, self.when, self.count = at, when, 0
         self.gone = asyncio.Event()
 
-    def __getattr__(self, name):
-        found = getattr(self.store, name)
-        return (
-            self._verb(name, found)
-            if asyncio.iscoroutinefunction(found) and name != "close"
-            else found
-        )
-
-    @property
-    def time(self):
-        return self.store.time
-
-    @time.setter
-    def time(self, now):
-        self.store.time = now
-
-    def _verb(self, name, found):
-        async def act(*args, **more):
-            writes = name in ("commit", "intake")
-            self.count += writes
-            mine = writes and self.count == self.at
-            if mine and self.when == "before":
-                self.gone.set()
-            if self.gone.is_set():
-                raise Died
-            said = await found(*args, **more)
-            if mine:
-                self.gone.set()
-                raise Died
-            return said
-
-        return act
+    async def forward(self, verb, *given, **options):
+        writes = verb.__name__ in ("commit", "intake")
+        self.count += writes
+        mine = writes and self.count == self.at
+        if mine and self.when == "before":
+            self.gone.set()
+        if self.gone.is_set():
+            raise Died
+        said = await verb(*given, **options)
+        if mine:
+            self.gone.set()
+            raise Died
+        return said
 
 
 async def story(runtime):

@@ -157,7 +157,7 @@ async def test_counts_are_exact_however_large(again):
             7,
         )
         assert {model for _, model, _ in spent} == {"", "m", "r"}
-        assert await runtime.store.verify() == []
+        assert await runtime.store.maintenance.verify() == []
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ async def test_a_new_store_is_empty_and_of_the_present_format(again):
         "SQLiteStore": len(database.load_migrations()),
         "PostgresStore": len(schema.load_migrations()),
     }
-    assert store.stats()["format"] == formats[type(store).__name__]
+    assert store.maintenance.stats()["format"] == formats[type(store).__name__]
     assert (
         await store.list(SessionFilter())
         == await list_ready(store, 9)
@@ -407,7 +407,7 @@ async def test_a_new_store_is_empty_and_of_the_present_format(again):
         None,
         [],
     )
-    assert await store.inbox(kind=None, to=None, limit=9) == await store.verify() == []
+    assert await store.inbox(kind=None, to=None, limit=9) == await store.maintenance.verify() == []
     await store.close()
 
 

@@ -925,13 +925,14 @@ def test_a_plugin_is_found_by_its_name(monkeypatch):
 
     class Point:
         name = "counter"
+        dist = None
 
         def load(self):
             return Counter
 
     monkeypatch.setattr(
         "importlib.metadata.entry_points",
-        lambda group: [Point()] if group == hooks.ENTRY_POINTS else [],
+        lambda group: [Point()] if group == "everhold.plugins" else [],
     )
     assert isinstance(hooks.collect_plugins(["counter"])[0], Counter)
     with pytest.raises(UnknownPlugin, match="'absent'") as error:

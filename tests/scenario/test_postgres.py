@@ -72,7 +72,7 @@ async def test_begun_in_one_process_and_answered_in_another(postgres):
         result = await runtime.run(refund(order="7"), key="refund-7", wait=30)
 
         assert result == "refunded 7: The handle broke."
-        assert runtime.store.stats()["hears"] == "by notifications"
+        assert runtime.store.maintenance.stats()["hears"] == "by notifications"
 
 
 async def test_two_processes_answer_alternately_on_a_server(postgres):

@@ -13,6 +13,7 @@ from everhold.core.tool import Window
 from everhold.core.turn import TurnAnswered
 from everhold.errors import BadArguments, BadValue, ForeignCall, KeyConflict, NotAllowed
 from everhold.hooks import AddMessages, Plugin
+from everhold.models import Answerer
 from everhold.ports.answer import Answer
 from everhold.ports.tool import ToolContext, tool
 from everhold.ports.tool_services import ToolSessions, ToolValues
@@ -262,7 +263,7 @@ async def stop(context: ToolContext, session_id: str) -> str:
 starter = Agent("local:starter", tools=[begin, stop])
 
 
-class Cast:
+class Cast(Answerer):
     """Says its lines to the agent; what programs ask stays open, or is answered with `other`."""
 
     def __init__(self, *lines, other=None):
@@ -270,8 +271,6 @@ class Cast:
 
     def takes(self, query):
         return query.args is not None or self.other is not None
-
-    kinds = ("llm",)
 
     async def answer(self, query, session_id):
         if query.args is None:

@@ -510,7 +510,7 @@ async def test_the_long_dead_are_forgotten():
     """
     clock, store = ManualClock(), MemoryStore()
     await store.open()
-    store.time = clock.now
+    store.use_clock(clock.now)
     await store.beat(WorkerRecord("w-dead", "elsewhere/", 1))
     async with opened(on=store, clock=clock, recover=False) as runtime:
         clock.advance(3600)

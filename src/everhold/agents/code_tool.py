@@ -49,9 +49,9 @@ def collect_executors(given: Any) -> dict[str, CodeExecutor]:
     many = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
     found: dict[str, CodeExecutor] = {}
     for one in many:
-        language = getattr(one, "language", None)
-        if not isinstance(language, str) or not callable(getattr(one, "run", None)):
-            raise BadArguments("code", f"{one!r} is no executor of code")
+        if isinstance(one, type) or not isinstance(one, CodeExecutor):
+            raise BadArguments("code", f"{one!r} is not an executor of code")
+        language = one.language
         if language in found:
             raise BadArguments("code", f"there are two executors for {language!r}")
         found[language] = one

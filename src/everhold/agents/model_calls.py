@@ -22,6 +22,7 @@ from everhold.core.ledger import TURN, Ledger, count_usage_tokens
 from everhold.core.query import Kind, Query, Usage
 from everhold.errors import AnswerFailed
 from everhold.hooks import Ask, Contribute, apply_before_store
+from everhold.ports.program import KeptEffect
 
 #: Options that are the loop's own; all others go to whoever answers for the model.
 LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
@@ -85,8 +86,8 @@ class ModelCalls:
 
     async def _put(self, effect: Callable[[], Query], source: str, **more: Any) -> tuple[int, JSON]:
         if "before_store" in self._life.plugged.hooks:
-            effect = functools.partial(effect)
-            effect.keep = functools.partial(apply_before_store, self._life.plugged.plugins)  # type: ignore[attr-defined]
+            keep = functools.partial(apply_before_store, self._life.plugged.plugins)
+            effect = KeptEffect(effect, keep)
         try:
             return await self._life.ctx.put(Kind.LLM, effect, **more)
         finally:

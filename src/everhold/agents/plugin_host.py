@@ -37,6 +37,7 @@ from everhold.hooks import (
     overrides_hook,
 )
 from everhold.ports.agent import AgentContext
+from everhold.ports.program import KeptEffect
 
 log = logging.getLogger("everhold")
 
@@ -240,7 +241,7 @@ class GuardedContext:
         self, kind: Kind, effect: Callable[[], Any] | None = None, **more: Any
     ) -> tuple[int, Any]:
         if effect is not None and kind is Kind.CALL and self._keeps:
-            effect = functools.partial(effect)
-            effect.keep = functools.partial(apply_before_store, self._plugged.plugins)  # type: ignore[attr-defined]
+            keep = functools.partial(apply_before_store, self._plugged.plugins)
+            effect = KeptEffect(effect, keep)
         self._asking(kind, more)
         return await self._ctx.put(kind, effect, **more)

@@ -39,7 +39,14 @@ from everhold.engine.session_view import Step
 from everhold.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
 from everhold.packages.settings import Settings
 from everhold.ports.program import Clock
-from everhold.ports.store import ProgressCallback, ReclaimResult, SessionFilter, Store, StoreProblem
+from everhold.ports.store import (
+    ProgressCallback,
+    ReclaimResult,
+    SessionFilter,
+    Store,
+    StoreProblem,
+    require_maintenance,
+)
 
 _LIVE = (SessionState.RUNNING, SessionState.PAUSED)
 
@@ -229,7 +236,9 @@ class Archive:
                 str(file),
                 progress,
             )
-        path = found.path if found is not None else getattr(self.store, "path", None)
+        maintenance = self.store.maintenance
+        file_of_store = None if maintenance is None else maintenance.path
+        path = found.path if found is not None else file_of_store
         if path is not None:
             source = found.shown if found is not None else self.store.where
             request = msgspec.structs.replace(request, database=str(Path(path).resolve()))
@@ -324,7 +333,7 @@ class Archive:
         """Remove what no session can read any more, such as bytes that a crash left behind; says
         what was removed.
         """
-        return await self.store.reclaim()
+        return await require_maintenance(self.store, "gc").reclaim()
 
     def _sweep_by_itself(self: Any) -> None:
         """Sweep every so often, if the settings say so."""
@@ -341,7 +350,7 @@ class Archive:
         One with `warning` is not damage: something may be missing, as in a file copied without its
         write-ahead log.
         """
-        return await self.store.verify(progress)
+        return await require_maintenance(self.store, "verify").verify(progress)
 
 
 def _chosen(

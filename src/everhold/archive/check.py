@@ -131,7 +131,7 @@ def check_session(
 
 def _strict(record: SessionRecord, host: ProgramHost) -> bool:
     """Whether the program wants its very words; raises if it is not here."""
-    execution: Any = host.begin(record.birth, record.head.metrics.copy())
+    execution = host.begin(record.birth, record.head.metrics.copy())
     execution.drop()
     return bool(execution.program.strict)
 

@@ -12,7 +12,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -32,7 +32,7 @@ from everhold.core.status import Outcome, Raised, Returned
 from everhold.engine.replay import replay_session
 from everhold.engine.step import MAX_RESTARTS
 from everhold.errors import BadExport, Diverged, Spinning
-from everhold.ports.program import ProgramHost
+from everhold.ports.program import ProgramHost, RestartableExecution
 from everhold.ports.store import SessionRecord
 
 #: Raised with every change that an older reader would misread, never reused.
@@ -166,15 +166,15 @@ class RecordingHost:
 
     def _overheard(self, execution: Any) -> Any:
         advance = execution.advance
-        again = getattr(execution, "again", None)
 
         def overheard(*args: Any) -> ProgramReply:
             self.replies.append(self.hear(advance, args))
             return self.replies[-1]
 
         execution.advance = overheard
-        if again is not None:
-            execution.again = lambda *args: self._overheard(again(*args))
+        if isinstance(execution, RestartableExecution):
+            again = execution.again
+            execution.again = lambda *args: self._overheard(again(*args))  # type: ignore[method-assign]
         return execution
 
     def hear(self, advance: Any, args: tuple[Any, ...]) -> ProgramReply:
@@ -268,7 +268,7 @@ class _Retold:
     def __init__(self, told: Recording, host: ProgramHost) -> None:
         self._steps = list(pair_replies(told.deliveries))
         self._queries = {query.q: query for step in told.deliveries for query in step.asked}
-        self._execution: Any = host.begin(told.birth, Metrics())
+        self._execution = host.begin(told.birth, Metrics())
         self._opened: dict[int, AskedQuery] = {}
         self._left: list[QueryAnswer] = []
         self._done: list[Delivery] = []
@@ -317,7 +317,8 @@ class _Retold:
         if noted.restart is not None:
             if self._restarts > MAX_RESTARTS:
                 raise Spinning(f"{MAX_RESTARTS} restarts")
-            self._execution = self._execution.again(noted.restart, Metrics())
+            restartable = cast(RestartableExecution, self._execution)
+            self._execution = restartable.again(noted.restart, Metrics())
             self._unbegun = True
         return True
 

@@ -43,6 +43,7 @@ from everhold.ports.store import (
     SessionFilter,
     SessionSummary,
     Store,
+    require_maintenance,
 )
 from everhold.schedules.action import Feed, read_action
 from everhold.schedules.schedule import SCHEDULE_KIND as SCHEDULE
@@ -125,6 +126,7 @@ class _Sweep:
 
     def __init__(self, store: Store, plan: RetentionPlan, now: float, dry_run: bool) -> None:
         self._store = store
+        self._maintenance = require_maintenance(store, "gc")
         self._plan = plan
         self._now = now
         self._dry_run = dry_run
@@ -168,7 +170,7 @@ class _Sweep:
         if self._plan.intake is not None:
             self._vacuumed = await vacuum_all_intakes(self._store, self._plan.intake)
         self._forgotten = await outbox.forget_closed_entries(self._store)
-        self._reclaimed = await self._store.reclaim()
+        self._reclaimed = await self._maintenance.reclaim()
 
     async def _chosen(self) -> list[SessionSummary]:
         """What a plan finds, newest first, but for what it keeps."""
@@ -195,7 +197,7 @@ class _Sweep:
         head = row.head
         try:
             reason = await self._needed(birth)
-            size = 0 if reason else await self._store.size(birth.id)
+            size = 0 if reason else await self._maintenance.size(birth.id)
             if not reason:
                 shared = 0 if self._dry_run else await self._store.delete(birth.id, head.revision)
         except UnknownSession:  # somebody else was quicker

@@ -20,7 +20,7 @@ from everhold.cli.context import (
 from everhold.errors import BadSetting
 
 if TYPE_CHECKING:
-    from everhold.ports.program import Answerer
+    from everhold.ports.answerer import Answerer
 
 
 class AnswerOptions(NamedTuple):
@@ -63,10 +63,10 @@ class AnswerOptions(NamedTuple):
 
 def _model(name: str) -> Answerer:
     """The model of `--model`: who types it means it, whatever an agent or a question names."""
-    from everhold.models import Model
+    from everhold.models import create_model
 
     try:
-        return Model(name, always=True)
+        return create_model(name, always=True, setting="--model")
     except BadSetting as error:
         raise BadSetting("--model", error.reason) from None
 

@@ -205,9 +205,10 @@ class CommandRuntime:
 
     def stats(self) -> dict[str, Any]:
         """Numbers about the store."""
+        from everhold.ports.store import require_maintenance
 
         async def read(runtime: Runtime) -> dict[str, Any]:
-            return runtime.store.stats()
+            return require_maintenance(runtime.store, "info").stats()
 
         return self.ask(read)
 

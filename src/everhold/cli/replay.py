@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -188,13 +188,13 @@ def _stop_at(house: CommandRuntime, record: SessionRecord, last: int) -> None:
 def _file(house: CommandRuntime, record: SessionRecord) -> str:
     """Where the program is written; raises if it is not here, or not in Python."""
     from everhold.core.metrics import Metrics
+    from everhold.programs.python.execution import PythonExecution
 
-    execution: Any = house.host.begin(record.birth, Metrics())
+    execution = house.host.begin(record.birth, Metrics())
     execution.drop()
-    body = getattr(execution.program, "body", None)
-    if body is None:
+    if not isinstance(execution, PythonExecution):
         raise make_usage_error("--pdb is for programs in Python")
-    return str(body.__code__.co_filename)
+    return str(execution.program.body.__code__.co_filename)
 
 
 # ---- diff

@@ -12,7 +12,7 @@ from typing import Final
 from everhold.core.query import MODEL_KINDS, Kind, Query
 from everhold.core.session import OUTSIDE, WORKERS, Birth
 from everhold.engine.serving import Serving
-from everhold.ports.program import Answerer
+from everhold.ports.answerer import Answerer
 
 #: Queries that are remembered because they could not be answered here; then they are tried again.
 MAX_REFUSED_QUERIES: Final = 10_000
@@ -49,8 +49,7 @@ class AnswerPolicy:
         found = self._answerers.get(query.kind)
         if found is None or (query.to is not None and not self._addressed):
             return False
-        takes = getattr(found, "takes", None)
-        return takes is None or bool(takes(query))
+        return found.takes(query)
 
     @property
     def model(self) -> Answerer | None:

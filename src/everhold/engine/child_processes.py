@@ -155,7 +155,7 @@ def is_process_query(query: Query) -> bool:
 def make_end_letter(live: LiveSession, outcome: Outcome, at: float) -> Letter:
     """How a child's parent is told of its end."""
     if not live.birth.wakes:
-        cost = getattr(live.execution, "spent", None)
+        cost = live.execution.spent
         told = make_child_answer(live.birth, outcome, None if cost is None else cost.usage)
         return Letter("answer", told, at, to=live.birth.parent)
     return _letter(live.birth, "end", _end(outcome), at)

@@ -11,7 +11,7 @@ from everhold.core.graph import extract_text
 from everhold.core.ledger import Ledger
 from everhold.core.query import Query, QueryAnswer
 from everhold.errors import AnswerFailed, EverholdError, ProviderUnconfigured
-from everhold.ports.program import Answerer
+from everhold.ports.answerer import Answerer
 
 
 class DirectCompletions:

@@ -57,10 +57,11 @@ from everhold.errors import (
     UnknownSession,
     words_of,
 )
+from everhold.ports.answer import Answer
 from everhold.ports.attachment import CURRENT_ATTACHMENTS
 from everhold.ports.completion import COMPLETER
 from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
-from everhold.ports.program import Clock
+from everhold.ports.program import Clock, KeptEffect
 from everhold.ports.signature import get_return_type
 from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord
 from everhold.ports.tool_services import CURRENT_SERVICES, SessionServices
@@ -610,16 +611,16 @@ def make_checked_answer(query: Query, said: Any) -> QueryAnswer:
         if said.error is not None:
             return QueryAnswer(query.q, None, said.error, said.usage)
         return QueryAnswer(query.q, fit_answer_value(query, said.value), usage=said.usage)
-    if isinstance(said, msgspec.Struct) and hasattr(said, "usage") and hasattr(said, "value"):
+    if isinstance(said, Answer):
         said, usage = said.value, None if said.usage is None else parse_usage(said.usage)
     return QueryAnswer(query.q, fit_answer_value(query, said), usage=usage)
 
 
 def apply_keep(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
     """An answer as whoever asked wants it written down: `keep` of the effect says how."""
-    keep = getattr(effect, "keep", None)
-    if keep is None:
+    if not isinstance(effect, KeptEffect):
         return answer
+    keep = effect.keep
     if answer.error is not None:
         return msgspec.structs.replace(
             answer, error={**answer.error, "message": str(keep(answer.error["message"]))}

@@ -77,8 +77,9 @@ from everhold.errors import (
     UnknownQuery,
     UnknownSession,
 )
+from everhold.ports.answerer import Answerer
 from everhold.ports.mover import Mover, Next
-from everhold.ports.program import Answerer, Clock, ProgramHost
+from everhold.ports.program import Clock, ProgramHost
 from everhold.ports.store import (
     DELETED_KEYS,
     FROM_OPEN,
@@ -170,7 +171,7 @@ class Engine:
         )
         self.shielded = ShieldedCalls(refuse, store.where)
         self._in_place = 0  # plain steps since the loop was given a turn
-        self._turns = TURNS_FSYNCED if getattr(store, "durability", "") == "power" else TURNS
+        self._turns = TURNS_FSYNCED if store.durability == "power" else TURNS
 
     # ---- what follows from a step (`StepFollower`)
 
@@ -336,7 +337,7 @@ class Engine:
             and not live.noticed  # its row in the inbox goes with the answer
             and not live.stale
             and not live.execution.remote
-            and getattr(live.execution, "keep", None) is None
+            and live.execution.keep is None
         )
 
     async def answer(

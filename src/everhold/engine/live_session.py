@@ -35,7 +35,12 @@ from everhold.core.query import INNER, KINDS, MODEL_KINDS, NOTICED, Kind, Query,
 from everhold.core.session import WORKERS, Birth, Head, SessionId
 from everhold.core.usage import TokenCost
 from everhold.engine.intake_messages import apply_keep_to_input
-from everhold.ports.program import Execution, ProgramHost
+from everhold.ports.program import (
+    Execution,
+    OutOfProcessExecution,
+    ProgramHost,
+    RestartableExecution,
+)
 from everhold.ports.store import Letter, SessionRecord
 
 _NONE: Final[frozenset[int]] = frozenset()
@@ -160,7 +165,7 @@ class LiveSession:
 
     def kept(self, answers: list[QueryAnswer], kind: Kind | None = None) -> list[QueryAnswer]:
         """What somebody outside answered, or sent, as the program wants it written down."""
-        keep = getattr(self.execution, "keep", None)
+        keep = self.execution.keep
         if keep is None:
             return answers
         return [_written(answer, keep, kind or self._kind(answer.q)) for answer in answers]
@@ -224,9 +229,10 @@ async def rebuild_session(
     restarted, deliveries = split_at_last_restart(record.deliveries)
     if restarted is not None and counting:
         meter = _restart(restarted).metrics.copy()
-    execution: Any = host.begin(record.birth, meter)
+    execution = host.begin(record.birth, meter)
     if restarted is not None:
-        execution = execution.again(_restart(restarted), meter)
+        restartable = cast(RestartableExecution, execution)
+        execution = restartable.again(_restart(restarted), meter)
         meter.begun = restarted.n
     live = LiveSession(record.birth, record.head, execution)
     strictly = execution.program.strict if strict is None else strict
@@ -279,7 +285,7 @@ class _Replay:
 
     def _part(self, deliveries: list[Delivery], place: int) -> int:
         """Hand over some deliveries from `place` on; returns the place of the next."""
-        execution: Any = self._live.execution
+        execution = self._live.execution
         end = min(place + REPLAY_BATCH, len(deliveries))
         with execution.entered():
             execution.replaying = True
@@ -304,7 +310,7 @@ class _Replay:
         Mostly the program asks what is recorded, word for word. Then only the last of them counts.
         """
         live = self._live
-        execution = cast(Any, self._live.execution)
+        execution = self._live.execution
         end = min(find_next_noted(deliveries, place), end)
         execution.recorded_versions = _NO_VERSIONS
         execution.recorded = None
@@ -326,7 +332,7 @@ class _Replay:
         return place
 
     async def there(self, deliveries: list[Delivery]) -> None:
-        execution: Any = self._live.execution
+        execution = cast(OutOfProcessExecution, self._live.execution)
         steps = list(pair_replies(deliveries))
         replies = await execution.replay_there(
             [make_advance_args(expected.given) for expected in steps]

@@ -292,9 +292,7 @@ class SessionMoves:
                 await self._store.intake(live.id, functools.partial(_defer, turn))
             return 0
         await self._presence.introduce()
-        wanted = plan_intake_messages(
-            found.claim.items, turn, getattr(live.execution, "keep", None)
-        )
+        wanted = plan_intake_messages(found.claim.items, turn, live.execution.keep)
         if wanted.failed:
             for item, end in wanted.failed:
                 await self._store.intake(

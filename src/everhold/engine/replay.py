@@ -8,7 +8,7 @@ decides how far.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 import msgspec
 
@@ -26,7 +26,7 @@ from everhold.core.journal import (
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query
 from everhold.engine.live_session import count_delivered_answers, make_advance_args
-from everhold.ports.program import ProgramHost
+from everhold.ports.program import ProgramHost, RestartableExecution
 from everhold.ports.store import SessionRecord
 
 
@@ -50,7 +50,7 @@ def replay_session(
     program raises, before it plays.
     """
     meter = Metrics()
-    execution: Any = host.begin(record.birth, meter)
+    execution = host.begin(record.birth, meter)
     opened: dict[int, AskedQuery] = {}
     known = 0  # queries asked so far
     restart, deliveries = _before(record.deliveries, to)
@@ -59,7 +59,7 @@ def replay_session(
             if restart is not None:
                 execution.drop()
                 meter = restart.metrics.copy()
-                execution = execution.again(restart, meter)
+                execution = cast(RestartableExecution, execution).again(restart, meter)
                 known = restart.q
                 opened.clear()
             execution.replaying = True

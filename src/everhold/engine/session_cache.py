@@ -289,10 +289,8 @@ class SessionCache:
         return said
 
     def _do_after(self, live: LiveSession) -> None:
-        effects = getattr(live.execution, "after", None)
-        if effects:
-            live.execution.after = []  # type: ignore[attr-defined]
-            self._follower.run_after_commit(live.id, effects)
+        if live.execution.after:
+            self._follower.run_after_commit(live.id, live.execution.take_after())
 
     def _told(self, live: LiveSession, said: StepResult) -> None:
         self._do_after(live)

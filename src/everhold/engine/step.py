@@ -105,7 +105,7 @@ class Stepper:
         self._serving = serving
         # commits with marks that are on their way, by session
         self._marking: Counter[str] = Counter()
-        self._level = getattr(store, "durability", "mixed")
+        self._level = store.durability
 
     async def step(
         self,

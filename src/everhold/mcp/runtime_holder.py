@@ -36,6 +36,7 @@ from everhold.packages.catalog import ProgramCatalog, find_named_program, load_c
 from everhold.packages.find import is_path_ref
 from everhold.packages.lua.folder import PackageFolders
 from everhold.packages.settings import DEFAULT_SOURCE, Settings, WatchedSettings, settings
+from everhold.ports.answerer import Answerer
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.search_path import SearchRoot
@@ -55,10 +56,10 @@ CONFIG_ERROR_HINT: Final = (
 )
 
 
-class ParkedAnswerer:
+class ParkedAnswerer(Answerer):
     """Answers nothing: every question waits for the host."""
 
-    kinds: tuple[()] = ()
+    kinds = frozenset()
 
     async def answer(self, query: Query, session_id: str) -> Any:
         raise NotAllowed(f"{query.id} waits for the host", "Answer it with the tool `answer`.")

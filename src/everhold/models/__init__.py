@@ -15,9 +15,10 @@ from everhold.models.answerer_spec import AnswererSpec
 from everhold.models.command import CommandModel
 from everhold.models.function import FunctionModel
 from everhold.models.provider import Model, Patience
+from everhold.models.registry import create_model
 from everhold.models.script import ScriptModel
 from everhold.ports.answer import Answer
-from everhold.ports.program import Answerer
+from everhold.ports.answerer import Answerer
 from everhold.ports.stream import Delta, DeltaKind, StreamListener, subscribe
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "Patience",
     "ScriptModel",
     "StreamListener",
+    "create_model",
     "subscribe",
 ]

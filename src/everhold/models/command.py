@@ -27,13 +27,14 @@ from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models.process import OutputTooLarge, run_command, split_command
 from everhold.models.test_guard import refuse_in_tests
+from everhold.ports.answerer import Answerer
 
 #: Bytes of an answer.
 MAX_ANSWER_BYTES: Final = 8 * 2**20
 _TAIL: Final = 2000  # characters of stderr worth keeping
 
 
-class CommandModel:
+class CommandModel(Answerer):
     """Asks a command: the prompt goes to its standard input, the answer is what it prints."""
 
     kinds = MODEL_KINDS

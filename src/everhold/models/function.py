@@ -14,9 +14,10 @@ from typing import Any
 
 from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.errors import BadSetting
+from everhold.ports.answerer import Answerer
 
 
-class FunctionModel:
+class FunctionModel(Answerer):
     """Asks a function of the query, which may be async."""
 
     kinds = MODEL_KINDS

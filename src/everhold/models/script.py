@@ -25,6 +25,7 @@ from typing import Any, Final
 from everhold.core.codec import JSON, loads
 from everhold.core.query import MODEL_KINDS, SCRIPTED_KINDS, Query, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting, BadValue
+from everhold.ports.answerer import Answerer
 
 PromptPattern = str | re.Pattern[str]
 ScriptAnswers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
@@ -32,7 +33,7 @@ ScriptAnswers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
 _SHOWN: Final = 200  # characters of a prompt
 
 
-class ScriptModel:
+class ScriptModel(Answerer):
     """Gives prepared answers: a list in order, a dict of patterns, or a function of the query."""
 
     def __init__(self, answers: ScriptAnswers, *, people: bool = False) -> None:

@@ -137,9 +137,7 @@ class Notifications:
 
 def _checked(tellers: Sequence[Any]) -> Sequence[Notifier]:
     for one in tellers:
-        if not all(
-            hasattr(one, name) for name in ("name", "kinds", "to", "timeout", "max_age", "tell")
-        ):
+        if not isinstance(one, Notifier):
             raise BadSetting(
                 "tell", f"{one!r} tells nobody; everhold.notify has ByCommand and ByWebhook"
             )

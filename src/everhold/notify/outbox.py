@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,7 +29,14 @@ from everhold.core.query import SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, SessionId
 from everhold.errors import EverholdError, Overtaken
 from everhold.ports.program import Clock
-from everhold.ports.store import Duty, QuestionFilter, Store, make_asking_id
+from everhold.ports.store import (
+    Duty,
+    Maintenance,
+    QuestionFilter,
+    Store,
+    make_asking_id,
+    require_maintenance,
+)
 
 log = logging.getLogger("everhold")
 
@@ -73,6 +80,7 @@ class NotificationFailed(Exception):
         self.after = after
 
 
+@runtime_checkable
 class Notifier(Protocol):
     """A way to tell people."""
 
@@ -170,6 +178,7 @@ class Outbox:
         poke: Callable[[], object],
     ) -> None:
         self._store = store
+        self._maintenance = require_maintenance(store, "notifying people")
         self._clock = clock
         self._tellers = tellers
         self._in_full = in_full
@@ -229,7 +238,7 @@ class Outbox:
         """Write an entry for each asking that has none; returns whether there may be more."""
         kind = _kind(teller.name)
         wanted = QuestionFilter(kinds=teller.kinds, to=teller.to, without=kind, limit=PAGE_SIZE)
-        found = await self._store.asking(wanted)
+        found = await self._maintenance.asking(wanted)
         for birth, query, at in found:
             await asyncio.sleep(0)  # whoever else lives on this loop comes in between
             entry = OutboxEntry(
@@ -323,7 +332,7 @@ class Outbox:
             await self._write(msgspec.structs.replace(duty, due_at=now + RECHECK_SECONDS))
 
     async def _open(self, entry: OutboxEntry) -> tuple[Birth, Query] | None:
-        return await find_open_question(self._store, entry)
+        return await find_open_question(self._maintenance, entry)
 
     async def _write(self, duty: Duty) -> bool:
         """Whether nobody else was quicker."""
@@ -347,10 +356,12 @@ async def _in_time(teller: Notifier, id: str, text: bytes, now: float) -> None:
         raise NotificationFailed(f"it failed with {type(error).__name__}") from None
 
 
-async def find_open_question(store: Store, entry: OutboxEntry) -> tuple[Birth, Query] | None:
+async def find_open_question(
+    maintenance: Maintenance, entry: OutboxEntry
+) -> tuple[Birth, Query] | None:
     """The question of an entry, if nobody has answered or withdrawn it."""
     wanted = QuestionFilter(session=entry.session_id, kinds=(entry.kind,), limit=10_000)
-    for birth, query, at in await store.asking(wanted):
+    for birth, query, at in await maintenance.asking(wanted):
         if make_asking_id(birth.id, query.q, at) == entry.id:
             return birth, query
     return None
@@ -424,12 +435,13 @@ async def _moved(
 
 async def forget_closed_entries(store: Store) -> int:
     """Remove entries whose question is not open any more; returns how many."""
+    maintenance = require_maintenance(store, "gc")
     gone = 0
     for entry, duty in await list_entries(store):
         await asyncio.sleep(0)
         if (
             entry.state is not OutboxState.SENDING
-            and await find_open_question(store, entry) is None
+            and await find_open_question(maintenance, entry) is None
         ):
             try:
                 await store.undertake([msgspec.structs.replace(duty, body=None)])

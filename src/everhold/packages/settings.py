@@ -38,6 +38,7 @@ from everhold.stores.address import (
     may_hold_secret,
     split_address,
 )
+from everhold.stores.registry import find_store_factory
 
 DATABASE_VARIABLE: Final = "EVERHOLD_DATABASE_URL"
 SETTINGS_FILE: Final = "everhold.toml"
@@ -56,7 +57,6 @@ SETTING_KEYS: Final = (
 LIST_KEYS: Final = ("programs", "packages_path")  # settings that are lists of strings
 # the folder of Lua packages in a project, and in the user's data folder
 PACKAGES_FOLDER: Final = "packages"
-SCHEMES: Final = ("sqlite", "memory", "postgresql")
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT_SOURCE: Final = "the user's data folder"
 _ELSEWHERE: Final = f"Say where the database should be: --database, or {DATABASE_VARIABLE}."
@@ -226,7 +226,9 @@ def prepare_data_folder(found: Settings) -> None:
 def resolve_database_address(
     given: str | os.PathLike[str], folder: Path, name: str = "database"
 ) -> str:
-    """The full address of a database: an absolute file, memory:// or postgresql://…"""
+    """The full address of a database: an absolute file, memory://, postgresql://…, or one of a
+    store that an installed package registers, as it is given.
+    """
     if isinstance(given, os.PathLike):
         return _sqlite(os.fspath(given), folder, name)
     if not isinstance(given, str):
@@ -247,10 +249,8 @@ def resolve_database_address(
             return f"postgresql://{rest}"
     if may_hold_secret(scheme):
         raise BadSetting(name, MALFORMED)
-    close = _near(scheme, SCHEMES)
-    raise BadSetting(
-        name, f"{scheme}:// is not known; there are {', '.join(f'{s}://' for s in SCHEMES)}{close}"
-    )
+    find_store_factory(scheme, name)  # raises for a scheme that no installed package knows
+    return given
 
 
 def _bare(given: str, folder: Path, name: str) -> str:

@@ -15,7 +15,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -70,6 +70,7 @@ class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
 CodeRunResult = CodePaused | CodeEnded
 
 
+@runtime_checkable
 class CodeExecutor(Protocol):
     """Runs programs in one language."""
 

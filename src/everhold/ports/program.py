@@ -15,14 +15,26 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, ProgramReply, Restart
+from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
+from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import QueryAnswer
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
@@ -33,8 +45,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class KeptEffect:
+    """An effect whose outcome is written down as `keep` returns it."""
+
+    __slots__ = ("_effect", "func", "keep")
+
+    def __init__(self, effect: Callable[[], Any], keep: Callable[[JSON], JSON]) -> None:
+        self._effect = effect
+        self.func = effect.func if isinstance(effect, partial) else effect
+        self.keep = keep
+
+    def __call__(self) -> Any:
+        return self._effect()
+
+
 class Program(Generic[P, R]):
     """Code that can be stopped at a query and started again."""
+
+    #: Whether a runtime has to say where it finds what it requires; so with programs in Lua.
+    is_alone: bool = False
 
     def __init__(
         self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool
@@ -223,8 +252,36 @@ class Execution(Protocol):
     """
 
     meter: Metrics
-    remote: bool
+    remote: bool  # whether it is an `OutOfProcessExecution`
     bare: bool  # whether it needs no stage: then `entered` may be left out
+    # Replay says with these what it hands over; `advance` and `follow` only read them.
+    replaying: bool  # whether it was recorded: then nothing is done again
+    recorded: DeliveryNotes | None  # what is noted of it
+    recorded_versions: dict[str, int]  # which versions of changed parts of the program it took
+
+    @property
+    def program(self) -> Program[Any, Any]:
+        """The program that lives."""
+        ...
+
+    @property
+    def keep(self) -> Callable[[JSON], JSON] | None:
+        """How answers from outside are written down; None: as they are."""
+        ...
+
+    @property
+    def spent(self) -> Ledger | None:
+        """What the answers of this life cost, if it is counted."""
+        ...
+
+    @property
+    def after(self) -> Sequence[Callable[[], Any]]:
+        """What is to be done once the last reply is committed."""
+        ...
+
+    def take_after(self) -> list[Callable[[], Any]]:
+        """Return `after`, and empty it."""
+        ...
 
     def entered(self) -> AbstractContextManager[Any]:
         """Set the stage; `advance` MUST be called inside, and may be called many times."""
@@ -261,6 +318,7 @@ class Execution(Protocol):
         ...
 
 
+@runtime_checkable
 class RestartableExecution(Execution, Protocol):
     """An execution whose program may begin again: its reply then has a `restart` in its notes, and
     it is dropped.
@@ -297,14 +355,6 @@ class ProgramHost(Protocol):
         """Start a life of the program of this birth; raises `UnknownProgram` or
         `VersionMissing`.
         """
-        ...
-
-
-class Answerer(Protocol):
-    """Somebody who answers now. Raising is an answer too: the program sees an error."""
-
-    async def answer(self, query: Query, session_id: str) -> Any:
-        """Return the answer's value, or an `everhold.Answer` with usage."""
         ...
 
 

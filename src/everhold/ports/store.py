@@ -1,5 +1,9 @@
 """The store: durable memory for sessions, in domain verbs.
 
+`Store` is what every store must do for sessions to run. `Maintenance` is the rest: what
+notifications, retention, `verify` and `info` ask. A store without it is complete, and those verbs
+raise `NoMaintenance`.
+
 There is one write verb for sessions, `commit(change, fence)`: everything a step changes lands in
 it, whole or not at all. A fence is the revision the change was computed from; who comes later with
 an old one is refused.
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -21,6 +26,7 @@ from everhold.core.journal import Delivery
 from everhold.core.lease import TTL, Fence, LeaseOwner
 from everhold.core.query import Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
+from everhold.errors import NoMaintenance
 from everhold.ports.attachment import Attachment
 
 T = TypeVar("T")
@@ -250,12 +256,75 @@ class StoreProblem(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
+class Maintenance(Protocol):
+    """The upkeep of a store: what sessions do not need to run."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the store, if it is one that another process can open."""
+        ...
+
+    async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
+        """Open questions for people that nobody answers yet, those asked first first."""
+        ...
+
+    async def size(self, session_id: str) -> int:
+        """Bytes of steps and attachments that deleting a session would free now: none that a fork
+        reads.
+
+        MUST raise `UnknownSession` if there is none.
+        """
+        ...
+
+    async def reclaim(self) -> ReclaimResult:
+        """Remove what no session can read any more, and say what was removed by this call.
+
+        MUST leave everything that a session may read, also what is kept meanwhile.
+        MUST find nothing more when called again.
+        """
+        ...
+
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
+        """Look for gaps, dangling references and damage; tells after each session how far it is.
+
+        MUST find nothing in a sound store, but for warnings (see `StoreProblem`).
+        """
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Numbers for people: size, format, settings."""
+        ...
+
+
 class Store(Protocol):
     """Durable memory for sessions: one transactional domain, shared by any number of processes."""
 
-    where: str
-    # whose clock leases and workers live by; None: the store's own
-    time: Callable[[], float] | None
+    @property
+    def where(self) -> str:
+        """The place of the store, for people, without a password."""
+        ...
+
+    @property
+    def durability(self) -> str:
+        """What a commit survives: "process" (the process dies), "power" (power fails too), or
+        "mixed": as "process", and as "power" for a change that is `durable`; "none" is for a
+        store in memory.
+        """
+        ...
+
+    @property
+    def time(self) -> Callable[[], float] | None:
+        """The clock that leases and workers live by; None: the store's own."""
+        ...
+
+    @property
+    def maintenance(self) -> Maintenance | None:
+        """The upkeep of this store, or None; the store itself, if it has those verbs too."""
+        ...
+
+    def use_clock(self, now: Callable[[], float] | None) -> None:
+        """Live by this clock from now on, or by the store's own again."""
+        ...
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
@@ -400,10 +469,6 @@ class Store(Protocol):
         """
         ...
 
-    async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open questions for people that nobody answers yet, those asked first first."""
-        ...
-
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
         """A durable value as a list of one (None: there is none), and its version (0: never
         written).
@@ -434,22 +499,6 @@ class Store(Protocol):
 
         MUST keep what a fork shares, and hide the rest. MUST free its key, and keep the session's
         id under that key in the namespace `DELETED_KEYS`, at once.
-        """
-        ...
-
-    async def size(self, session_id: str) -> int:
-        """Bytes of steps and attachments that deleting a session would free now: none that a fork
-        reads.
-
-        MUST raise `UnknownSession` if there is none.
-        """
-        ...
-
-    async def reclaim(self) -> ReclaimResult:
-        """Remove what no session can read any more, and say what was removed by this call.
-
-        MUST leave everything that a session may read, also what is kept meanwhile.
-        MUST find nothing more when called again.
         """
         ...
 
@@ -490,13 +539,10 @@ class Store(Protocol):
         """
         ...
 
-    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
-        """Look for gaps, dangling references and damage; tells after each session how far it is.
 
-        MUST find nothing in a sound store, but for warnings (see `StoreProblem`).
-        """
-        ...
-
-    def stats(self) -> dict[str, Any]:
-        """Numbers for people: size, format, settings."""
-        ...
+def require_maintenance(store: Store, what: str) -> Maintenance:
+    """The upkeep of a store, for the verb `what`; raises `NoMaintenance` if it has none."""
+    found = store.maintenance
+    if found is None:
+        raise NoMaintenance(store.where, what)
+    return found

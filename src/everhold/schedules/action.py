@@ -16,7 +16,7 @@ import msgspec
 from everhold.core.codec import JSON, to_plain
 from everhold.engine.arguments import check_labels_arg, check_title_arg
 from everhold.errors import BadArguments, DamagedGraph, NotAProgram, StoreDamaged, StoreError
-from everhold.ports.program import Call
+from everhold.ports.program import Call, Program
 from everhold.ports.store import Duty
 
 #: Gives the fields of what happened as arguments of their names.
@@ -91,12 +91,11 @@ def make_action(
         if fixed or give not in ("", ALL_FIELDS):
             raise BadArguments("do", "a call has its arguments; give the program itself, and args=")
         return Start(do.program.ref, dict(do.args), "", title, told)
-    ref = getattr(do, "ref", None)
-    if not isinstance(ref, str) or not callable(do):
+    if not isinstance(do, Program):
         raise NotAProgram(repr(do), "give a program, a call of one, or Feed(session, …)")
     if not isinstance(give, str):
         raise BadArguments("give", f"{give!r} is not the name of an argument")
-    return Start(ref, fixed, give, title, told)
+    return Start(do.ref, fixed, give, title, told)
 
 
 def _feed(given: Feed, more: object) -> Feed:

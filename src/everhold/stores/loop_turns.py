@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from everhold.ports.store import Store
+from everhold.ports.store import Maintenance, Store
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 TURNS: Final = 16
 #: Rows that are looked at before the loop is given a turn.
 ROWS: Final = 256
-_OWN: Final = ("open", "close")
+_VERBS: Final = {*dir(Store), *dir(Maintenance)} - {"open", "close"}
 #: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
 current_task: Any = (
     asyncio.current_task
@@ -33,10 +33,11 @@ current_task: Any = (
 
 
 def give_loop_turns(store: type[T]) -> type[T]:
-    """Let the verbs of a class of stores give turns. `commit_now` gives none: its caller does."""
-    for name in dir(Store):
-        verb = getattr(store, name, None)
-        if name not in _OWN and inspect.iscoroutinefunction(verb):
+    """Let the verbs of a class of stores, or of their maintenance, give turns. `commit_now` gives
+    none: its caller does.
+    """
+    for name, verb in inspect.getmembers(store, inspect.iscoroutinefunction):
+        if name in _VERBS:
             setattr(store, name, _turned(verb))
     store._caller = store._verbs = 0  # type: ignore[attr-defined]
     return store

@@ -1,35 +1,88 @@
-"""The one place that knows which address means which store."""
+"""Stores by the scheme of their address: our own, and those that installed packages register.
+
+[project.entry-points."everhold.stores"]
+redis = "my_package.store:open_store"      # for redis://…
+"""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Final, Protocol
 
 from everhold.errors import BadSetting, MissingExtra
+from everhold.ports.entry_points import STORES, list_entry_point_names, load_entry_point
 from everhold.ports.store import Store
 
 
+class StoreFactory(Protocol):
+    """Makes the store at an address, not opened yet. `durability` is what `everhold.open` got."""
+
+    def __call__(self, address: str, *, durability: str) -> Store: ...
+
+
+def _memory(address: str, *, durability: str) -> Store:
+    from everhold.stores.memory import MemoryStore
+
+    return MemoryStore()
+
+
+def _sqlite(address: str, *, durability: str) -> Store:
+    from everhold.stores.sqlite import SQLiteStore
+
+    return SQLiteStore(Path(address.removeprefix("sqlite:///")), durability=durability)
+
+
+def _postgres(address: str, *, durability: str) -> Store:
+    try:
+        from everhold.stores.postgres import PostgresStore
+    except ImportError:
+        raise MissingExtra("postgres", "a postgresql:// database") from None
+    return PostgresStore(address, durability=durability)
+
+
+#: Our own, which go before those of other packages.
+_OWN: Final[dict[str, StoreFactory]] = {
+    "sqlite": _sqlite,
+    "memory": _memory,
+    "postgresql": _postgres,
+}
+
+
 def create_store(address: str, *, durability: str = "mixed") -> Store:
-    """The store at a full address: sqlite:////abs/olute.db, memory:// or postgresql://…; not opened
-    yet.
-    """
-    scheme, _, rest = address.partition("://")
-    match scheme:
-        case "memory":
-            from everhold.stores.memory import MemoryStore
+    """The store at a full address, not opened yet; raises `BadSetting` for an unknown scheme."""
+    factory = find_store_factory(address.partition("://")[0])
+    return factory(address, durability=durability)
 
-            return MemoryStore()
-        case "sqlite":
-            from everhold.stores.sqlite import SQLiteStore
 
-            return SQLiteStore(Path(rest[1:]), durability=durability)
-        case "postgresql":
-            try:
-                from everhold.stores.postgres import PostgresStore
-            except ImportError:
-                raise MissingExtra("postgres", "a postgresql:// database") from None
-            return PostgresStore(address, durability=durability)
-    raise BadSetting("database", f"{scheme}:// is not known")
+def find_store_factory(scheme: str, setting: str = "database") -> StoreFactory:
+    """What makes the stores of a scheme; raises `BadSetting` if nothing does."""
+    if scheme in _OWN:
+        return _OWN[scheme]
+    found = load_entry_point(STORES, scheme)
+    if found is None:
+        raise BadSetting(setting, _describe_unknown(scheme))
+    if not callable(found.value):
+        raise found.refuse("is not a function that makes a store")
+    factory: StoreFactory = found.value
+    return factory
+
+
+def list_store_schemes() -> list[str]:
+    """The schemes that are known here: our own, then those of installed packages."""
+    return list(dict.fromkeys([*_OWN, *list_entry_point_names(STORES)]))
+
+
+def _describe_unknown(scheme: str) -> str:
+    from difflib import get_close_matches
+
+    known = list_store_schemes()
+    close = get_close_matches(scheme, known, 1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    return (
+        f"{scheme}:// is not known; there are {', '.join(f'{one}://' for one in known)}{meant}"
+        f" Others come with a package that registers them as {STORES}."
+    )
 
 
 def get_pending_sql(address: str) -> str:

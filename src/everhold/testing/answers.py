@@ -24,7 +24,7 @@ from everhold.errors import AnswerFailed, BadSetting
 from everhold.models import CommandModel, ScriptModel
 from everhold.models.script import compile_prompt_pattern
 from everhold.ports.answer import Answer
-from everhold.ports.program import Answerer
+from everhold.ports.answerer import Answerer
 
 Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[str] | str
 
@@ -47,7 +47,7 @@ class RecordedSession(msgspec.Struct):
         return cls(_bare(birth.program), {query.key: query for query in queries.values()}, answers)
 
 
-class RecordedAnswers:
+class RecordedAnswers(Answerer):
     """Answers as they were given before: the n-th session of a program gets those of the n-th
     recorded one.
     """

@@ -16,7 +16,7 @@ from everhold.core.journal import describe_query
 from everhold.core.query import SCRIPTED_KINDS, Query, QueryAnswer
 from everhold.core.status import Raised
 from everhold.errors import OutcomeUnknown
-from everhold.ports.program import Answerer
+from everhold.ports.answerer import Answerer
 from everhold.ports.store import SessionFilter, SessionRecord, Store
 from everhold.testing.runtime import list_call_names
 
@@ -27,7 +27,7 @@ class NotSame(AssertionError):
     """A crash, or a cancelled caller, changed what a program did."""
 
 
-class RememberingAnswerer:
+class RememberingAnswerer(Answerer):
     """Gives each question the answer that it got in the first run; a new question goes to the
     answers of the test.
     """

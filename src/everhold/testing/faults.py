@@ -26,11 +26,14 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from everhold.ports.store import Change, Store
+from everhold.testing.store_wrapper import StoreWrapper
+
+T = TypeVar("T")
 
 #: The exit code of a process that ended at its crash point.
 CRASHED: Final = 86
@@ -41,7 +44,7 @@ def die() -> None:
     os._exit(CRASHED)
 
 
-class CrashingStore:
+class CrashingStore(StoreWrapper):
     """A store that dies at its commit number `at` (the first is 1), before or after it lands.
 
     Every other verb is the store's own. `commits` counts; without `at` nothing is broken. `die` may
@@ -58,23 +61,12 @@ class CrashingStore:
         die: Callable[[], None] = die,
         seen: Callable[[int, Change], None] | None = None,
     ) -> None:
-        self.store = store
+        super().__init__(store)
         self.commits = 0
         self._at = at
         self._when = when
         self._die = die
         self._seen = seen
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
-
-    @property
-    def time(self) -> Callable[[], float] | None:
-        return self.store.time
-
-    @time.setter
-    def time(self, now: Callable[[], float] | None) -> None:
-        self.store.time = now
 
     def commit_now(self, change: Change, fence: int) -> bool:
         return False  # all of them are counted in `commit`
@@ -91,7 +83,7 @@ class CrashingStore:
             self._die()
 
 
-class SlowStore:
+class SlowStore(StoreWrapper):
     """A store that lets the event loop turn before and after each of its verbs, as one behind a
     network does.
 
@@ -100,32 +92,14 @@ class SlowStore:
     turn.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
     def commit_now(self, change: Change, fence: int) -> bool:
         return False  # nothing lands without a turn
 
-    def __getattr__(self, name: str) -> Any:
-        verb = getattr(self.store, name)
-        if name in ("open", "close") or not inspect.iscoroutinefunction(verb):
-            return verb
-
-        async def slow(*args: Any, **options: Any) -> Any:
-            await asyncio.sleep(0)
-            found = await verb(*args, **options)
-            await asyncio.sleep(0)
-            return found
-
-        return slow
-
-    @property
-    def time(self) -> Callable[[], float] | None:
-        return self.store.time
-
-    @time.setter
-    def time(self, now: Callable[[], float] | None) -> None:
-        self.store.time = now
+    async def forward(self, verb: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
+        await asyncio.sleep(0)
+        found = await verb(*given, **options)
+        await asyncio.sleep(0)
+        return found
 
 
 class ChildProcess:

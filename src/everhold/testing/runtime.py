@@ -16,7 +16,8 @@ from typing import Any
 
 from everhold.core.query import MODEL_KINDS, SCRIPTED_KINDS, Query
 from everhold.core.session import Birth
-from everhold.ports.program import Answerer, Call
+from everhold.ports.answerer import Answerer
+from everhold.ports.program import Call
 from everhold.ports.store import SessionRecord, Store
 from everhold.runtime import Runtime
 from everhold.testing.answers import RecordedAnswers, StandIns, give_recorded_answer, make_stand_in

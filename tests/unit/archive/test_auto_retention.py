@@ -65,13 +65,13 @@ async def test_one_of_many_sweeps():
     await other.look()
     assert await house.there("s-1")
     house.clock.advance(HOUR)
-    reclaim, swept = house.store.reclaim, []
+    reclaim, swept = house.store.maintenance.reclaim, []
 
     async def counted():
         swept.append(house.clock.now())
         return await reclaim()
 
-    house.store.reclaim = counted
+    house.store.maintenance.reclaim = counted
     await asyncio.gather(house.look(), other.look())
     assert len(swept) == 1
 
@@ -86,15 +86,15 @@ async def test_one_of_many_sweeps():
 async def test_a_sweep_that_fails_is_told_and_the_next_is_tried(caplog):
     house = House()
     await house.ended("s-1")
-    reclaim = house.store.reclaim
+    reclaim = house.store.maintenance.reclaim
 
     async def full():
         raise StoreFull("here")
 
-    house.store.reclaim = full
+    house.store.maintenance.reclaim = full
     await house.look()
     assert "the sweep did not end" in caplog.text
-    house.store.reclaim = reclaim
+    house.store.maintenance.reclaim = reclaim
     await house.ended("s-2")
     house.clock.advance(HOUR)
     with caplog.at_level(logging.INFO, "everhold"):

@@ -449,9 +449,9 @@ async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, k
     )
     say(f"INSERT INTO {schema}effect VALUES ({', '.join([mark] * 5)})", (999, 0, "w", 1.0, 0))
 
-    assert await store.reclaim() == ReclaimResult(450, 1800, 2)
-    assert await store.reclaim() == ReclaimResult()
+    assert await store.maintenance.reclaim() == ReclaimResult(450, 1800, 2)
+    assert await store.maintenance.reclaim() == ReclaimResult()
     assert (await store.attachment("s-1", make_attachment(b"read").id))[1] == b"read"
     assert await store.load("s-1") == record
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
     await store.close()

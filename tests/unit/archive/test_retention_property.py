@@ -136,8 +136,8 @@ async def check(store, family, wanted):
             assert (
                 parent is None or parent in gone or before[parent][0].head.state in DEFAULT_STATES
             )
-        assert await store.verify() == []
-        assert await store.reclaim() == ReclaimResult()
+        assert await store.maintenance.verify() == []
+        assert await store.maintenance.reclaim() == ReclaimResult()
         again = await sweep_sessions(store, wanted, NOW)
         assert set(again.deleted) <= set(swept.kept) | set(after)
         assert {id: after[id] for id in after if id not in again.deleted} == await looked_at(store)
@@ -181,7 +181,7 @@ def test_in_the_end_nothing_is_left(kind, family):
             ids.append(await made_up(store, number, facts, ids))
         swept = await sweep_sessions(store, RetentionPlan(ages=dict.fromkeys(ENDS, 0.0)), NOW)
         assert (set(swept.deleted), swept.kept) == (set(ids), {})
-        assert await store.reclaim() == ReclaimResult()
+        assert await store.maintenance.reclaim() == ReclaimResult()
         rows = [store._blobs, store._buried] if kind == "memory" else _rows(store)
         assert [len(each) for each in rows] == [0] * len(rows)
         await store.close()

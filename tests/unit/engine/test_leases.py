@@ -37,7 +37,7 @@ class House:
 
     def __init__(self) -> None:
         self.clock, self.store = ManualClock(), MemoryStore()
-        self.store.time = self.clock.now
+        self.store.use_clock(self.clock.now)
         self.introduced = 0
         self.heard = Heard()
         self.lost = self.heard.lost

@@ -4,11 +4,11 @@ import pytest
 
 from everhold.core.query import Query
 from everhold.errors import BadSetting
-from everhold.models import CommandModel, FunctionModel, Model, ScriptModel
+from everhold.models import Answerer, CommandModel, FunctionModel, Model, ScriptModel
 from everhold.models.answerer_spec import make_answerer
 
 
-class Own:
+class Own(Answerer):
     async def answer(self, query, session_id):
         return session_id
 
@@ -24,7 +24,7 @@ def test_nobody_parks():
 
 @pytest.mark.parametrize("own", [Own(), CommandModel("cat"), ScriptModel([])])
 def test_an_answerer_is_taken_as_it_is(own):
-    """Whatever has `answer` answers."""
+    """An `Answerer` answers."""
     assert make_answerer(own) is own
 
 

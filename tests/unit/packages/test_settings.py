@@ -11,7 +11,6 @@ from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.settings import (
     DATABASE_VARIABLE,
     DEFAULT_SOURCE,
-    SCHEMES,
     SETTING_KEYS,
     SETTINGS_FILE,
     SUFFIXES,
@@ -21,6 +20,7 @@ from everhold.packages.settings import (
     settings,
 )
 from everhold.stores.address import hide_password
+from everhold.stores.registry import list_store_schemes
 
 
 @pytest.fixture(autouse=True)
@@ -422,7 +422,7 @@ def test_every_setting_is_in_the_reference():
         DATABASE_VARIABLE,
         SETTINGS_FILE,
         *SUFFIXES,
-        *(f"{scheme}://" for scheme in SCHEMES),
+        *(f"{scheme}://" for scheme in list_store_schemes()),
     ):
         assert f"`{name}" in page
 

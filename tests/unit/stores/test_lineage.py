@@ -108,7 +108,7 @@ async def test_the_three_thousandth_fork_of_a_fork_in_memory_costs_what_the_tent
         len((await store.load(one.birth.id)).deliveries)
         for one in await store.list(SessionFilter(limit=5000))
     ] == ([CUT + 1 + grow] * 3000 + [4])
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
 
 
 @pytest.mark.parametrize("grow", [False, True], ids=["as it is", "with another answer"])
@@ -131,7 +131,7 @@ async def test_the_three_thousandth_fork_of_a_fork_in_a_file_costs_what_the_tent
         make_attachment(b"leaf"),
         b"leaf",
     )
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
     lengths = store._run(
         "SELECT max(length(birth)) - min(length(birth)) FROM session WHERE origin IS NOT NULL"
     )
@@ -179,7 +179,7 @@ async def test_the_three_hundredth_fork_of_a_fork_on_postgres_costs_what_the_ten
         "SELECT DISTINCT o.id FROM lineage.session s JOIN lineage.session o ON o.ref = s.origin"
     ) == [("s-0",)]
     assert (await store.attachment("s-300", make_attachment(b"leaf").id))[1] == b"leaf"
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
     await store.close()
 
 
@@ -211,11 +211,11 @@ async def test_five_hundred_forks_of_forks_are_deleted(tmp_path, kind, first):
         await store.delete(one.birth.id, one.head.revision)
         if count % 100 == 0:
             assert await store.load(last.birth.id) == last
-            assert await store.verify() == []
+            assert await store.maintenance.verify() == []
 
-    assert (await store.load(last.birth.id), await store.verify()) == (last, [])
+    assert (await store.load(last.birth.id), await store.maintenance.verify()) == (last, [])
     await store.delete(last.birth.id, last.head.revision)
-    assert (await store.list(SessionFilter()), await store.verify()) == ([], [])
+    assert (await store.list(SessionFilter()), await store.maintenance.verify()) == ([], [])
     if kind == "file":
         tables = ("session", "journal", "attachment", "blob")
         assert [store._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [
@@ -248,13 +248,15 @@ async def test_a_changed_source_is_found(tmp_path):
     await store.open()
     await forked(store, await root(store), 5)
     await store.delete("s-4", 1)
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
 
     store._run(
         "UPDATE session SET origin = (SELECT ref FROM session WHERE id = 's-2') WHERE id = 's-5'"
     )
 
-    assert [(one.session, one.code) for one in await store.verify()] == [("s-5", "mismatch")]
+    assert [(one.session, one.code) for one in await store.maintenance.verify()] == [
+        ("s-5", "mismatch")
+    ]
     await store.close()
 
 
@@ -301,8 +303,8 @@ async def test_an_old_chain_reads_and_is_sound(tmp_path):
 
         assert [one.n for one in record.deliveries] == [0, 1, 2]
         assert await old.attachments("s-1200") == [make_attachment(b"leaf")]
-        assert await old.size("s-0") > 0
-        assert await old.verify() == []
+        assert await old.maintenance.size("s-0") > 0
+        assert await old.maintenance.verify() == []
 
 
 async def test_a_fork_of_an_old_chain_is_short(tmp_path):
@@ -314,7 +316,7 @@ async def test_a_fork_of_an_old_chain_is_short(tmp_path):
         assert old._run(
             "SELECT o.id FROM session s JOIN session o ON o.ref = s.origin WHERE s.id = 's-new'"
         ).fetchone() == ("s-0",)
-        assert await old.verify() == []
+        assert await old.maintenance.verify() == []
 
 
 @pytest.mark.parametrize("order", ["oldest first", "newest first", "any"])
@@ -330,7 +332,7 @@ async def test_an_old_chain_is_deleted_in_any_order(tmp_path, order):
             await old.delete(id, 4 if id == "s-0" else 1)
             if count % 300 == 0:
                 assert len((await old.load(ids[-1])).deliveries) == (4 if ids[-1] == "s-0" else 3)
-                assert await old.verify() == []
+                assert await old.maintenance.verify() == []
 
         tables = ("session", "journal", "attachment", "blob")
         assert [old._run(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables] == [
@@ -356,14 +358,14 @@ async def test_an_old_chain_on_postgres(postgres):
             " origin = (SELECT ref FROM lineage.session WHERE id = %s) WHERE ref = %s",
             *(plain, checksum_row(plain), birth.origin, ref),
         )
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
     new = await commit_fork(store, await store.load("s-150"), "s-new", 1)
 
     ids = [f"s-{n}" for n in range(1, 151)]
     random.Random(5).shuffle(ids)
     for id in ("s-0", *ids):
         await store.delete(id, 4 if id == "s-0" else 1)
-    assert (await store.load("s-new"), await store.verify()) == (new, [])
+    assert (await store.load("s-new"), await store.maintenance.verify()) == (new, [])
     assert postgres.run("SELECT id FROM lineage.session ORDER BY ref") == [("s-0",), ("s-new",)]
     await store.delete("s-new", 1)
     assert postgres.run("SELECT count(*) FROM lineage.session") == [(0,)]
@@ -380,4 +382,4 @@ async def test_a_circle_of_origins_is_damage_and_no_endless_work(tmp_path):
 
         with pytest.raises(Exception, match="rows missing"):
             await old.load("s-9")
-        assert {"mismatch"} <= {problem.code for problem in await old.verify()}
+        assert {"mismatch"} <= {problem.code for problem in await old.maintenance.verify()}

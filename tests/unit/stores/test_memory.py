@@ -31,7 +31,7 @@ async def forked(store):
 
 
 def kept(store):
-    return sorted(store._sessions), sorted(store._buried), store.stats()["deliveries"]
+    return sorted(store._sessions), sorted(store._buried), store.maintenance.stats()["deliveries"]
 
 
 async def test_what_is_kept_is_text():
@@ -51,7 +51,7 @@ async def test_a_fork_holds_nothing_of_its_own():
     await forked(store)
 
     assert store._sessions["s-2"].rows == []
-    assert store.stats()["deliveries"] == 4
+    assert store.maintenance.stats()["deliveries"] == 4
 
 
 async def test_a_change_that_is_refused_at_its_end_has_taken_nothing():
@@ -175,9 +175,9 @@ async def damaged(spoil):
     record = await commit_touch(store, record, effects=[Effect(2, "w", 1.0)])
     record = await commit_step(store, record, answers=ANSWERS, asked=[make_query(3)])
     await commit_fork(store, record, "s-2", 1)
-    assert await store.verify() == []
+    assert await store.maintenance.verify() == []
     spoil(store, store._sessions["s-1"])
-    return await store.verify()
+    return await store.maintenance.verify()
 
 
 async def test_a_missing_end_is_found():
@@ -244,7 +244,7 @@ async def test_a_closed_store_forgets_nothing():
 
     await store.close()
 
-    assert store.stats() == {
+    assert store.maintenance.stats() == {
         "where": "memory",
         "kind": "memory",
         "format": 1,

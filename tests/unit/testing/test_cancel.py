@@ -180,5 +180,5 @@ async def test_a_slow_store_waits_before_and_after() -> None:
         "left",
         "returned",
     ]
-    slow.time = lambda: 7.0
+    slow.use_clock(lambda: 7.0)
     assert slow.store.time is not None and slow.where == slow.store.where

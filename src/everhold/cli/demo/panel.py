@@ -16,6 +16,7 @@ from typing import Final
 
 from everhold.core.codec import dumps
 from everhold.core.query import Query
+from everhold.ports.answerer import Answerer
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
@@ -54,7 +55,7 @@ def get_database_file(folder: Path) -> Path:
     return folder / "demo.db"
 
 
-class DemoModel:
+class DemoModel(Answerer):
     """Answers in a moment, and remembers across processes what it was asked."""
 
     def __init__(self, folder: Path) -> None:

@@ -31,6 +31,7 @@ from everhold.models.provider.model_settings import refuse_unknown_option
 from everhold.models.provider.retry import Patience, RetryBackoff
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answerer
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")
@@ -38,7 +39,7 @@ log = logging.getLogger("everhold")
 _HEADERS = "extra_headers"
 
 
-class Model:
+class Model(Answerer):
     """Asks a model of a provider, `provider:name`; with several, the next if one cannot answer."""
 
     kinds = MODEL_KINDS

@@ -77,7 +77,9 @@ VmInput = tuple[Any, ...]
 class LuaExecution:
     remote = False
     bare = True
-    keep = None  # answers from outside are written down as they are
+    keep = None
+    spent = None
+    after = ()
 
     def __init__(
         self,
@@ -143,6 +145,9 @@ class LuaExecution:
         trace: TracebackType | None,
     ) -> None:
         pass
+
+    def take_after(self) -> list[Callable[[], Any]]:
+        return []
 
     def advance(
         self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None

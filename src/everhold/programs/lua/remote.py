@@ -12,12 +12,12 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final
 
-from everhold.core.journal import ProgramReply
+from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, QueryAnswer, make_lua_namespace
 from everhold.core.session import Birth
@@ -51,6 +51,9 @@ MAX_WORKER_DEATHS: Final = 2
 class RemoteLuaExecution:
     remote = True
     bare = False
+    keep = None
+    spent = None
+    after = ()
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class RemoteLuaExecution:
         self._space = space or make_lua_namespace(get_namespace_name(program.ctx(birth.args)))
         self.meter = meter
         self.replaying = False
+        self.recorded: DeliveryNotes | None = None
         self.recorded_versions: dict[str, int] = {}
         self._home = home
         self._worker: LuaWorker | None = None
@@ -109,6 +113,9 @@ class RemoteLuaExecution:
     async def replay_there(self, steps: list[WorkerStep]) -> list[ProgramReply]:
         return await self._live(steps, replaying=True) if steps else []
 
+    def take_after(self) -> list[Callable[[], Any]]:
+        return []
+
     def advance(
         self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
     ) -> ProgramReply:
@@ -130,6 +137,12 @@ class RemoteLuaExecution:
         except (WorkerDied, WorkerOvertime, ProtocolBreach) as error:
             self._home.forget_lone()
             return _ended(step, Poison(1) if isinstance(error, WorkerDied) else self._guilty(error))
+
+    def follow(
+        self, recorded: Sequence[Delivery], place: int, last: int
+    ) -> tuple[int, ProgramReply]:
+        one = recorded[place]
+        return place, self.advance(one.n, one.at, one.answers, False, None)
 
     def effect(self, q: int) -> Callable[[], Any] | None:
         return None

@@ -165,6 +165,11 @@ class PythonExecution:
     def child(self, q: int) -> Call[Any] | None:
         return self._children.get(q)
 
+    def take_after(self) -> list[Callable[[], Any]]:
+        taken = self.after
+        self.after = []
+        return taken
+
     def again(self, restart: Restart, meter: Metrics) -> PythonExecution:
         return PythonExecution(self.program, self.birth, meter, restart)
 

@@ -87,6 +87,9 @@ class MemoryIntakeRows:
         self._doors: dict[str, MemoryIntake] = {}
         self._duties: dict[tuple[str, str], tuple[str, float | None, int]] = {}
 
+    def use_clock(self, now: Callable[[], float] | None) -> None:
+        self.time = now
+
     def now(self) -> float:
         return time.time() if self.time is None else self.time()
 

@@ -15,18 +15,17 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from everhold.core import journal
-from everhold.core.codec import FORMAT, JSON, dumps, loads
+from everhold.core.codec import JSON, dumps, loads
 from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.query import ANSWERABLE, LISTED, SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
@@ -51,17 +50,14 @@ from everhold.ports.store import (
     Effect,
     Letter,
     Notice,
-    ProgressCallback,
     RemoteChange,
     SessionFilter,
     SessionRecord,
     SessionSummary,
-    StoreProblem,
     UnmovedSession,
     WorkerRecord,
 )
-from everhold.stores.intake_rows import find_item_flaws
-from everhold.stores.loop_turns import TURNS, give_loop_turns
+from everhold.stores.loop_turns import give_loop_turns
 from everhold.stores.memory.intake_rows import MemoryIntake, MemoryIntakeRows
 from everhold.stores.memory.maintenance import MemoryMaintenance
 
@@ -123,13 +119,15 @@ class _Session:
 
 
 @give_loop_turns
-class MemoryStore(MemoryIntakeRows, MemoryMaintenance):
+class MemoryStore(MemoryIntakeRows):
     """Keeps sessions in this process."""
 
     where = "memory"
+    durability = "none"
 
     def __init__(self) -> None:
         super().__init__()
+        self.maintenance = MemoryMaintenance(self)
         self._sessions: dict[str, _Session] = {}
         self._live: dict[str, _Session] = {}  # those that have not ended
         self._buried: dict[str, _Session] = {}
@@ -566,54 +564,6 @@ class MemoryStore(MemoryIntakeRows, MemoryMaintenance):
 
     def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         return LOOK_EVERY
-
-    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
-        problems = []
-        sessions = [*self._sessions.items()]
-        for done, (id, session) in enumerate(sessions, 1):
-            if id in self._sessions:  # else it was deleted meanwhile
-                problems += [StoreProblem(id, *found) for found in self._flaws(session)]
-            if progress is not None:
-                progress(done, len(sessions))
-            if not done % TURNS:
-                await asyncio.sleep(0)
-        return problems
-
-    def _flaws(self, session: _Session) -> Iterator[tuple[str, str]]:
-        head = session.head
-        birth = session.birth
-        oldest = [link for link, _ in self._chain(session)][-1]
-        if oldest.source is not None:
-            yield "origin", f"forked from {oldest.source!r}, which is not here"
-            return
-        last = session.rows[-1][0] if session.rows else birth.origin_n
-        if head.n != last:
-            yield "head", f"the head is at delivery {head.n}, the journal at {last}"
-        numbers = [one.n for one in self._deliveries(session, 0)]
-        if numbers != list(range(len(numbers))):
-            yield "gap", f"the journal has {len(numbers)} deliveries up to number {numbers[-1]}"
-        if head.mail != len(session.letters):
-            yield (
-                "mail",
-                f"the head counts {head.mail} letters, the intake has {len(session.letters)}",
-            )
-        door = self._doors.get(birth.id) or MemoryIntake()
-        for item in door.items.values():
-            yield from find_item_flaws(door.lease, door.seq, item)
-        opened = self._opened(session)
-        yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
-        yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)
-
-    def stats(self) -> dict[str, Any]:
-        kept = [*self._sessions.values(), *self._buried.values()]
-        return {
-            "where": self.where,
-            "kind": "memory",
-            "format": FORMAT,
-            "sessions": len(self._sessions),
-            "deliveries": sum(len(session.rows) for session in kept),
-            "durability": "none",
-        }
 
 
 def _copied(head: Head) -> Head:

@@ -130,6 +130,9 @@ class PostgresIntakeRows:
     _looks: BatchLoader[str, Rows]
     _moves: BatchLoader[IntakeRequest, IntakeResult | None]
 
+    def use_clock(self, now: Callable[[], float] | None) -> None:
+        self.time = now
+
     def _known(self, session_id: str) -> str:
         raise NotImplementedError
 

@@ -1,19 +1,17 @@
-"""What the house asks of the tables beside sessions: who has to be told, what a session weighs,
-what nobody needs.
-"""
+"""The upkeep of a store in PostgreSQL: questions to notify people of, sizes, leftovers, damage."""
 
 from __future__ import annotations
 
 import builtins
 import functools
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from everhold.core.query import NOTIFIED, Query
 from everhold.core.session import Birth
-from everhold.ports.store import QuestionFilter, ReclaimResult
-from everhold.stores.postgres import read
+from everhold.ports.store import ProgressCallback, QuestionFilter, ReclaimResult, StoreProblem
+from everhold.stores.postgres import read, verify
 from everhold.stores.postgres.address import escape_nul
 from everhold.stores.postgres.attachment_rows import RunQuery
 from everhold.stores.postgres.connection import PgConnection
@@ -24,6 +22,12 @@ if TYPE_CHECKING:
 
 #: Blobs that are removed in one transaction, so that writers need not wait for all of them.
 AT_ONCE: Final = 200
+
+_SIZE: Final = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_catalog.pg_class c"
+    " JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = %s AND"
+    " c.relkind = 'r'"
+)
 
 _query = msgspec.json.Decoder(Query).decode
 
@@ -110,11 +114,15 @@ async def drop_loose_rows(say: RunQuery) -> int:
 
 
 class PostgresMaintenance:
-    """These verbs, for a store that has lines."""
+    path = None
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._bytes = 0  # when it was last verified
 
     async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
         statement, values = build_question_select(wanted)
-        store = cast("PostgresStore", self)
+        store = self._store
 
         async def act(line: PgConnection) -> builtins.list[tuple[Birth, Query, float]]:
             rows = await store._on(line, statement, *values)
@@ -123,7 +131,7 @@ class PostgresMaintenance:
         return await store._insisting(act)
 
     async def size(self, session_id: str) -> int:
-        store = cast("PostgresStore", self)
+        store = self._store
         known = store._known(session_id)
 
         async def act(line: PgConnection) -> int:
@@ -135,7 +143,7 @@ class PostgresMaintenance:
         return await store._insisting(act)
 
     async def reclaim(self) -> ReclaimResult:
-        store = cast("PostgresStore", self)
+        store = self._store
         lock = make_lock_number(f"{store.schema} gc")
 
         async def act(line: PgConnection, drop: Any) -> Any:
@@ -151,3 +159,28 @@ class PostgresMaintenance:
             length = length + more
             if count < AT_ONCE:
                 return ReclaimResult(blobs, length, rows)
+
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
+        store = self._store
+
+        async def act(line: PgConnection) -> builtins.list[StoreProblem]:
+            await line.execute(read.SNAPSHOT)
+            found = await verify.PostgresVerifier(line, store.schema).problems(progress)
+            self._bytes = (await store._on(line, _SIZE, store.schema))[0][0]
+            await line.execute("COMMIT")
+            return found
+
+        return await store._insisting(act)
+
+    def stats(self) -> dict[str, Any]:
+        store = self._store
+        return {
+            "where": store.where,
+            "kind": "postgres",
+            "format": store._format,
+            "schema": store.schema,
+            "bytes": self._bytes,
+            "durability": store.durability,
+            "pooled": store._lines.pooled,
+            "hears": store._ear.hears,
+        }

@@ -25,6 +25,8 @@ from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.intake_sql import NOW
 from everhold.stores.postgres.write import make_label_row
 
+#: Begins a transaction whose statements all read the same moment.
+SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SESSION: Final = (
     f"SELECT s.birth, s.seal, {HEAD_COLUMNS} FROM everhold.session s JOIN everhold.head_1 h ON"
     " h.ref ="

@@ -27,17 +27,15 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     DELETED_KEYS,
     Change,
-    ProgressCallback,
     RemoteChange,
     SessionFilter,
     SessionRecord,
     SessionSummary,
-    StoreProblem,
     UnmovedSession,
     WorkerRecord,
 )
 from everhold.stores.checksums import UNREADABLE, read_head
-from everhold.stores.postgres import attachment_rows, verify
+from everhold.stores.postgres import attachment_rows
 from everhold.stores.postgres import read as look
 from everhold.stores.postgres.address import (
     PostgresAddress,
@@ -59,16 +57,9 @@ T = TypeVar("T")
 DURABILITY: Final = ("process", "mixed", "power")
 #: Seconds that opening waits for a server that does not answer.
 OPENING: Final = 2.0
-_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-_SIZE: Final = (
-    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_catalog.pg_class c"
-    " JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace WHERE s.nspname = %s AND"
-    " c.relkind = 'r'"
-)
 
 
-class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
+class PostgresStore(PostgresIntakeRows):
     """Sessions in a PostgreSQL database, shared by any number of processes."""
 
     def __init__(
@@ -86,10 +77,10 @@ class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
         self.where = self._address.where
         self.schema = self._address.schema
         self.durability = durability
+        self.maintenance = PostgresMaintenance(self)
         self._patience = patience
         self._size = lines
         self._format = 0
-        self._bytes = 0  # when it was last verified
         self._lines: PostgresConnections = None  # type: ignore[assignment]
         self._group: PostgresGroupCommit = None  # type: ignore[assignment]
         self._ear: PostgresNotifyChannel = None  # type: ignore[assignment]
@@ -197,7 +188,7 @@ class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
         whom = None if to is None else escape_nul(to)
 
         async def act(line: PgConnection) -> builtins.list[look.FoundQuery]:
-            await line.execute(_SNAPSHOT)
+            await line.execute(look.SNAPSHOT)
             inbox = look.InboxReader(line, self.schema)
             found = await inbox.noticed(kind, whom)
             if whom is None:
@@ -433,30 +424,6 @@ class PostgresStore(PostgresIntakeRows, PostgresMaintenance):
 
     def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
         return self._ear.listen(wake, me)
-
-    # ---- looking after it
-
-    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
-        async def act(line: PgConnection) -> builtins.list[StoreProblem]:
-            await line.execute(_SNAPSHOT)
-            found = await verify.PostgresVerifier(line, self.schema).problems(progress)
-            self._bytes = (await self._on(line, _SIZE, self.schema))[0][0]
-            await line.execute("COMMIT")
-            return found
-
-        return await self._insisting(act)
-
-    def stats(self) -> dict[str, Any]:
-        return {
-            "where": self.where,
-            "kind": "postgres",
-            "format": self._format,
-            "schema": self.schema,
-            "bytes": self._bytes,
-            "durability": self.durability,
-            "pooled": self._lines.pooled,
-            "hears": self._ear.hears,
-        }
 
     # ---- statements
 

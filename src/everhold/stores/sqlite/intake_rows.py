@@ -261,6 +261,9 @@ class SQLiteIntakeRows:
     _run: Run
     _reading: Callable[[], AbstractContextManager[None]]
 
+    def use_clock(self, now: Callable[[], float] | None) -> None:
+        self.time = now
+
     def now(self) -> float:
         return time.time() if self.time is None else self.time()
 

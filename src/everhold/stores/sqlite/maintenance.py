@@ -1,24 +1,26 @@
-"""What the house asks of the file beside sessions: who has to be told, what a session weighs, what
-nobody needs.
-"""
+"""The upkeep of a store in SQLite: questions to notify people of, sizes, leftovers, damage."""
 
 from __future__ import annotations
 
 import builtins
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from everhold.core.codec import dumps
 from everhold.core.query import NOTIFIED, SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth
-from everhold.ports.store import QuestionFilter, ReclaimResult
-from everhold.stores.sqlite import lineage
-from everhold.stores.sqlite.database import DatabaseFile
+from everhold.ports.store import ProgressCallback, QuestionFilter, ReclaimResult, StoreProblem
+from everhold.stores.loop_turns import give_loop_turns
+from everhold.stores.sqlite import lineage, verify
+from everhold.stores.sqlite.scan import ThreadProgress
+
+if TYPE_CHECKING:
+    from everhold.stores.sqlite.store import SQLiteStore
 
 Run = Callable[..., sqlite3.Cursor]
 
@@ -141,40 +143,63 @@ def drop_loose_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
     )
 
 
+@give_loop_turns
 class SQLiteMaintenance:
-    """These verbs, for a store that has one connection."""
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
 
-    _run: Run
-    _reading: Callable[[], AbstractContextManager[None]]
-    _session: Callable[[str], tuple[Any, Any, int | None]]
-    _write: Callable[[Callable[[], Any]], Any]
-    _place: DatabaseFile
-    _scan: Callable[[Callable[[Any], Any]], Any]
+    @property
+    def path(self) -> Path:
+        return self._store.path
 
     async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
-        found: builtins.list[tuple[Birth, Query, float]] = await self._scan(
-            lambda store: select_questions(store._run, wanted)
-        )
-        return found
+        return await self._store._scan(lambda store: select_questions(store._run, wanted))
 
     async def size(self, session_id: str) -> int:
-        with self._reading():
-            ref = self._session(session_id)[1].ref
-            return measure_session(self._run, ref, lineage.find_last_needed(self._run, ref))
+        store = self._store
+        with store._reading():
+            ref = store._session(session_id)[1].ref
+            return measure_session(store._run, ref, lineage.find_last_needed(store._run, ref))
 
     async def reclaim(self) -> ReclaimResult:
-        self._place.check()  # also where there is nothing to remove
+        store = self._store
+        store._place.check()  # also where there is nothing to remove
         # What is to be removed is looked for before: a look at every row would keep other writers
         # waiting.
         rows = blobs = length = 0
-        found = await self._scan(lambda store: find_loose_rows(store._run))
+        found = await store._scan(lambda each: find_loose_rows(each._run))
         for some in _portions(found):
-            rows += await self._write(partial(drop_loose_rows, self._run, some))
-        for some in _portions(await self._scan(lambda store: find_loose_blobs(store._run))):
-            count, more = await self._write(partial(drop_loose_blobs, self._run, some))
+            rows += await store._write(partial(drop_loose_rows, store._run, some))
+        for portion in _portions(await store._scan(lambda each: find_loose_blobs(each._run))):
+            count, more = await store._write(partial(drop_loose_blobs, store._run, portion))
             blobs = blobs + count
             length = length + more
         return ReclaimResult(blobs, length, rows)
+
+    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
+        told = None if progress is None else ThreadProgress(progress)
+        found = await self._store._aside(
+            lambda store: verify.find_problems(store._connection, told)
+        )
+        if told is not None:
+            told.check()
+        if not self._store._copied_alone:
+            return found
+        return [*found, verify.warn_copied_alone(self.path)]
+
+    def stats(self) -> dict[str, Any]:
+        size = sum(
+            (path.stat().st_size if path.exists() else 0)
+            for path in (self.path, self.path.with_name(self.path.name + "-wal"))
+        )
+        found = self._store._run("PRAGMA user_version").fetchone()[0]
+        return {
+            "where": self._store.where,
+            "kind": "sqlite",
+            "format": found,
+            "bytes": size,
+            "durability": self._store.durability,
+        }
 
 
 def _portions(found: Sequence[Any]) -> Iterator[Sequence[Any]]:

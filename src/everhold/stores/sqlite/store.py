@@ -39,20 +39,18 @@ from everhold.ports.store import (
     Change,
     Effect,
     Letter,
-    ProgressCallback,
     QuestionFilter,
     RemoteChange,
     SessionFilter,
     SessionRecord,
     SessionSummary,
-    StoreProblem,
     UnmovedSession,
     WorkerRecord,
 )
 from everhold.stores.checksums import LONE_SURROGATE, UNREADABLE, read_head, read_journal
 from everhold.stores.loop_turns import give_loop_turns
 from everhold.stores.outage import OutageTracker
-from everhold.stores.sqlite import attachment_rows, lineage, verify
+from everhold.stores.sqlite import attachment_rows, lineage
 from everhold.stores.sqlite.checkpoint import LOOK_AFTER, Checkpoints
 from everhold.stores.sqlite.database import (
     ClosedConnection,
@@ -66,7 +64,7 @@ from everhold.stores.sqlite.database import (
 from everhold.stores.sqlite.group_commit import SQLiteGroupCommit, find_newer_format
 from everhold.stores.sqlite.intake_rows import SQLiteIntakeRows, build_prefix_condition
 from everhold.stores.sqlite.maintenance import SQLiteMaintenance, quote_kinds, select_questions
-from everhold.stores.sqlite.scan import ScanTooLong, ThreadProgress, limit_steps, run_in_thread
+from everhold.stores.sqlite.scan import ScanTooLong, limit_steps, run_in_thread
 from everhold.stores.sqlite.write import HEAD_COLUMNS, write_value
 
 T = TypeVar("T")
@@ -119,7 +117,7 @@ _birth = msgspec.json.Decoder(Birth).decode
 
 
 @give_loop_turns
-class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
+class SQLiteStore(SQLiteIntakeRows):
     """Sessions in one SQLite file."""
 
     def __init__(
@@ -130,6 +128,7 @@ class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
         self.path = Path(path)
         self.where = str(path)
         self.durability = durability
+        self.maintenance = SQLiteMaintenance(self)
         self._patience = patience
         self._stall = OutageTracker()
         self._connection: sqlite3.Connection = ClosedConnection(self.where)  # type: ignore[assignment]
@@ -485,7 +484,7 @@ class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
         ]
         return kept
 
-    # ---- looking after the file
+    # ---- other processes
 
     async def changed(self) -> bool:
         before = self._seen_version
@@ -499,27 +498,6 @@ class SQLiteStore(SQLiteIntakeRows, SQLiteMaintenance):
         with self._translating():
             found: int = self._run("PRAGMA data_version").fetchone()[0]
         return found
-
-    async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
-        told = None if progress is None else ThreadProgress(progress)
-        found = await self._aside(lambda store: verify.find_problems(store._connection, told))
-        if told is not None:
-            told.check()
-        return [*found, verify.warn_copied_alone(self.path)] if self._copied_alone else found
-
-    def stats(self) -> dict[str, Any]:
-        size = sum(
-            (path.stat().st_size if path.exists() else 0)
-            for path in (self.path, self.path.with_name(self.path.name + "-wal"))
-        )
-        found = self._run("PRAGMA user_version").fetchone()[0]
-        return {
-            "where": self.where,
-            "kind": "sqlite",
-            "format": found,
-            "bytes": size,
-            "durability": self.durability,
-        }
 
     async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
         """Do a rare write; waits, awake, for other processes. What is lasting survives power loss

@@ -10,8 +10,10 @@
 `open_store` is a fixture that returns a function without arguments; each call makes a store that is
 not open yet. For a durable store, all calls in one test mean the same data, as in two processes.
 `MoverContract` is what every mover promises: `open_fleet` makes a `Fleet`. `StoreContract` is what
-every store promises; `DurableStoreContract` adds what holds when the
-process may die. There are no flags and no skips: the base class is the claim.
+every store promises, which is the port `Store`; `DurableStoreContract` adds
+what holds when the process may die. `MaintenanceContract` is the port `Maintenance`, for a store
+that has it: `class TestMyStore(DurableStoreContract, MaintenanceContract)`. There are no flags and
+no skips: the base classes are the claim.
 
 The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which
 needs Hypothesis, runs two stores side by side.
@@ -54,12 +56,14 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
 from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402
+from everhold.testing.conformance.maintenance import MaintenanceContract  # noqa: E402
 from everhold.testing.conformance.mover import MoverContract, OpenFleet  # noqa: E402
 from everhold.testing.conformance.mover_fleet import Fleet, WorkerFleet  # noqa: E402
 
 __all__ = [
     "DurableStoreContract",
     "Fleet",
+    "MaintenanceContract",
     "MoverContract",
     "OpenFleet",
     "OpenStore",

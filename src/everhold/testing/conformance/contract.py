@@ -1,4 +1,4 @@
-"""The rooms together: what every store promises."""
+"""The rooms of `Store` together: what every store promises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from everhold.testing.conformance.inbox import InboxContract
 from everhold.testing.conformance.intake import LetterContract, UnmovedContract, WorkerRowsContract
 from everhold.testing.conformance.intake_lanes import EnqueueContract
 from everhold.testing.conformance.lease import LeaseContract
-from everhold.testing.conformance.maintenance import QuestionListContract, ReclaimContract
 from everhold.testing.conformance.reading import ListContract, LoadContract
 from everhold.testing.conformance.settle import SettleContract
 from everhold.testing.conformance.value import ValueContract
@@ -39,7 +38,5 @@ class StoreContract(
     ClaimContract,
     SettleContract,
     DutyContract,
-    QuestionListContract,
-    ReclaimContract,
 ):
     """What every store promises."""

@@ -30,7 +30,13 @@ from everhold.testing.conformance.factories import (
     make_fork,
     make_query,
 )
-from everhold.testing.conformance.harness import StoreContractBase, list_due, list_orphans
+from everhold.testing.conformance.harness import (
+    StoreContractBase,
+    find_problems,
+    list_due,
+    list_orphans,
+    reclaim_leftovers,
+)
 
 
 async def grow_session(
@@ -119,7 +125,7 @@ class ForkContract(StoreContractBase):
         assert [await store.delete(f"s-{n:03}", 1) for n in range(1, 59)] == [0] * 58
         assert await store.delete("s-000", origin.head.revision) == 3
         assert await store.load("s-059") == record
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     async def test_forks_of_forks_with_other_answers(self, store: Store) -> None:
         """Each forks the last one before its own answer, and gives another: none reads the answer
@@ -133,7 +139,7 @@ class ForkContract(StoreContractBase):
 
         for n in range(1, 20):
             assert list_answers(await store.load(f"s-{n:02}")) == ["a1", "a2", f"w{n}-3"]
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     @pytest.mark.parametrize(
         ("since", "numbers"), [(1, [1, 2, 3, 4]), (2, [2, 3, 4]), (3, [3, 4]), (5, [])]
@@ -201,7 +207,7 @@ class DeleteContract(StoreContractBase):
             None,
             [],
         )
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     async def test_a_key_is_free_again(self, store: Store) -> None:
         """The key of a deleted session can be given to another."""
@@ -227,7 +233,7 @@ class DeleteContract(StoreContractBase):
             assert await store.value(DELETED_KEYS, "mine \0 \u00e9") == ([id], version)
 
         assert await store.keys(DELETED_KEYS) == ["mine \0 \u00e9"]
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     async def test_a_key_is_remembered_only_if_its_session_is_deleted(self, store: Store) -> None:
         """A refused deletion notes nothing."""
@@ -283,7 +289,7 @@ class DeleteContract(StoreContractBase):
         assert await store.find("mine") is None
         assert list_session_ids(await store.list(SessionFilter())) == ["s-2"]
         assert list_session_ids(await store.inbox(kind=None, to=None, limit=9)) == ["s-2"]
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     async def test_a_fork_moves_on_without_its_origin(self, store: Store) -> None:
         """A fork whose origin was deleted lives like any session, and can be forked."""
@@ -317,7 +323,7 @@ class DeleteContract(StoreContractBase):
 
         assert await store.delete("s-2", branched.head.revision) == 0
 
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     @pytest.mark.parametrize("order", [("s-1", "s-2"), ("s-2", "s-1")])
     async def test_a_chain_without_its_middle(self, store: Store, order: tuple[str, str]) -> None:
@@ -331,7 +337,7 @@ class DeleteContract(StoreContractBase):
         assert kept == {"s-1": 4, "s-2": 2}
         assert await store.load("s-3") == third
         assert list_answers(third) == ["a1", "a2", "a3", "b4", "b5"]
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     async def test_only_what_is_needed_is_kept(self, store: Store) -> None:
         """Deliveries that no living fork reads are not kept for a deleted one."""
@@ -370,8 +376,11 @@ class DeleteContract(StoreContractBase):
             del left[one.birth.id]
             for id, (record, attached) in left.items():
                 assert (await store.load(id), await store.attachments(id)) == (record, attached)
-        assert await store.verify() == []
-        assert (await store.list(SessionFilter()), await store.reclaim()) == ([], ReclaimResult())
+        assert await find_problems(store) == []
+        assert (await store.list(SessionFilter()), await reclaim_leftovers(store)) == (
+            [],
+            ReclaimResult(),
+        )
 
     async def test_values_outlive_sessions(self, store: Store) -> None:
         """What a session wrote for all stays when it goes."""

@@ -16,7 +16,17 @@ from typing import Any
 import pytest
 
 from everhold.core.intake import Intake
-from everhold.ports.store import ITEM, LETTER, MARK, PARKED, TIMER, SessionFilter, Store
+from everhold.ports.store import (
+    ITEM,
+    LETTER,
+    MARK,
+    PARKED,
+    TIMER,
+    ReclaimResult,
+    SessionFilter,
+    Store,
+    StoreProblem,
+)
 
 #: Makes the store of a test; it is not open yet.
 OpenStore = Callable[[], Store]
@@ -98,6 +108,16 @@ async def dump_store(store: Store) -> list[Any]:
 
 def _door(intake: Intake) -> Any:
     return intake.lease, intake.seq, list(intake.items.values())
+
+
+async def find_problems(store: Store) -> list[StoreProblem]:
+    """What `verify` finds; nothing in a store that has no maintenance."""
+    return [] if store.maintenance is None else await store.maintenance.verify()
+
+
+async def reclaim_leftovers(store: Store) -> ReclaimResult:
+    """What `reclaim` removes; nothing from a store that has no maintenance."""
+    return ReclaimResult() if store.maintenance is None else await store.maintenance.reclaim()
 
 
 async def collect_refusals(*commits: Any) -> list[BaseException | None]:

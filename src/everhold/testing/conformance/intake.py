@@ -391,7 +391,7 @@ class WorkerRowsContract(StoreContractBase):
 
     async def test_a_worker_lives_until_released(self, store: Store) -> None:
         """A beat makes a row or renews it; `release` removes it, and only it."""
-        store.time = lambda: 100.5
+        store.use_clock(lambda: 100.5)
         ada = WorkerRecord("ada", "host-1", 11, 2.5)
         bob = WorkerRecord("bob", "host-2", 12)
         for worker in (bob, WorkerRecord("ada", "host-0", 10), ada):
@@ -405,7 +405,7 @@ class WorkerRowsContract(StoreContractBase):
     async def test_a_worker_ages_until_its_next_beat(self, store: Store) -> None:
         """Its age is counted from its last beat; each has a time to live of its own."""
         now = 1000.0
-        store.time = lambda: now
+        store.use_clock(lambda: now)
         await store.beat(WorkerRecord("ada", "host-1", 11, 2.5))
         now += 2.0
         # what it says of its age says nothing
@@ -423,13 +423,13 @@ class WorkerRowsContract(StoreContractBase):
     async def test_workers_live_by_the_clock_of_the_store(self, store: Store) -> None:
         """A clock that is set back makes nobody older than he is, and nobody younger than new."""
         now = 1000.0
-        store.time = lambda: now
+        store.use_clock(lambda: now)
         await store.beat(WorkerRecord("ada", "host-1", 11))
         now = 10.0
 
         assert [one.age for one in await store.workers()] == [0.0]
 
-        store.time = None
+        store.use_clock(None)
         await store.beat(WorkerRecord("ada", "host-1", 11))
         (found,) = await store.workers()
         assert 0.0 <= found.age < 60.0

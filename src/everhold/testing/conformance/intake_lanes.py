@@ -26,7 +26,12 @@ from everhold.core.lease import Fence
 from everhold.errors import BadArguments, BadValue, ClaimLost, InputConflict, SessionEnded
 from everhold.ports.store import Store
 from everhold.testing.conformance.factories import commit_end, commit_start
-from everhold.testing.conformance.harness import StoreContractBase, dump_store, list_ready
+from everhold.testing.conformance.harness import (
+    StoreContractBase,
+    dump_store,
+    find_problems,
+    list_ready,
+)
 from everhold.testing.conformance.lease import (
     BOB,
     TTL,
@@ -527,7 +532,7 @@ class EnqueueContract(StoreContractBase):
         await store.delete("s-1", 1)
 
         assert await list_ready(store, 10) == ["s-2"]
-        assert await store.verify() == []
+        assert await find_problems(store) == []
 
     async def test_a_vacuum_forgets_what_has_ended(self, store: Store) -> None:
         """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then

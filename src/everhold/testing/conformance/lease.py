@@ -28,7 +28,7 @@ class StoreClock:
     def __init__(self, store: Store, *others: Store) -> None:
         self.now = 1000.0
         for each in (store, *others):
-            each.time = self
+            each.use_clock(self)
 
     def __call__(self) -> float:
         return self.now

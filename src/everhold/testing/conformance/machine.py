@@ -42,7 +42,12 @@ from everhold.testing.conformance.factories import (
     make_step,
     make_touch,
 )
-from everhold.testing.conformance.harness import OpenStore, list_due, list_orphans
+from everhold.testing.conformance.harness import (
+    OpenStore,
+    find_problems,
+    list_due,
+    list_orphans,
+)
 from everhold.testing.conformance.machine_intake import Act, IntakeRules
 
 KINDS = st.sampled_from(
@@ -67,12 +72,12 @@ class SideBySide(IntakeRules):
         self.known: list[str] = []
         self.clock = 1000.0
         for store in self.stores:
-            store.time = lambda: self.clock
+            store.use_clock(lambda: self.clock)
             self.loop.run(store.open())
 
     def teardown(self) -> None:
         try:
-            assert [self.loop.run(store.verify()) for store in self.stores] == [
+            assert [self.loop.run(find_problems(store)) for store in self.stores] == [
                 [] for _ in self.stores
             ]
         finally:

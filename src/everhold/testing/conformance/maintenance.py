@@ -1,5 +1,5 @@
-"""What a store says to whoever keeps house: who has to be told, what a session weighs, what nobody
-needs any more.
+"""What the maintenance of a store promises: questions to notify people of, sizes, `reclaim`,
+`verify`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from everhold.ports.store import (
     Duty,
     Effect,
     Letter,
+    Maintenance,
     QuestionFilter,
     ReclaimResult,
     Store,
+    ValueWrite,
     make_asking_id,
+    require_maintenance,
 )
 from everhold.testing.conformance.attachment import make_attachment
 from everhold.testing.conformance.factories import (
@@ -34,9 +37,17 @@ from everhold.testing.conformance.factories import (
 from everhold.testing.conformance.harness import StoreContractBase, dump_store
 
 
+def maintain(store: Store) -> Maintenance:
+    """The maintenance of a store, which has to have one."""
+    return require_maintenance(store, "MaintenanceContract")
+
+
 async def list_questions(store: Store, **wanted: Any) -> list[tuple[str, int]]:
     """Session and number of the questions for people."""
-    return [(birth.id, query.q) for birth, query, _ in await store.asking(QuestionFilter(**wanted))]
+    return [
+        (birth.id, query.q)
+        for birth, query, _ in await maintain(store).asking(QuestionFilter(**wanted))
+    ]
 
 
 class QuestionListContract(StoreContractBase):
@@ -47,7 +58,7 @@ class QuestionListContract(StoreContractBase):
         query = make_query(0, Kind.APPROVAL, to="ada", args={"amount": 3})
         record = await commit_start(store, "s-1", query, created_at=1234.5)
 
-        assert await store.asking(QuestionFilter()) == [(record.birth, query, 1234.5)]
+        assert await maintain(store).asking(QuestionFilter()) == [(record.birth, query, 1234.5)]
 
     async def test_what_is_for_people(self, store: Store) -> None:
         """What only people answer, what is addressed, and what became of an effect; no model's or
@@ -148,20 +159,20 @@ class ReclaimContract(StoreContractBase):
     async def test_the_size_of_a_session_is_what_would_go_with_it(self, store: Store) -> None:
         """Its steps and its attachments, and nothing that another reads."""
         record = await commit_start(store, "s-1", make_query(0))
-        empty = await store.size("s-1")
+        empty = await maintain(store).size("s-1")
         assert empty > 0
         record = await commit_step(store, record, answers={0: "a" * 1000}, asked=[make_query(1)])
-        assert 1000 < await store.size("s-1") - empty < 1500
+        assert 1000 < await maintain(store).size("s-1") - empty < 1500
         await store.attach("s-1", make_attachment(b"b" * 5000), b"b" * 5000, 1.0)
-        assert 6000 < await store.size("s-1") - empty < 6500
+        assert 6000 < await maintain(store).size("s-1") - empty < 6500
 
         await commit_start(store, "s-2")
         await store.attach("s-2", make_attachment(b"b" * 5000), b"b" * 5000, 1.0)
-        assert 1000 < await store.size("s-1") - empty < 1500
+        assert 1000 < await maintain(store).size("s-1") - empty < 1500
         await commit_fork(store, record, "s-3", 1)
-        assert await store.size("s-1") == 0
+        assert await maintain(store).size("s-1") == 0
         with pytest.raises(UnknownSession):
-            await store.size("s-9")
+            await maintain(store).size("s-9")
 
     async def test_there_is_nothing_to_reclaim(self, store: Store) -> None:
         """MA3: Deleting a session takes with it all that nobody else reads; nothing is left,
@@ -178,8 +189,8 @@ class ReclaimContract(StoreContractBase):
         await store.delete("s-1", record.head.revision)
         before = await dump_store(store)
 
-        assert await store.reclaim() == ReclaimResult()
-        assert await store.reclaim() == ReclaimResult()
+        assert await maintain(store).reclaim() == ReclaimResult()
+        assert await maintain(store).reclaim() == ReclaimResult()
         assert await dump_store(store) == before
         assert (await store.attachment("s-2", make_attachment(b"early").id))[1] == b"early"
 
@@ -195,10 +206,63 @@ class ReclaimContract(StoreContractBase):
 
             await asyncio.gather(
                 store.delete(gone.birth.id, gone.head.revision),
-                store.reclaim(),
+                maintain(store).reclaim(),
                 store.attach(f"s-2{turn}", make_attachment(b"same"), b"same", 1.0),
-                store.reclaim(),
+                maintain(store).reclaim(),
             )
 
             assert (await store.attachment(f"s-2{turn}", make_attachment(b"same").id))[1] == b"same"
-        assert await store.verify() == []
+        assert await maintain(store).verify() == []
+
+
+class VerifyContract(StoreContractBase):
+    """`verify` and `stats`."""
+
+    async def test_an_eventful_life_is_sound(self, store: Store) -> None:
+        """`verify` finds nothing after everything a store does was done."""
+        record = await commit_start(
+            store,
+            "s-1",
+            make_query(0),
+            make_query(1, Kind.CALL),
+            make_query(2, Kind.APPROVAL),
+            key="mine",
+        )
+        record = await commit_touch(
+            store, record, effects=[Effect(1, "w", 1.0)], writes=[ValueWrite("n", "k", [1], 0)]
+        )
+        fork = await commit_fork(store, record, "s-2", 0)
+        letter = Letter("answer", {"q": 0, "value": "a"}, 1.0, to=SessionId("s-2"))
+        record = await commit_step(
+            store,
+            record,
+            answers={1: "done"},
+            withdrawn=[2],
+            asked=[make_query(3)],
+            letters=[letter],
+        )
+        ended = await commit_end(store, record)
+        fork = await store.load("s-2")
+        read = [letter.id for letter in fork.letters]
+        await commit_step(store, fork, answers={0: "a"}, read=read, tip={"mail": 0})
+        await store.delete("s-1", ended.head.revision)
+
+        assert await maintain(store).verify() == []
+
+    async def test_verify_tells_how_far_it_is(self, store: Store) -> None:
+        """Whoever waits for `verify` hears of every session, up to the last."""
+        for name in ("s-1", "s-2", "s-3"):
+            await commit_start(store, name)
+        told: list[tuple[int, int]] = []
+
+        await maintain(store).verify(lambda done, total: told.append((done, total)))
+
+        assert told == [(1, 3), (2, 3), (3, 3)]
+
+    async def test_stats_have_the_format(self, store: Store) -> None:
+        """`stats` says in which format the store is kept."""
+        assert maintain(store).stats()["format"] >= 1
+
+
+class MaintenanceContract(QuestionListContract, ReclaimContract, VerifyContract):
+    """What a store with maintenance promises besides `StoreContract`."""

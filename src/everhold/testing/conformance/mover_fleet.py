@@ -17,8 +17,9 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
+from everhold.core.intake import Intake
 from everhold.core.session import ENDED, Birth
 from everhold.core.status import Finished, Paused, Status
 from everhold.errors import StoreUnavailable, UnknownProgram
@@ -28,7 +29,10 @@ from everhold.ports.store import Change, RemoteChange, SessionFilter, Store
 from everhold.runtime import Runtime
 from everhold.testing.clock import ManualClock
 from everhold.testing.conformance.mover_programs import EFFECT_LOG
+from everhold.testing.store_wrapper import StoreWrapper
 from everhold.workers import Worker
+
+T = TypeVar("T")
 
 #: Seconds that a process is taken to live without being heard of, by the manual clock.
 TTL: Final = 1000.0
@@ -38,11 +42,11 @@ PATIENCE: Final = 30.0
 PACE: Final = 0.01
 
 
-class CuttableStore:
+class CuttableStore(StoreWrapper):
     """One process's line to the store. It can be cut, and tells of its commits."""
 
     def __init__(self, store: Store, fleet: Fleet) -> None:
-        self.store = store
+        super().__init__(store)
         self._fleet = fleet
         self.commits = 0  # that landed
         # told "before" and "after" each commit
@@ -50,31 +54,13 @@ class CuttableStore:
         self.is_cut = False  # whether all calls fail
         self._wrote = 0  # writes of all lines that this one knows of
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.store, name)
-        if name == "open" or not inspect.iscoroutinefunction(found):
-            return found
-
-        async def call(*given: Any, **more: Any) -> Any:
-            self._fail()
-            return await found(*given, **more)
-
-        return call
+    async def forward(self, verb: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
+        self._fail()
+        return await verb(*given, **options)
 
     def _fail(self) -> None:
         if self.is_cut:
             raise StoreUnavailable(self.store.where, "the line is cut")
-
-    @property
-    def time(self) -> Callable[[], float] | None:
-        return self.store.time
-
-    @time.setter
-    def time(self, now: Callable[[], float] | None) -> None:
-        self.store.time = now
-
-    async def close(self) -> None:
-        await self.store.close()
 
     async def commit(self, change: Change, fence: int) -> None:
         self._fail()
@@ -86,9 +72,9 @@ class CuttableStore:
         self.seen(self.commits, "after")
         self._fail()
 
-    async def intake(self, *given: Any, **more: Any) -> Any:
+    async def intake(self, session_id: str, act: Callable[[Intake], T], **options: Any) -> T:
         self._fail()
-        found = await self.store.intake(*given, **more)
+        found = await self.store.intake(session_id, act, **options)
         self._fleet.writes += 1
         return found
 

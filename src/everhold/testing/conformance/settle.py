@@ -30,7 +30,12 @@ from everhold.testing.conformance.factories import (
     make_step,
     make_touch,
 )
-from everhold.testing.conformance.harness import StoreContractBase, collect_refusals, dump_store
+from everhold.testing.conformance.harness import (
+    StoreContractBase,
+    collect_refusals,
+    dump_store,
+    find_problems,
+)
 from everhold.testing.conformance.intake_lanes import (
     act_on_intake,
     claim_existing,
@@ -368,4 +373,4 @@ class SettleContract(StoreContractBase):
         assert [item.seq for item in found.values()] == list(range(1, 13))
         assert (await store.load("s-1")).head.n == 8
         assert await take_free_lease(store, token="t-9") is not None
-        assert await store.verify() == []
+        assert await find_problems(store) == []

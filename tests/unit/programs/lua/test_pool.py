@@ -24,7 +24,7 @@ import pytest
 
 import everhold
 from everhold import Context, Finished, Runtime, program
-from everhold.core.journal import ProgramReply
+from everhold.core.journal import Delivery, ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.query import QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
@@ -179,6 +179,17 @@ def test_an_execution_can_be_advanced_by_those_who_block() -> None:
     ]
     one.drop()
     assert [prompt(reply) for reply in replies] == ["question 1", "question 2", "question 3"]
+
+
+def test_an_execution_follows_what_was_recorded_one_by_one() -> None:
+    """In another process, one delivery is handed over at a time."""
+    host = LuaHost(lambda ref, version: PROGRAM, lambda package: False)
+    one = begin(host)
+    one.advance(0, 0.0, [], False, None)
+    recorded = [Delivery(n, 0.0, [QueryAnswer(n - 1, "a")]) for n in (1, 2)]
+    place, reply = one.follow(recorded, 0, 1)
+    one.drop()
+    assert (place, prompt(reply)) == (0, "question 2")
 
 
 def test_those_who_block_are_told_what_is_not_held_any_more() -> None:
