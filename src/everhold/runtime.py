@@ -25,14 +25,13 @@ from everhold.agents import Conversations, LiveBuffers, RuntimeSessionServices
 from everhold.archive.archive import ImportResult, get_everhold_version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
-from everhold.core.lease import TTL, LeaseTimings
-from everhold.core.observer import Observer, Observers
+from everhold.core.lease import TTL
+from everhold.core.observer import Observer
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import decode_value_as
 from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, SessionState, mint
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
 from everhold.core.usage import parse_usage
-from everhold.engine.accept import Acceptance
 from everhold.engine.answer_check import GivenAnswer
 from everhold.engine.arguments import (
     MAX_METADATA_CHARS,
@@ -51,13 +50,9 @@ from everhold.engine.arguments import (
     parse_kind_arg,
     parse_states_arg,
 )
-from everhold.engine.effects import EffectDispatcher
-from everhold.engine.engine import Engine
-from everhold.engine.move import SessionMoves
-from everhold.engine.reconcile import Reconciler
-from everhold.engine.session_cache import SessionCache
+from everhold.engine.effects import CallSubstitute
+from everhold.engine.engine import Engine, EngineOptions
 from everhold.engine.shielded import ShieldedCalls
-from everhold.engine.step import Stepper
 from everhold.errors import (
     AnswerRefused,
     BadArguments,
@@ -142,6 +137,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         recover: bool = True,
         dice: Callable[[int], int] = secrets.randbits,
         tell: Iterable[Notifier] | None = None,
+        substitute: CallSubstitute | None = None,
     ) -> None:
         check_seconds_arg("idle", idle)
         check_seconds_arg("ttl", ttl)
@@ -161,35 +157,26 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         self._check = getattr(inline, "check", None)
         # whoever brings his own closes it
         self._leave = inline.close if isinstance(inline, Model) else None
-        worker = f"w-{secrets.token_hex(8)}"
         answerers = dict.fromkeys(getattr(inline, "kinds", (Kind.LLM,)), inline)
         shares = read_lua_options(found).shares if found is not None and found.lua else ()
         self.host = ProgramHosts(
             self._find, shares
         )  #: begins lives of programs; for whoever replays
-        stepper = Stepper(store, self.clock, worker)
-        self._sessions = SessionCache(store, self.host, stepper, Observers(observers), cache=cache)
         # who answers what is begun here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
-        self._dispatch = EffectDispatcher(
-            self._sessions, answerers, self.clock, worker, LeaseTimings(ttl), llm=self._llm
-        )
-        self._dispatch.reach = functools.partial(RuntimeSessionServices, self)
-        self._acceptance = Acceptance(self._sessions, self.clock)
-        self._dispatch.keep = self._acceptance.outcome
-        self._moves = SessionMoves(self._sessions, self._dispatch, self.clock)
-        self._engine = Engine(
-            self._sessions,
-            self._dispatch,
-            self._acceptance,
-            self._moves,
+        self.mover = LocalMover(self.clock)
+        self.engine = Engine(
+            store,
+            self.host,
             self.clock,
+            answerers,
+            self.mover,
+            EngineOptions(
+                llm=self._llm, observers=tuple(observers), cache=cache, idle=idle, ttl=ttl
+            ),
+            services=functools.partial(RuntimeSessionServices, self),
+            substitute=substitute,
             refuse=refuse_runtime,
-        )
-        self._mover = LocalMover(self.clock)
-        self._sessions.send = self._mover.send
-        self._reconciler = Reconciler(
-            self._sessions, self._dispatch, self._moves, self.clock, idle=idle
         )
         self._serving: asyncio.Task[None] | None = None
         self._keep_time()
@@ -215,9 +202,9 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             resource.retain_resources()
             if self._recover:
                 self._serving = asyncio.get_running_loop().create_task(
-                    self._mover.serve(self._moves.move)
+                    self.mover.serve(self.engine.moves.move)
                 )
-            self._reconciler.start(self._mover if self._recover else None)
+            self.engine.reconciler.start(self.mover if self._recover else None)
         return self
 
     async def __aexit__(
@@ -247,14 +234,14 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             await self.store.close()
 
     async def _stop(self, grace: float) -> None:
-        await self._reconciler.stop()
-        self._dispatch.leave()
-        await self._engine.shielded.rest(grace)
-        await self._mover.leave(grace)
+        await self.engine.reconciler.stop()
+        self.engine.effects.leave()
+        await self.engine.shielded.rest(grace)
+        await self.mover.leave(grace)
         if self._serving is not None:
             await self._serving
         await self._tell_the_rest(grace)
-        tasks = self._dispatch.tasks
+        tasks = self.engine.effects.tasks
         if tasks and grace > 0:
             await asyncio.wait(set(tasks), timeout=grace)
         for task in tasks:
@@ -262,11 +249,11 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         await asyncio.gather(*tasks, return_exceptions=True)
         await resource.release_resources()
         self._rings.close()
-        await self._dispatch.release()
+        await self.engine.effects.release()
         if self._leave is not None:
             await self._leave()
-        for live in self._sessions.all():
-            self._sessions.drop(live)
+        for live in self.engine.sessions.all():
+            self.engine.sessions.drop(live)
         await self.host.close()
 
     # ---- run
@@ -300,7 +287,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             again=again,
         )
         if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
-            status = await self._engine.wait(status.session_id, wait)
+            status = await self.engine.wait(status.session_id, wait)
         if isinstance(status, Finished):
             return convert_result(call, status)
         raise _waiting(status)
@@ -337,12 +324,12 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         else:
             self._programs[birth.program] = self._placed(meant.program)
         if key is not None:
-            found = await self._engine.again(key, birth, renew=again)
+            found = await self.engine.again(key, birth, renew=again)
             if found is not None:
-                await self._engine.move(found)
+                await self.engine.move(found)
                 return await self._settled(found, wait)
         try:
-            status = await (self._engine.accept(birth) if unchecked else self._engine.start(birth))
+            status = await (self.engine.accept(birth) if unchecked else self.engine.start(birth))
         except KeyConflict:
             if key is None:
                 raise
@@ -400,11 +387,11 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             check_seconds_arg("wait", wait)
         counted = None if usage is None else parse_usage(usage)
         if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
-            status = await self._engine.answer_open(question, value, counted)
+            status = await self.engine.answer_open(question, value, counted)
         else:
             session_id, given = parse_answer_args(question, query_id, value, error, counted)
-            status = await self._engine.answer(session_id, [given], _by(by))
-        if type(status) is Paused and not status.waiting_for and not self._sessions.jobs:
+            status = await self.engine.answer(session_id, [given], _by(by))
+        if type(status) is Paused and not status.waiting_for and not self.engine.sessions.jobs:
             return status
         return await self._after(status.session_id, status, wait)
 
@@ -426,7 +413,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             make_given_answer(query_id, value)
             for query_id, value in check_mapping_arg("answers", answers).items()
         ]
-        status = await self._engine.answer(session_id, given, _by(by))
+        status = await self.engine.answer(session_id, given, _by(by))
         return await self._after(session_id, status, wait)
 
     async def signal(
@@ -434,18 +421,18 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
     ) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
         check_seconds_arg("wait", wait)
-        status = await self._engine.signal(session_id, check_text_arg("name", name), value)
+        status = await self.engine.signal(session_id, check_text_arg("name", name), value)
         return await self._after(session_id, status, wait)
 
     # ---- look
 
     async def status(self, session_id: str) -> Status:
         """Where a session stands: `Running`, `Paused` or `Finished`."""
-        return await self._engine.status(session_id)
+        return await self.engine.status(session_id)
 
     async def wait(self, session_id: str, timeout: float | None = None) -> Status:
         """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
-        return await self._engine.wait(session_id, check_seconds_arg("timeout", timeout))
+        return await self.engine.wait(session_id, check_seconds_arg("timeout", timeout))
 
     async def inbox(
         self, *, kind: str | None = None, to: str | None = None, limit: int = 100
@@ -498,12 +485,12 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
 
     async def cancel(self, session_id: str, reason: str = "") -> Status:
         """Stop a session and its children. The program sees CancelledError once."""
-        return await self._engine.cancel(session_id, check_text_arg("reason", reason))
+        return await self.engine.cancel(session_id, check_text_arg("reason", reason))
 
     async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
         """Go on from a failed session's last answer, under the code as it is now."""
         check_seconds_arg("wait", wait)
-        return await self._after(session_id, await self._engine.retry(session_id), wait)
+        return await self._after(session_id, await self.engine.retry(session_id), wait)
 
     async def fork(
         self,
@@ -537,24 +524,24 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             seeds=[Seed(0, f"{self._dice(96):024x}")],
         )
         if birth.key is not None and not again:
-            await self._engine.refuse_deleted(birth.key)
+            await self.engine.refuse_deleted(birth.key)
         given = None if answer is UNSET else GivenAnswer(query_id, answer)
-        status = await self._engine.fork(session_id, birth, at, given)
+        status = await self.engine.fork(session_id, birth, at, given)
         return await self._after(birth.id, status, wait)
 
     async def delete(self, session_id: str) -> int:
         """Forget a session; returns how many steps are kept because a fork shares them."""
-        return await self._engine.delete(session_id)
+        return await self.engine.delete(session_id)
 
     # ---- how it is put together
 
     async def _taken_in(self, importing: Coroutine[Any, Any, ImportResult]) -> ImportResult:
         async def taken_in() -> ImportResult:
             done = await importing
-            self._sessions.poke()
+            self.engine.sessions.poke()
             return done
 
-        return await self._engine.shielded.run(taken_in())
+        return await self.engine.shielded.run(taken_in())
 
     def _placed(self, program: Any) -> Any:
         """The program as it is found in each later life: one in Lua requires what the settings know
@@ -614,12 +601,12 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
     async def _after(self, session_id: str, status: Status, wait: float | None) -> Status:
         """The status once this process's own work is done; what it began may be done already."""
         busy = isinstance(status, Running) or (isinstance(status, Paused) and status.waiting_for)
-        if not isinstance(status, Finished) and (busy or self._sessions.jobs.get(session_id)):
+        if not isinstance(status, Finished) and (busy or self.engine.sessions.jobs.get(session_id)):
             return await self._settled(session_id, wait)
         return status
 
     async def _settled(self, session_id: str, wait: float | None) -> Status:
-        return await self._engine.wait(session_id, wait, settled=True)
+        return await self.engine.wait(session_id, wait, settled=True)
 
 
 def _by(given: Mapping[str, JSON] | None) -> Any:

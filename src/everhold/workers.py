@@ -82,10 +82,10 @@ class Workers:
         if ttl is None and found.lease_ttl is not None:
             ttl = parse_duration(found.lease_ttl, "worker.lease_ttl")
         return Worker(
-            runtime._sessions,
-            runtime._dispatch,
-            runtime._moves,
-            runtime._reconciler,
+            runtime.engine.sessions,
+            runtime.engine.effects,
+            runtime.engine.moves,
+            runtime.engine.reconciler,
             runtime.clock,
             adopt_parked=found.adopt_parked if adopt_parked is None else adopt_parked,
             concurrency=found.concurrency if concurrency is None else concurrency,

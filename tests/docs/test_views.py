@@ -169,7 +169,7 @@ async def test_an_expired_query_is_expired(tmp_path):
     async with File(tmp_path) as file:
         session_id = await file.started(refund(order="7"), "broken")
         file.clock.advance(100)
-        await file.runtime._moves.move(session_id)
+        await file.runtime.engine.moves.move(session_id)
 
         assert file.queries(session_id, "state") == [("answered",), ("expired",)]
         rows = file.rows("SELECT query_id, value, value_type, expired FROM answers_v ORDER BY step")

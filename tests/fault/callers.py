@@ -193,12 +193,12 @@ class Case:
     async def rest(self) -> None:
         """Wait until nothing is in progress here, but for what waits at a gate."""
         while True:
-            tasks = set(self.runtime._engine.shielded.tasks)
-            tasks |= set() if self.gated else self.runtime._dispatch.tasks
+            tasks = set(self.runtime.engine.shielded.tasks)
+            tasks |= set() if self.gated else self.runtime.engine.effects.tasks
             if tasks:
                 await asyncio.wait(tasks)
-            elif self.runtime._mover._wanted or self.runtime._mover._running:
-                await self.runtime._mover.rest()
+            elif self.runtime.mover._wanted or self.runtime.mover._running:
+                await self.runtime.mover.rest()
             else:
                 return
 
@@ -968,7 +968,7 @@ class SendFork(Busy):
         """The turn of the fork is not held up at the gate."""
         await super().rest()
         for one in await self.runtime.sessions(limit=1000):
-            while one.origin == self.id and self.runtime._sessions.jobs.get(one.session_id):
+            while one.origin == self.id and self.runtime.engine.sessions.jobs.get(one.session_id):
                 await asyncio.sleep(0)
 
 

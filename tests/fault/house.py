@@ -94,7 +94,7 @@ async def furnish(path: Path) -> None:
         await runtime.cancel(cancelled.session_id, "felled")
     async with Runtime(SQLiteStore(path), clock=clock, recover=False) as absent:
         # accepted where the program is not: kept as letters
-        absent._sessions.host = PythonHost(_nothing_here)
+        absent.engine.sessions.host = PythonHost(_nothing_here)
         for key in ("tree-0", "tree-1"):
             session_id = await absent.store.find(key)
             await absent.answer(session_id, f"kept for {key}", query_id="q-1")

@@ -40,7 +40,7 @@ async def accept(path: str, keys: list[str]) -> None:
     """Have sessions accepted, for workers to begin."""
     async with Bare(at(path), recover=False) as runtime:
         for key in keys:
-            await runtime._engine.accept(runtime._birth(listens(), key, "", None, None, None))
+            await runtime.engine.accept(runtime._birth(listens(), key, "", None, None, None))
 
 
 async def send(path: str, keys: list[str], sender: int, count: int, program: bool) -> None:

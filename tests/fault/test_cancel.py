@@ -247,7 +247,7 @@ async def test_who_only_looks_leaves_everything_as_it_was(where: str, tmp_path: 
             await at_every_place(
                 partial(left, name, lambda: (AgentSession(runtime, bot, talk),), read)
             )
-        assert not runtime._sessions._watchers
+        assert not runtime.engine.sessions._watchers
 
 
 async def test_a_check_ends_with_its_caller() -> None:

@@ -163,10 +163,10 @@ async def test_a_clock_going_backwards_expires_nothing(path: Path) -> None:
         status = await runtime.start(odd.napping())
         await runtime.answer(status.session_id, "one")
         clock.advance(-86_400)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await runtime.status(status.session_id)).queries[0].prompt == "second"
         clock.advance(86_400 + 61)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await runtime.status(status.session_id)).error.startswith("TimeoutError")
 
 

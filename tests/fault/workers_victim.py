@@ -67,14 +67,14 @@ async def naps(ctx, log: str, name: str, seconds: float):
 async def begin(path: str, calls: list[dict]) -> None:
     """Begin sessions without doing anything for them: their first errands are left for workers."""
     async with Runtime(at(path), recover=False) as runtime:
-        runtime._dispatch.leave()
+        runtime.engine.effects.leave()
         for call in calls:
             program = {"errands": errands, "naps": naps, "deployed": deployed}[
                 call.pop("program", "errands")
             ]
             key = call.pop("key")
             await runtime.start(program(**call), key=key, wait=0)
-        await runtime._dispatch.release()
+        await runtime.engine.effects.release()
 
 
 async def work(

@@ -90,23 +90,23 @@ async def die(runtime, clock):
     """End a runtime as `kill -9` does: nothing is given back, and after a while it counts as
     dead.
     """
-    await runtime._reconciler.stop()
-    await runtime._mover.leave(0.0)
+    await runtime.engine.reconciler.stop()
+    await runtime.mover.leave(0.0)
     if runtime._serving is not None:
         await runtime._serving  # else it is destroyed with the runtime, while it waits
-    tasks = list(runtime._dispatch.tasks)
+    tasks = list(runtime.engine.effects.tasks)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    for live in runtime._sessions.all():
-        runtime._sessions.drop(live)
+    for live in runtime.engine.sessions.all():
+        runtime.engine.sessions.drop(live)
     await runtime.store.close()
     clock.advance(TTL + 1)
 
 
 async def moved(runtime, session_id):
     """The status after the next change that comes by itself."""
-    await runtime._sessions.next_change(session_id, 60)
+    await runtime.engine.sessions.next_change(session_id, 60)
     return await runtime.status(session_id)
 
 

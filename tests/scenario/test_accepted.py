@@ -155,7 +155,7 @@ async def test_the_outcome_of_a_call_whose_program_diverged_meanwhile_is_kept(tm
         await paying.wait()
         edition(lambda ctx: ctx.approval("Sure?"))
         runtime._programs.clear()
-        runtime._sessions.drop(runtime._sessions.cached(status.session_id))
+        runtime.engine.sessions.drop(runtime.engine.sessions.cached(status.session_id))
         paid.set()
         async with asyncio.timeout(60):
             while not (letters := (await runtime.store.load(status.session_id)).letters):
@@ -200,7 +200,7 @@ async def test_a_call_whose_outcome_could_not_be_recorded_is_not_made_again(fail
 
     async with opened(on=store) as runtime:
         status = await runtime.start(shop(), wait=60)
-        runtime._reconciler.poke()
+        runtime.engine.reconciler.poke()
         assert (await runtime.wait(status.session_id, 60)).result == result
     assert calls == [1]
 
@@ -221,7 +221,7 @@ async def test_a_call_that_cancels_itself_has_an_unknown_outcome():
     async with opened(recover=False) as runtime:
         status = await runtime.start(shop(), wait=60)
         assert "works on" not in (await runtime.explain(status.session_id)).because[0]
-        await runtime._engine.move(status.session_id)
+        await runtime.engine.move(status.session_id)
         (question,) = await runtime.inbox()
         assert (
             question.kind == "call" and (await runtime.status(status.session_id)).state == "paused"
@@ -360,6 +360,6 @@ async def test_a_runtime_that_is_merely_open_leaves_open_questions_alone(tmp_pat
     async with opened(tmp_path, recover=False) as web:
         status = await web.start(asks(), key="k")
     async with opened(tmp_path, llm={"What": "by the runtime"}) as runtime:
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await runtime.status(status.session_id)).state == "paused"
         assert await runtime.run(asks(), key="k") == "by the runtime"

@@ -239,7 +239,7 @@ async def test_the_parent_is_woken_once_although_its_process_died_between(tmp_pa
     clock.advance(3700)
     second = await dying(tmp_path, clock, llm=Scripted("Never said."), recover=False)
     (child,) = await second.sessions(parent=session.id)
-    await second._moves.move(child.session_id)  # the child has ended; its parent has a letter
+    await second.engine.moves.move(child.session_id)  # the child has ended; its parent has a letter
     assert (await second.status(child.session_id)).state == "completed"
     await die(second, clock)
     third = Scripted("Ah!", "Again?")

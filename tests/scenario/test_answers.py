@@ -92,7 +92,7 @@ async def test_two_answers_to_one_query_in_one_call():
     async with opened() as runtime:
         status = await runtime.start(pair())
         with pytest.raises(AnswerConflict):
-            await runtime._engine.answer(
+            await runtime.engine.answer(
                 status.session_id, [GivenAnswer("q-0", "A"), GivenAnswer("q-0", "B")]
             )
         assert await runtime.status(status.session_id) == status

@@ -442,7 +442,7 @@ async def test_a_worker_that_was_idle_for_long_is_not_dead(tmp_path):
         clock.advance(100 * TTL)
         session_id = (await first.start(policy(rerun="safe"), wait=0)).session_id
         await world.begun.wait()
-        assert await second._reconciler.move() is False
+        assert await second.engine.reconciler.move() is False
         world.goes_on.set()
         assert (await first.wait(session_id, 60)).state == "completed"
     assert world.done == ["safe", "safe"]

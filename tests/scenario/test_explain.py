@@ -70,16 +70,16 @@ async def test_a_mark_without_a_task_is_not_work():
             explained.because
         )
         world.ends.set()
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await runtime.wait(session_id, 60)).result == "done"
 
 
 async def stranded(runtime):
     """A session whose call was marked by a commit after which nothing was begun."""
-    begin = runtime._dispatch._begin
-    runtime._dispatch._begin = lambda live, query, effect: None
+    begin = runtime.engine.effects._begin
+    runtime.engine.effects._begin = lambda live, query, effect: None
     status = await runtime.start(lasts(), wait=0)
-    runtime._dispatch._begin = begin
+    runtime.engine.effects._begin = begin
     return status.session_id
 
 

@@ -75,24 +75,25 @@ async def begins(ctx):
 
 async def settled(runtime, session_id):
     """Wait until nothing is being let in."""
-    await runtime._mover.rest()
+    await runtime.mover.rest()
 
 
 @contextmanager
 def unsent(runtime):
     """No move is requested meanwhile: the requests are lost, as with a process that dies."""
-    send, runtime._sessions.send = runtime._sessions.send, lambda session_id, at=None: None
+    send = runtime.engine.sessions.send
+    runtime.engine.sessions.send = lambda session_id, at=None: None
     try:
         yield
     finally:
-        runtime._sessions.send = send
+        runtime.engine.sessions.send = send
 
 
 async def held(runtime, name="chat", agent=plain):
     """A conversation with a turn under way, which waits for its model."""
     session = await runtime.session(agent, name)
     turn = await session.send("Go.", id="first")
-    await runtime._mover.rest()
+    await runtime.mover.rest()
     return session, turn.queries[0]
 
 
@@ -107,7 +108,7 @@ async def answered(runtime, session, *lines):
             query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
         ]
         await runtime.answer(open_now[0], line)
-        await runtime._mover.rest()
+        await runtime.mover.rest()
 
 
 # ---- waiting for the next turn (rows 13 and 20)
@@ -214,18 +215,18 @@ async def test_an_error_of_a_move_loses_nothing(caplog):
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "error")
         await settled(runtime, session.id)
-        enter = runtime._moves._enter
+        enter = runtime.engine.moves._enter
 
         async def broken(live, seen):
-            runtime._moves._enter = enter
+            runtime.engine.moves._enter = enter
             raise OSError("the disk is away")
 
-        runtime._moves._enter = broken
+        runtime.engine.moves._enter = broken
         receipt = await session.enqueue("Hi.")
         await settled(runtime, session.id)
         assert "could not be moved" in caplog.text
         assert [item.id for item in await session.intake()] == [receipt.item.id]
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -237,15 +238,15 @@ async def test_an_error_of_a_move_that_a_look_requested_loses_nothing(caplog):
         await settled(runtime, session.id)
         with unsent(runtime):
             receipt = await session.enqueue("Hi.")
-        enter, failed = runtime._moves._enter, asyncio.Event()
+        enter, failed = runtime.engine.moves._enter, asyncio.Event()
 
         async def broken(live, seen):
-            runtime._moves._enter = enter
+            runtime.engine.moves._enter = enter
             failed.set()
             raise OSError("the disk is away")
 
-        runtime._moves._enter = broken
-        runtime._sessions.poke()
+        runtime.engine.moves._enter = broken
+        runtime.engine.sessions.poke()
         await asyncio.wait_for(failed.wait(), 60)
         await settled(runtime, session.id)
         assert len(await session.intake()) == 1
@@ -258,16 +259,16 @@ async def test_being_woken_often_is_being_woken_once():
     async with opened() as runtime:
         session = await runtime.session(plain, "often")
         await settled(runtime, session.id)
-        moved, act = [], runtime._moves._act
+        moved, act = [], runtime.engine.moves._act
 
         async def counted(asked, live):
             moved.append(live.id)
             return await act(asked, live)
 
-        runtime._moves._act = counted
+        runtime.engine.moves._act = counted
         await session.enqueue("Hi.")
         for _ in range(50):
-            runtime._sessions.send(session.id)
+            runtime.engine.sessions.send(session.id)
         await settled(runtime, session.id)
         assert await session.intake() == []
         assert len(moved) <= 2  # the first may have begun when the others were requested
@@ -449,7 +450,7 @@ async def test_what_somebody_lets_in_is_hidden_and_cannot_be_taken_back():
         await answered(runtime, session, "Done.")
         assert len(await session.turns()) == 1  # somebody else lets it in
         runtime.clock.advance(61)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         await answered(runtime, session, "A.")
         assert [one.input for one in await session.turns()] == ["first", "a"]
 
@@ -458,14 +459,14 @@ async def test_a_worker_keeps_its_lease_while_things_are_let_in():
     """What enters under a lease that this process holds leaves the lease as it was."""
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "kept")
-        await runtime._mover.rest()
-        fence = await runtime._dispatch.leases.take(session.id)
+        await runtime.mover.rest()
+        fence = await runtime.engine.effects.leases.take(session.id)
         receipt = await session.enqueue("Hi.")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         assert (await session.turn(receipt.item.id)).text == "Here."
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert lease.fence == fence and not lease.released
-        await runtime._dispatch.leases.release(session.id)
+        await runtime.engine.effects.leases.release(session.id)
 
 
 async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
@@ -484,7 +485,7 @@ async def test_whoever_holds_the_lease_lets_in_what_others_put_there(tmp_path):
         here = await one.session(plain, "chat")
         sending = asyncio.ensure_future(here.send("Go.", id="first"))
         await began.wait()
-        assert await one._dispatch.leases.take(here.id) is not None
+        assert await one.engine.effects.leases.take(here.id) is not None
         async with opened(tmp_path, clock=clock, llm=[], recover=False, replay=False) as two:
             there = await two.session(plain, "chat")
             await there.enqueue("Hurry.", key="h", at="after_work")
@@ -500,7 +501,7 @@ async def test_the_lease_is_given_up_with_the_commit_that_hands_over():
         session = await runtime.session(plain, "free")
         receipt = await session.enqueue("Hi.")
         await session.turn(receipt.item.id)
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease.generation, lease.released) == (1, True)
 
@@ -512,24 +513,24 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
     """
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "back")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         if kept:
-            await runtime._dispatch.leases.take(session.id)
-        step = runtime._sessions.step
+            await runtime.engine.effects.leases.take(session.id)
+        step = runtime.engine.sessions.step
 
         async def fails(*given, **more):
-            runtime._sessions.step = step
+            runtime.engine.sessions.step = step
             raise StoreFull("memory")
 
-        runtime._sessions.step = fails
+        runtime.engine.sessions.step = fails
         receipt = await session.enqueue("Hi.")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         assert "could not be moved" in caplog.text
         assert [item.hold for item in await session.intake()] == [None]
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease is not None and not lease.released) is kept
-        await runtime._reconciler.move()
-        runtime._sessions.send(session.id)
+        await runtime.engine.reconciler.move()
+        runtime.engine.sessions.send(session.id)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -537,7 +538,7 @@ async def test_what_is_sent_goes_behind_what_waits():
     """Also where no turn is under way: nobody overtakes what came before."""
     async with opened(llm=Scripted("One.", "Two.")) as runtime:
         session = await runtime.session(plain, "behind")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         with unsent(runtime):
             await session.enqueue("First.", key="first")
         assert (await session.send("Second.", id="second")).text == "Two."
@@ -740,10 +741,10 @@ async def test_an_input_for_a_turn_that_is_over_is_for_the_next():
             await session.enqueue("For the first.", key="k", at="after_work")
             await answered(runtime, session, "Done.")
             await runtime._say(session.id, {"id": "second", "content": "Second."})
-            await runtime._reconciler.move()
+            await runtime.engine.reconciler.move()
             assert [(item.turn, item.deferred) for item in await session.intake()] == [(1, True)]
             await answered(runtime, session, "So.")
-            await runtime._reconciler.move()
+            await runtime.engine.reconciler.move()
             await answered(runtime, session, "For the third.")
         assert await _settled_inputs(session) == ["first", "second", "k"]
 
@@ -1005,13 +1006,13 @@ async def test_conversations_that_nothing_enters_now_hide_no_other(monkeypatch):
         for number in range(5):
             session, _ = await held(runtime, f"chat-{number}")
             await session.enqueue("Later.", key="later")
-            await runtime._mover.rest()
+            await runtime.mover.rest()
         free = await runtime.session(plain, "free")
         item = IntakeItem("now", ItemKind.INPUT, {"content": "Now."})
         # as another process does it
         await runtime.store.intake(free.id, lambda intake: intake.enqueue(item))
         looks = 0
-        while await runtime._reconciler.move():
+        while await runtime.engine.reconciler.move():
             looks += 1
         assert (await free.input("now")).stage is InputStage.IN_TURN
         assert looks < 10
@@ -1027,14 +1028,14 @@ async def test_a_conversation_that_does_not_replay_is_tried_when_something_has_c
             tries.append(live.id)
             raise DamagedGraph("n-1", "it is gone")
 
-        runtime._moves._act = act
+        runtime.engine.moves._act = act
         await session.enqueue("Please.", at="after_work")
         for _ in range(3):
-            assert await runtime._reconciler.move() is False
+            assert await runtime.engine.reconciler.move() is False
         assert (len(tries), caplog.text.count("cannot go on here")) == (1, 1)
-        del runtime._moves._act
+        del runtime.engine.moves._act
         await session.enqueue("Now.", at="after_work")
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert await session.intake() == []
         assert await session.intake() == []
 
@@ -1044,7 +1045,7 @@ async def test_what_waits_for_a_session_that_ends_fails():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.cancel(session.id, "over")
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         where = await session.input("s")
         assert (where.stage, where.item.end["code"]) == (InputStage.FAILED, "session_ended")
         assert (await session.input("first")).stage is InputStage.FAILED
@@ -1059,8 +1060,8 @@ async def test_what_waits_goes_with_a_session_that_is_deleted():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.delete(session.id)
-        runtime._sessions.send(session.id)
-        await runtime._mover.rest()
+        runtime.engine.sessions.send(session.id)
+        await runtime.mover.rest()
         with pytest.raises(UnknownSession):
             await session.intake()
 
@@ -1079,7 +1080,7 @@ async def test_what_was_kept_enters_in_the_next_process(tmp_path):
     async with opened(tmp_path, clock=clock) as runtime:
         session = await runtime.session(plain, "chat")
         await answered(runtime, session, "Done.", "Yes.")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         assert [one.input for one in await session.turns()] == ["first", "a", "command:reset:r"]
 
 
@@ -1090,13 +1091,14 @@ async def test_a_claim_of_a_dead_process_is_taken_over(tmp_path):
     clock = ManualClock()
     dead = await dying(tmp_path, clock)
     session = await dead.session(plain, "chat")
-    await dead._mover.rest()
+    await dead.mover.rest()
 
     with unsent(dead):
         await session.enqueue("One.", key="a")
 
     def claims(intake):
-        assert intake.choose(intake.take(dead._dispatch.leases.owner, "t", TTL).lease.fence, "t")
+        lease = intake.take(dead.engine.effects.leases.owner, "t", TTL).lease
+        assert intake.choose(lease.fence, "t")
 
     await dead.store.intake(session.id, claims)
     assert await session.intake() == []  # somebody has claimed it
@@ -1117,10 +1119,10 @@ async def test_what_is_taken_back_before_the_commit_is_not_said():
     store = Interrupted()
     async with opened(on=store, llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "gone")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         store.before = lambda: session.cancel("k")
         await session.enqueue("Hi.", key="k")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         assert (await session.turns(), store.before) == ([], None)
         assert [(item.id, item.state) for item in await session.intake(all=True)] == [
             ("k", ItemState.CANCELLED)
@@ -1154,7 +1156,8 @@ async def test_who_was_a_worker_keeps_no_lease():
         await runtime.worker().once(0)
         receipt = await session.enqueue("Hi.")
         assert (await session.turn(receipt.item.id)).text == "Here."
-        assert [lease.released for lease in leases] == [True] and not len(runtime._dispatch.leases)
+        assert [lease.released for lease in leases] == [True]
+        assert not len(runtime.engine.effects.leases)
 
 
 @pytest.mark.parametrize("lives", [True, False])
@@ -1165,10 +1168,10 @@ async def test_who_had_a_conversation_last_hears_first_what_comes_for_it(lives):
     async with opened(llm=Scripted("Here.")) as runtime:
         session = await runtime.session(plain, "known")
         await settled(runtime, session.id)
-        runtime._reconciler.living = frozenset({"w-other"} if lives else ())
+        runtime.engine.reconciler.living = frozenset({"w-other"} if lives else ())
         with unsent(runtime):
             await session.enqueue("Hi.", key="k")
-        runtime._reconciler._hear(RemoteChange([session.id], first="w-other"))
+        runtime.engine.reconciler._hear(RemoteChange([session.id], first="w-other"))
         await settled(runtime, session.id)
         assert len(await session.intake()) == lives
         await asyncio.sleep(HEAD_START)
@@ -1220,8 +1223,8 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
             await enqueue_item(
                 runtime, session_id, IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
             )
-            await runtime._mover.rest()
-            await runtime._reconciler.move()
+            await runtime.mover.rest()
+            await runtime.engine.reconciler.move()
             assert [item.id for item in await list_intake_items(runtime, session_id)] == ["i"]
             assert (await read_input_status(runtime, session_id, "i")).stage is InputStage.WAITING
     async with opened(tmp_path, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
@@ -1261,7 +1264,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
         ):
             taken = Counter()
             for runtime in (one, two):
-                runtime._moves.move = _counted(runtime._moves.move, taken)
+                runtime.engine.moves.move = _counted(runtime.engine.moves.move, taken)
             async with one.worker(), two.worker():
                 item = IntakeItem("later", ItemKind.INPUT, {"content": "Later."}, "later")
                 await enqueue_item(one, session.id, item)

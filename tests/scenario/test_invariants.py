@@ -74,7 +74,7 @@ async def under_way(runtime, name="chat", agent=looker):
     """A conversation whose turn waits for its model."""
     session = await runtime.session(agent, name)
     await session.send("Go.", id="first")
-    await runtime._mover.rest()
+    await runtime.mover.rest()
     return session
 
 
@@ -87,7 +87,7 @@ async def answered(runtime, session, *lines):
             query for query in (await runtime.status(session.id)).queries if query.kind == "llm"
         ]
         await runtime.answer_many(session.id, {query.id: line})
-        await runtime._mover.rest()
+        await runtime.mover.rest()
 
 
 async def test_each_step_is_one_revision(again):
@@ -367,14 +367,14 @@ async def test_who_entered_a_turn_shares_its_end(how):
     async with opened() as runtime:
         session = await under_way(runtime)
         await session.enqueue("And this.", key="joined", at="after_work")
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         await answered(runtime, session, use("look", what="x"))
         await session.enqueue("And then?", key="later")
         if how == "failed":
             await answered(runtime, session, RuntimeError("the model is away"))
         else:
             await session.command("cancel_turn", key="c", reason="enough")
-            await runtime._mover.rest()
+            await runtime.mover.rest()
         (settled,) = await session.turns()
         assert isinstance(settled.outcome, TurnFailed if how == "failed" else TurnCancelled)
         assert (settled.input, settled.taken) == ("first", ["joined"])

@@ -133,7 +133,7 @@ async def fill(path, count):
 async def looks(runtime, store):
     """What a look at the house costs, and the house's other small questions."""
     caretaker, listed = (
-        runtime._reconciler,
+        runtime.engine.reconciler,
         [info.session_id for info in await runtime.sessions(limit=1000)],
     )
     last, first = listed[0], listed[-10]
@@ -144,7 +144,7 @@ async def looks(runtime, store):
         "a late page": lambda: runtime.sessions(limit=5, after=first),
         "by the beginning of an id": lambda: runtime.sessions(prefix=last[:-2]),
         "by the beginning of a name": lambda: store.duties("schedule", prefix="s-1/", limit=5),
-        "leaving": lambda: store.leave(runtime._dispatch.leases.owner),
+        "leaving": lambda: store.leave(runtime.engine.effects.leases.owner),
         "a question that is answered": lambda: answer_one(runtime),
     }
     found = {}
@@ -167,7 +167,7 @@ async def test_a_look_costs_the_same_however_many_sessions_wait(tmp_path):
         await fill(path, count)
         store = Rows(path)
         async with opened(on=store, replay=False, recover=False) as runtime:
-            await runtime._reconciler.move()
+            await runtime.engine.reconciler.move()
             costs.append(await looks(runtime, store))
     few, many = costs
     assert {name: many[name] for name in few if many[name] > 1.2 * few[name] + 20} == {}

@@ -96,9 +96,9 @@ async def test_an_outcome_that_nobody_knows_is_told():
     first = Runtime(store, recover=False)
     async with first:
         session_id = (await first.start(stopping(), wait=0)).session_id
-        for task in first._dispatch.tasks:
+        for task in first.engine.effects.tasks:
             task.cancel()
-        await asyncio.gather(*first._dispatch.tasks, return_exceptions=True)
+        await asyncio.gather(*first.engine.effects.tasks, return_exceptions=True)
     second = Runtime(store, tell=[told])
     second._programs[stopping.ref] = stopping
     async with second:
@@ -150,7 +150,7 @@ async def test_a_person_has_it_told_again():
         await until_told(runtime)
         (entry,) = await runtime.outbox_retry(status.session_id, teller="desk")
         assert entry.state == "waiting"
-        runtime._sessions.poke()
+        runtime.engine.sessions.poke()
         await until(lambda: len(told.heard) == 2)
         assert told.heard[0] == told.heard[1]
         assert await runtime.outbox_retry("s-nobody") == []

@@ -94,8 +94,8 @@ async def test_before_session():
     async with opened(llm=Scripted("1", "2")) as runtime:
         session = await runtime.session(agent, "c")
         await session.send("Hello.")
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         await session.send("Hello.")
     assert calls == [(True, 0)]
 
@@ -553,8 +553,8 @@ async def test_after_restore():
     """It is told when a conversation that was held before goes on from its journal."""
 
     async def act(runtime, session):
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         await session.send("Again.")
 
     log = await listened("Hi.", "Hi again.", act=act)
@@ -640,8 +640,8 @@ async def test_a_plugin_that_fails_as_a_session_begins_is_asked_again_with_each_
             failed.outcome.error
             == "the plugin 'probe' failed in before_session: RuntimeError: boom"
         )
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         assert [(await session.send("Hello.")).text for _ in range(2)] == ["Hi.", "There."]
         assert (await session.options())["seed"] == (8 if configured else 7)
     assert calls == ([0, 2, 3] if configured else [0, 1, 2])
@@ -783,8 +783,8 @@ async def test_what_a_plugin_keeps_goes_on_after_a_replay():
         await one.send("Hello.")
         await one.send("Hello.")
         await two.send("Hello.")
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         await one.send("Hello.")
         told_ = [extract_text(node.content) for node in await one.history()]
         assert [words for words in told_ if words.startswith("Turn")] == [
@@ -859,8 +859,8 @@ async def test_a_plugin_may_come_and_go_between_turns():
         session = await runtime.session(agent, "c")
         for plugins in ((), (Counter(),), ()):
             agent.plugins = plugins
-            for live in runtime._sessions.all():
-                runtime._sessions.drop(live)
+            for live in runtime.engine.sessions.all():
+                runtime.engine.sessions.drop(live)
             assert (await session.send("Hello.")).outcome == TurnAnswered()
         told_ = [extract_text(node.content) for node in await session.history()]
         assert told_ == ["Hello.", "1", "Hello.", "Turn 1.", "2", "Hello.", "3"]
@@ -1027,6 +1027,6 @@ async def test_a_turn_that_failed_for_what_a_plugin_said_fails_on_replay_too(dir
     async with opened(llm=Scripted("Here.")) as runtime:  # which replays it strictly at the end
         session = await runtime.session(agent, "c")
         assert (await session.send("One.")).outcome.code == "bad_arguments"
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         assert (await session.send("Two.")).text == "Here."

@@ -240,7 +240,7 @@ async def test_calls_that_wait_for_a_person_take_up_no_place():
     async with opened(llm=model) as runtime:
         session, turn = await asked(runtime, one_at_a_time)
         while turn.waiting:
-            while runtime._sessions.jobs:  # what is decided at the same time
+            while runtime.engine.sessions.jobs:  # what is decided at the same time
                 await asyncio.sleep(0)
             turn = await session.turn(turn.input_id)
             assert len(turn.queries) > 1 or world.paid

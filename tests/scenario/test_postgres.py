@@ -274,7 +274,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(postgres):
         Runtime(PostgresStore(url), llm=None, recover=False) as two,
     ):
         for runtime in (one, two):
-            runtime._moves.move = counted(runtime._moves.move)
+            runtime.engine.moves.move = counted(runtime.engine.moves.move)
         async with one.worker(), two.worker():
             await (await one.session(agent, "chat")).enqueue("Later.", key="later")
             await asyncio.sleep(1.5)

@@ -169,7 +169,7 @@ async def test_a_paused_session_is_nobodys():
     async with opened(cache=1) as runtime:
         status = await runtime.start(story())
         await runtime.start(story())
-        assert [live.id for live in runtime._sessions.all()] != [status.session_id]
+        assert [live.id for live in runtime.engine.sessions.all()] != [status.session_id]
         assert (await runtime.store.load(status.session_id)).effects == []
         assert await runtime.store.workers() == []
         assert ids(await runtime.status(status.session_id)) == ["q-0"]
@@ -199,7 +199,7 @@ async def test_an_interrupt_in_the_middle_of_a_step():
 
     async with opened() as runtime:
         status = await runtime.start(story(lines=2))
-        live = runtime._sessions.cached(status.session_id)
+        live = runtime.engine.sessions.cached(status.session_id)
         live.execution.__class__ = type(
             "Interrupted", (PythonExecution,), {"advance": _interrupted}
         )

@@ -375,8 +375,8 @@ async def test_the_parent_of_a_child_that_restarts_gets_its_end():
         for _ in range(6):
             (query,) = await runtime.inbox()
             await runtime.answer(query, "x", usage=usage)
-            if (live := runtime._sessions.cached(query.session_id)) is not None:
-                runtime._sessions.drop(live)  # it is rebuilt for the next answer
+            if (live := runtime.engine.sessions.cached(query.session_id)) is not None:
+                runtime.engine.sessions.drop(live)  # it is rebuilt for the next answer
         end = await runtime.wait(status.session_id, 1)
         assert end.result == ["x"] * 6
         (answer,) = [given for one in await journal(runtime, status) for given in one.answers]

@@ -79,9 +79,9 @@ async def test_idle_sessions_leave_memory():
     async with opened(clock=clock, recover=False) as runtime:
         status = await runtime.start(talks())
         clock.advance(100)
-        for live in runtime._sessions.idle(clock.now(), 100):
-            runtime._sessions.drop(live)
-        assert runtime._sessions.all() == []
+        for live in runtime.engine.sessions.idle(clock.now(), 100):
+            runtime.engine.sessions.drop(live)
+        assert runtime.engine.sessions.all() == []
         assert (await to_the_end(runtime, status)).result == "said"
 
 
@@ -94,7 +94,7 @@ async def test_when_a_session_counts_as_idle(idle, moved, gone):
     async with opened(clock=clock, recover=False) as runtime:
         await runtime.start(talks())
         clock.advance(moved)
-        assert bool(runtime._sessions.idle(clock.now(), idle)) is gone
+        assert bool(runtime.engine.sessions.idle(clock.now(), idle)) is gone
 
 
 async def test_a_busy_runtime_lets_go_of_idle_sessions():
@@ -104,7 +104,7 @@ async def test_a_busy_runtime_lets_go_of_idle_sessions():
         await runtime.start(talks())
         clock.advance(101)
         async with asyncio.timeout(60):
-            while runtime._sessions.all():
+            while runtime.engine.sessions.all():
                 await asyncio.sleep(0.01)
 
 

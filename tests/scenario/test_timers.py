@@ -63,10 +63,10 @@ async def test_a_timer_fires_although_somebody_looked_at_the_very_moment():
     async with opened(clock=clock, recover=False) as runtime:
         session_id = (await runtime.start(sleeper(10))).session_id
         clock.advance(10)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await runtime.status(session_id)).state == "paused"
         clock.advance(1)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert (await runtime.status(session_id)).result == 1011.0
 
 

@@ -274,8 +274,8 @@ async def test_what_its_author_changes_does_not_change_what_was_said():
     async with opened(llm=model, replay=False) as runtime:
         session = await runtime.session(changing, "change")
         assert (await session.send("Go.")).outcome == MaxTurnsReached(1)
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         changing.max_turns, changing.instructions = 5, "New."
         assert (await session.send("Again.")).text == "New."
         graph = (await session.conversation()).graph
@@ -294,8 +294,8 @@ async def test_an_agent_may_return_something_else_tomorrow():
     async with opened(llm=model, replay=False) as runtime:
         session = await runtime.session(judge, "tomorrow")
         first = await session.send("Is it?")
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         judge.returns = None
         assert (await session.send("And?")).text == "Just words."
         assert (await session.turns())[0] == first.settled

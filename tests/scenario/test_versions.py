@@ -54,7 +54,7 @@ async def test_what_was_reworded_is_known():
         await runtime.answer(status.queries[0], "1")
         asks("First, please.", "second?")
         async with deployed(runtime) as new:
-            live = await new._sessions.live(status.session_id)
+            live = await new.engine.sessions.live(status.session_id)
             assert live.reworded == [0]
 
 
@@ -128,7 +128,7 @@ async def test_a_timer_of_a_session_that_diverged_changes_nothing(caplog):
         clock.advance(11)
         async with opened(on=runtime.store, clock=clock, replay=False, recover=False) as new:
             for _ in range(3):
-                await new._reconciler.move()
+                await new.engine.reconciler.move()
             assert (await new.status(status.session_id)).state == "paused"
     assert len([line for line in caplog.messages if "cannot go on here" in line]) == 1
 
@@ -194,7 +194,7 @@ async def test_a_version_that_is_missing():
                 status.session_id, 0
             )
             with pytest.raises(VersionMissing):
-                await other._sessions.live(status.session_id)
+                await other.engine.sessions.live(status.session_id)
         REGISTRY[(ref, 1)] = old
         del REGISTRY[(ref, 2)]
         async with deployed(runtime) as home:

@@ -65,7 +65,7 @@ async def test_a_call_ends_when_its_session_is_cancelled_elsewhere(tmp_path):
         await world.begun.wait()
         assert (await two.cancel(status.session_id, "enough")).state == "cancelled"
         await asyncio.wait_for(world.stopped.wait(), PATIENCE)
-        assert not one._sessions.jobs and not one._dispatch.doing
+        assert not one.engine.sessions.jobs and not one.engine.effects.doing
 
 
 async def test_a_tool_ends_when_its_turn_is_cancelled_elsewhere(tmp_path):
@@ -92,14 +92,14 @@ async def test_what_is_wanted_goes_on():
     async with opened() as runtime:
         status = await runtime.start(lasts(), wait=0)
         await world.begun.wait()
-        looking = runtime._reconciler
+        looking = runtime.engine.reconciler
         await looking._stop_withdrawn()
-        (job,) = runtime._sessions.jobs[status.session_id].values()
-        runtime._dispatch.doing.discard(job)
-        runtime._sessions.store.load = None  # nothing is read for it
+        (job,) = runtime.engine.sessions.jobs[status.session_id].values()
+        runtime.engine.effects.doing.discard(job)
+        runtime.engine.sessions.store.load = None  # nothing is read for it
         looking._withdrawing = 0
         await looking._stop_withdrawn()
-        del runtime._sessions.store.load
+        del runtime.engine.sessions.store.load
         assert not job.cancelling()
         world.goes_on.set()
         assert (await runtime.wait(status.session_id, PATIENCE)).result == "done"
@@ -110,7 +110,7 @@ async def test_a_look_that_comes_too_early_is_made_up_for():
     async with opened() as runtime:
         status = await runtime.start(lasts(), wait=0)
         await world.begun.wait()
-        pokes, looking = [], runtime._reconciler
+        pokes, looking = [], runtime.engine.reconciler
         looking.poke = lambda: pokes.append(1)
         await looking._stop_withdrawn()
         looking._withdrawing = asyncio.get_running_loop().time() + 3600

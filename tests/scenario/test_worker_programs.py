@@ -76,7 +76,7 @@ async def test_what_is_begun_of_others_is_left_to_them(tmp_path, how):
     async with opened(tmp_path, replay=False) as runtime:
         async with asyncio.timeout(60):
             while len(await runtime.sessions()) < 2:
-                runtime._reconciler.poke()
+                runtime.engine.reconciler.poke()
                 runtime.clock.advance(1e9)
                 await asyncio.sleep(0.01)
 

@@ -93,7 +93,7 @@ async def begun(store, clock, *calls):
     runtime = Runtime(store, clock=clock, ttl=TTL, recover=False)
     ids = []
     async with runtime:
-        runtime._sessions.stepper.leaving = True
+        runtime.engine.sessions.stepper.leaving = True
         for call in calls:
             ids.append((await runtime.start(call, wait=0)).session_id)
     return ids
@@ -141,7 +141,7 @@ async def test_a_session_in_work_is_leased_and_then_free():
         async with runtime.worker():
             await until(lambda: world.running)
             held = await lease(store, id)
-            assert held.live(clock.now()) and held.owner == runtime._dispatch.leases.owner
+            assert held.live(clock.now()) and held.owner == runtime.engine.effects.leases.owner
             clock.advance(TTL * 0.4)
             await until(lambda: _lives_until(store, id, clock.now() + TTL))
             world.gates["a-0"].set()
@@ -170,14 +170,14 @@ async def test_workers_leave_alone_what_another_works_on():
             if as_worker:
                 assert await runtime.worker().once(within=0.1) == 1
             else:
-                assert not await runtime._reconciler.move()
+                assert not await runtime.engine.reconciler.move()
             assert world.done == []
             clock.advance(TTL)
             if as_worker:
                 runtime = await _another(runtime)
                 assert await runtime.worker().once() == 0
             else:
-                assert await runtime._reconciler.move()
+                assert await runtime.engine.reconciler.move()
                 await runtime.wait(id, 60)
             assert world.done.pop() == "a-0"
         assert taken.lease.generation + as_worker == (await lease(store, id)).generation
@@ -232,8 +232,8 @@ async def test_a_newer_version_is_left_to_others():
     told, looks = [], []
     older = Older(store, clock=clock, ttl=TTL, recover=False)
     async with older:
-        move = older._reconciler.move
-        older._reconciler.move = lambda: looks.append(1) or move()
+        move = older.engine.reconciler.move
+        older.engine.reconciler.move = lambda: looks.append(1) or move()
         async with older.worker(tell=told.append):
             await until(lambda: [one for one in told if one.event == "cannot"])
             before = len(looks)
@@ -264,7 +264,7 @@ async def test_so_many_sessions_at_once():
         await until(lambda: len(world.running) == 3)
         await asyncio.sleep(0.05)
         assert sorted(world.running) == ["a0-0", "a1-0", "a2-0"]
-        assert len(runtime._dispatch.leases) == 3
+        assert len(runtime.engine.effects.leases) == 3
         for gate in world.gates.values():
             gate.set()
         for id in ids:
@@ -439,11 +439,11 @@ async def test_workers_do_not_all_reach_for_the_same():
     clock, store = ManualClock(), MemoryStore()
     ids = await begun(store, clock, *(chain(name=f"n{n}", length=1) for n in range(4)))
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        me = runtime._dispatch.worker
+        me = runtime.engine.effects.worker
         for other, share in ((f"{me}-after", ids[::2]), ("before", ids[1::2])):
             await store.beat(WorkerRecord(other, "elsewhere", 1, 1000.0))
             worker = runtime.worker(concurrency=2)
-            runtime._reconciler.living = (await runtime._dispatch.census()).living
+            runtime.engine.reconciler.living = (await runtime.engine.effects.census()).living
             assert sorted(worker._in_turn(ids)[:2]) == sorted(share)
             assert sorted(worker._in_turn(ids)) == sorted(ids)
             await store.release(other)
@@ -464,15 +464,15 @@ async def test_what_was_taken_over_is_not_kept_twice():
     world.gates["a-0"] = asyncio.Event()
     id = (await slow.start(chain(name="a", length=2), wait=0)).session_id
     await until(lambda: world.running)
-    await slow._reconciler.stop()
+    await slow.engine.reconciler.stop()
     clock.advance(TTL + 1)  # it was not heard of for too long
     async with opened(on=store, clock=clock, recover=False) as runtime, runtime.worker():
         await until(lambda: len(world.running) == 2)
         mark = (await store.load(id)).effects
-        assert [effect.worker for effect in mark] == [runtime._dispatch.worker]
+        assert [effect.worker for effect in mark] == [runtime.engine.effects.worker]
         before = (await store.load(id)).head.revision
-        task = next(iter(slow._dispatch.tasks))
-        await slow._dispatch.deliver(
+        task = next(iter(slow.engine.effects.tasks))
+        await slow.engine.effects.deliver(
             id, everhold.core.query.QueryAnswer(mark[0].q, "of the slow one")
         )
         assert (await store.load(id)).head.revision == before
@@ -514,10 +514,10 @@ async def test_the_long_dead_are_forgotten():
     await store.beat(WorkerRecord("w-dead", "elsewhere/", 1))
     async with opened(on=store, clock=clock, recover=False) as runtime:
         clock.advance(3600)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert [worker.id for worker in await store.workers()] == ["w-dead"]
         clock.advance(86400)
-        await runtime._reconciler.move()
+        await runtime.engine.reconciler.move()
         assert await store.workers() == []
 
 
@@ -543,8 +543,8 @@ async def test_a_lost_lease_is_noticed():
             assert [(each.session_id, each.name) for each in told if each.event == "lost"] == [
                 (one, "")
             ]
-            assert not runtime._dispatch.leases.holds(one)
-            assert runtime._dispatch.leases.holds(two)
+            assert not runtime.engine.effects.leases.holds(one)
+            assert runtime.engine.effects.leases.holds(two)
             for gate in world.gates.values():
                 gate.set()
             # its work was not lost: nobody else had begun it

@@ -20,6 +20,7 @@ from everhold.core.session import Birth
 from everhold.core.status import Status
 from everhold.engine import request_ref
 from everhold.engine.explain import Explanation, explain_session
+from everhold.engine.session_cache import SessionCache
 from everhold.errors import BadArguments, EverholdError, UnknownQuery, UnknownSession
 from everhold.ports.attachment import Attachment
 
@@ -52,7 +53,7 @@ class Conversations(Archive):
         known = await _known(runtime, agent, id)
         if known is None:
             known = (await runtime.start(agent(), key=id, wait=0, again=again)).session_id
-        runtime._sessions.send(known)  # it may have waited for a process that has the agent
+        runtime.engine.sessions.send(known)  # it may have waited for a process that has the agent
         return AgentSession(runtime, agent, known, residency)
 
     async def attachments(self, session_id: str) -> list[Attachment]:
@@ -98,11 +99,11 @@ class Conversations(Archive):
         runtime = cast("Runtime", self)
         record = await runtime.store.load(session_id)
         workers = {worker.id: worker for worker in await runtime.store.workers()}
-        living = (await runtime._dispatch.census()).living
+        living = (await runtime.engine.effects.census()).living
         waits = await runtime.store.intake(session_id, lambda intake: intake)
         talks = _is_agent(runtime, record.birth)
         now = runtime.clock.now()
-        idle = runtime._dispatch.idle(record)
+        idle = runtime.engine.effects.idle(record)
         return await explain_session(
             record, runtime.host, workers, set(living), now, waits, talks=talks, idle=idle
         )
@@ -118,7 +119,7 @@ class Conversations(Archive):
 
     async def _say(self: Any, session_id: str, said: dict[str, JSON]) -> None:
         """Tell a conversation something; it is kept until its program hears it."""
-        await self._engine.signal(session_id, INPUT, said)
+        await self.engine.signal(session_id, INPUT, said)
 
     async def _in_full(self: Any, session_id: str, query: Query) -> Query:
         """A question as whoever answers it sees it, also where the journal has it by reference."""
@@ -129,13 +130,13 @@ class Conversations(Archive):
 
     def _watched(self: Any, session_id: str) -> AbstractContextManager[asyncio.Future[None]]:
         """A future that is done as soon as a session may have changed."""
-        watched: AbstractContextManager[asyncio.Future[None]] = self._sessions.watched(session_id)
-        return watched
+        sessions: SessionCache = self.engine.sessions
+        return sessions.watched(session_id)
 
     def _watch(self: Any, session_id: str, view: ViewLoader) -> EventStream:
         """One who watches a conversation; live words are kept from now on."""
         return EventStream(
-            self.store, session_id, self._rings.of(session_id), self._sessions.watched, view
+            self.store, session_id, self._rings.of(session_id), self.engine.sessions.watched, view
         )
 
 
@@ -164,5 +165,5 @@ async def _known(runtime: Runtime, agent: Agent, id: str) -> str | None:
             "session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}"
         )
     runtime._programs[agent.ref] = agent
-    runtime._dispatch.ask(record.birth)
+    runtime.engine.effects.ask(record.birth)
     return record.birth.id

@@ -165,7 +165,7 @@ class InputVerbs:
 
 async def enqueue_item(runtime: Runtime, session_id: str, item: IntakeItem) -> Receipt:
     """Let an item wait. It is kept when this returns; a worker is woken, and not waited for."""
-    return await runtime._engine.let_in(session_id, item)
+    return await runtime.engine.let_in(session_id, item)
 
 
 async def enqueue_command(
@@ -202,7 +202,7 @@ async def enqueue_command(
         first = intake.items.get(name)  # whatever its reason was
         return Receipt(first, False) if first is not None else intake.enqueue(item)
 
-    return await runtime._engine.shielded.run(runtime._acceptance.act(session_id, act, [name]))
+    return await runtime.engine.shielded.run(runtime.engine.acceptance.act(session_id, act, [name]))
 
 
 async def list_intake_items(
@@ -226,10 +226,10 @@ async def cancel_intake_items(
         found = await runtime.store.intake(
             session_id, lambda intake: intake.cancel(names, reason), named=names, only=True
         )
-        runtime._sessions.changed(session_id)
+        runtime.engine.sessions.changed(session_id)
         return found
 
-    return await runtime._engine.shielded.run(cancelled())
+    return await runtime.engine.shielded.run(cancelled())
 
 
 async def cancel_items_from(
@@ -241,10 +241,10 @@ async def cancel_items_from(
         )
         if found is None:
             raise UnknownInput(session_id, anchor)
-        runtime._sessions.changed(session_id)
+        runtime.engine.sessions.changed(session_id)
         return found
 
-    return await runtime._engine.shielded.run(cancelled())
+    return await runtime.engine.shielded.run(cancelled())
 
 
 async def vacuum_ended_items(runtime: Runtime, session_id: str | None, older_than: float) -> int:

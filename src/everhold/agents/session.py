@@ -141,7 +141,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         if await self._say(input_id, said, options, read):
             turn = await self._ended(input_id, read, wait, said=True)
         elif policy is BusyPolicy.FORK:
-            fork = await self._runtime._engine.shielded.run(
+            fork = await self._runtime.engine.shielded.run(
                 self._say_to_fork(input_id, said, options)
             )
             return await fork.send(said, id=input_id, wait=wait, options=options)
@@ -220,7 +220,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
         if said and is_worked_on_here(self._runtime, self.id):
-            await self._runtime._sessions.next_change(
+            await self._runtime.engine.sessions.next_change(
                 self.id, CHILD_POLL_SECONDS if wait is None else min(wait, CHILD_POLL_SECONDS)
             )
         while True:
@@ -447,7 +447,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         more = {} if not options else {"options": check_options(options)}
         if isinstance(read, TurnReader):
             await read.expect(input_id)
-        return await self._runtime._engine.hand(
+        return await self._runtime.engine.hand(
             self.id, {"id": input_id, "content": compact_blocks(said), **more}
         )
 

@@ -61,8 +61,8 @@ def is_worked_on_here(runtime: Runtime, session_id: str, revision: int | None = 
 
     With a revision: and whether the session stands there, as far as it is known here.
     """
-    live = runtime._sessions.cached(session_id)
-    jobs = runtime._sessions.jobs.get(session_id)
+    live = runtime.engine.sessions.cached(session_id)
+    jobs = runtime.engine.sessions.jobs.get(session_id)
     if live is None or not jobs or (revision is not None and live.head.revision != revision):
         return False
     return all(q in jobs or entry.query.kind is Kind.SIGNAL for q, entry in live.opened.items())

@@ -331,9 +331,9 @@ class Archive:
         found = load_retention(self._settings)
         if found is not None and found.every is not None:
             keeper = AutoRetention(
-                self.store, self.clock, found.plan, found.every, self._dispatch.tasks
+                self.store, self.clock, found.plan, found.every, self.engine.effects.tasks
             )
-            self._reconciler.chores.append(keeper.see_to)
+            self.engine.reconciler.chores.append(keeper.see_to)
 
     async def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well.

@@ -109,8 +109,8 @@ def _for_models(status: Status) -> set[str]:
 
 async def _by_model(runtime: Runtime, session_id: str) -> Status:
     """Let whoever answers here take up what was left open before."""
-    await runtime._engine.move(session_id)
-    return await runtime._engine.wait(session_id, None, settled=True)
+    await runtime.engine.move(session_id)
+    return await runtime.engine.wait(session_id, None, settled=True)
 
 
 async def _goes_on(runtime: Runtime, session_id: str) -> None:

@@ -270,7 +270,7 @@ def command_(
         receipt = house.ask(
             lambda runtime: enqueue_command(runtime, session_id, do, key=key, reason=reason)
         )
-        house.ask(lambda runtime: runtime._mover.rest())
+        house.ask(lambda runtime: runtime.mover.rest())
         stands = house.ask(lambda runtime: read_input_status(runtime, session_id, receipt.item.id))
         return _done(session_id, do, stands, new=receipt.new, as_json=as_json)
 

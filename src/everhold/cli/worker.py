@@ -284,7 +284,7 @@ class WorkerOutput(Observer):
         """What people call a session that is in memory: its key, or its title."""
         if session_id is None or self.runtime is None:
             return ""
-        live = self.runtime._sessions.cached(session_id)
+        live = self.runtime.engine.sessions.cached(session_id)
         return "" if live is None else live.birth.key or live.birth.title
 
     def told(self, one: WorkerEvent) -> None:

@@ -106,6 +106,10 @@ MAX_STORED_ERROR_CHARS: Final = 20_000
 CallSubstitute = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
 
 
+#: Session and query; gives what its work may reach beside its own answer.
+ServicesFactory = Callable[[str, Query], SessionServices]
+
+
 class EffectDispatcher:
     def __init__(
         self,
@@ -138,7 +142,7 @@ class EffectDispatcher:
         # those of them that have not come to an outcome yet
         self.doing: set[asyncio.Task[Any] | None] = set()
         # what work may reach beside its own answer
-        self.reach: Callable[[str, Query], SessionServices] | None = None
+        self.reach: ServicesFactory | None = None
         self.instead: CallSubstitute | None = None  # what is called in the place of a function
         self.gate: JobLimiter | None = None  # whether what was asked may begin now; None: at once
         # records an outcome that its program cannot take

@@ -11,7 +11,8 @@ A verb that has begun completes, also if its caller is cancelled: see `shielded`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,9 +20,12 @@ import msgspec
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.intake import IntakeItem, Receipt
 from everhold.core.journal import AskedQuery, Delivery, find_open_queries
+from everhold.core.lease import TTL, LeaseTimings
 from everhold.core.metrics import Metrics
+from everhold.core.observer import Observer, Observers
 from everhold.core.query import Kind, Query, QueryAnswer, Usage, parse_query_number
 from everhold.core.session import (
+    WORKERS,
     Birth,
     Head,
     Seed,
@@ -40,13 +44,19 @@ from everhold.engine.answer_check import (
     settle_late_answer,
 )
 from everhold.engine.children import child_id, load_child_answer
-from everhold.engine.effects import EffectDispatcher, fit_answer_value
+from everhold.engine.effects import (
+    CallSubstitute,
+    EffectDispatcher,
+    ServicesFactory,
+    fit_answer_value,
+)
 from everhold.engine.live_session import LiveSession, NoExecution, rebuild_session
 from everhold.engine.move import PROGRAM_ABSENT_ERRORS, SessionMoves
+from everhold.engine.reconcile import Reconciler
 from everhold.engine.session_cache import SessionCache
 from everhold.engine.session_view import compute_session_stats, make_finished_status
 from everhold.engine.shielded import ShieldedCalls
-from everhold.engine.step import StepResult
+from everhold.engine.step import Stepper, StepResult
 from everhold.engine.unknown_effects import apply_rerun_decision
 from everhold.errors import (
     BadStep,
@@ -60,9 +70,9 @@ from everhold.errors import (
     UnknownQuery,
     UnknownSession,
 )
-from everhold.ports.mover import Next
-from everhold.ports.program import Clock
-from everhold.ports.store import DELETED_KEYS, FROM_OPEN, FROM_RESTART, SessionRecord
+from everhold.ports.mover import Mover, Next
+from everhold.ports.program import Answerer, Clock, ProgramHost
+from everhold.ports.store import DELETED_KEYS, FROM_OPEN, FROM_RESTART, SessionRecord, Store
 
 T = TypeVar("T")
 
@@ -72,68 +82,95 @@ TURNS: Final = 16
 TURNS_FSYNCED: Final = 2
 
 
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine may be told beside its store, its programs and its clock."""
+
+    llm: str = WORKERS  # who answers the model questions of sessions that are started here
+    observers: tuple[Observer, ...] = ()
+    cache: int = 1000  # sessions held in memory
+    idle: float = 3 * 3600.0  # seconds after which an idle session leaves memory
+    ttl: float = TTL  # seconds that a lease lives
+
+
 class Engine:
+    """Moves the sessions of one store in this process. It owns the parts it is made of."""
+
     def __init__(
         self,
-        sessions: SessionCache,
-        dispatch: EffectDispatcher,
-        acceptance: Acceptance,
-        moves: SessionMoves,
+        store: Store,
+        host: ProgramHost,
         clock: Clock,
+        answerers: Mapping[Kind, Answerer],
+        mover: Mover,
+        options: EngineOptions,
         *,
+        services: ServicesFactory | None = None,
+        substitute: CallSubstitute | None = None,
         refuse: Callable[[], None],
     ) -> None:
-        self._sessions = sessions
-        self._dispatch = dispatch
-        self._acceptance = acceptance
-        self._moves = moves
-        self._clock = clock
-        self._store = sessions.store
-        self._in_place = 0  # plain steps since the loop was given a turn
-        self._turns = (
-            TURNS_FSYNCED if getattr(sessions.store, "durability", "") == "power" else TURNS
+        worker = f"w-{secrets.token_hex(8)}"
+        stepper = Stepper(store, clock, worker)
+        self.store = store
+        self.clock = clock
+        self.host = host
+        self.sessions = SessionCache(
+            store, host, stepper, Observers(options.observers), cache=options.cache
         )
-        self.shielded = ShieldedCalls(refuse, self._store.where)
+        self.acceptance = Acceptance(self.sessions, clock)
+        self.effects = EffectDispatcher(
+            self.sessions, answerers, clock, worker, LeaseTimings(options.ttl), llm=options.llm
+        )
+        self.effects.reach = services
+        self.effects.instead = substitute
+        self.effects.keep = self.acceptance.outcome
+        self.moves = SessionMoves(self.sessions, self.effects, clock)
+        self.sessions.send = mover.send
+        self.reconciler = Reconciler(
+            self.sessions, self.effects, self.moves, clock, idle=options.idle
+        )
+        self.shielded = ShieldedCalls(refuse, store.where)
+        self._in_place = 0  # plain steps since the loop was given a turn
+        self._turns = TURNS_FSYNCED if getattr(store, "durability", "") == "power" else TURNS
 
     # ---- start
 
     async def start(self, birth: Birth) -> Status:
         """Begin a session: its birth and its first pause land in one commit."""
-        self._dispatch.ask(birth)
+        self.effects.ask(birth)
         return await self.shielded.run(self._start(birth))
 
     async def accept(self, birth: Birth) -> Status:
         """Accept a session without looking for its program: a process that has it begins it."""
-        await self.shielded.run(self._acceptance.start(birth))
+        await self.shielded.run(self.acceptance.start(birth))
         return await self.status(birth.id)
 
     async def _start(self, birth: Birth) -> Status:
         async def attempt() -> Status:
             head = Head(0, 0, SessionState.RUNNING, -1, 0, None, birth.created_at, Metrics())
-            live = LiveSession(birth, head, self._sessions.host.begin(birth, head.metrics))
+            live = LiveSession(birth, head, self.sessions.host.begin(birth, head.metrics))
             live.lock.take()  # nobody else knows of it yet
-            self._sessions.keep(live)
+            self.sessions.keep(live)
             try:
-                return self._after(live, await self._sessions.step(live, [], birth=birth))
+                return self._after(live, await self.sessions.step(live, [], birth=birth))
             except BaseException:
-                self._sessions.drop(live)
+                self.sessions.drop(live)
                 raise
             finally:
                 live.lock.release()
 
-        return await self._sessions.insisting(attempt)
+        return await self.sessions.insisting(attempt)
 
     async def again(self, key: str, birth: Birth, *, renew: bool = False) -> SessionId | None:
         """The session that has this key already; raises `KeyConflict` if it was started otherwise.
 
         Raises `KeyDeleted` if the session that had it was deleted, unless the key may be used anew.
         """
-        found = await self._store.find(key)
+        found = await self.store.find(key)
         if found is None:
             if not renew:
                 await self.refuse_deleted(key)
             return None
-        old = (await self._store.load(found, since=-1)).birth
+        old = (await self.store.load(found, since=-1)).birth
         if old.program != birth.program:
             raise KeyConflict(key, found, "program")
         if not is_same_json(old.args, birth.args):
@@ -142,8 +179,8 @@ class Engine:
 
     async def refuse_deleted(self, key: str) -> None:
         """Raise `KeyDeleted` if the session that had this key was deleted, and none has it now."""
-        was, _ = await self._store.value(DELETED_KEYS, key)
-        if was is not None and await self._store.find(key) is None:
+        was, _ = await self.store.value(DELETED_KEYS, key)
+        if was is not None and await self.store.find(key) is None:
             raise KeyDeleted(key, str(was[0]))
 
     # ---- answer
@@ -152,7 +189,7 @@ class Engine:
         """Take one answer. The common case, a model's words for a session in memory, goes the
         shortest way.
         """
-        live = self._sessions.cached(asked.session_id)
+        live = self.sessions.cached(asked.session_id)
         if live is not None:
             entry = live.opened.get(asked.query.q)
             if entry is not None and self._is_free(live, entry.query):
@@ -178,7 +215,7 @@ class Engine:
         """The plain step of a session whose lock is taken: the next question, if it landed; else
         what finishes it.
         """
-        sessions = self._sessions
+        sessions = self.sessions
         done: Query | Coroutine[Any, Any, Query | StepResult] | None = None
         try:
             if sessions.observed:
@@ -201,7 +238,7 @@ class Engine:
         """Finish a step of a session whose lock is taken, and give it back; None if another process
         was quicker.
         """
-        sessions = self._sessions
+        sessions = self.sessions
         try:
             done = await step
             if not sessions.observed:
@@ -245,7 +282,7 @@ class Engine:
                 AnswerCheck(live.id, live.head, live.opened, live.working).check(given, by),
             )
             if late:
-                record = await self._store.load(session_id)
+                record = await self.store.load(session_id)
                 if record.head.revision != live.head.revision:
                     raise Overtaken(session_id, live.head.revision)
                 for answer in late:
@@ -255,7 +292,7 @@ class Engine:
             rerun = [a for a in answers if live.opened[a.q].query.kind is Kind.CALL]
             if rerun:
                 return await self._decided(live, answers)
-            return self._after(live, await self._sessions.step(live, answers))
+            return self._after(live, await self.sessions.step(live, answers))
 
         try:
             return await self._moving(session_id, act)
@@ -264,9 +301,9 @@ class Engine:
         except _Ended as ended:
             return self._settled(ended.record, given, by)
         try:
-            return await self._acceptance.answers(session_id, given, by)
+            return await self.acceptance.answers(session_id, given, by)
         except SessionEnded:  # just now, by another process
-            return self._settled(await self._store.load(session_id), given, by)
+            return self._settled(await self.store.load(session_id), given, by)
 
     def _settled(
         self, record: SessionRecord, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
@@ -287,9 +324,9 @@ class Engine:
 
         async def guarded(live: LiveSession) -> T:
             if not live.head.ended:
-                await self._moves.deliver(live)
+                await self.moves.deliver(live)
             if live.head.ended:
-                whole = await self._store.load(session_id)
+                whole = await self.store.load(session_id)
                 if whole.head.ended:
                     raise _Ended(whole)
                 raise Overtaken(session_id, live.head.revision)  # it was retried just now
@@ -302,13 +339,11 @@ class Engine:
                     raise Overtaken(live.id, live.head.revision) from None
                 raise
 
-        return await self._sessions.on(session_id, guarded)
+        return await self.sessions.on(session_id, guarded)
 
     async def _has_moved(self, live: LiveSession) -> bool:
         """Whether another process has moved a session since it came into memory here."""
-        return (
-            await self._store.load(live.id, since=FROM_OPEN)
-        ).head.revision != live.head.revision
+        return (await self.store.load(live.id, since=FROM_OPEN)).head.revision != live.head.revision
 
     async def _decided(self, live: LiveSession, answers: list[QueryAnswer]) -> Status:
         """A person said what to do about effects whose outcome is unknown."""
@@ -317,11 +352,11 @@ class Engine:
             if live.opened[answer.q].query.kind is not Kind.CALL or answer.error is not None:
                 plain_ones.append(answer)
             elif "rerun" in answer.value:
-                await self._dispatch.again(live, answer.q)
+                await self.effects.again(live, answer.q)
             else:
                 plain_ones.append(apply_rerun_decision(answer))
         if plain_ones:
-            return self._after(live, await self._sessions.step(live, plain_ones))
+            return self._after(live, await self.sessions.step(live, plain_ones))
         return self._standing(live)
 
     def _all_late(
@@ -357,13 +392,13 @@ class Engine:
         """
 
         async def act(live: LiveSession) -> tuple[Status | None, bool]:
-            if signal.key is not None and await self._acceptance.was_sent(session_id, signal):
+            if signal.key is not None and await self.acceptance.was_sent(session_id, signal):
                 return None, False
             receiver = signal.receiver(live.opened)
             if receiver is None:
                 raise _Keep
             answers = live.kept([QueryAnswer(receiver.q, fit_answer_value(receiver, signal.value))])
-            said = await self._sessions.step(live, answers, intake=make_tombstone_marker(signal))
+            said = await self.sessions.step(live, answers, intake=make_tombstone_marker(signal))
             return self._after(live, said), True
 
         try:
@@ -371,7 +406,7 @@ class Engine:
         except _Ended as ended:
             raise SessionEnded(session_id, ended.record.head.state, "sent a signal") from None
         except (_Keep, *PROGRAM_ABSENT_ERRORS):
-            return None, await self._acceptance.signal(session_id, signal)
+            return None, await self.acceptance.signal(session_id, signal)
 
     async def hand(self, session_id: str, said: dict[str, JSON]) -> bool:
         """Say an input to a conversation if no turn runs and nothing waits before it; returns
@@ -381,7 +416,7 @@ class Engine:
 
     async def _hand(self, session_id: str, said: dict[str, JSON]) -> bool:
         try:
-            return await self._moving(session_id, lambda live: self._moves.hand(live, said))
+            return await self._moving(session_id, lambda live: self.moves.hand(live, said))
         except _Ended as ended:
             raise SessionEnded(session_id, ended.record.head.state, "sent anything") from None
         except PROGRAM_ABSENT_ERRORS:
@@ -389,16 +424,16 @@ class Engine:
 
     async def let_in(self, session_id: str, item: IntakeItem) -> Receipt:
         """Accept an input or a command for a conversation."""
-        return await self.shielded.run(self._acceptance.item(session_id, item))
+        return await self.shielded.run(self.acceptance.item(session_id, item))
 
     async def move(self, session_id: str) -> Next:
         """Move a session because the caller wants it moved: models of this process may answer
         it.
         """
-        birth = (await self._store.load(session_id, since=FROM_OPEN)).birth
-        self._dispatch.ask(birth)
-        self._sessions.suspect(session_id)
-        return await self.shielded.run(self._moves.move(session_id, asked=True))
+        birth = (await self.store.load(session_id, since=FROM_OPEN)).birth
+        self.effects.ask(birth)
+        self.sessions.suspect(session_id)
+        return await self.shielded.run(self.moves.move(session_id, asked=True))
 
     async def cancel(self, session_id: str, reason: str) -> Status:
         """Stop a session. The program sees CancelledError once; its children are cancelled too."""
@@ -406,7 +441,7 @@ class Engine:
 
     async def _cancel(self, session_id: str, reason: str) -> Status:
         async def act(live: LiveSession) -> Status:
-            return self._after(live, await self._sessions.step(live, [], cancel=reason))
+            return self._after(live, await self.sessions.step(live, [], cancel=reason))
 
         try:
             return await self._moving(session_id, act)
@@ -420,17 +455,17 @@ class Engine:
     async def _cancel_unseen(self, session_id: str, reason: str) -> Status:
         """Cancel where the program is not: it never hears of it."""
         while True:
-            record = await self._store.load(session_id)
+            record = await self.store.load(session_id)
             if record.head.ended:
                 return make_finished_status(record)
             live = LiveSession(record.birth, record.head, NoExecution(record.deliveries))
             live.opened = find_open_queries(record.deliveries)
             live.letters = record.letters
             try:
-                await self._sessions.end(live, Stopped(reason), cancel=reason)
+                await self.sessions.end(live, Stopped(reason), cancel=reason)
             except Overtaken:
                 continue
-            return make_finished_status(await self._store.load(session_id))
+            return make_finished_status(await self.store.load(session_id))
 
     # ---- the journal as a tape
 
@@ -440,7 +475,7 @@ class Engine:
 
     async def _retry(self, session_id: str) -> Status:
         async def attempt() -> Status:
-            record = await self._store.load(session_id, since=FROM_RESTART)
+            record = await self.store.load(session_id, since=FROM_RESTART)
             apply_event(record.head.state, SessionEvent.RETRIED)
             last = len(record.deliveries) - 1
             while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
@@ -448,19 +483,19 @@ class Engine:
             before = SessionRecord(
                 record.birth, record.head, record.deliveries[:last], record.letters, []
             )
-            live = await rebuild_session(before, self._sessions.host, recount=True)
+            live = await rebuild_session(before, self.sessions.host, recount=True)
             async with live.lock:
-                said = await self._sessions.retry(
+                said = await self.sessions.retry(
                     live, record.deliveries[last], await self._ended_children(live)
                 )
                 if said.outcome is None:
-                    self._sessions.keep(live)
+                    self.sessions.keep(live)
                     ended = await self._ended_children(live)  # one may have ended just now
                     if ended:
-                        said = await self._sessions.step(live, ended)
+                        said = await self.sessions.step(live, ended)
                 return self._after(live, said)
 
-        return await self._sessions.insisting(attempt)
+        return await self.sessions.insisting(attempt)
 
     async def _ended_children(self, live: LiveSession) -> list[QueryAnswer]:
         """The ends of children that came while their parent was failed."""
@@ -470,7 +505,7 @@ class Engine:
             if entry.query.kind is Kind.SESSION
             and not child_processes.is_process_query(entry.query)
         ]
-        ends = [await load_child_answer(self._store, live.birth, entry) for entry in children]
+        ends = [await load_child_answer(self.store, live.birth, entry) for entry in children]
         return [end for end in ends if end is not None]
 
     async def fork(
@@ -479,7 +514,7 @@ class Engine:
         """A new session that shares this one's journal up to step `at`; with an answer, that step's
         is replaced.
         """
-        record = await self._store.load(session_id)
+        record = await self.store.load(session_id)
         deliveries = record.deliveries
         if not deliveries:
             hint = "Wait until a process has started it, or fork its parent instead."
@@ -513,10 +548,10 @@ class Engine:
                 Seed(cut + 1, birth.seeds[0].seed),
             ],
         )
-        self._dispatch.ask(birth)
+        self.effects.ask(birth)
         shared = deliveries[: cut + 1]
         return await self.shielded.run(
-            self._sessions.insisting(lambda: self._branch(birth, shared, given))
+            self.sessions.insisting(lambda: self._branch(birth, shared, given))
         )
 
     async def _branch(
@@ -529,17 +564,17 @@ class Engine:
             birth.origin_n,
             0,
             None,
-            max(self._clock.now(), shared[-1].at),
+            max(self.clock.now(), shared[-1].at),
             Metrics(),
         )
         live = await rebuild_session(
-            SessionRecord(birth, head, shared, [], []), self._sessions.host, recount=True
+            SessionRecord(birth, head, shared, [], []), self.sessions.host, recount=True
         )
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
-            said = await self._sessions.branch(live, shared, answers)
+            said = await self.sessions.branch(live, shared, answers)
             if said.outcome is None:
-                self._sessions.keep(live)
+                self.sessions.keep(live)
             return self._after(live, said)
 
     async def delete(self, session_id: str) -> int:
@@ -548,26 +583,26 @@ class Engine:
 
     async def _delete(self, session_id: str) -> int:
         while True:
-            record = await self._store.load(session_id, since=-1)
+            record = await self.store.load(session_id, since=-1)
             if record.birth.parent is not None and not record.head.ended:
                 raise StillNeeded(
                     session_id, f"its parent {record.birth.parent} waits for it", "Cancel it first."
                 )
             try:
-                kept = await self._store.delete(session_id, record.head.revision)
+                kept = await self.store.delete(session_id, record.head.revision)
             except Overtaken:
                 continue
-            live = self._sessions.cached(session_id)
+            live = self.sessions.cached(session_id)
             if live is not None:
-                self._sessions.drop(live)
+                self.sessions.drop(live)
             return kept
 
     # ---- where it stands
 
     async def status(self, session_id: str) -> Status:
-        record = await self._store.load(session_id, since=-1)
+        record = await self.store.load(session_id, since=-1)
         if record.head.ended:
-            return make_finished_status(await self._store.load(session_id, since=record.head.n))
+            return make_finished_status(await self.store.load(session_id, since=record.head.n))
         opened = find_open_queries(record.deliveries)
         kept = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
         working = {effect.q: effect.worker for effect in record.effects}
@@ -586,7 +621,7 @@ class Engine:
         """Questions that the journal has by reference; the program knows them best, if it is
         here.
         """
-        live = self._sessions.cached(session_id)
+        live = self.sessions.cached(session_id)
         if live is not None and not live.stale and live.head.revision == revision:
             return [
                 request_ref.expand_query_from_effect(query, live.execution.effect(query.q))
@@ -594,7 +629,7 @@ class Engine:
             ]
         return list(
             request_ref.expand_queries_from_journal(
-                queries, (await self._store.load(session_id)).deliveries
+                queries, (await self.store.load(session_id)).deliveries
             ).values()
         )
 
@@ -630,12 +665,12 @@ class Engine:
         The sessions that it waits for itself are waited for, too.
         """
         try:
-            record = await self._store.load(session_id, since=FROM_OPEN)
+            record = await self.store.load(session_id, since=FROM_OPEN)
         except UnknownSession:
             return
         if record.head.parked:
-            self._sessions.suspect(session_id)
-            await self.shielded.run(self._moves.move(session_id, asked=True))
+            self.sessions.suspect(session_id)
+            await self.shielded.run(self.moves.move(session_id, asked=True))
         for entry in find_open_queries(record.deliveries).values():
             if entry.query.kind is Kind.SESSION and not child_processes.is_process_query(
                 entry.query
@@ -653,9 +688,9 @@ class Engine:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
-            with self._sessions.watched(session_id) as changed:  # from before it is looked at
-                if not (settled and self._sessions.jobs.get(session_id)):
-                    if not settled and self._dispatch.answers_models:
+            with self.sessions.watched(session_id) as changed:  # from before it is looked at
+                if not (settled and self.sessions.jobs.get(session_id)):
+                    if not settled and self.effects.answers_models:
                         await self._adopt_parked(session_id)
                     status = await self.status(session_id)
                     if (

@@ -82,10 +82,10 @@ class Notifications:
         async def changed() -> list[OutboxEntry]:
             chosen = await outbox.list_entries(self.store, session_id=session_id, teller=teller)
             found = await change(self.store, chosen, self.clock.now())
-            runtime._sessions.poke()
+            runtime.engine.sessions.poke()
             return found
 
-        return await runtime._engine.shielded.run(changed())
+        return await runtime.engine.shielded.run(changed())
 
     def _tell_by(self: Any, tell: Iterable[Notifier] | None) -> None:
         """Have people told by these, or as the settings say, as soon as this process moves
@@ -107,12 +107,12 @@ class Notifications:
         self._sweep_by_itself()
         tellers = load_notifiers(self._settings) if self._tellers is None else self._tellers
         if tellers:
-            sessions = self._sessions
+            sessions = self.engine.sessions
             self._outbox = Outbox(
                 self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke()
             )
             sessions.asks_people = True
-            self._reconciler.chores.append(self._outbox.see_to)
+            self.engine.reconciler.chores.append(self._outbox.see_to)
 
     async def _tell_the_rest(self, grace: float) -> None:
         """Before this process goes, what it knows of is told."""

@@ -47,7 +47,7 @@ class Timetable:
         hands = self._hands = RuntimeActionRunner(runtime)
         self._schedules = Schedules(runtime.store, hands, runtime._dice)
         self._triggers = Triggers(runtime.store, hands, runtime._dice)
-        runtime._reconciler.chores += [self._schedules.look, self._triggers.look]
+        runtime.engine.reconciler.chores += [self._schedules.look, self._triggers.look]
 
     # ---- schedules
 
@@ -188,10 +188,10 @@ class Timetable:
 
         async def done() -> T:
             found = await verb
-            runtime._sessions.poke()
+            runtime.engine.sessions.poke()
             return found
 
-        return await runtime._engine.shielded.run(done())
+        return await runtime.engine.shielded.run(done())
 
 
 class RuntimeActionRunner:
@@ -244,10 +244,10 @@ class RuntimeActionRunner:
         session_id = await runtime.store.find(deed.session) or deed.session
         value = happened if deed.value is msgspec.UNSET else deed.value
         if deed.signal:
-            new = await runtime._engine.send(session_id, Signal(deed.signal, value, key))
+            new = await runtime.engine.send(session_id, Signal(deed.signal, value, key))
         else:
-            new = await runtime._engine.shielded.run(
-                runtime._acceptance.words(session_id, value, key)
+            new = await runtime.engine.shielded.run(
+                runtime.engine.acceptance.words(session_id, value, key)
             )
         return ActionResult(session_id, new)
 

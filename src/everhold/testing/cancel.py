@@ -226,7 +226,7 @@ class _Caller(RuntimeForTests):
         for record in await load_records(self.store):
             queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
             for effect in record.effects:
-                if effect.worker == self._dispatch.worker:
+                if effect.worker == self.engine.effects.worker:
                     found.append(
                         f"{describe_query(queries[effect.q])} is marked as running, and no task"
                         " runs it"

@@ -41,40 +41,44 @@ class RuntimeForTests(Runtime):
     def __init__(self, store: Store, clock: StillClock, stand_ins: StandIns) -> None:
         numbers = itertools.count(1)
         super().__init__(
-            store, clock=clock, recover=False, idle=1e12, dice=lambda bits: next(numbers)
+            store,
+            clock=clock,
+            recover=False,
+            idle=1e12,
+            dice=lambda bits: next(numbers),
+            substitute=self._instead,
         )
         self.still = clock
         self.stand_ins = stand_ins
         self.called: list[Query] = []  # the calls that were run, in order
         self._recorded: RecordedAnswers | None = None
-        self._dispatch.instead = self._instead
 
     def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
         """Who answers from now on: models' questions, and with `people` those for people too."""
         kinds = () if answerer is None else (Kind.LLM, *FOR_PEOPLE) if people else (Kind.LLM,)
         found = {kind: answerer for kind in kinds if answerer is not None}
-        self._dispatch.answer_with(found, addressed=people)
+        self.engine.effects.answer_with(found, addressed=people)
         self._recorded = answerer if isinstance(answerer, RecordedAnswers) else None
 
     async def adopt(self) -> None:
         """Let whoever answers now take what was open before."""
         for info in await self.sessions(state=("running", "paused"), limit=10_000):
             self._claim(info.session_id, info.program)
-            await self._engine.move(info.session_id)
+            await self.engine.move(info.session_id)
         await self.settle()
 
     async def settle(self) -> None:
         """Let everything happen that happens by itself now."""
         while True:
             await self.rest()
-            if not await self._reconciler.move():
+            if not await self.engine.reconciler.move():
                 return
 
     async def rest(self) -> None:
         """Let everything come to its end that has begun: work, and verbs whose callers have
         left.
         """
-        while tasks := self._dispatch.tasks | self._engine.shielded.tasks:
+        while tasks := self.engine.effects.tasks | self.engine.shielded.tasks:
             await asyncio.wait(tasks)
 
     async def skip(self, seconds: float) -> None:
@@ -105,19 +109,19 @@ class RuntimeForTests(Runtime):
 
     def forget(self) -> None:
         """Drop everything from memory, as a restart does."""
-        for live in self._sessions.all():
-            self._sessions.drop(live)
+        for live in self.engine.sessions.all():
+            self.engine.sessions.drop(live)
 
     async def die(self) -> None:
         """End as a process that is killed: nothing more is written, and others learn that it is
         gone.
         """
-        tasks = list(self._dispatch.tasks)
+        tasks = list(self.engine.effects.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.forget()
-        await self.store.release(self._dispatch.worker)
+        await self.store.release(self.engine.effects.worker)
 
     # ---- instead of what the runtime does
 

@@ -196,6 +196,6 @@ async def test_a_runtime_sweeps_as_its_settings_say(tmp_path):
 async def test_who_only_looks_does_not_sweep(tmp_path):
     found = told(tmp_path, "[retention]\ncompleted = '0s'\nevery = '1h'\n")
     async with Runtime(MemoryStore(), found=found, clock=ManualClock(), recover=False) as runtime:
-        assert all("Keeper" not in repr(chore) for chore in runtime._reconciler.chores)
+        assert all("Keeper" not in repr(chore) for chore in runtime.engine.reconciler.chores)
         await runtime.answer((await runtime.start(asking())).session_id, "x")
         assert len(await runtime.sessions()) == 1

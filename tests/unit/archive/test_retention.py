@@ -122,7 +122,7 @@ async def test_a_child_stays_while_its_parent_may_need_it():
     async with opened(recover=True) as runtime:
         status = await runtime.start(parent())
         while not (asked := await runtime.inbox()):
-            await runtime._reconciler.move()
+            await runtime.engine.reconciler.move()
         child = asked[0].session_id
         await runtime.answer(child, "x")
         status = await runtime.wait(status.session_id)
@@ -340,7 +340,7 @@ async def test_a_parent_stays_while_a_child_lives():
         await runtime.answer(parent_id, "bye")
         child = next(one.session_id for one in await runtime.sessions() if one.parent == parent_id)
         while not await runtime.inbox():
-            await runtime._reconciler.move()
+            await runtime.engine.reconciler.move()
         swept = await runtime.sweep(keep_last=0)
         assert (swept.deleted, swept.result) == ([], "incomplete")
         assert swept.kept == {parent_id: f"its child {child} is paused"}

@@ -169,8 +169,8 @@ async def test_an_answer_that_the_program_has_not_seen_moves_along(tmp_path):
     async with House(tmp_path) as house:
         status = await house.there.start(refund(order="7"))
         house.there._programs.clear()
-        house.there._sessions.drop(house.there._sessions.cached(status.session_id))
-        house.there._sessions.host = PythonHost(_nothing)
+        house.there.engine.sessions.drop(house.there.engine.sessions.cached(status.session_id))
+        house.there.engine.sessions.host = PythonHost(_nothing)
         await house.there.answer(status.session_id, "broken")
         await house.move()
 
@@ -287,13 +287,13 @@ async def test_work_under_way_that_asks_is_asked_of_a_person(tmp_path):
 async def _marked(house, rerun):
     """A session exported while its call is under way."""
     gate = asyncio.Event()
-    original = house.there._dispatch._outcome
+    original = house.there.engine.effects._outcome
 
     async def held(*args):
         await gate.wait()
         return await original(*args)
 
-    house.there._dispatch._outcome = held
+    house.there.engine.effects._outcome = held
     status = await house.there.start(paying(rerun=rerun), wait=0)
     await house.there.export(house.file)
     gate.set()

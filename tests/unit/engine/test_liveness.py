@@ -57,10 +57,10 @@ async def test_a_process_of_another_container_lives_until_its_time_is_over(dead,
         name = liveness.get_machine_name(liveness.get_machine_id())
         await store.beat(WorkerRecord("near", liveness.get_machine_id(), dead, TTL))
         await store.beat(WorkerRecord("far", elsewhere.format(name=name), dead, TTL))
-        assert (await runtime._dispatch.census()).living >= {"far"}
-        assert "near" not in (await runtime._dispatch.census()).living
+        assert (await runtime.engine.effects.census()).living >= {"far"}
+        assert "near" not in (await runtime.engine.effects.census()).living
         clock.advance(TTL)
-        assert "far" not in (await runtime._dispatch.census()).living
+        assert "far" not in (await runtime.engine.effects.census()).living
 
 
 @pytest.mark.process

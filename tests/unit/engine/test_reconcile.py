@@ -24,7 +24,7 @@ async def test_a_call_between_two_rests_is_heard():
     forgotten.
     """
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
-        reconciler = runtime._reconciler
+        reconciler = runtime.engine.reconciler
         looks = []
 
         async def look():
@@ -32,7 +32,7 @@ async def test_a_call_between_two_rests_is_heard():
             return True
 
         reconciler.look = look
-        runtime._sessions.poke()
+        runtime.engine.sessions.poke()
         assert await asyncio.wait_for(reconciler._round(False), 60) is True
         assert looks == [1]
 
@@ -57,9 +57,9 @@ async def test_a_timer_that_the_store_would_not_take_fires_when_it_does():
             raise StoreFull("memory")
 
         store.commit = full
-        assert await runtime._reconciler.move() is False
+        assert await runtime.engine.reconciler.move() is False
         store.commit = commit
-        assert await runtime._reconciler.move() is True
+        assert await runtime.engine.reconciler.move() is True
         assert [(await runtime.status(id)).result for id in ids] == ["awake"] * 3
 
 
@@ -80,7 +80,7 @@ async def test_a_timer_that_the_store_would_not_take_is_tried_again_by_itself():
         clock.advance(2)
         await asyncio.wait_for(refused.wait(), 60)
         store.commit = commit
-        await runtime._mover.rest()
+        await runtime.mover.rest()
         clock.advance(2)
         assert (await runtime.wait(id, 60)).result == "awake"
 
@@ -103,7 +103,7 @@ async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog,
         if works:
             await worker._enter(looks=False)
         for _ in range(2):
-            await (runtime._reconciler.look() if works else runtime._reconciler.move())
+            await (runtime.engine.reconciler.look() if works else runtime.engine.reconciler.move())
             await asyncio.gather(*worker._tasks())
         assert (await runtime.status(sound)).result == "awake"
         with pytest.raises(StoreDamaged):
@@ -161,7 +161,7 @@ async def test_a_session_that_does_not_move_here_is_read_once(works):
 
         async def looked():
             store.read = 0
-            look = runtime._reconciler.look if works else runtime._reconciler.move
+            look = runtime.engine.reconciler.look if works else runtime.engine.reconciler.move
             while await look() or worker._tasks():
                 await asyncio.gather(*worker._tasks())
             return store.read
@@ -194,8 +194,8 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(caplog):
             done.append(now)
             return False
 
-        runtime._reconciler.chores = [fails, works]
-        assert await runtime._reconciler.move() is False
+        runtime.engine.reconciler.chores = [fails, works]
+        assert await runtime.engine.reconciler.move() is False
     assert len(done) == 1
     assert "a chore failed" in caplog.text
 
@@ -210,7 +210,7 @@ async def test_whatever_keeps_a_process_from_saying_that_it_lives_it_says_so_aga
             beats.append(1)
             raise RuntimeError("no")
 
-        runtime._reconciler.beat = beat
+        runtime.engine.reconciler.beat = beat
         for count in (1, 2):
             while len(beats) < count:
                 clock.advance(TTL)
@@ -224,7 +224,7 @@ async def test_the_news_of_others_can_wait_and_a_call_cannot():
     """
     clock = ManualClock()
     async with Runtime(MemoryStore(), clock=clock, recover=False) as runtime:
-        reconciler = runtime._reconciler
+        reconciler = runtime.engine.reconciler
         assert await reconciler.move() is False
         reconciler._rested = asyncio.get_running_loop().time() + 600
         await asyncio.wait_for(reconciler._in_peace(clock.now()), 60)
@@ -250,22 +250,22 @@ async def test_what_another_sees_to_first_is_left_to_it():
     once.
     """
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
-        reconciler, mover = runtime._reconciler, Requests()
+        reconciler, mover = runtime.engine.reconciler, Requests()
         reconciler._mover, reconciler.living = mover, frozenset({"w-other"})
         reconciler._rested = asyncio.get_running_loop().time() + 600
-        with runtime._sessions.watched("s-1") as told:
+        with runtime.engine.sessions.watched("s-1") as told:
             reconciler._hear(RemoteChange(["s-1"], first="w-other"))
             assert told.done()
-        with runtime._sessions.watched("s-1") as told:
+        with runtime.engine.sessions.watched("s-1") as told:
             resting = asyncio.create_task(reconciler._in_peace(None))
             await asyncio.wait_for(told, 60)
-        with runtime._sessions.watched("s-1") as told:
+        with runtime.engine.sessions.watched("s-1") as told:
             reconciler._hear(RemoteChange(first="w-other"))
             await asyncio.wait_for(told, 60)
         assert mover.sent == []
-        for first in ("", "w-gone", runtime._dispatch.worker):
+        for first in ("", "w-gone", runtime.engine.effects.worker):
             reconciler._hear(RemoteChange([f"s-{first}"], first=first))
-        assert mover.sent == ["s-", "s-w-gone", f"s-{runtime._dispatch.worker}"]
+        assert mover.sent == ["s-", "s-w-gone", f"s-{runtime.engine.effects.worker}"]
         reconciler.poke()
         await asyncio.wait_for(resting, 60)
 
@@ -273,7 +273,7 @@ async def test_what_another_sees_to_first_is_left_to_it():
 async def test_what_another_sees_to_first_is_looked_at_soon_after():
     """It has a head start, no more: it may die, or have no room."""
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
-        reconciler = runtime._reconciler
+        reconciler = runtime.engine.reconciler
         reconciler._mover, reconciler.living = Requests(), frozenset({"w-other"})
         reconciler._hear(RemoteChange(["s-1"], first="w-other"))
         assert await asyncio.wait_for(reconciler._rest(), 60) is True
@@ -282,9 +282,9 @@ async def test_what_another_sees_to_first_is_looked_at_soon_after():
 async def test_news_that_move_nothing_only_wake_who_waits():
     """A process that took a lease or read a letter asks nothing of others."""
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
-        reconciler, mover = runtime._reconciler, Requests()
+        reconciler, mover = runtime.engine.reconciler, Requests()
         reconciler._mover = mover
-        with runtime._sessions.watched("s-1") as told:
+        with runtime.engine.sessions.watched("s-1") as told:
             reconciler._hear(RemoteChange(["s-1"], moves=False))
             assert told.done()
         assert mover.sent == []
@@ -297,7 +297,7 @@ async def test_a_process_that_dies_during_a_look_is_found_dead():
     """
     clock, store = ManualClock(), MemoryStore()
     async with Runtime(store, clock=clock, recover=False, ttl=600) as runtime:
-        reconciler = runtime._reconciler
+        reconciler = runtime.engine.reconciler
         await store.beat(WorkerRecord("w-other", "elsewhere", 1, 3.0))
         unmoved = store.unmoved
 
@@ -316,7 +316,7 @@ async def test_who_is_cancelled_while_called_leaves(later):
     otherwise.
     """
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
-        reconciler = runtime._reconciler
+        reconciler = runtime.engine.reconciler
         reconciler._rested = asyncio.get_running_loop().time() + 600
         resting = asyncio.create_task(reconciler._in_peace(None))
         await asyncio.sleep(0.01)
@@ -347,7 +347,7 @@ async def test_a_store_that_stays_away_is_asked_less_and_less_often(monkeypatch,
             for verb in ("workers", "unmoved", "intake", "load", "commit"):
                 patched.setattr(store, verb, away)
             clock.advance(2)
-            runtime._reconciler.poke()
+            runtime.engine.reconciler.poke()
             while len(waited) < 8:
                 await sleep(0.001)
         assert waited[:8] == sorted(waited[:8]) and waited[0] < waited[7] == MAX_STORE_RETRY_DELAY

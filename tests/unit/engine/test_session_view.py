@@ -55,7 +55,7 @@ async def test_a_step_tells_of_timers_withdrawals_and_cancels():
     async with opened() as runtime:
         status = await runtime.start(racing())
         runtime.clock.advance(61)
-        await runtime._moves.move(status.session_id)
+        await runtime.engine.moves.move(status.session_id)
         await runtime.cancel(status.session_id, "enough")
         _, fired, cancelled = await runtime.steps(status.session_id)
 

@@ -281,7 +281,7 @@ async def test_a_plain_answer_that_has_to_wait_completes_although_its_caller_lea
         with pytest.raises(asyncio.CancelledError):
             await caller
         go.set()
-        await runtime._engine.shielded.rest()
+        await runtime.engine.shielded.rest()
         status = await runtime.status(status.session_id)
         assert [query.prompt for query in status.queries] == ["1?"]
         assert [

@@ -66,7 +66,7 @@ async def test_others_are_heard_while_somebody_waits_and_only_then():
             await asyncio.sleep(0.01)
         may_end.set()
         assert (await asyncio.wait_for(waiting, 60)).result == "done"
-        assert not looking._sessions.awaited.is_set()
+        assert not looking.engine.sessions.awaited.is_set()
 
 
 async def test_who_works_on_what_he_was_asked_to_is_not_taken_for_dead():
@@ -97,7 +97,7 @@ async def test_what_happens_while_it_is_looked_at_is_not_missed():
         waiting = asyncio.ensure_future(runtime.wait(begun.session_id))
         await asyncio.sleep(0.01)
         may_end.set()
-        while runtime._sessions.jobs:
+        while runtime.engine.sessions.jobs:
             await asyncio.sleep(0.001)
         store.way.set()
 

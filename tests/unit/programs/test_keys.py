@@ -337,7 +337,7 @@ async def test_a_race_through_the_runtime_has_the_same_winner_after_a_restart() 
         status = await runtime.start(race())
         status = await runtime.answer(status.queries[1], "B")
         assert [query.prompt for query in status.queries] == ["a", "winner=b"]
-        for live in runtime._sessions.all():
-            runtime._sessions.drop(live)
+        for live in runtime.engine.sessions.all():
+            runtime.engine.sessions.drop(live)
         status = await runtime.answer(status.queries[1], "!")
         assert status.outcome.value == "b!"

@@ -49,13 +49,13 @@ async def test_a_runtime_that_cannot_stop_closes_its_store(tmp_path):
     """The error is raised, and the file is not held for it."""
     runtime = Runtime(SQLiteStore(tmp_path / "app.db"), recover=False)
     await runtime.__aenter__()
-    connection, leave = runtime.store._connection, runtime._mover.leave
+    connection, leave = runtime.store._connection, runtime.mover.leave
 
     async def fails(grace):
         await leave(grace)
         raise RuntimeError("no way out")
 
-    runtime._mover.leave = fails
+    runtime.mover.leave = fails
     with pytest.raises(RuntimeError, match="no way out"):
         await runtime.close()
     assert is_closed(connection)

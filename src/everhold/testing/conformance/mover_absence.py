@@ -153,7 +153,7 @@ class MissingCodeContract(MoverContractBase):
         """
         model = StampingModel()
         host = await fleet.front(programs=True, llm=None)
-        host._sessions.stepper.leaving = True  # its calls are left to others
+        host.engine.sessions.stepper.leaving = True  # its calls are left to others
         status = await host.start(beside(name="a"), wait=0)
 
         await fleet.movers(llm=model)

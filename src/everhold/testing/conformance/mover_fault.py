@@ -111,7 +111,7 @@ class MoverFaultContract(MoverContractBase):
 
         async def look() -> None:
             for mover in movers:
-                mover._reconciler.poke()
+                mover.engine.reconciler.poke()
 
         assert_expected_stories(
             await approve_until_ended(fleet, await begin_stories(fleet, 6), look)
@@ -128,7 +128,7 @@ class MoverFaultContract(MoverContractBase):
 
         async def both() -> None:
             moves = (
-                mover._moves.move(session, leased=True)
+                mover.engine.moves.move(session, leased=True)
                 for session in sessions.values()
                 for mover in movers
             )

@@ -120,8 +120,8 @@ class FleetRuntime(Runtime):
         self.moves: list[tuple[str, Next]] = []
         self._has = programs
         self._without = {one.ref for one in without}
-        self._really = self._moves.move
-        self._moves.move = self._noted  # type: ignore[method-assign]
+        self._really = self.engine.moves.move
+        self.engine.moves.move = self._noted  # type: ignore[method-assign]
 
     def _find(self, ref: str, version: int) -> Any:
         if not self._has or ref in self._without:
@@ -224,7 +224,7 @@ class Fleet:
         """End a process as SIGKILL does: it writes nothing more, and its time to live is over."""
         place.line.is_cut = True
         self._places.remove(place)
-        self._killed.add(place._dispatch.worker)
+        self._killed.add(place.engine.effects.worker)
         await self._call_off(place, 0.0)
         self.clock.advance(TTL + 1)
 
@@ -234,7 +234,7 @@ class Fleet:
         """Have a session accepted by a front that has no programs."""
         front = await self.front()
         birth: Birth = front._birth(call, key, "", None, None, budget)
-        await front._engine.accept(birth)
+        await front.engine.accept(birth)
         return birth.id
 
     async def status(self, session_id: str) -> Status:
@@ -328,7 +328,7 @@ class LocalFleet(Fleet):
         return {"recover": True}
 
     async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
-        place._mover.send = place._sessions.send = send(place._mover.send)  # type: ignore[method-assign]
+        place.mover.send = place.engine.sessions.send = send(place.mover.send)  # type: ignore[method-assign]
         await place.__aenter__()
 
     async def _call_off(self, place: FleetRuntime, grace: float) -> None:

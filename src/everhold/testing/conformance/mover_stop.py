@@ -98,7 +98,7 @@ class MoverStopContract(MoverContractBase):
         await fleet.until(lambda: EFFECT_LOG.begun["a-0"])
 
         leaving = asyncio.ensure_future(fleet.leave(leaver))
-        await fleet.until(lambda: leaver._sessions.stepper.leaving)
+        await fleet.until(lambda: leaver.engine.sessions.stepper.leaving)
         EFFECT_LOG.free("a-0")
         await leaving
         await fleet.movers()
@@ -140,7 +140,7 @@ class MoverStopContract(MoverContractBase):
         asked = await fleet.asked(session, "a?")
 
         leaving = asyncio.ensure_future(fleet.leave(leaver))
-        await fleet.until(lambda: leaver._sessions.stepper.leaving)
+        await fleet.until(lambda: leaver.engine.sessions.stepper.leaving)
         await front.answer(asked.queries[0], "now")
         EFFECT_LOG.free("a")
         await leaving

@@ -314,7 +314,7 @@ async def test_a_session_goes_on_when_its_package_loses_the_trust(root: Path) ->
         status = await runtime.start(in_root(root, "one")())
         here = _is_here(runtime, status.session_id)
         (folder / "more.lua").write_text("return 1")
-        runtime._sessions.drop(runtime._sessions.all()[0])
+        runtime.engine.sessions.drop(runtime.engine.sessions.all()[0])
         await runtime.answer(status.session_id, "a")
         assert (here, _is_here(runtime, status.session_id)) == (True, False)
         done: Any = await runtime.answer(status.session_id, "b")
@@ -322,5 +322,5 @@ async def test_a_session_goes_on_when_its_package_loses_the_trust(root: Path) ->
 
 
 def _is_here(runtime: Runtime, session_id: str) -> bool:
-    live: Any = runtime._sessions.cached(session_id)
+    live: Any = runtime.engine.sessions.cached(session_id)
     return not live.execution.remote
