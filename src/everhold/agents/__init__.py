@@ -2,17 +2,14 @@
 handle.
 """
 
-from everhold.agents.blocking import BlockingSession
-from everhold.agents.conversations import Conversations
-from everhold.agents.event_stream import LiveBuffers
+from everhold.agents.conversations import Conversations, find_later_call
 from everhold.agents.services import RuntimeSessionServices
 from everhold.agents.session import AgentSession, Turn
 
 __all__ = [
     "AgentSession",
-    "BlockingSession",
     "Conversations",
-    "LiveBuffers",
     "RuntimeSessionServices",
     "Turn",
+    "find_later_call",
 ]

@@ -157,7 +157,7 @@ def _database(found: Settings, database: str | None) -> str:
     if found.path is not None and not found.path.exists():
         return _unmade(found.path)
     with open_command_runtime(database) as house:
-        said = house.runtime.verify()
+        said = house.runtime.archive.verify()
         facts = house.stats()
         problems = [one for one in said if not one.warning]
         warned = "".join(f"; warning: {one.detail}" for one in said if one.warning)

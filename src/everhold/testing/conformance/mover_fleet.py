@@ -22,13 +22,14 @@ from typing import Any, ClassVar, Final, Self
 from everhold.core.session import ENDED, Birth
 from everhold.core.status import Finished, Paused, Status
 from everhold.errors import StoreUnavailable, UnknownProgram
+from everhold.movers.workers import Worker
+from everhold.packages.known_programs import KnownPrograms
 from everhold.ports.mover import Next
 from everhold.ports.program import Call
 from everhold.ports.store import Change, RemoteChange, SessionFilter, Store
 from everhold.runtime import Runtime
 from everhold.testing.clock import ManualClock
 from everhold.testing.conformance.mover_programs import EFFECT_LOG
-from everhold.workers import Worker
 
 #: Seconds that a process is taken to live without being heard of, by the manual clock.
 TTL: Final = 1000.0
@@ -106,6 +107,21 @@ class CuttableStore:
         return min(PACE, self.store.listen(wake, me))
 
 
+class FleetPrograms(KnownPrograms):
+    """The programs of a process that may lack some, or have other editions of them."""
+
+    def __init__(self, has_any: bool, without: Collection[Any]) -> None:
+        super().__init__(None)
+        self.editions: dict[str, Any] = {}
+        self._has_any = has_any
+        self._without = {one.ref for one in without}
+
+    def find(self, ref: str, version: int) -> Any:
+        if not self._has_any or ref in self._without:
+            raise UnknownProgram(ref)
+        return self.editions.get(ref) or super().find(ref, version)
+
+
 class FleetRuntime(Runtime):
     """A runtime that may lack programs, or have other editions of them, and remembers what its
     moves came to.
@@ -114,19 +130,13 @@ class FleetRuntime(Runtime):
     def __init__(
         self, store: Any, *, programs: bool, without: Collection[Any], **options: Any
     ) -> None:
-        super().__init__(store, **options)
+        found = FleetPrograms(programs, without)
+        super().__init__(store, programs=found, **options)
         self.line: CuttableStore = store
-        self.editions: dict[str, Any] = {}
+        self.editions = found.editions
         self.moves: list[tuple[str, Next]] = []
-        self._has = programs
-        self._without = {one.ref for one in without}
         self._really = self.engine.moves.move
         self.engine.moves.move = self._noted  # type: ignore[method-assign]
-
-    def _find(self, ref: str, version: int) -> Any:
-        if not self._has or ref in self._without:
-            raise UnknownProgram(ref)
-        return self.editions.get(ref) or super()._find(ref, version)
 
     async def _noted(self, session_id: str, **how: Any) -> Next:
         found = await self._really(session_id, **how)
@@ -310,7 +320,7 @@ class Fleet:
         front = await self.front()
         await self.until(self._all_ended, tick=1.0)
         assert {name: times for name, times in EFFECT_LOG.once.items() if times > 1} == {}
-        assert await front.verify() == []
+        assert await front.archive.verify() == []
         for place in [each for each in self._places if each is not front]:
             await self.leave(place)
         assert {worker.id for worker in await front.store.workers()} <= self._killed
@@ -350,7 +360,7 @@ class WorkerFleet(Fleet):
 
     async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
         await place.__aenter__()
-        worker = self._workers[place] = place.worker(poll=PACE)
+        worker = self._workers[place] = place.workers.new(poll=PACE)
         worker.send = send(worker.send)  # type: ignore[method-assign]
         await worker.__aenter__()
 
