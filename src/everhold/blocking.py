@@ -27,7 +27,7 @@ from everhold.core.observer import Observer
 from everhold.engine.arguments import UNSET
 from everhold.errors import EverholdError, Waiting
 from everhold.models import AnswererSpec
-from everhold.movers.worker_verbs import Workers
+from everhold.movers import Workers
 from everhold.notify import Notifications, Notifier
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.program import Call, Clock

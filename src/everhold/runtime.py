@@ -79,7 +79,7 @@ from everhold.errors import (
 )
 from everhold.models import AnswererSpec, Model, make_answerer
 from everhold.movers.local import LocalMover
-from everhold.movers.worker_verbs import Workers
+from everhold.movers import Workers
 from everhold.notify import Notifications, Notifier
 from everhold.packages.find import refuse_while_loading
 from everhold.packages.known_programs import KnownPrograms

@@ -65,7 +65,7 @@ def test_every_verb(tmp_path):
         assert runtime.cancel(other.session_id).state == "cancelled"
         assert runtime.delete(other.session_id) == 0
         assert {info.state for info in runtime.sessions()} == {"completed"}
-        assert runtime.verify() == []
+        assert runtime.archive.verify() == []
         with pytest.raises(everhold.EverholdError):
             runtime.retry(status.session_id)
 

@@ -363,8 +363,8 @@ async def test_before_store_sees_what_comes_through_the_intake():
     )
     async with opened(llm=Scripted("Done.")) as runtime:
         session = await runtime.session(held(plugin), "c")
-        await runtime.on("told", Feed("c"))
-        await runtime.emit("told", "a secret", key="1")
+        await runtime.triggers.add("told", Feed("c"))
+        await runtime.triggers.emit("told", "a secret", key="1")
         while not await session.turns():
             await asyncio.sleep(0.01)
         assert "secret" not in json.dumps(to_builtins(await rows(runtime, session.id)))
@@ -404,8 +404,8 @@ async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
                 await runtime.signal(session.id, "input", {"id": "0", "content": [BREAK]})
             await runtime.signal(session.id, "input", said)
         elif way == "fed":
-            await runtime.on("told", Feed("c", signal="input"))
-            await runtime.emit("told", said, key="1")
+            await runtime.triggers.add("told", Feed("c", signal="input"))
+            await runtime.triggers.emit("told", said, key="1")
         elif way == "answered":
             (query,) = (await runtime.status(session.id)).queries
             await runtime.answer(query, said)
@@ -415,8 +415,8 @@ async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
             if way == "absent":
                 await elsewhere.signal(session.id, "input", said)
             else:
-                await elsewhere.on("told", Feed("c", signal="input"))
-                await elsewhere.emit("told", said, key="1")
+                await elsewhere.triggers.add("told", Feed("c", signal="input"))
+                await elsewhere.triggers.emit("told", said, key="1")
     async with opened(tmp_path, llm=Scripted("Well."), replay=False) as runtime:
         session = await runtime.session(agent, "c")
         while not await session.turns():

@@ -33,7 +33,7 @@ from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
-    from everhold.movers.worker_verbs import Limits, Worker, WorkerEvent
+    from everhold.movers import Limits, Worker, WorkerEvent
     from everhold.runtime import Runtime
 
 
@@ -224,7 +224,7 @@ def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
 
 def _limits(words: tuple[str, ...]) -> Limits | None:
     """Limits as they are written on the command line; None if there are none."""
-    from everhold.movers.worker_verbs import Limits
+    from everhold.movers import Limits
 
     tables: dict[str, dict[str, int]] = {"program": {}, "tool": {}}
     session = None

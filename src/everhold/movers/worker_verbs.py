@@ -16,7 +16,6 @@ from everhold.movers.workers import CONCURRENCY, GRACE, Worker, WorkerEvent
 from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.store import WorkerRecord
 
-__all__ = ["Limits", "Worker", "WorkerEvent", "Workers"]
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

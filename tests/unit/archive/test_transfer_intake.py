@@ -101,7 +101,7 @@ async def test_what_waits_moves_along(tmp_path, request, kinds):
         assert [item.hold for item in found.values()] == [None] * 4
         assert before["i-2"].hold is not None and await get_current_lease(here) is None
         assert await list_ready(here, 9) == ["s-1"]
-        assert await here.verify() == []
+        assert await here.archive.verify() == []
 
         lines = file.read_bytes().splitlines()
         await exported(here, file)
