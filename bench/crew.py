@@ -1,4 +1,4 @@
-"""everhold's workers on one database: `runtime.start` and `runtime.worker`, as a user writes them.
+"""everhold's workers on one database: `runtime.start` and `runtime.workers`, as a user writes them.
 
 Sessions are left for whoever works: they begin with a timer that is due at once, which only workers
 fire.

@@ -78,8 +78,8 @@ from everhold.errors import (
     Waiting,
 )
 from everhold.models import AnswererSpec, Model, make_answerer
-from everhold.movers.local import LocalMover
 from everhold.movers import Workers
+from everhold.movers.local import LocalMover
 from everhold.notify import Notifications, Notifier
 from everhold.packages.find import refuse_while_loading
 from everhold.packages.known_programs import KnownPrograms

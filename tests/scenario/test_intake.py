@@ -1271,7 +1271,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
                 runtime.engine.moves.move = _counted(runtime.engine.moves.move, taken)
             async with one.workers.new(), two.workers.new():
                 item = IntakeItem("later", ItemKind.INPUT, {"content": "Later."}, "later")
-                await enqueue_item(one, session.id, item)
+                await enqueue_item(one.engine, session.id, item)
                 await asyncio.sleep(1.0)
             assert [each.id for each in await list_intake_items(one, session.id)] == ["later"]
     assert 0 < taken[session.id] < 20

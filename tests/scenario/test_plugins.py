@@ -380,7 +380,7 @@ async def test_before_store_sees_an_answer_that_waited(tmp_path):
         session = await runtime.session(agent, "c")
         turn = await session.send("Well?")
     async with opened(tmp_path, recover=False, replay=False) as elsewhere:
-        elsewhere.host._python = PythonHost(_nowhere)
+        elsewhere.engine.host._python = PythonHost(_nowhere)
         await elsewhere.answer(session.id, "hush, words", query_id=turn.queries[0].id)
     async with opened(tmp_path, replay=False) as runtime:
         session = await runtime.session(agent, "c")
@@ -411,7 +411,7 @@ async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
             await runtime.answer(query, said)
     if way.startswith("absent"):
         async with opened(tmp_path, recover=False, replay=False) as elsewhere:
-            elsewhere.host._python = PythonHost(_nowhere)
+            elsewhere.engine.host._python = PythonHost(_nowhere)
             if way == "absent":
                 await elsewhere.signal(session.id, "input", said)
             else:

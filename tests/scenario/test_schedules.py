@@ -421,7 +421,8 @@ async def test_what_makes_no_sense_is_refused_and_nothing_is_kept(wrong, error):
 
 async def test_a_schedule_that_is_not_there_is_told():
     house = await Home().open()
-    for act in (house.pause_schedule, house.resume_schedule, house.unschedule, house.moments):
+    schedules = house.schedules
+    for act in (schedules.pause, schedules.resume, schedules.remove, schedules.next_runs):
         with pytest.raises(UnknownSchedule):
             await act("nightly")
 

@@ -468,7 +468,7 @@ async def test_what_is_not_there_is_told():
         await house.triggers.remove("order.paid", "ship")
     with pytest.raises(UnknownTrigger):
         await house.triggers.enable("order.paid", "ship")
-    for act in (house.hand_over, house.drop_handover):
+    for act in (house.triggers.retry, house.triggers.drop):
         with pytest.raises(UnknownHandover):
             await act("order.paid/ship/7")
 
@@ -532,5 +532,5 @@ async def test_a_program_that_cannot_be_loaded_here_is_for_another_process(tmp_p
     )
     house = await house_of()
     wanted = Start(f"{tmp_path}/hasty.py:hasty")
-    await house._triggers.put("a", "hasty", wanted, {})
+    await house.triggers._add("a", "hasty", wanted, {}, None)
     assert states(await house.triggers.emit("a")) == ["waiting"]

@@ -11,6 +11,7 @@ from everhold.core.intake import Intake
 from everhold.core.lease import LeaseOwner
 from everhold.errors import BadSetting
 from everhold.movers import Limits
+from everhold.packages.known_programs import KnownPrograms
 from everhold.ports.store import NO_WORKER, WorkerRecord
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
@@ -221,8 +222,8 @@ async def test_a_newer_version_is_left_to_others():
 
     (id,) = await begun(store, clock, deployed())
 
-    class Older(Runtime):
-        def _find(self, ref, version):
+    class Older(KnownPrograms):
+        def find(self, ref, version):
             @everhold.program(version=1)
             async def deployed(ctx):
                 """As it was before the deploy."""
@@ -230,7 +231,7 @@ async def test_a_newer_version_is_left_to_others():
             return deployed
 
     told, looks = [], []
-    older = Older(store, clock=clock, ttl=TTL, recover=False)
+    older = Runtime(store, programs=Older(None), clock=clock, ttl=TTL, recover=False)
     async with older:
         move = older.engine.reconciler.move
         older.engine.reconciler.move = lambda: looks.append(1) or move()

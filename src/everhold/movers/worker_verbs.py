@@ -17,7 +17,6 @@ from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.store import WorkerRecord
 
 
-
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table `[worker]` of the settings."""
 

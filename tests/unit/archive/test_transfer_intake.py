@@ -58,11 +58,11 @@ async def furnished(store):
 
 
 async def exported(store, file, **options):
-    await Runtime(store, clock=ManualClock(), recover=False).export(file, **options)
+    await Runtime(store, clock=ManualClock(), recover=False).archive.export(file, **options)
 
 
 async def imported(store, file):
-    return await Runtime(store, clock=ManualClock(), recover=False).import_(file)
+    return await Runtime(store, clock=ManualClock(), recover=False).archive.import_(file)
 
 
 KINDS = [
@@ -101,7 +101,7 @@ async def test_what_waits_moves_along(tmp_path, request, kinds):
         assert [item.hold for item in found.values()] == [None] * 4
         assert before["i-2"].hold is not None and await get_current_lease(here) is None
         assert await list_ready(here, 9) == ["s-1"]
-        assert await here.archive.verify() == []
+        assert await here.verify() == []
 
         lines = file.read_bytes().splitlines()
         await exported(here, file)
