@@ -110,16 +110,18 @@ class CuttableStore:
 class FleetPrograms(KnownPrograms):
     """The programs of a process that may lack some, or have other editions of them."""
 
-    def __init__(self, has_any: bool, without: Collection[Any]) -> None:
+    def __init__(
+        self, has_any: bool, without: Collection[Any], editions: Mapping[str, Any]
+    ) -> None:
         super().__init__(None)
-        self.editions: dict[str, Any] = {}
+        self._editions = editions
         self._has_any = has_any
         self._without = {one.ref for one in without}
 
     def find(self, ref: str, version: int) -> Any:
         if not self._has_any or ref in self._without:
             raise UnknownProgram(ref)
-        return self.editions.get(ref) or super().find(ref, version)
+        return self._editions.get(ref) or super().find(ref, version)
 
 
 class FleetRuntime(Runtime):
@@ -128,12 +130,17 @@ class FleetRuntime(Runtime):
     """
 
     def __init__(
-        self, store: Any, *, programs: bool, without: Collection[Any], **options: Any
+        self,
+        store: Any,
+        *,
+        programs: bool,
+        without: Collection[Any],
+        editions: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
-        found = FleetPrograms(programs, without)
-        super().__init__(store, programs=found, **options)
+        known = FleetPrograms(programs, without, editions or {})
+        super().__init__(store, programs=known, **options)
         self.line: CuttableStore = store
-        self.editions = found.editions
         self.moves: list[tuple[str, Next]] = []
         self._really = self.engine.moves.move
         self.engine.moves.move = self._noted  # type: ignore[method-assign]
@@ -198,8 +205,8 @@ class Fleet:
         **options: Any,
     ) -> FleetRuntime:
         """One more process that moves sessions."""
-        place = self._place(programs=True, without=without, **self._makes(), **options)
-        place.editions = dict(editions or {})
+        options |= self._makes()
+        place = self._place(programs=True, without=without, editions=editions, **options)
         await self._set_out(place, send)
         return place
 
