@@ -1,5 +1,5 @@
-"""Writes the verbs of the blocking classes from those of the async ones; run through cog by `make
-fix`.
+"""Writes `blocking.pyi`, what type checkers see of the blocking façade, from the async classes; run
+through cog by `make fix`.
 """
 
 from __future__ import annotations
@@ -11,92 +11,152 @@ import textwrap
 from pathlib import Path
 
 SOURCE_ROOT = Path(__file__).parent.parent / "src" / "everhold"
-#: The class, and the parts of it that have files of their own.
-SOURCES = (
-    (SOURCE_ROOT / "runtime.py", "Runtime"),
-    (SOURCE_ROOT / "agents" / "conversations.py", "Conversations"),
-    (SOURCE_ROOT / "archive" / "archive.py", "Archive"),
-    (SOURCE_ROOT / "notify" / "notifications.py", "Notifications"),
-)
-#: The part that keeps schedules and triggers, whose blocking face has a file of its own.
-TIMETABLE = ((SOURCE_ROOT / "schedules" / "schedules.py", "Timetable"),)
-#: The handle of a conversation.
-HANDLE = (
-    (SOURCE_ROOT / "agents" / "session.py", "AgentSession"),
-    (SOURCE_ROOT / "agents" / "frame_options.py", "FrameVerbs"),
-    (SOURCE_ROOT / "agents" / "inputs.py", "InputVerbs"),
-)
-#: What the blocking face writes by hand.
-OWN = {
-    "Runtime": {"close"},
-    "Conversations": {"session"},
-    "Archive": set(),
-    "Notifications": set(),
-    "AgentSession": {"fork", "follow", "stream"},
-    "FrameVerbs": set(),
-    "InputVerbs": set(),
-    "Timetable": set(),
+#: Each blocking class, and the file and name of the async class that it is the twin of.
+TWINS = {
+    "BlockingSession": ("agents/session.py", "AgentSession"),
+    "BlockingSchedules": ("schedules/schedule.py", "Schedules"),
+    "BlockingTriggers": ("schedules/trigger.py", "Triggers"),
+    "BlockingNotifications": ("notify/notifications.py", "Notifications"),
+    "BlockingArchive": ("archive/archive.py", "Archive"),
+    "BlockingWorkers": ("movers/worker_verbs.py", "Workers"),
+    "BlockingRuntime": ("runtime.py", "Runtime"),
 }
+#: Async classes whose blocking twins are returned instead of them.
+NAMES = {"AgentSession": "BlockingSession", "AsyncGenerator": "Iterator"}
+BLOCKING = "blocking.py"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _verbs(file: Path, name: str) -> list[ast.AsyncFunctionDef]:
-    tree = ast.parse(file.read_text())
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+def stub() -> str:
+    """The body of `blocking.pyi`, formatted as the formatter leaves it."""
+    trees = {
+        file: ast.parse((SOURCE_ROOT / file).read_text())
+        for file in [BLOCKING, *(file for file, _ in TWINS.values())]
+    }
+    own = {node.name: node for node in trees[BLOCKING].body if isinstance(node, ast.ClassDef)}
+    homes: dict[str, str] = {}
+    parts = []
+    for name, (file, twin) in TWINS.items():
+        homes |= _homes(trees[file], file)
+        there = _class(trees[file], twin)
+        members = [_member(node) for node in own[name].body if _is_public(node)]
+        members += _owned(own[name])
+        taken = {getattr(node, "name", "") for node in own[name].body}
+        members += [
+            _member(node)
+            for node in there.body
+            if _is_verb(node) and getattr(node, "name", "") not in taken
+        ]
+        parts.append(f"class {name}:\n{_doc(own[name])}\n" + "\n".join(members))
+    homes |= _homes(trees[BLOCKING], BLOCKING)
+    parts += [_member(node, 0) for node in trees[BLOCKING].body if _is_public(node)]
+    body = "\n\n".join(parts)
+    imports = _imports(ast.parse(body), homes)
+    return _formatted(f"{imports}\n\nR = TypeVar('R')\nT = TypeVar('T')\n\n{body}\n")
+
+
+def _class(tree: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _is_public(node: ast.stmt) -> bool:
+    """Whether something that the façade has of its own belongs into the stub."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    return not node.name.startswith("_") or node.name in ("__init__", "__enter__", "__exit__")
+
+
+def _is_verb(node: ast.stmt) -> bool:
+    """Whether the bridge offers a member of an async class."""
+    if not isinstance(node, Function) or node.name.startswith("_"):
+        return False
+    is_property = any(ast.unparse(one) == "property" for one in node.decorator_list)
+    gives_events = node.returns is not None and ast.unparse(node.returns).startswith("AsyncGen")
+    return isinstance(node, ast.AsyncFunctionDef) or is_property or gives_events
+
+
+def _owned(node: ast.ClassDef) -> list[str]:
+    """The parts that a class owns, which are other classes of the façade."""
+    init = next((one for one in node.body if getattr(one, "name", "") == "__init__"), None)
     return [
-        node
-        for node in found.body
-        if isinstance(node, ast.AsyncFunctionDef)
-        and not node.name.startswith("_")
-        and node.name not in OWN[name]
+        f"    {ast.unparse(one.targets[0]).removeprefix('self.')}: {ast.unparse(one.value.func)}"
+        for one in (init.body if isinstance(init, ast.FunctionDef) else [])
+        if isinstance(one, ast.Assign)
+        and isinstance(one.value, ast.Call)
+        and ast.unparse(one.value.func) in TWINS
     ]
 
 
-def methods() -> str:
-    """The verbs of `BlockingRuntime`."""
-    return _written(SOURCES, "self._runtime")
+def _member(node: ast.stmt, indent: int = 4) -> str:
+    assert isinstance(node, Function)
+    args = node.args
+    args.defaults = [_default(one) for one in args.defaults]
+    args.kw_defaults = [None if one is None else _default(one) for one in args.kw_defaults]
+    returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    for name, blocking in NAMES.items():
+        returns = returns.replace(name, blocking)
+    if returns.startswith("Iterator["):
+        returns = returns.replace(", None]", "]")
+    decorated = [one for one in map(ast.unparse, node.decorator_list) if one == "property"]
+    lines = [*(f"@{one}" for one in decorated)]
+    lines.append(f"def {node.name}({ast.unparse(args)}) -> {returns}:")
+    doc = _doc(node)
+    lines.append(doc or "    ...")
+    return textwrap.indent("\n".join(lines), " " * indent)
 
 
-def handle() -> str:
-    """The verbs of `BlockingSession`."""
-    return _written(HANDLE, "self._session")
+def _default(node: ast.expr) -> ast.expr:
+    """A default as a stub has it: what is not plain is left out."""
+    return node if isinstance(node, ast.Constant) else ast.Constant(...)
 
 
-def timetable() -> str:
-    """The verbs of `BlockingTimetable`."""
-    return _written(TIMETABLE, "self._runtime")
-
-
-def _written(sources: tuple[tuple[Path, str], ...], target: str) -> str:
-    """The methods, formatted as the formatter leaves them."""
-    body = "\n\n".join(
-        _method(node, target) for file, name in sources for node in _verbs(file, name)
-    )
-    ruff = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
-    done = subprocess.run(
-        ruff, input=f"class Verbs:\n{body}\n", capture_output=True, text=True, check=True
-    )
-    return done.stdout.partition("\n")[2].rstrip() + "\n"
-
-
-def _signature(node: ast.AsyncFunctionDef) -> str:
-    node.args.args[0].annotation = None  # a part of a class may call itself Any
-    returns = ast.unparse(node.returns) if node.returns else "None"
-    return f"    def {node.name}({ast.unparse(node.args)}) -> {returns}:"
-
-
-def _method(node: ast.AsyncFunctionDef, target: str) -> str:
-    args = [*(arg.arg for arg in node.args.args[1:])]
-    args += [f"*{node.args.vararg.arg}"] if node.args.vararg else []
-    args += [f"{arg.arg}={arg.arg}" for arg in node.args.kwonlyargs]
-    lines = [_signature(node)]
+def _doc(node: ast.ClassDef | Function) -> str:
+    """The first paragraph of a docstring."""
     doc = ast.get_docstring(node)
-    if doc:
-        first = " ".join(doc.partition("\n\n")[0].split())
-        said = textwrap.wrap(f'"""{first}', 89, break_on_hyphens=False)
-        lines.extend(f"        {line}" for line in said[:-1])
-        lines.append(
-            f'        {said[-1]}"""' if len(said) == 1 else f'        {said[-1]}\n        """'
+    if not doc:
+        return ""
+    first = " ".join(doc.partition("\n\n")[0].split())
+    lines = textwrap.wrap(f'"""{first}', 89, break_on_hyphens=False)
+    lines[-1] += '"""' if len(lines) == 1 else '\n"""'
+    return textwrap.indent("\n".join(lines), "    ")
+
+
+def _homes(tree: ast.Module, file: str) -> dict[str, str]:
+    """Where the names of a module come from: the statement that imports each."""
+    module = "everhold." + file.removesuffix(".py").replace("/", ".")
+    found: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            found |= {one.name: f"from {node.module} import {one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {one.name: f"import {one.name}" for one in node.names}
+        elif file != BLOCKING:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = [one.id for one in targets if isinstance(one, ast.Name)]
+            names += [node.name] if isinstance(node, ast.ClassDef) else []
+            found |= {name: f"from {module} import {name}" for name in names}
+    return found
+
+
+def _imports(tree: ast.Module, homes: dict[str, str]) -> str:
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"R", "T"}
+    homes = {**homes, "Iterator": "from collections.abc import Iterator"}
+    wanted = {homes[name] for name in used if name in homes and name not in TWINS}
+    return "\n".join(sorted({*wanted, "from typing import TypeVar"}))
+
+
+def _formatted(text: str) -> str:
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "ruff", *command, "--line-length", "100"),
+                *("--stdin-filename", str(SOURCE_ROOT / "blocking.pyi"), "-"),
+            ],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
         )
-    call = f"{target}.{node.name}({', '.join(args)})"
-    lines.append(f"        return self._wait({call})")
-    return "\n".join(lines)
+        text = done.stdout
+    return text.rstrip() + "\n"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "GLOSSARY.md", "docs/**/*.md", "src/everhold/**/blocking.py")
+PAGES = ("README.md", "GLOSSARY.md", "docs/**/*.md", "src/everhold/blocking.pyi")
 MARK = "[[[" + "cog"
 
 

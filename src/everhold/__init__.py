@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from everhold.agents.session import Turn as Turn
     from everhold.agents.subagents import subagent as subagent
     from everhold.blocking import BlockingRuntime as BlockingRuntime
+    from everhold.blocking import BlockingSession as BlockingSession
     from everhold.blocking import open_blocking as open_blocking
     from everhold.blocking import run as run
     from everhold.core.budget import Budget as Budget
@@ -63,6 +64,7 @@ _HOMES = {
     "Answer": "ports.answer",
     "AnswerFailed": "errors",
     "BlockingRuntime": "blocking",
+    "BlockingSession": "blocking",
     "Budget": "core.budget",
     "BudgetExceeded": "errors",
     "Call": "ports.program",

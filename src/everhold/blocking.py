@@ -1,51 +1,43 @@
-"""The blocking face: the verbs of `Runtime` for code that is not async, also inside a running loop
-(a notebook).
+"""The blocking façade: `Runtime`, its parts and `AgentSession` for code that is not async, also
+inside a running loop (a notebook).
 
-A loop of our own runs in a thread; each verb is handed to it and waited for. The class is written
-from `Runtime` by tools/blocking.py, and a test compares their verbs.
+A loop of our own runs in a thread. `Bridge` gives a class the public coroutine methods of an async
+one; each is handed to that loop and waited for. What type checkers see is in `blocking.pyi`, which
+tools/blocking.py writes from the async classes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import sys
 import threading
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from everhold import runtime as _async
-from everhold.agents import BlockingSession
+from everhold.agents import AgentSession
 from everhold.agents.agent import Agent
-from everhold.archive.archive import (
-    CheckReport,
-    ExportFile,
-    ExportResult,
-    ImportResult,
-    Step,
-    SweepReport,
-)
+from everhold.archive.archive import Archive
 from everhold.core.budget import Budget
-from everhold.core.codec import JSON
 from everhold.core.observer import Observer
-from everhold.core.query import Usage
-from everhold.core.session import SessionId
-from everhold.core.status import OpenQuery, Status
 from everhold.engine.arguments import UNSET
-from everhold.engine.explain import Explanation
 from everhold.errors import EverholdError, Waiting
 from everhold.models import AnswererSpec
-from everhold.notify import Notifier, OutboxEntry
+from everhold.movers import Workers
+from everhold.notify import Notifications, Notifier
 from everhold.packages.find import refuse_while_loading
-from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
-from everhold.ports.store import ProgressCallback, ReclaimResult, StoreProblem
-from everhold.runtime import IDLE_SECONDS, Info, Runtime
-from everhold.schedules import BlockingTimetable
+from everhold.runtime import IDLE_SECONDS, Runtime
+from everhold.schedules import Schedules, Triggers
 
 R = TypeVar("R")
 T = TypeVar("T")
+#: Has work done on the loop, and waits for it.
+Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class _Thread:
@@ -71,17 +63,121 @@ class _Thread:
         self._loop.close()
 
 
-class BlockingRuntime(BlockingTimetable):
+class Bridge:
+    """The blocking twin of an async object. Each public coroutine method of the class it is a twin
+    `of` blocks; an async generator is an iterator; a result that has a twin itself is that twin.
+    """
+
+    _twins: ClassVar[dict[type, type[Bridge]]] = {}
+
+    def __init_subclass__(cls, *, of: type) -> None:
+        Bridge._twins[of] = cls
+        for name, member in inspect.getmembers(of):
+            if name.startswith("_") or name in vars(cls):
+                continue
+            if isinstance(member, property):
+                setattr(cls, name, _bridge_property(name, member))
+            elif inspect.iscoroutinefunction(member):
+                setattr(cls, name, _bridge_coroutine(name, member))
+            elif inspect.isfunction(member) and _gives_events(member):
+                setattr(cls, name, _bridge_generator(name, member))
+
+    def __init__(self, target: Any, wait: Wait) -> None:
+        self._target = target
+        self._wait = wait
+
+
+def _bridge_property(name: str, member: property) -> property:
+    return property(lambda self: getattr(self._target, name), doc=member.__doc__)
+
+
+def _bridge_coroutine(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def blocks(self: Bridge, *args: Any, **options: Any) -> Any:
+        found = self._wait(getattr(self._target, name)(*args, **options))
+        twin = Bridge._twins.get(type(found))
+        return found if twin is None else twin(found, self._wait)
+
+    return blocks
+
+
+def _bridge_generator(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def iterates(self: Bridge, *args: Any, **options: Any) -> Iterator[Any]:
+        return _iterate(getattr(self._target, name)(*args, **options), self._wait)
+
+    return iterates
+
+
+def _gives_events(method: Callable[..., Any]) -> bool:
+    return str(method.__annotations__.get("return")).startswith("AsyncGenerator[")
+
+
+def _iterate(found: AsyncGenerator[T, None], wait: Wait) -> Iterator[T]:
+    async def following() -> T | None:
+        return await anext(found, None)
+
+    async def close() -> None:
+        # a caller that was interrupted while it waited for the next event has not left yet
+        while found.ag_running:
+            await asyncio.sleep(0.001)
+        await found.aclose()
+
+    try:
+        while (event := wait(following())) is not None:
+            yield event
+    finally:
+        wait(close())
+
+
+class BlockingSession(Bridge, of=AgentSession):
+    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
+
+    @property
+    def id(self) -> str:
+        return self._target.id
+
+    @property
+    def agent(self) -> Agent:
+        return self._target.agent
+
+
+class BlockingSchedules(Bridge, of=Schedules):
+    """`Schedules` for code that is not async."""
+
+
+class BlockingTriggers(Bridge, of=Triggers):
+    """`Triggers` for code that is not async."""
+
+
+class BlockingNotifications(Bridge, of=Notifications):
+    """`Notifications` for code that is not async."""
+
+
+class BlockingArchive(Bridge, of=Archive):
+    """`Archive` for code that is not async."""
+
+
+class BlockingWorkers(Bridge, of=Workers):
+    """`Workers` for code that is not async."""
+
+
+class BlockingRuntime(Bridge, of=Runtime):
     """`Runtime` for code that is not async. Made by `open_blocking`; use it with `with`."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime: Runtime = runtime
+        super().__init__(runtime, self.wait_for)
         self._thread: _Thread | None = None
+        self.schedules = BlockingSchedules(runtime.schedules, self.wait_for)
+        self.triggers = BlockingTriggers(runtime.triggers, self.wait_for)
+        self.notifications = BlockingNotifications(runtime.notifications, self.wait_for)
+        self.archive = BlockingArchive(runtime.archive, self.wait_for)
+        self.workers = BlockingWorkers(runtime.workers, self.wait_for)
 
     def __enter__(self) -> Self:
         self._thread = _Thread()
         try:
-            self._wait(self._runtime.__aenter__())
+            self.wait_for(self._target.__aenter__())
         except BaseException:
             self._stop()
             raise
@@ -95,10 +191,11 @@ class BlockingRuntime(BlockingTimetable):
     ) -> None:
         self.close()
 
+    @functools.wraps(Runtime.close)
     def close(self, grace: float = 5.0) -> None:
         if self._thread is not None:
             try:
-                self._wait(self._runtime.close(grace))
+                self.wait_for(self._target.close(grace))
             finally:
                 self._stop()
 
@@ -107,7 +204,8 @@ class BlockingRuntime(BlockingTimetable):
             self._thread.stop()
             self._thread = None
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop of this runtime, and wait for its result."""
         if self._thread is None:
             work.close()
             raise RuntimeError(
@@ -115,380 +213,9 @@ class BlockingRuntime(BlockingTimetable):
             )
         return self._thread.wait(work)
 
-    @property
-    def database(self) -> str:
-        return self._runtime.database
-
-    def session(
-        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
-    ) -> BlockingSession:
-        """The conversation of this id with an agent; one that was not begun yet begins."""
-        session = self._wait(self._runtime.session(agent, id, residency=residency, again=again))
-        return BlockingSession(session, self._wait)
-
-    # [[[cog
-    # from tools.blocking import methods
-    # print(methods())
-    # ]]]
-    def run(
-        self,
-        call: Call[R],
-        *,
-        key: str | None = None,
-        title: str = "",
-        labels: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        budget: Budget | Mapping[str, int] | None = None,
-        wait: float | None = None,
-        again: bool = False,
-    ) -> R:
-        """Run a program to its end and return what it returns."""
-        return self._wait(
-            self._runtime.run(
-                call,
-                key=key,
-                title=title,
-                labels=labels,
-                metadata=metadata,
-                budget=budget,
-                wait=wait,
-                again=again,
-            )
-        )
-
-    def start(
-        self,
-        call: Call[Any] | str,
-        *,
-        args: Mapping[str, JSON] | None = None,
-        version: int = 1,
-        key: str | None = None,
-        title: str = "",
-        labels: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
-        budget: Budget | Mapping[str, int] | None = None,
-        unchecked: bool = False,
-        wait: float | None = None,
-        again: bool = False,
-    ) -> Status:
-        """Begin a session and say where it stands once this process can do no more for it now."""
-        return self._wait(
-            self._runtime.start(
-                call,
-                args=args,
-                version=version,
-                key=key,
-                title=title,
-                labels=labels,
-                metadata=metadata,
-                budget=budget,
-                unchecked=unchecked,
-                wait=wait,
-                again=again,
-            )
-        )
-
-    def answer(
-        self,
-        question: OpenQuery | str,
-        value: Any = UNSET,
-        *,
-        query_id: str | None = None,
-        error: str | None = None,
-        usage: Usage | Mapping[str, int] | None = None,
-        by: Mapping[str, JSON] | None = None,
-        wait: float | None = None,
-    ) -> Status:
-        """Answer a question, with a value or with an error; `question` is an open query, or a
-        session's id.
-        """
-        return self._wait(
-            self._runtime.answer(
-                question, value, query_id=query_id, error=error, usage=usage, by=by, wait=wait
-            )
-        )
-
-    def answer_many(
-        self,
-        session_id: str,
-        answers: Mapping[str, Any],
-        *,
-        by: Mapping[str, JSON] | None = None,
-        wait: float | None = None,
-    ) -> Status:
-        """Answer several questions at once, by query id: all are taken, or none."""
-        return self._wait(self._runtime.answer_many(session_id, answers, by=by, wait=wait))
-
-    def signal(
-        self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None
-    ) -> Status:
-        """Send a message to a program; it is kept until the program receives it."""
-        return self._wait(self._runtime.signal(session_id, name, value, wait=wait))
-
-    def status(self, session_id: str) -> Status:
-        """Where a session stands: `Running`, `Paused` or `Finished`."""
-        return self._wait(self._runtime.status(session_id))
-
-    def wait(self, session_id: str, timeout: float | None = None) -> Status:
-        """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
-        return self._wait(self._runtime.wait(session_id, timeout))
-
-    def inbox(
-        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
-    ) -> list[OpenQuery]:
-        """The open questions of all sessions, oldest first; that a conversation can be told
-        something is none.
-        """
-        return self._wait(self._runtime.inbox(kind=kind, to=to, limit=limit))
-
-    def sessions(
-        self,
-        *,
-        state: str | Sequence[str] | None = None,
-        program: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
-        prefix: str = "",
-        limit: int = 100,
-        after: str | None = None,
-    ) -> list[Info]:
-        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the
-        last id seen.
-        """
-        return self._wait(
-            self._runtime.sessions(
-                state=state,
-                program=program,
-                labels=labels,
-                parent=parent,
-                older_than=older_than,
-                newer_than=newer_than,
-                prefix=prefix,
-                limit=limit,
-                after=after,
-            )
-        )
-
-    def cancel(self, session_id: str, reason: str = "") -> Status:
-        """Stop a session and its children. The program sees CancelledError once."""
-        return self._wait(self._runtime.cancel(session_id, reason))
-
-    def retry(self, session_id: str, *, wait: float | None = None) -> Status:
-        """Go on from a failed session's last answer, under the code as it is now."""
-        return self._wait(self._runtime.retry(session_id, wait=wait))
-
-    def fork(
-        self,
-        session_id: str,
-        *,
-        at: int | None = None,
-        answer: Any = UNSET,
-        query_id: str | None = None,
-        key: str | None = None,
-        title: str = "",
-        wait: float | None = None,
-        again: bool = False,
-    ) -> Status:
-        """A new session that shares this one's steps up to `at` (its last one, by default)."""
-        return self._wait(
-            self._runtime.fork(
-                session_id,
-                at=at,
-                answer=answer,
-                query_id=query_id,
-                key=key,
-                title=title,
-                wait=wait,
-                again=again,
-            )
-        )
-
-    def delete(self, session_id: str) -> int:
-        """Forget a session; returns how many steps are kept because a fork shares them."""
-        return self._wait(self._runtime.delete(session_id))
-
-    def attachments(self, session_id: str) -> list[Attachment]:
-        """What a session keeps beside its journal, and may read."""
-        return self._wait(self._runtime.attachments(session_id))
-
-    def attachment(self, session_id: str, id: str) -> bytes:
-        """What a session keeps under this name; raises `UnknownAttachment`."""
-        return self._wait(self._runtime.attachment(session_id, id))
-
-    def complete(
-        self,
-        session_id: str,
-        key: str,
-        value: JSON = None,
-        *,
-        error: str | None = None,
-        by: Mapping[str, JSON] | None = None,
-    ) -> Status:
-        """Give the result of a call that finishes later, by its idempotency key; see `Later`."""
-        return self._wait(self._runtime.complete(session_id, key, value, error=error, by=by))
-
-    def explain(self, session_id: str) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
-        without effects.
-        """
-        return self._wait(self._runtime.explain(session_id))
-
-    def vacuum(self, session_id: str | None = None, *, older_than: float = 0.0) -> int:
-        """Forget what has ended in the intake of a session, or of all, and is so many seconds
-        old; returns how much.
-        """
-        return self._wait(self._runtime.vacuum(session_id, older_than=older_than))
-
-    def find(self, name: str) -> SessionId:
-        """The session that is meant by its id, by the beginning of it, by its key, or by
-        "@last", the newest.
-        """
-        return self._wait(self._runtime.find(name))
-
-    def steps(self, session_id: str) -> list[Step]:
-        """The journal of a session: each step with what was handed to the program and what it
-        asked in return.
-        """
-        return self._wait(self._runtime.steps(session_id))
-
-    def transcript(self, session_id: str) -> list[dict[str, JSON]]:
-        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null
-        where there is none).
-        """
-        return self._wait(self._runtime.transcript(session_id))
-
-    def snapshot(
-        self,
-        session_id: str | None = None,
-        *,
-        pending_filter: Any = UNSET,
-        include_history: bool = False,
-        limit: int = 100,
-    ) -> dict[str, JSON]:
-        """A session at this moment as plain JSON; without an id, those that live and then those
-        that have ended.
-        """
-        return self._wait(
-            self._runtime.snapshot(
-                session_id,
-                pending_filter=pending_filter,
-                include_history=include_history,
-                limit=limit,
-            )
-        )
-
-    def export(
-        self,
-        file: ExportFile,
-        sessions: str | Iterable[str] | None = None,
-        *,
-        state: str | Sequence[str] | None = None,
-        program: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        values: bool = False,
-        redact: bool | Collection[str] = False,
-        progress: ProgressCallback | None = None,
-    ) -> ExportResult:
-        """Write sessions and their children to a file: a path, or one opened in binary mode."""
-        return self._wait(
-            self._runtime.export(
-                file,
-                sessions,
-                state=state,
-                program=program,
-                labels=labels,
-                values=values,
-                redact=redact,
-                progress=progress,
-            )
-        )
-
-    def import_(
-        self,
-        file: ExportFile,
-        *,
-        existing: str = "refuse",
-        progress: ProgressCallback | None = None,
-    ) -> ImportResult:
-        """Take in the sessions of an exported file; they go on here."""
-        return self._wait(self._runtime.import_(file, existing=existing, progress=progress))
-
-    def check(
-        self,
-        sessions: str | Iterable[str] | None = None,
-        *,
-        file: str | PathLike[str] | None = None,
-        state: str | Sequence[str] | None = ("running", "paused"),
-        program: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        progress: ProgressCallback | None = None,
-    ) -> CheckReport:
-        """Replay sessions under the code on disk, in a fresh process, without effects; nothing
-        is changed.
-        """
-        return self._wait(
-            self._runtime.check(
-                sessions, file=file, state=state, program=program, labels=labels, progress=progress
-            )
-        )
-
-    def sweep(
-        self,
-        states: str | Iterable[str] = (),
-        *,
-        older_than: float | Mapping[str, float] | None = None,
-        keep_last: int | None = None,
-        per_program: bool = False,
-        program: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        intake: float | None = None,
-        dry_run: bool = False,
-        progress: ProgressCallback | None = None,
-    ) -> SweepReport:
-        """Delete sessions that have ended (completed or cancelled, unless `states` says
-        otherwise).
-        """
-        return self._wait(
-            self._runtime.sweep(
-                states,
-                older_than=older_than,
-                keep_last=keep_last,
-                per_program=per_program,
-                program=program,
-                labels=labels,
-                intake=intake,
-                dry_run=dry_run,
-                progress=progress,
-            )
-        )
-
-    def reclaim(self) -> ReclaimResult:
-        """Remove what no session can read any more, such as bytes that a crash left behind; says
-        what was removed.
-        """
-        return self._wait(self._runtime.reclaim())
-
-    def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
-        """Look for gaps, dangling references and damage; an empty list means that all is well."""
-        return self._wait(self._runtime.verify(progress))
-
-    def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
-        """What people were told, or are going to be, in the order asked; of all sessions, or of
-        one.
-        """
-        return self._wait(self._runtime.outbox(session_id, teller=teller))
-
-    def outbox_retry(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
-        """Have people told again, also of what was given up; returns what is tried again."""
-        return self._wait(self._runtime.outbox_retry(session_id, teller=teller))
-
-    def outbox_drop(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
-        """Have people not told any more; returns what was dropped. The questions stay open."""
-        return self._wait(self._runtime.outbox_drop(session_id, teller=teller))
-
-    # [[[end]]]
+    def call(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Call an async function with the async runtime, and wait for its result."""
+        return self.wait_for(act(self._target))
 
 
 def open_blocking(

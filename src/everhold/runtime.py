@@ -4,36 +4,48 @@
         result = await runtime.run(refund(order="7"), key="refund-7")
 
 `open` reads the settings, puts store, programs, answerers, engine and mover together, and gives a
-`Runtime`. The blocking face of the same verbs is in `blocking.py`.
+`Runtime`. Its verbs run sessions; the parts it owns (`runtime.schedules`, `.triggers`,
+`.notifications`, `.archive`, `.workers`) do the rest. Every verb takes a session by its id, its key
+or a handle. The blocking façade is in `blocking.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import secrets
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from everhold.agents.conversations import Conversations
-from everhold.agents.event_stream import LiveBuffers
+from everhold.agents.agent import Agent
+from everhold.agents.conversations import Conversations, find_later_call
 from everhold.agents.services import RuntimeSessionServices
-from everhold.archive.archive import ImportResult, get_everhold_version
+from everhold.agents.session import AgentSession
+from everhold.archive.archive import Archive, get_everhold_version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
 from everhold.core.lease import TTL
 from everhold.core.observer import Observer
-from everhold.core.query import Kind, Usage
+from everhold.core.query import Kind, Query, Usage
 from everhold.core.schema import decode_value_as
 from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, SessionState, mint
-from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
+from everhold.core.status import (
+    Finished,
+    OpenQuery,
+    Paused,
+    PendingFilter,
+    Running,
+    Status,
+    snapshot_session,
+    snapshot_sessions,
+)
 from everhold.core.usage import parse_usage
+from everhold.engine import session_view
 from everhold.engine.answer_check import GivenAnswer
 from everhold.engine.arguments import (
     MAX_METADATA_CHARS,
@@ -54,7 +66,12 @@ from everhold.engine.arguments import (
 )
 from everhold.engine.effects import CallSubstitute
 from everhold.engine.engine import Engine, EngineOptions
+from everhold.engine.explain import Explanation, explain_session
+from everhold.engine.request_ref import load_full_query
+from everhold.engine.session_lookup import SessionRef, find_session_id, resolve_session_id
+from everhold.engine.session_view import Step
 from everhold.engine.shielded import ShieldedCalls
+from everhold.engine.usage_report import UsageRow, sum_usage
 from everhold.errors import (
     AnswerRefused,
     BadArguments,
@@ -64,25 +81,27 @@ from everhold.errors import (
 )
 from everhold.models import AnswererSpec, Model
 from everhold.models.answerer_spec import make_answerer
+from everhold.movers import Workers
 from everhold.movers.local import LocalMover
 from everhold.notify import Notifications, Notifier
-from everhold.packages.catalog import find_named_program
-from everhold.packages.find import find_program, refuse_while_loading
+from everhold.packages.find import refuse_while_loading
+from everhold.packages.known_programs import KnownPrograms
 from everhold.packages.lua.lua_settings import read_lua_options
 from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, settings
 from everhold.ports import resource
+from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import SessionFilter, Store
 from everhold.programs.python.event_loop import refuse_runtime
-from everhold.schedules import Timetable
+from everhold.schedules import Schedules, SessionActionRunner, Triggers
 from everhold.stores.registry import create_store as store_at
-from everhold.workers import Workers
 
 R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
 IDLE_SECONDS: Final = 3 * 3600.0
+_LIVE: Final = (SessionState.RUNNING, SessionState.PAUSED)
 
 
 class AbsentProgram:
@@ -123,14 +142,19 @@ class Info(msgspec.Struct, frozen=True):
     origin: SessionId | None
 
 
-class Runtime(Conversations, Notifications, Timetable, Workers):
-    """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`."""
+class Runtime:
+    """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`.
+
+    A session is named by its id, by its key, or by a handle: anything with a `session_id`, such as
+    a status, an open query, a line of a listing, or the handle of a conversation.
+    """
 
     def __init__(
         self,
         store: Store,
         *,
         found: Settings | None = None,
+        programs: KnownPrograms | None = None,
         llm: AnswererSpec = UNSET,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
@@ -151,9 +175,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         self._settings = found
         self._recover = recover
         self._dice = dice
-        self._programs: dict[str, Any] = {}
-        # Lua programs that nobody told where to look, by reference
-        self._rooted: dict[str, Any] = {}
+        self.programs = programs or KnownPrograms(found)
         # by itself, it asks the models that agents name
         inline = make_answerer(None if llm is UNSET else llm) or Model()
         # an answerer that cannot work says so before anything is asked
@@ -161,31 +183,52 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         self._leave = inline.close
         answerers = dict.fromkeys(inline.kinds, inline)
         shares = read_lua_options(found).shares if found is not None and found.lua else ()
-        self.host = ProgramHosts(
-            self._find, shares
-        )  #: begins lives of programs; for whoever replays
+        self._host = ProgramHosts(self.programs.find, shares)
         # who answers what is begun here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
         self.mover = LocalMover(self.clock)
         self.engine = Engine(
             store,
-            self.host,
+            self._host,
             self.clock,
             answerers,
             self.mover,
             EngineOptions(
                 llm=self._llm, observers=tuple(observers), cache=cache, idle=idle, ttl=ttl
             ),
-            services=functools.partial(RuntimeSessionServices, self),
+            services=self._make_services,
             substitute=substitute,
             refuse=refuse_runtime,
         )
         self._serving: asyncio.Task[None] | None = None
-        self._keep_time()
-        self._rings = LiveBuffers()
-        self._tell_by(tell)
+        self._actions = SessionActionRunner(self.engine, self.programs, self.start)
+        self._conversations = Conversations(self.engine, self.programs, self.start, self.fork)
+        self.schedules = Schedules(self.engine, self._actions, dice)
+        self.triggers = Triggers(self.engine, self._actions, dice)
+        self.notifications = Notifications(self.engine, found, tell)
+        self.archive = Archive(self.engine, found)
+        self.workers = Workers(self.engine, found, self._take_up_chores)
+        self._does_chores = False
+        if recover:
+            self._take_up_chores(frozenset())
         self._opened = False
         self._closing = ShieldedCalls()
+
+    def _make_services(self, session_id: str, query: Query) -> RuntimeSessionServices:
+        return RuntimeSessionServices(self.engine, self.start, session_id, query)
+
+    def _take_up_chores(self, programs: frozenset[str]) -> None:
+        """From now on this process moves sessions: schedules and triggers start those of these
+        programs (of all, if none are named), people are notified, and old sessions are deleted, as
+        far as the settings say so.
+
+        A process that only reads does none of it, and needs no settings for it.
+        """
+        self._actions.restrict(programs)
+        if not self._does_chores:
+            self._does_chores = True
+            self.archive.start()
+            self.notifications.start()
 
     @property
     def database(self) -> str:
@@ -198,7 +241,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             if self._settings is not None:
                 prepare_data_folder(self._settings)
             await self.store.open()
-            self.host.open()
+            self._host.open()
             self._opened = True
             resource.retain_resources()
             if self._recover:
@@ -241,7 +284,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         await self.mover.leave(grace)
         if self._serving is not None:
             await self._serving
-        await self._tell_the_rest(grace)
+        await self.notifications.close(grace)
         tasks = self.engine.effects.tasks
         if tasks and grace > 0:
             await asyncio.wait(set(tasks), timeout=grace)
@@ -249,12 +292,13 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await resource.release_resources()
-        self._rings.close()
+        self._conversations.close()
         await self.engine.release()
-        await self._leave()
+        if self._leave is not None:
+            await self._leave()
         for live in self.engine.sessions.all():
             self.engine.sessions.drop(live)
-        await self.host.close()
+        await self._host.close()
 
     # ---- run
 
@@ -322,12 +366,11 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")
         else:
-            self._programs[birth.program] = self._placed(meant.program)
+            self.programs.add(meant.program)
         if key is not None:
             found = await self.engine.again(key, birth, renew=again)
             if found is not None:
-                await self.engine.move(found)
-                return await self._settled(found, wait)
+                return await self.move(found, wait=wait)
         try:
             status = await (self.engine.accept(birth) if unchecked else self.engine.start(birth))
         except KeyConflict:
@@ -357,18 +400,13 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         given = to_plain(dict(args or {}), "args")
         if unchecked:
             return Call(AbsentProgram(call, version), given)  # type: ignore[arg-type]
-        program = self._programs.get(call) or (
-            find_program(call)
-            if self._settings is None
-            else find_named_program(call, self._settings)
-        )
-        return program(**given)
+        return self.programs.find_newest(call)(**given)
 
     # ---- answer
 
     async def answer(
         self,
-        question: OpenQuery | str,
+        question: OpenQuery | SessionRef,
         value: Any = UNSET,
         *,
         query_id: str | None = None,
@@ -378,10 +416,10 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         wait: float | None = None,
     ) -> Status:
         """Answer a question, with a value or with an error; `question` is an open query, or a
-        session's id.
+        session.
 
-        With a session's id and no `query_id`, the one open question is meant. Nothing changes
-        unless it fits.
+        With a session and no `query_id`, its one open question is meant. Nothing changes unless the
+        answer fits.
         """
         if wait is not None:
             check_seconds_arg("wait", wait)
@@ -389,6 +427,8 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
             status = await self.engine.answer_open(question, value, counted)
         else:
+            if not isinstance(question, OpenQuery):
+                question = await resolve_session_id(self.store, question)
             session_id, given = parse_answer_args(question, query_id, value, error, counted)
             status = await self.engine.answer(session_id, [given], _by(by))
         if type(status) is Paused and not status.waiting_for and not self.engine.sessions.jobs:
@@ -397,7 +437,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
 
     async def answer_many(
         self,
-        session_id: str,
+        session: SessionRef,
         answers: Mapping[str, Any],
         *,
         by: Mapping[str, JSON] | None = None,
@@ -413,39 +453,187 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             make_given_answer(query_id, value)
             for query_id, value in check_mapping_arg("answers", answers).items()
         ]
+        session_id = await resolve_session_id(self.store, session)
         status = await self.engine.answer(session_id, given, _by(by))
         return await self._after(session_id, status, wait)
 
     async def signal(
-        self, session_id: str, name: str, value: JSON = None, *, wait: float | None = None
+        self, session: SessionRef, name: str, value: JSON = None, *, wait: float | None = None
     ) -> Status:
         """Send a message to a program; it is kept until the program receives it."""
         check_seconds_arg("wait", wait)
+        session_id = await resolve_session_id(self.store, session)
         status = await self.engine.signal(session_id, check_text_arg("name", name), value)
         return await self._after(session_id, status, wait)
 
+    async def complete(
+        self,
+        session: SessionRef,
+        key: str,
+        value: JSON = None,
+        *,
+        error: str | None = None,
+        by: Mapping[str, JSON] | None = None,
+    ) -> Status:
+        """Give the result of a call that finishes later, by its idempotency key; see `Later`.
+
+        A result that comes before the call has said that it finishes later waits for it.
+        """
+        session_id = await resolve_session_id(self.store, session)
+        query_id = await find_later_call(self.engine, session_id, key)
+        given = value if error is None else UNSET
+        return await self.answer(session_id, given, query_id=query_id, error=error, by=by)
+
+    # ---- converse
+
+    async def session(
+        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
+    ) -> AgentSession:
+        """The conversation of this id with an agent; one that does not exist yet begins.
+
+        The id of a deleted conversation is refused with `KeyDeleted`, unless `again` says that a
+        new one is meant.
+
+        `residency="path"` keeps only what leads to the leaf in memory; what was left is read when
+        it is asked for.
+        """
+        return await self._conversations.open(agent, id, residency, again=again)
+
     # ---- look
 
-    async def status(self, session_id: str) -> Status:
+    async def status(self, session: SessionRef) -> Status:
         """Where a session stands: `Running`, `Paused` or `Finished`."""
-        return await self.engine.status(session_id)
+        return await self.engine.status(await resolve_session_id(self.store, session))
 
-    async def wait(self, session_id: str, timeout: float | None = None) -> Status:
-        """Wait until a session has ended or needs somebody outside; at most `timeout` seconds."""
-        return await self.engine.wait(session_id, check_seconds_arg("timeout", timeout))
+    async def wait(
+        self, session: SessionRef, timeout: float | None = None, *, settled: bool = False
+    ) -> Status:
+        """Wait until a session has ended or needs an answer from outside; at most `timeout`
+        seconds.
+
+        With `settled`, only the work of this process is waited for, and no timer, child or other
+        process.
+        """
+        check_seconds_arg("timeout", timeout)
+        session_id = await resolve_session_id(self.store, session)
+        return await self.engine.wait(session_id, timeout, settled=settled)
+
+    async def find(self, name: str) -> SessionId:
+        """The session that is meant by its id, by the beginning of it, by its key, or by "@last",
+        the newest.
+        """
+        return await find_session_id(self.store, name, self.database)
+
+    async def explain(self, session: SessionRef) -> Explanation:
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
+        without effects.
+        """
+        session_id = await resolve_session_id(self.store, session)
+        record = await self.store.load(session_id)
+        workers = {worker.id: worker for worker in await self.store.workers()}
+        living = (await self.engine.presence.census()).living
+        waits = await self.store.intake(session_id, lambda intake: intake)
+        return await explain_session(
+            record,
+            self._host,
+            workers,
+            set(living),
+            self.clock.now(),
+            waits,
+            talks=self._conversations.is_agent(record.birth),
+            idle=self.engine.effects.idle(record),
+        )
+
+    async def steps(self, session: SessionRef) -> list[Step]:
+        """The journal of a session: each step with what was handed to the program and what it asked
+        in return.
+        """
+        record = await self.store.load(await resolve_session_id(self.store, session))
+        return [session_view.make_view_step(delivery) for delivery in record.deliveries]
+
+    async def transcript(self, session: SessionRef) -> list[dict[str, JSON]]:
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where
+        there is none).
+        """
+        record = await self.store.load(await resolve_session_id(self.store, session))
+        return session_view.make_transcript(record.deliveries)
+
+    async def snapshot(
+        self,
+        session: SessionRef | None = None,
+        *,
+        pending_filter: Any = UNSET,
+        include_history: bool = False,
+        limit: int = 100,
+    ) -> dict[str, JSON]:
+        """A session at this moment as plain JSON; without one, those that live and then those that
+        have ended.
+
+        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says
+        what of them.
+        """
+        pending = PendingFilter.read(pending_filter)
+        now = self.clock.now()
+        if session is not None:
+            record = await self.store.load(await resolve_session_id(self.store, session))
+            return snapshot_session(
+                session_view.collect_session_facts(record, now, history=include_history), pending
+            )
+        rows = await self.store.list(SessionFilter(state=_LIVE, limit=limit))
+        if len(rows) < limit:
+            ended = tuple(state for state in SessionState if state not in _LIVE)
+            rows += await self.store.list(SessionFilter(state=ended, limit=limit - len(rows)))
+        records = [await self.store.load(row.birth.id) for row in rows]
+        return snapshot_sessions(
+            [
+                session_view.collect_session_facts(record, now, history=include_history)
+                for record in records
+            ],
+            pending,
+        )
+
+    async def attachments(self, session: SessionRef) -> list[Attachment]:
+        """What a session keeps beside its journal, and may read."""
+        return await self.store.attachments(await resolve_session_id(self.store, session))
+
+    async def attachment(self, session: SessionRef, id: str) -> bytes:
+        """What a session keeps under this name; raises `UnknownAttachment`."""
+        session_id = await resolve_session_id(self.store, session)
+        return (await self.store.attachment(session_id, id))[1]
+
+    async def usage(
+        self,
+        by: str = "program",
+        *,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        newer_than: float | None = None,
+    ) -> list[UsageRow]:
+        """Model calls and tokens, added up by "program", "session", "model" or "label:NAME".
+
+        Only sessions that fit are counted; `newer_than` is seconds since they last moved. By model,
+        the journals are read, and only answered questions count.
+        """
+        newer = check_seconds_arg("newer_than", newer_than)
+        wanted = SessionFilter(
+            program=program,
+            labels=check_labels_arg(labels),
+            newer_than=None if newer is None else self.clock.now() - newer,
+        )
+        return await sum_usage(self.store, by, wanted)
 
     async def inbox(
         self, *, kind: str | None = None, to: str | None = None, limit: int = 100
     ) -> list[OpenQuery]:
-        """The open questions of all sessions, oldest first; that a conversation can be told
-        something is none.
+        """Open questions of all sessions, oldest first. An agent that merely waits for input is not
+        listed.
         """
         wanted, without = parse_kind_arg(kind)
         rows = await self.store.inbox(
             kind=wanted, to=to, limit=check_limit_arg(limit), without=without
         )
         return [
-            OpenQuery(birth.id, await self._in_full(birth.id, query), at)
+            OpenQuery(birth.id, await load_full_query(self.store, birth.id, query), at)
             for birth, query, at in rows
         ]
 
@@ -455,15 +643,15 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         state: str | Sequence[str] | None = None,
         program: str | None = None,
         labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
+        parent: SessionRef | None = None,
         older_than: float | None = None,
         newer_than: float | None = None,
         prefix: str = "",
         limit: int = 100,
-        after: str | None = None,
+        after: SessionRef | None = None,
     ) -> list[Info]:
         """Sessions, newest first. Ages are seconds since a session last moved; `after` is the last
-        id seen.
+        session seen.
         """
         now = self.clock.now()
         older = check_seconds_arg("older_than", older_than)
@@ -472,29 +660,38 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
             state=parse_states_arg(state),
             program=program,
             labels=check_labels_arg(labels),
-            parent=None if parent is None else SessionId(parent),
+            parent=None if parent is None else await resolve_session_id(self.store, parent),
             older_than=None if older is None else now - older,
             newer_than=None if newer is None else now - newer,
             prefix=check_text_arg("prefix", prefix),
             limit=check_limit_arg(limit),
-            after=None if after is None else SessionId(check_text_arg("after", after)),
+            after=None if after is None else await resolve_session_id(self.store, after),
         )
         return [_info(row.birth, row.head) for row in await self.store.list(wanted)]
 
     # ---- change
 
-    async def cancel(self, session_id: str, reason: str = "") -> Status:
-        """Stop a session and its children. The program sees CancelledError once."""
-        return await self.engine.cancel(session_id, check_text_arg("reason", reason))
-
-    async def retry(self, session_id: str, *, wait: float | None = None) -> Status:
-        """Go on from a failed session's last answer, under the code as it is now."""
+    async def move(self, session: SessionRef, *, wait: float | None = None) -> Status:
+        """Move a session as far as this process can; its models may answer what was left open."""
         check_seconds_arg("wait", wait)
+        session_id = await resolve_session_id(self.store, session)
+        await self.engine.move(session_id)
+        return await self.engine.wait(session_id, wait, settled=True)
+
+    async def cancel(self, session: SessionRef, reason: str = "") -> Status:
+        """Stop a session and its children. The program sees CancelledError once."""
+        check_text_arg("reason", reason)
+        return await self.engine.cancel(await resolve_session_id(self.store, session), reason)
+
+    async def retry(self, session: SessionRef, *, wait: float | None = None) -> Status:
+        """Resume a failed session from its last answer, under the code as it is now."""
+        check_seconds_arg("wait", wait)
+        session_id = await resolve_session_id(self.store, session)
         return await self._after(session_id, await self.engine.retry(session_id), wait)
 
     async def fork(
         self,
-        session_id: str,
+        session: SessionRef,
         *,
         at: int | None = None,
         answer: Any = UNSET,
@@ -511,6 +708,7 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         a new one is meant.
         """
         check_seconds_arg("wait", wait)
+        session_id = await resolve_session_id(self.store, session)
         origin = (await self.store.load(session_id, since=-1)).birth
         now = self.clock.now()
         birth = msgspec.structs.replace(
@@ -529,41 +727,11 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         status = await self.engine.fork(session_id, birth, at, given)
         return await self._after(birth.id, status, wait)
 
-    async def delete(self, session_id: str) -> int:
-        """Forget a session; returns how many steps are kept because a fork shares them."""
-        return await self.engine.delete(session_id)
+    async def delete(self, session: SessionRef) -> int:
+        """Delete a session; returns how many steps are kept because a fork shares them."""
+        return await self.engine.delete(await resolve_session_id(self.store, session))
 
     # ---- how it is put together
-
-    async def _taken_in(self, importing: Coroutine[Any, Any, ImportResult]) -> ImportResult:
-        async def taken_in() -> ImportResult:
-            done = await importing
-            self.engine.sessions.poke()
-            return done
-
-        return await self.engine.shielded.run(taken_in())
-
-    def _placed(self, program: Any) -> Any:
-        """The program as it is found in each later life: one in Lua requires what the settings know
-        of.
-        """
-        if self._settings is None or not program.is_alone:
-            return program
-        # once: to look up all folders takes as long as to begin
-        if program.ref not in self._rooted:
-            self._rooted[program.ref] = find_named_program(
-                program.ref, self._settings, program.version
-            )
-        return self._rooted[program.ref]
-
-    def _find(self, ref: str, version: int) -> Any:
-        known = self._programs.get(ref)
-        if known is not None and known.version == version:
-            return known
-        configured = self._settings
-        if configured is None:
-            return find_program(ref, version)
-        return find_named_program(ref, configured, version)
 
     def _birth(
         self,
@@ -602,11 +770,8 @@ class Runtime(Conversations, Notifications, Timetable, Workers):
         """The status once this process's own work is done; what it began may be done already."""
         busy = isinstance(status, Running) or (isinstance(status, Paused) and status.waiting_for)
         if not isinstance(status, Finished) and (busy or self.engine.sessions.jobs.get(session_id)):
-            return await self._settled(session_id, wait)
+            return await self.engine.wait(session_id, wait, settled=True)
         return status
-
-    async def _settled(self, session_id: str, wait: float | None) -> Status:
-        return await self.engine.wait(session_id, wait, settled=True)
 
 
 def _by(given: Mapping[str, JSON] | None) -> Any:

@@ -104,7 +104,7 @@ async def test_unchanged_code_is_ok_and_nothing_is_done_or_written(shop: Shop) -
     async with shop.open() as runtime:
         session_id = await shop.paused(runtime, order="7")
         before, done = shop.bytes(), shop.effects.read_text()
-        report = await runtime.check()
+        report = await runtime.archive.check()
 
         assert [(one.session_id, one.verdict) for one in report.checked] == [(session_id, "ok")]
         assert (shop.bytes(), shop.effects.read_text(), done) == (before, "7", "7")
@@ -115,7 +115,7 @@ async def test_the_code_on_disk_is_what_counts(shop: Shop) -> None:
     async with shop.open() as runtime:
         await shop.paused(runtime, order="7")
         shop.change("Why did", "Please say why")
-        (one,) = (await runtime.check()).checked
+        (one,) = (await runtime.archive.check()).checked
 
         assert (one.verdict, one.reworded[0].query_id, one.reworded[0].changed) == (
             "reworded",
@@ -141,7 +141,7 @@ async def test_what_would_stop_a_session_is_found(
     async with shop.open() as runtime:
         await shop.paused(runtime, order="7")
         shop.change(old, new)
-        report = await runtime.check()
+        report = await runtime.archive.check()
 
         assert [(one.verdict, one.code) for one in report.checked] == [(verdict, code)]
         assert not report.ok
@@ -156,7 +156,7 @@ async def test_code_that_cannot_be_loaded_stops_only_its_own_sessions(
         lost = await shop.paused(runtime, order="7")
         found = await other.paused(runtime, order="8")
         shop.write("import nothing_of_this_name\n")
-        verdicts = {one.session_id: one.verdict for one in (await runtime.check()).checked}
+        verdicts = {one.session_id: one.verdict for one in (await runtime.archive.check()).checked}
 
         assert verdicts[found] == "ok"
         assert verdicts[lost] in ("missing", "error")
@@ -173,7 +173,7 @@ async def test_a_program_that_depends_on_the_hash_seed_is_found(shop: Shop) -> N
     async with shop.open() as runtime:
         await shop.paused(runtime, "hashed")
         for _ in range(8):  # an eighth of all seeds begin with the same word
-            (one,) = (await runtime.check()).checked
+            (one,) = (await runtime.archive.check()).checked
             if one.verdict != "ok":
                 break
 
@@ -185,7 +185,7 @@ async def test_a_session_in_memory_is_checked_too(shop: Shop) -> None:
     async with Runtime(MemoryStore(), recover=False) as runtime:
         session_id = await shop.paused(runtime, order="7")
         shop.change("Refund?", "Pay back?")
-        report = await runtime.check(session_id)
+        report = await runtime.archive.check(session_id)
 
         assert [(one.session_id, one.verdict) for one in report.checked] == [
             (session_id, "reworded")
@@ -199,10 +199,10 @@ async def test_an_exported_file_is_checked_without_the_database(shop: Shop, reda
     async with shop.open() as runtime:
         session_id = await shop.paused(runtime, order="7")
         fork = await runtime.fork(session_id)
-        await runtime.export(shop.exported, redact=redact)
+        await runtime.archive.export(shop.exported, redact=redact)
     shop.database.unlink()
     async with everhold.open("memory://") as elsewhere:
-        report = await elsewhere.check(file=shop.exported)
+        report = await elsewhere.archive.check(file=shop.exported)
         assert {one.session_id: one.verdict for one in report.checked} == {
             session_id: "ok",
             fork.session_id: "ok",
@@ -210,9 +210,9 @@ async def test_an_exported_file_is_checked_without_the_database(shop: Shop, reda
         assert bool(report.redacted) is redact
 
         shop.change("ctx.approval(f", "ctx.input(f")
-        assert [one.verdict for one in (await elsewhere.check(file=shop.exported)).checked] == [
-            "diverged"
-        ] * 2
+        assert [
+            one.verdict for one in (await elsewhere.archive.check(file=shop.exported)).checked
+        ] == ["diverged"] * 2
 
 
 async def test_which_sessions_are_checked_can_be_said(shop: Shop) -> None:
@@ -225,7 +225,7 @@ async def test_which_sessions_are_checked_can_be_said(shop: Shop) -> None:
         await runtime.answer(ended, False)
 
         async def checked(*ids: str, **which: object) -> set[str]:
-            report = await runtime.check(list(ids) or None, **which)
+            report = await runtime.archive.check(list(ids) or None, **which)
             assert report.ok
             return {one.session_id for one in report.checked}
 
@@ -243,16 +243,16 @@ async def test_a_file_that_is_no_export_is_told(shop: Shop) -> None:
     shop.exported.write_text("hello")
     async with shop.open() as runtime:
         with pytest.raises(BadExport, match="line 1 cannot be read as exported sessions"):
-            await runtime.check(file=shop.exported)
+            await runtime.archive.check(file=shop.exported)
 
 
 async def test_a_session_that_is_not_there_is_told(shop: Shop) -> None:
     """In the database, and in a file."""
     async with shop.open() as runtime:
-        await runtime.export(shop.exported)
+        await runtime.archive.export(shop.exported)
         for more in ({}, {"file": shop.exported}):
             with pytest.raises(UnknownSession, match="no session 's-nobody'"):
-                await runtime.check("s-nobody", **more)
+                await runtime.archive.check("s-nobody", **more)
 
 
 async def test_what_a_program_raises_now_does_not_end_the_check(shop: Shop) -> None:
@@ -260,7 +260,7 @@ async def test_what_a_program_raises_now_does_not_end_the_check(shop: Shop) -> N
     async with shop.open() as runtime:
         await shop.paused(runtime, order="7")
         shop.change('print("loaded")', "raise KeyboardInterrupt")
-        assert (await runtime.check()).counts == {"missing": 1}
+        assert (await runtime.archive.check()).counts == {"missing": 1}
 
 
 async def test_a_check_that_is_cancelled_leaves_no_process(shop: Shop) -> None:
@@ -274,7 +274,7 @@ async def test_a_check_that_is_cancelled_leaves_no_process(shop: Shop) -> None:
             f"import os, time; open({str(pid)!r}, 'w').write(f'{{os.getpid()}}\\n');"
             " time.sleep(600)",
         )
-        checking = asyncio.create_task(runtime.check())
+        checking = asyncio.create_task(runtime.archive.check())
         async with asyncio.timeout(60):
             while not pid.exists() or not pid.read_text().endswith("\n"):
                 await asyncio.sleep(0.01)
@@ -315,7 +315,7 @@ def test_the_process_speaks_json_lines(shop: Shop) -> None:
 def test_the_blocking_runtime_checks_too(shop: Shop) -> None:
     """Its loop is in a thread of its own, and a process can be started from there."""
     with everhold.open_blocking(shop.database) as runtime:
-        assert runtime.check().checked == []
+        assert runtime.archive.check().checked == []
 
 
 async def test_everything_that_a_session_can_do_moves_and_is_checked(tmp_path: Path) -> None:
@@ -332,13 +332,13 @@ async def test_everything_that_a_session_can_do_moves_and_is_checked(tmp_path: P
         everhold.open(database, recover=False) as there,
         everhold.open(tmp_path / "here.db", recover=False) as here,
     ):
-        await there.export(moved, values=True)
-        await here.import_(moved)
-        await here.export(again, values=True)
-        report = await here.check(state=None)
+        await there.archive.export(moved, values=True)
+        await here.archive.import_(moved)
+        await here.archive.export(again, values=True)
+        report = await here.archive.check(state=None)
 
         assert again.read_text().splitlines()[1:] == moved.read_text().splitlines()[1:]
-        assert await here.verify() == []
+        assert await here.archive.verify() == []
         assert [each for each in report.checked if each.verdict != "ok"] == []
         assert (report.ok, len(report.checked)) == (True, len(await here.sessions()))
         assert len(report.checked) > 5

@@ -113,5 +113,5 @@ async def told(path: str) -> None:
                 "frames": [frame.id for frame in await session.frames()],
             }
             Path(f"{path}.{key}.json").write_text(json.dumps(facts, sort_keys=True))
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
     say("told")

@@ -323,6 +323,16 @@ class Cancel(Case):
         return [await self.stands(self.id), await self.stands(self.child)]
 
 
+class Move(Case):
+    verb_of = "Runtime.move"
+
+    async def prepare(self):
+        await self.start(order(mark=self.mark))
+
+    def verb(self):
+        return self.runtime.move(self.id)
+
+
 class Retry(Case):
     verb_of = "Runtime.retry"
     repeats = False
@@ -396,7 +406,7 @@ class Complete(Case):
 
 
 class Export(Case):
-    verb_of = "Runtime.export"
+    verb_of = "Archive.export"
 
     async def prepare(self):
         await self.start(quick(mark=self.mark))
@@ -406,7 +416,7 @@ class Export(Case):
         return self.folder / f"{self.mark}.jsonl"
 
     def verb(self):
-        return self.runtime.export(self.file, self.id)
+        return self.runtime.archive.export(self.file, self.id)
 
     async def look(self):
         return [
@@ -422,20 +432,20 @@ class Export(Case):
 class Import(Export):
     """A session with a child comes back whole, and goes on."""
 
-    verb_of = "Runtime.import_"
+    verb_of = "Archive.import_"
 
     async def prepare(self):
         await self.start(parent(mark=self.mark))
         self.child = (await self.runtime.sessions(parent=self.id))[0].session_id
         await self.runtime.wait(self.child)
         await self.rest()
-        await self.runtime.export(self.file, self.id)
+        await self.runtime.archive.export(self.file, self.id)
         await self.runtime.delete(self.id)
         await self.runtime.cancel(self.child)
         await self.runtime.delete(self.child)
 
     def verb(self):
-        return self.runtime.import_(self.file, existing="skip")
+        return self.runtime.archive.import_(self.file, existing="skip")
 
     async def look(self):
         return [await self.stands(self.id), await self.stands(self.child)]
@@ -448,7 +458,7 @@ class Import(Export):
 class Sweep(Case):
     """Each session goes whole; which of them are gone when a caller leaves is not promised."""
 
-    verb_of = "Runtime.sweep"
+    verb_of = "Archive.gc"
     whole = False
 
     async def prepare(self):
@@ -458,14 +468,14 @@ class Sweep(Case):
             )
 
     def verb(self):
-        return self.runtime.sweep(older_than=0, labels={"mark": self.mark})
+        return self.runtime.archive.gc(older_than=0, labels={"mark": self.mark})
 
     async def look(self):
         return [await self.store.find(f"{self.mark}-{n}") is not None for n in range(2)]
 
 
 class Vacuum(Case):
-    verb_of = "Runtime.vacuum"
+    verb_of = "Archive.vacuum"
 
     async def prepare(self):
         talk = await self.runtime.session(bot, self.mark)
@@ -476,14 +486,14 @@ class Vacuum(Case):
         await self.rest()
 
     def verb(self):
-        return self.runtime.vacuum(self.id)
+        return self.runtime.archive.vacuum(self.id)
 
 
 class Reclaim(Case):
-    verb_of = "Runtime.reclaim"
+    verb_of = "Archive.reclaim"
 
     def verb(self):
-        return self.runtime.reclaim()
+        return self.runtime.archive.reclaim()
 
     async def look(self):
         return None
@@ -493,13 +503,13 @@ class Reclaim(Case):
 
 
 class Schedule(Case):
-    verb_of = "Runtime.schedule"
+    verb_of = "Schedules.add"
 
     def verb(self):
-        return self.runtime.schedule(self.mark, timedelta(hours=1), quick(mark=self.mark))
+        return self.runtime.schedules.add(self.mark, timedelta(hours=1), quick(mark=self.mark))
 
     async def look(self):
-        found = await self.runtime.schedules(self.mark)
+        found = await self.runtime.schedules.list(self.mark)
         began = [
             await self.stands(one.last_session) for one in found if one.last_session is not None
         ]
@@ -515,21 +525,21 @@ class Schedule(Case):
         await self.rest()
 
     async def fired(self):
-        return (await self.runtime.schedules(self.mark))[0].last_session is not None
+        return (await self.runtime.schedules.list(self.mark))[0].last_session is not None
 
     async def clean(self):
         with suppress(everhold.EverholdError):
-            await self.runtime.unschedule(self.mark)
+            await self.runtime.schedules.remove(self.mark)
 
 
 class PauseSchedule(Schedule):
-    verb_of = "Runtime.pause_schedule"
+    verb_of = "Schedules.pause"
 
     async def prepare(self):
         await Schedule.verb(self)
 
     def verb(self):
-        return self.runtime.pause_schedule(self.mark)
+        return self.runtime.schedules.pause(self.mark)
 
     async def finish(self):
         self.clock.advance(3601)
@@ -537,38 +547,38 @@ class PauseSchedule(Schedule):
 
 
 class ResumeSchedule(Schedule):
-    verb_of = "Runtime.resume_schedule"
+    verb_of = "Schedules.resume"
 
     async def prepare(self):
         await Schedule.verb(self)
-        await self.runtime.pause_schedule(self.mark)
+        await self.runtime.schedules.pause(self.mark)
 
     def verb(self):
-        return self.runtime.resume_schedule(self.mark)
+        return self.runtime.schedules.resume(self.mark)
 
 
 class Unschedule(Schedule):
-    verb_of = "Runtime.unschedule"
+    verb_of = "Schedules.remove"
     repeats = False
 
     async def prepare(self):
         await Schedule.verb(self)
 
     def verb(self):
-        return self.runtime.unschedule(self.mark)
+        return self.runtime.schedules.remove(self.mark)
 
     async def finish(self): ...
 
 
 class On(Case):
-    verb_of = "Runtime.on"
+    verb_of = "Triggers.add"
 
     def verb(self):
-        return self.runtime.on(self.mark, quick, args={"mark": self.mark})
+        return self.runtime.triggers.add(self.mark, quick, args={"mark": self.mark})
 
     async def look(self):
-        triggers = await self.runtime.triggers(self.mark)
-        handed = await self.runtime.handovers(self.mark)
+        triggers = await self.runtime.triggers.list(self.mark)
+        handed = await self.runtime.triggers.handovers(self.mark)
         began = [await self.stands(one.session_id) for one in handed]
         return self.plain(
             [[(one.name, one.enabled, one.revision) for one in triggers], _states(handed), began]
@@ -576,67 +586,78 @@ class On(Case):
 
     async def finish(self):
         """Something happens."""
-        await self.runtime.emit(self.mark, {}, key="it")
+        await self.runtime.triggers.emit(self.mark, {}, key="it")
         await self.rest()
 
 
 class Off(On):
-    verb_of = "Runtime.off"
+    verb_of = "Triggers.remove"
     repeats = False
 
     async def prepare(self):
         await On.verb(self)
 
     def verb(self):
-        return self.runtime.off(self.mark, "quick")
+        return self.runtime.triggers.remove(self.mark, "quick")
 
 
-class EnableTrigger(On):
-    verb_of = "Runtime.enable_trigger"
+class DisableTrigger(On):
+    verb_of = "Triggers.disable"
 
     async def prepare(self):
         await On.verb(self)
 
     def verb(self):
-        return self.runtime.enable_trigger(self.mark, "quick", enabled=False)
+        return self.runtime.triggers.disable(self.mark, "quick")
+
+
+class EnableTrigger(On):
+    verb_of = "Triggers.enable"
+
+    async def prepare(self):
+        await On.verb(self)
+        await DisableTrigger.verb(self)
+
+    def verb(self):
+        return self.runtime.triggers.enable(self.mark, "quick")
 
 
 class Emit(On):
     """Two programs are begun by one event."""
 
-    verb_of = "Runtime.emit"
+    verb_of = "Triggers.emit"
 
     async def prepare(self):
         await On.verb(self)
-        await self.runtime.on(self.mark, paid, args={"mark": self.mark})
+        await self.runtime.triggers.add(self.mark, paid, args={"mark": self.mark})
 
     def verb(self):
-        return self.runtime.emit(self.mark, {}, key="it")
+        return self.runtime.triggers.emit(self.mark, {}, key="it")
 
 
 class HandOver(On):
     """A session that is fed does not exist at first."""
 
-    verb_of = "Runtime.hand_over"
+    verb_of = "Triggers.retry"
 
     async def prepare(self):
-        await self.runtime.on(self.mark, Feed(self.mark, signal="paid"), name="feed")
-        await self.runtime.emit(self.mark, 7, key="it")
-        self.handover = (await self.runtime.handovers(self.mark))[0].id
+        await self.runtime.triggers.add(self.mark, Feed(self.mark, signal="paid"), name="feed")
+        await self.runtime.triggers.emit(self.mark, 7, key="it")
+        self.handover = (await self.runtime.triggers.handovers(self.mark))[0].id
         await self.start(paid(mark=self.mark))
 
     def verb(self):
-        return self.runtime.hand_over(self.handover)
+        return self.runtime.triggers.retry(self.handover)
 
     async def finish(self): ...
 
 
 class DropHandover(HandOver):
-    verb_of = "Runtime.drop_handover"
+    verb_of = "Triggers.drop"
     repeats = False
 
     def verb(self):
-        return self.runtime.drop_handover(self.handover)
+        return self.runtime.triggers.drop(self.handover)
 
 
 def _states(handed: list[Any]) -> list[Any]:
@@ -652,7 +673,7 @@ def _states(handed: list[Any]) -> list[Any]:
 class OutboxRetry(Case):
     """People were told neither of one question nor of the other."""
 
-    verb_of = "Runtime.outbox_retry"
+    verb_of = "Notifications.retry"
 
     async def prepare(self):
         self.id = (await self.runtime.start(later(mark=self.mark), key=self.mark)).session_id
@@ -662,13 +683,13 @@ class OutboxRetry(Case):
         SILENT.discard(self.id)
 
     async def states(self):
-        return [entry.state for entry in await self.runtime.outbox(self.id)]
+        return [entry.state for entry in await self.runtime.notifications.list(self.id)]
 
     async def given_up(self):
         return await self.states() == ["given_up"] * 2
 
     def verb(self):
-        return self.runtime.outbox_retry(self.id)
+        return self.runtime.notifications.retry(self.id)
 
     async def look(self):
         """What is tried again is told soon after: one is like the other."""
@@ -694,10 +715,10 @@ async def later(ctx: everhold.Context, mark: str) -> Any:
 
 
 class OutboxDrop(OutboxRetry):
-    verb_of = "Runtime.outbox_drop"
+    verb_of = "Notifications.drop"
 
     def verb(self):
-        return self.runtime.outbox_drop(self.id)
+        return self.runtime.notifications.drop(self.id)
 
     async def finish(self): ...
 

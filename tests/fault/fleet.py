@@ -68,7 +68,7 @@ class Fleet:
         async with Runtime(at(self.url), recover=False) as runtime:
             ids = [str(await runtime.store.find(key)) for key in keys]
             found = [await runtime.wait(id, PATIENCE) for id in ids]
-            assert await runtime.verify() == []
+            assert await runtime.archive.verify() == []
             return found
 
     def result(self, key: str) -> Any:

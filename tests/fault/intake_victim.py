@@ -83,5 +83,5 @@ async def told(path: str, told: str) -> None:
             "inputs": [name for one in turns for name in (one.input, *one.taken)],
         }
         Path(told).write_text(json.dumps(facts))
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
     say("told")

@@ -7,6 +7,8 @@ from typing import Any
 
 import everhold
 from everhold.errors import UnknownProgram
+from everhold.packages.known_programs import KnownPrograms
+from everhold.ports.store import Store
 from everhold.runtime import Runtime
 from tests.fault.crowd import at
 from tests.fault.victim import say
@@ -29,16 +31,21 @@ async def listens(ctx: everhold.Context) -> list[Any]:
     return found
 
 
-class Bare(Runtime):
-    """A runtime that has no programs."""
+class NoPrograms(KnownPrograms):
+    """The programs of a process that has none."""
 
-    def _find(self, ref: str, version: int) -> Any:
+    def find(self, ref: str, version: int) -> Any:
         raise UnknownProgram(ref)
+
+
+def bare(store: Store) -> Runtime:
+    """A runtime that has no programs."""
+    return Runtime(store, programs=NoPrograms(None), recover=False)
 
 
 async def accept(path: str, keys: list[str]) -> None:
     """Have sessions accepted, for workers to begin."""
-    async with Bare(at(path), recover=False) as runtime:
+    async with bare(at(path)) as runtime:
         for key in keys:
             await runtime.engine.accept(runtime._birth(listens(), key, "", None, None, None))
 
@@ -46,7 +53,8 @@ async def accept(path: str, keys: list[str]) -> None:
 async def send(path: str, keys: list[str], sender: int, count: int, program: bool) -> None:
     """Send so many signals to sessions at random; say of each that it was acknowledged."""
     dice = random.Random(sender)
-    async with (Runtime if program else Bare)(at(path), recover=False) as runtime:
+    opened = Runtime(at(path), recover=False) if program else bare(at(path))
+    async with opened as runtime:
         for number in range(count):
             key = dice.choice(keys)
             session_id = str(await runtime.store.find(key))
@@ -56,6 +64,6 @@ async def send(path: str, keys: list[str], sender: int, count: int, program: boo
 
 
 async def stop(path: str, keys: list[str]) -> None:
-    async with Bare(at(path), recover=False) as runtime:
+    async with bare(at(path)) as runtime:
         for key in keys:
             await runtime.signal(str(await runtime.store.find(key)), "news", "stop")

@@ -51,5 +51,7 @@ async def tell(url: str, count: int, dies: bool = False, ahead: float = 0.0) -> 
     async with Runtime(
         create_store(url), clock=Late(ahead) if ahead else None, tell=[Printing(dies)]
     ) as runtime:
-        while [entry.state for entry in await runtime.outbox()] != [OutboxState.TOLD] * count:
+        while [entry.state for entry in await runtime.notifications.list()] != [
+            OutboxState.TOLD
+        ] * count:
             await asyncio.sleep(0.02)

@@ -20,8 +20,13 @@ import pytest
 
 import everhold
 from everhold.agents import AgentSession
+from everhold.agents.event_stream import LiveBuffers
+from everhold.archive.archive import Archive
+from everhold.movers import Workers
+from everhold.notify import Notifications
 from everhold.ports import attachment
 from everhold.runtime import Runtime
+from everhold.schedules import Schedules, Triggers
 from everhold.stores.memory import MemoryStore
 from everhold.stores.registry import create_store as store_at
 from everhold.testing.cancel import When, cancel_caller_at
@@ -150,9 +155,9 @@ async def furnished(url: str, around: Any = SlowStore) -> AsyncIterator[tuple[Ru
     """
     async with opened(url, around) as (runtime, _, _):
         session = (await runtime.start(shown(), key="shown")).session_id
-        await runtime.schedule("hourly", "0 * * * *", shown)
-        await runtime.on("event", shown)
-        await runtime.emit("event", key="it")
+        await runtime.schedules.add("hourly", "0 * * * *", shown)
+        await runtime.triggers.add("event", shown)
+        await runtime.triggers.emit("event", key="it")
         talk = await runtime.session(bot, "talk")
         await talk.send("Hello.", id="hello")
         await talk.enqueue("Later.", key="later", available_at=runtime.clock.now() + 1e9)
@@ -161,6 +166,11 @@ async def furnished(url: str, around: Any = SlowStore) -> AsyncIterator[tuple[Ru
 
 async def collected(events: AsyncIterator[Any]) -> int:
     return len([event async for event in events])
+
+
+def handle(runtime: Runtime, talk: str) -> AgentSession:
+    """Another handle of a conversation."""
+    return AgentSession(runtime.engine, LiveBuffers(), runtime.fork, bot, talk)
 
 
 async def refreshed(talk: AgentSession) -> int:
@@ -181,23 +191,25 @@ async def first_node(talk: AgentSession) -> Any:
 
 
 LOOKS: dict[str, Callable[[Runtime, str], Coroutine[Any, Any, Any]]] = {
-    "attachment": lambda runtime, id: first_attachment(runtime, id),
-    "attachments": lambda runtime, id: runtime.attachments(id),
-    "explain": lambda runtime, id: runtime.explain(id),
-    "find": lambda runtime, id: runtime.find("shown"),
-    "handovers": lambda runtime, id: runtime.handovers(),
-    "inbox": lambda runtime, id: runtime.inbox(),
-    "moments": lambda runtime, id: runtime.moments("hourly"),
-    "outbox": lambda runtime, id: runtime.outbox(),
-    "schedules": lambda runtime, id: runtime.schedules(),
-    "sessions": lambda runtime, id: runtime.sessions(),
-    "snapshot": lambda runtime, id: runtime.snapshot(id, include_history=True),
-    "status": lambda runtime, id: runtime.status(id),
-    "steps": lambda runtime, id: runtime.steps(id),
-    "transcript": lambda runtime, id: runtime.transcript(id),
-    "triggers": lambda runtime, id: runtime.triggers(),
-    "verify": lambda runtime, id: runtime.verify(),
-    "wait": lambda runtime, id: runtime.wait(id),
+    "Runtime.attachment": lambda runtime, id: first_attachment(runtime, id),
+    "Runtime.attachments": lambda runtime, id: runtime.attachments(id),
+    "Runtime.explain": lambda runtime, id: runtime.explain(id),
+    "Runtime.find": lambda runtime, id: runtime.find("shown"),
+    "Triggers.handovers": lambda runtime, id: runtime.triggers.handovers(),
+    "Runtime.inbox": lambda runtime, id: runtime.inbox(),
+    "Schedules.next_runs": lambda runtime, id: runtime.schedules.next_runs("hourly"),
+    "Notifications.list": lambda runtime, id: runtime.notifications.list(),
+    "Schedules.list": lambda runtime, id: runtime.schedules.list(),
+    "Runtime.sessions": lambda runtime, id: runtime.sessions(),
+    "Runtime.snapshot": lambda runtime, id: runtime.snapshot(id, include_history=True),
+    "Runtime.status": lambda runtime, id: runtime.status(id),
+    "Runtime.steps": lambda runtime, id: runtime.steps(id),
+    "Runtime.transcript": lambda runtime, id: runtime.transcript(id),
+    "Triggers.list": lambda runtime, id: runtime.triggers.list(),
+    "Archive.verify": lambda runtime, id: runtime.archive.verify(),
+    "Runtime.usage": lambda runtime, id: runtime.usage(),
+    "Runtime.wait": lambda runtime, id: runtime.wait(id),
+    "Workers.list": lambda runtime, id: runtime.workers.list(),
 }
 READS: dict[str, Callable[[AgentSession], Coroutine[Any, Any, Any]]] = {
     "conversation": conversed,
@@ -245,10 +257,8 @@ async def test_who_only_looks_leaves_everything_as_it_was(where: str, tmp_path: 
             seen = repr(await look(runtime, id))
             await at_every_place(partial(left, name, lambda: (runtime, id), look))
         for name, read in READS.items():
-            seen = repr(await read(AgentSession(runtime, bot, talk)))
-            await at_every_place(
-                partial(left, name, lambda: (AgentSession(runtime, bot, talk),), read)
-            )
+            seen = repr(await read(handle(runtime, talk)))
+            await at_every_place(partial(left, name, lambda: (handle(runtime, talk),), read))
         assert not runtime.engine.sessions._watchers
 
 
@@ -256,8 +266,8 @@ async def test_a_check_ends_with_its_caller() -> None:
     """It changes nothing, and leaves no process behind."""
     async with furnished("memory://") as (runtime, _, _):
         for at in (1, 2, 4, 8):
-            assert await cancel_caller_at(runtime.check(), "await", at) == "left"
-        report = await runtime.check(program="shown")
+            assert await cancel_caller_at(runtime.archive.check(), "await", at) == "left"
+        report = await runtime.archive.check(program="shown")
         assert [checked.verdict for checked in report.checked] == ["ok"] * 2
 
 
@@ -305,10 +315,14 @@ async def test_a_runtime_is_closed_though_its_caller_leaves() -> None:
 def test_the_table_names_every_verb() -> None:
     """Each public async verb of a runtime and of a conversation is cancelled somewhere above."""
     named = {kind.verb_of.partition(" ")[0] for kind in cases()}
-    named |= {"Runtime.check", "Runtime.close"}
-    named |= {f"Runtime.{name}" for name in LOOKS} | {f"AgentSession.{name}" for name in READS}
+    named |= {"Archive.check", "Runtime.close", "Notifications.close", "Notifications.flush"}
+    named |= {"Workers.run"}
+    named |= {*LOOKS} | {f"AgentSession.{name}" for name in READS}
+    parts = (Schedules, Triggers, Notifications, Archive, Workers)
     assert named == {
-        f"{owner.__name__}.{name}" for owner in (Runtime, AgentSession) for name in verbs(owner)
+        f"{owner.__name__}.{name}"
+        for owner in (Runtime, AgentSession, *parts)
+        for name in verbs(owner)
     }
 
 

@@ -46,7 +46,7 @@ def cp(source: Path, target: Path, *, logged: bool) -> None:
 async def verified(path: Path) -> tuple[list[StoreProblem], int]:
     """What `verify` says, and how many sessions there are."""
     async with Runtime(SQLiteStore(path), recover=False) as runtime:
-        return await runtime.verify(), len(await runtime.sessions())
+        return await runtime.archive.verify(), len(await runtime.sessions())
 
 
 async def test_a_copy_without_its_log_is_warned_of(path: Path, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ async def test_a_full_disk(small: tuple, tmp_path: Path, fill: str) -> None:
         assert isinstance(await runtime.status(status.session_id), everhold.Paused)
         grow(runtime)
         await runtime.answer(status.session_id, f"{kept} late")
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
     async with Runtime(SQLiteStore(path)) as runtime:
         assert await climbed(runtime, status.session_id) == [str(n) for n in range(kept + 1)]
         assert isinstance(await runtime.answer(status.session_id, "more"), everhold.Paused)
@@ -148,7 +148,7 @@ async def unlimited(path: str, kept: int) -> None:
         status = await runtime.start(plain(rungs=1000), key="limited")
         assert len(await climbed(runtime, status.session_id)) == kept
         await runtime.answer(status.session_id, "more")
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_a_new_file_on_a_full_disk(small: tuple, tmp_path: Path) -> None:
@@ -167,4 +167,4 @@ async def test_a_new_file_on_a_full_disk(small: tuple, tmp_path: Path) -> None:
     assert refused.value.code in ("store_full", "store_unavailable")
     (folder / "filler").unlink()
     async with Runtime(SQLiteStore(folder / "new.db")) as runtime:
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []

@@ -143,7 +143,7 @@ async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> N
         assert fork.result["said"] == ["other bark", "other root", "at last"]
         kept = await runtime.status(await runtime.store.find("tree-1"))
         assert (kept.result["said"][1], kept.result["signal"]) == ("kept for tree-1", "early")
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 def test_the_views_of_a_frozen_database(frozen: Path) -> None:

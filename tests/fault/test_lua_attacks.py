@@ -73,10 +73,11 @@ class House:
 
     def __init__(self, runtime: BlockingRuntime) -> None:
         self.runtime = runtime
+        target = runtime._target
         self.lua = LuaHost(
-            runtime._runtime._find, lambda *package: False, limits=LuaLimits(cpu=0.15, wall=0.3)
+            target.programs.find, lambda *package: False, limits=LuaLimits(cpu=0.15, wall=0.3)
         )
-        runtime._runtime.host._lua = self.lua
+        target.engine.host._lua = self.lua
         self.patient = runtime.start(PATIENT).session_id
         self.told = 0
 
@@ -186,7 +187,9 @@ async def beside_hostile_programs() -> dict[str, list[float]]:
         limits = LuaLimits(cpu=10.0, wall=15.0)
         # as many places as hostile programs: others are served because a place that computes for
         # long is not counted
-        runtime.host._lua = LuaHost(runtime._find, lambda *package: False, limits=limits, most=5)
+        runtime.engine.host._lua = LuaHost(
+            runtime.programs.find, lambda *package: False, limits=limits, most=5
+        )
         lua, python = await runtime.start(PATIENT), await runtime.start(talk())
         calls: dict[str, Callable[[], Any]] = {
             "status": lambda: runtime.status(lua.session_id),
@@ -196,7 +199,7 @@ async def beside_hostile_programs() -> dict[str, list[float]]:
         wanted = ("while", "pcall swallows", "find", "swallowed pattern", "recursion of pcall")
         codes = [attack.code for attack in TABLE if attack.name in wanted]
         hostile = [asyncio.create_task(runtime.start(LuaProgram.text(code))) for code in codes]
-        pool = runtime.host._lua._home.pool()
+        pool = runtime.engine.host._lua._home.pool()
         try:
             async with asyncio.timeout(250):  # until each has a worker and computes
                 while sum(worker.busy and worker.ready for worker in pool.workers) < len(wanted):

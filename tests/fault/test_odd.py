@@ -30,7 +30,7 @@ async def answered(path: Path, call: everhold.Call, value: object = "so") -> eve
         live = await runtime.answer(status.session_id, value)
     async with Runtime(SQLiteStore(path)) as runtime:
         stored = await runtime.status(status.session_id)
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
     assert isinstance(stored, everhold.Finished)
     assert stored == live
     return stored
@@ -111,7 +111,7 @@ async def test_ten_thousand_queries_in_one_batch(path: Path) -> None:
         assert len(left) == 4999
         done = await runtime.answer_many(session_id, {query.id: "z" for query in left})
         assert done.result == 10_000
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 # ---- clocks
@@ -236,7 +236,7 @@ async def test_a_program_that_swallows_its_cancel(path: Path, impatient: None) -
         assert ended.state == "cancelled"
         assert await runtime.cancel(status.session_id) == ended
         assert await runtime.inbox() == []
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
     assert path.stat().st_size < 1_000_000  # what it logged in its rage is bounded
 
 

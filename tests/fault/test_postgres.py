@@ -229,7 +229,7 @@ async def test_the_server_restarts_under_running_sessions(postgres, how):
         results = await asyncio.wait_for(asyncio.gather(*running), 60)
 
         assert results == [[f"rung {rung}" for rung in range(30)]] * 8
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_a_server_that_stays_away(postgres):

@@ -65,17 +65,17 @@ async def judged(url: str, acknowledged: set[str]) -> None:
     async with everhold.open(url) as runtime:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            waiting = [one for one in await runtime.handovers() if one.state == "waiting"]
+            waiting = [one for one in await runtime.triggers.handovers() if one.state == "waiting"]
             living = await runtime.sessions(state=("running", "paused"), limit=1)
             ticks = await runtime.sessions(labels={"schedule": "ticks"}, limit=2)
             # who died at a tick holds up the next for ten seconds
             if not waiting and not living and len(ticks) == 2:
                 break
             await asyncio.sleep(0.2)
-        await runtime.pause_schedule("ticks")
+        await runtime.schedules.pause("ticks")
         await asyncio.sleep(1.0)
         assert waiting == []
-        handovers = await runtime.handovers()
+        handovers = await runtime.triggers.handovers()
         assert {one.state for one in handovers} <= {"started", "already"}
         sessions = await runtime.sessions(limit=100_000)
         orders = Counter(
@@ -93,7 +93,7 @@ async def judged(url: str, acknowledged: set[str]) -> None:
         assert len(ticks) >= 2
         assert {round(later - earlier, 3) for earlier, later in pairwise(ticks)} == {1.0}
         assert {info.state for info in sessions} == {"completed"}
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 @pytest.mark.timeout(300)

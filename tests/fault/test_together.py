@@ -208,7 +208,7 @@ async def test_a_foreign_write_lock_never_stops_the_loop(
             release()
         assert isinstance(await answering, everhold.Paused)
         assert statistics.median(Observed.refused) == 0
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_a_write_lock_that_stays_is_a_typed_refusal(nursery: Nursery, tmp_path: Path) -> None:

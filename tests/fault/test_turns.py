@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import pytest
 
 import everhold
-from everhold.agents import AgentSession
 from everhold.core.query import Kind
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import QuestionFilter, ReclaimResult, SessionFilter, Store
@@ -23,8 +22,8 @@ from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore, scan
 from everhold.testing.clock import ManualClock
-from tests.fault.callers import Case, bot, cases
-from tests.fault.test_cancel import LOOKS, READS, furnished, opened
+from tests.fault.callers import Case, cases
+from tests.fault.test_cancel import LOOKS, READS, furnished, handle, opened
 from tests.postgres import fresh
 
 
@@ -60,7 +59,7 @@ async def looked(url: str, times: int) -> dict[str, int]:
     """The turns that the loop had while each verb that changes nothing was awaited so often."""
     found = {}
     async with furnished(url, itself) as (runtime, id, talk_id):
-        talk = AgentSession(runtime, bot, talk_id)
+        talk = handle(runtime, talk_id)
         verbs: dict[str, Callable[[], Any]] = {
             **{name: lambda look=look: look(runtime, id) for name, look in LOOKS.items()},
             **{f"session {name}": lambda read=read: read(talk) for name, read in READS.items()},
@@ -208,12 +207,12 @@ async def test_verify_runs_in_a_thread(ran: Counter[tuple[bool, str]], tmp_path:
         for _ in range(3):
             await runtime.start(talk())
         ran.clear()
-        assert await runtime.verify(progress) == []
+        assert await runtime.archive.verify(progress) == []
         assert by_the_loop(ran, "integrity_check") == by_the_loop(ran, "FROM journal") == [False]
         assert told == [(1, 3), (2, 3), (3, 3)]
         assert threads == {threading.get_ident()}
         with pytest.raises(LookupError, match="enough"):
-            await runtime.verify(fails)
+            await runtime.archive.verify(fails)
 
 
 async def test_a_verify_whose_caller_leaves_is_interrupted(
@@ -234,7 +233,7 @@ async def test_a_verify_whose_caller_leaves_is_interrupted(
 
     monkeypatch.setattr("everhold.stores.sqlite.verify.find_problems", endless)
     async with Runtime(SQLiteStore(tmp_path / "app.db")) as runtime:
-        verifying = asyncio.ensure_future(runtime.verify())
+        verifying = asyncio.ensure_future(runtime.archive.verify())
         while not going.is_set():
             await asyncio.sleep(0.001)
         verifying.cancel()

@@ -32,9 +32,11 @@ async def book(ctx: everhold.Context, order: str) -> str:
 
 async def prepare(runtime: everhold.Runtime) -> None:
     """Say what every process here says when it starts."""
-    await runtime.schedule("ticks", dates.timedelta(seconds=1), tick, give="at", catch_up="all")
-    await runtime.on("order.paid", ship)
-    await runtime.on("order.paid", book)
+    await runtime.schedules.add(
+        "ticks", dates.timedelta(seconds=1), tick, give="at", catch_up="all"
+    )
+    await runtime.triggers.add("order.paid", ship)
+    await runtime.triggers.add("order.paid", book)
 
 
 async def work(url: str, life: int, orders: int) -> None:
@@ -43,7 +45,7 @@ async def work(url: str, life: int, orders: int) -> None:
         os.write(1, b"up\n")
         for number in range(orders):
             key = f"{life}-{number}"
-            await runtime.emit("order.paid", {"order": key}, key=key)
+            await runtime.triggers.emit("order.paid", {"order": key}, key=key)
             os.write(1, f"ack {key}\n".encode())
             await asyncio.sleep(0)
         await asyncio.sleep(3600)

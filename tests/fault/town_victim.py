@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import everhold
+from everhold.movers import Limits
 from everhold.runtime import Runtime
-from everhold.workers import Limits
 from tests.fault.crowd import at
 from tests.fault.victim import say
 from tests.fault.workers_victim import begin, errand  # noqa: F401  (a nursery calls `begin` here)
@@ -68,7 +68,7 @@ async def work(
     if host:
         socket.gethostname = lambda: host
     async with Runtime(at(path), llm=model, ttl=ttl, recover=False) as runtime:
-        worker = runtime.worker(
+        worker = runtime.workers.new(
             concurrency=concurrency, grace=30.0, limits=Limits(session=2), tell=_tell
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

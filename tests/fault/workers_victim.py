@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import everhold
+from everhold.movers import Limits
 from everhold.runtime import Runtime
-from everhold.workers import Limits
 from tests.fault.crowd import at
 
 VERSION = int(os.environ.get("EVERHOLD_TEST_VERSION", "1"))
@@ -96,7 +96,9 @@ async def work(
         now = time.time
         time.time = lambda: now() + ahead
     async with Runtime(at(path), ttl=ttl, recover=False) as runtime:
-        worker = runtime.worker(concurrency=concurrency, grace=grace, limits=Limits(), tell=_tell)
+        worker = runtime.workers.new(
+            concurrency=concurrency, grace=grace, limits=Limits(), tell=_tell
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.run()
 

@@ -196,7 +196,7 @@ async def test_accepted_answers_survive_a_failure(tmp_path):
     async with opened(tmp_path) as runtime:
         await runtime.retry(status.session_id)
         assert (await runtime.wait(status.session_id, 60)).result == [None, "2"]
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_a_cancel_is_not_kept_after_a_failure(tmp_path):
@@ -238,7 +238,7 @@ async def test_a_cancel_is_not_kept_after_a_failure(tmp_path):
         status = await runtime.retry(child.session_id)
         assert prompts(status) == ["two?"]
         assert (await runtime.answer(status.queries[0], "2")).result == ["1", "2"]
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_many_answers_without_the_program(tmp_path):

@@ -154,7 +154,7 @@ async def test_the_outcome_of_a_call_whose_program_diverged_meanwhile_is_kept(tm
         asyncio.get_running_loop().create_task(runtime.answer(status.session_id, "yes"))
         await paying.wait()
         edition(lambda ctx: ctx.approval("Sure?"))
-        runtime._programs.clear()
+        runtime.programs._given.clear()
         runtime.engine.sessions.drop(runtime.engine.sessions.cached(status.session_id))
         paid.set()
         async with asyncio.timeout(60):
@@ -318,7 +318,7 @@ async def worked(path, **options):
     """
     said = []
     async with opened(path, recover=False, llm={"What": "by the worker"}) as runtime:
-        left = await runtime.worker(tell=said.append, **options).once(within=60)
+        left = await runtime.workers.new(tell=said.append, **options).once(within=60)
     return left, [one.text for one in said if one.event == "leaves"]
 
 

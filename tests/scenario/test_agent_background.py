@@ -247,7 +247,7 @@ async def test_the_parent_is_woken_once_although_its_process_died_between(tmp_pa
         session = await runtime.session(cook, "kitchen")
         await turns(session, 2)
         assert words(await session.history())[-1] == "Ah!"
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
     async with opened(tmp_path, clock=clock, llm=Scripted("Again?")) as runtime:
         session = await runtime.session(cook, "kitchen")
         assert len(await session.turns()) == 2
@@ -259,7 +259,7 @@ async def test_a_schedule_says_something_to_a_conversation():
     async with opened(llm=Scripted("Hello.", "Morning!"), clock=clock) as runtime:
         session = await runtime.session(cook, "kitchen")
         await session.send("Hi.")
-        await runtime.schedule("morning", "0 7 * * *", Feed("kitchen", value="Good morning."))
+        await runtime.schedules.add("morning", "0 7 * * *", Feed("kitchen", value="Good morning."))
         clock.advance(86_400)
         await turns(session, 2)
         assert words(await session.history())[-2:] == ["Good morning.", "Morning!"]

@@ -78,7 +78,7 @@ async def taken(events, count=None, until=None):
 
 async def here(runtime, session):
     """The cursor after all that has happened."""
-    watch = runtime._watch(session.id, session._viewed)
+    watch = session._watch()
     await watch.here()
     return watch.cursor
 
@@ -213,7 +213,7 @@ async def test_live_words_that_are_lost_are_a_gap_and_then_a_view(lost, reason):
             for _ in range(LIVE_BUFFER_SIZE + 5):
                 publish_delta(session.id, word.query, Delta(DeltaKind.TEXT, "blah "))
         else:
-            runtime._rings.close()
+            runtime._conversations.close()
         events = session.events(word.cursor)
         gap, view = await taken(events, 2)
         assert (gap.kind, gap.text, gap.cursor) == ("gap", reason, word.cursor)

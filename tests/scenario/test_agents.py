@@ -242,10 +242,10 @@ async def test_whoever_cancels_a_turn_of_a_session_that_ends_meanwhile_is_told()
         sending = asyncio.ensure_future(session.send("slow"))
         await asked.wait()
 
-        async def ended(session_id, said):
-            await runtime.cancel(session_id, "over")
+        async def ended(said):
+            await runtime.cancel(session, "over")
 
-        runtime._say = ended
+        session._command = ended
         for waiting in (session.cancel_turn("enough"), sending):
             with pytest.raises(SessionEnded):
                 await asyncio.wait_for(waiting, 60)
@@ -383,7 +383,7 @@ def test_a_conversation_without_async(tmp_path):
 def test_the_blocking_handle_has_every_verb():
     import inspect
 
-    from everhold.agents import BlockingSession
+    from everhold.blocking import BlockingSession
 
     def public(kind):
         members = inspect.getmembers(kind, callable)

@@ -230,10 +230,10 @@ async def test_attachments_come_along_with_their_session(tmp_path):
     async with opened(tmp_path, llm=model) as runtime:
         session = await say(runtime)
         fork = await session.fork()
-        await runtime.export(file)
+        await runtime.archive.export(file)
     (tmp_path / "other").mkdir()
     async with opened(tmp_path / "other", llm=model) as other:
-        await other.import_(file)
+        await other.archive.import_(file)
         for session_id in (session.id, fork.id):
             assert await other.attachment(session_id, NAME) == LONG.encode()
         assert await other.store.maintenance.verify() == []
@@ -242,7 +242,7 @@ async def test_attachments_come_along_with_their_session(tmp_path):
     file.write_bytes(b"\n".join(lines))
     async with opened(llm=model) as other:
         with pytest.raises(BadExport):
-            await other.import_(file)
+            await other.archive.import_(file)
 
 
 class Dying(MemoryStore):
@@ -272,17 +272,17 @@ async def test_an_import_that_dies_leaves_no_session_without_its_attachments(tmp
         session = await say(runtime)
         await session.send("Draw.")
         kept = await runtime.attachments(session.id)
-        await runtime.export(file)
+        await runtime.archive.export(file)
     store = Dying()
     async with opened(on=store, llm=model, recover=False, replay=False) as other:
         store.left = writes
         try:
-            await other.import_(file)
+            await other.archive.import_(file)
         except OSError:
             found = await other.sessions()
             assert [row.steps for row in found] in ([], [-1])
             store.left = 0
-            await other.import_(file)
+            await other.archive.import_(file)
         assert await other.attachments(session.id) == kept != []
         assert len(await (await other.session(agent, session.id)).turns()) == 2
 

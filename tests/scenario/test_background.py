@@ -245,14 +245,14 @@ async def test_a_parent_that_is_cancelled_where_its_program_is_not_takes_its_pro
     status = await house.start(kitchen(), wait=0)
     await house.settle()
     house.forget()
-    begin = house.host.begin
+    begin = house.engine.host.begin
 
     def absent(birth, meter):
         raise UnknownProgram(birth.program)
 
-    house.host.begin = absent
+    house.engine.host.begin = absent
     await house.cancel(status.session_id)
-    house.host.begin = begin
+    house.engine.host.begin = begin
     await house.settle()
     assert {info.state for info in await house.sessions()} == {SessionState.CANCELLED}
 
@@ -297,7 +297,7 @@ async def test_the_end_is_heard_once_although_every_process_dies(tmp_path):
         await die(other, clock)
     async with opened(tmp_path, clock=clock) as runtime:
         assert (await ended(runtime, session_id)).result == ["cake is done", "bread is done"]
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
         assert len(await runtime.sessions()) == 3
 
 
@@ -365,9 +365,9 @@ async def test_a_session_is_carried_elsewhere_with_its_processes(tmp_path):
             if all(info.due_at for info in await runtime.sessions(parent=session_id)):
                 break
             await asyncio.sleep(0.01)
-        await runtime.export(tmp_path / "kitchen.jsonl", session_id)
+        await runtime.archive.export(tmp_path / "kitchen.jsonl", session_id)
     async with opened(clock=clock) as elsewhere:
-        await elsewhere.import_(tmp_path / "kitchen.jsonl")
+        await elsewhere.archive.import_(tmp_path / "kitchen.jsonl")
         assert len(await elsewhere.sessions()) == 3
         clock.advance(3 * 3600)
         assert sorted((await ended(elsewhere, session_id)).result) == [
@@ -385,4 +385,4 @@ async def test_two_processes_drive_parents_and_children_on_postgres(postgres):
         ]
         for session_id in ids:
             assert (await ended(two, session_id)).result == [0, 1, 2, "told"]
-        assert await one.verify() == []
+        assert await one.archive.verify() == []

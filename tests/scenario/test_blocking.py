@@ -1,17 +1,19 @@
 """The blocking face: the verbs of Runtime for code that is not async."""
 
+import ast
 import asyncio
 import inspect
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 
 import everhold
-from everhold.blocking import BlockingRuntime
-from everhold.runtime import Runtime
+from everhold import blocking as blocking_module
+from everhold.blocking import BlockingRuntime, Bridge
 
 
 @everhold.program
@@ -65,7 +67,7 @@ def test_every_verb(tmp_path):
         assert runtime.cancel(other.session_id).state == "cancelled"
         assert runtime.delete(other.session_id) == 0
         assert {info.state for info in runtime.sessions()} == {"completed"}
-        assert runtime.verify() == []
+        assert runtime.archive.verify() == []
         with pytest.raises(everhold.EverholdError):
             runtime.retry(status.session_id)
 
@@ -73,25 +75,66 @@ def test_every_verb(tmp_path):
 def public(kind):
     return {
         name: member
-        for name, member in vars(kind).items()
-        if not name.startswith("_") and callable(member)
+        for name, member in inspect.getmembers(kind, callable)
+        if not name.startswith("_")
     }
 
 
-def test_the_verbs_are_those_of_the_async_class():
+def twins():
+    """Each blocking class with its async one."""
+    return [(blocking, kind) for kind, blocking in Bridge._twins.items()]
+
+
+def test_every_part_of_a_runtime_has_a_blocking_twin():
+    runtime = everhold.open("memory://")
+    blocking = BlockingRuntime(runtime)
+    for name in ("schedules", "triggers", "notifications", "archive", "workers"):
+        part = getattr(blocking, name)
+        assert type(part) is Bridge._twins[type(getattr(runtime, name))]
+
+
+@pytest.mark.parametrize(("blocking", "kind"), twins(), ids=lambda one: one.__name__)
+def test_the_verbs_are_those_of_the_async_class(blocking, kind):
     """The same names, the same parameters with the same defaults, and no coroutine among them."""
-    ours, theirs = public(BlockingRuntime), public(Runtime)
-    for kind in BlockingRuntime.__mro__[1:-1]:
-        ours = {**public(kind), **ours}
-    for kind in Runtime.__mro__[1:-1]:
-        theirs = {**public(kind), **theirs}
-    # one lives on an event loop of its own; for everybody else there is `everhold worker`
-    del theirs["worker"]
-    assert sorted(ours) == sorted(theirs)
-    for name, verb in ours.items():
-        assert not inspect.iscoroutinefunction(verb), name
-        mine, its = inspect.signature(verb), inspect.signature(theirs[name])
+    ours, theirs = public(blocking), public(kind)
+    extra = {"wait_for", "call"} if blocking is BlockingRuntime else set()
+    # what is not async stays with the async class: `new` makes a worker for its loop
+    sync = {"Workers": {"new"}, "Archive": {"start"}, "Notifications": {"start"}}
+    assert ours.keys() - extra == theirs.keys() - sync.get(kind.__name__, set())
+    for name in ours.keys() - extra:
+        assert not inspect.iscoroutinefunction(ours[name]), name
+        mine, its = inspect.signature(ours[name]), inspect.signature(theirs[name])
         assert mine.parameters == its.parameters, name
+
+
+def test_the_stub_has_every_verb():
+    """What type checkers see, `blocking.pyi`, is what is there."""
+    stub = Path(blocking_module.__file__).with_suffix(".pyi").read_text()
+    classes = {one.name: one for one in ast.parse(stub).body if isinstance(one, ast.ClassDef)}
+    for blocking, _ in twins():
+        named = {one.name for one in classes[blocking.__name__].body if hasattr(one, "name")}
+        assert public(blocking).keys() - named == set(), blocking
+
+
+def test_parts_block_too(tmp_path):
+    """Schedules, triggers, notifications, the archive and workers."""
+    with everhold.open_blocking(tmp_path / "app.db") as runtime:
+        runtime.schedules.add("nightly", "0 3 * * *", approves())
+        assert [one.name for one in runtime.schedules.list()] == ["nightly"]
+        assert len(runtime.schedules.next_runs("nightly", 2)) == 2
+        runtime.triggers.add("paid", approves)
+        assert runtime.triggers.emit("paid").handovers[0].state == "started"
+        assert runtime.notifications.list() == []
+        assert runtime.archive.verify() == []
+        assert [worker.id for worker in runtime.workers.list()] == []
+
+
+def test_async_code_runs_on_the_loop_of_a_runtime():
+    async def count(runtime):
+        return len(await runtime.sessions())
+
+    with everhold.open_blocking("memory://") as runtime:
+        assert runtime.call(count) == 0
 
 
 def test_open_takes_what_open_takes():

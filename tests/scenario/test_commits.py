@@ -175,5 +175,5 @@ async def test_a_read_only_look_writes_nothing():
         await runtime.wait(status.session_id)
         await runtime.inbox()
         await runtime.sessions()
-        await runtime.verify()
+        await runtime.archive.verify()
         assert store.changes == []

@@ -357,7 +357,7 @@ async def test_deleting_the_origin_keeps_what_the_fork_shares(file, tmp_path):
         assert [info.session_id for info in await runtime.sessions()] == [fork.session_id]
         assert (await to_the_end(runtime, fork, "new")).result == ["old", "old", "new", "new"]
         assert await runtime.delete(fork.session_id) == 0
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_deleting_what_nobody_shares():

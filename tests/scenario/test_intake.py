@@ -81,12 +81,12 @@ async def settled(runtime, session_id):
 @contextmanager
 def unsent(runtime):
     """No move is requested meanwhile: the requests are lost, as with a process that dies."""
-    send = runtime.engine.serving.send
-    runtime.engine.serving.send = lambda session_id, at=None: None
+    send = runtime.engine.sessions.send
+    runtime.engine.sessions.send = lambda session_id, at=None: None
     try:
         yield
     finally:
-        runtime.engine.serving.send = send
+        runtime.engine.sessions.send = send
 
 
 async def held(runtime, name="chat", agent=plain):
@@ -268,7 +268,7 @@ async def test_being_woken_often_is_being_woken_once():
         runtime.engine.moves._act = counted
         await session.enqueue("Hi.")
         for _ in range(50):
-            runtime.engine.serving.send(session.id)
+            runtime.engine.sessions.send(session.id)
         await settled(runtime, session.id)
         assert await session.intake() == []
         assert len(moved) <= 2  # the first may have begun when the others were requested
@@ -310,10 +310,10 @@ async def test_a_key_outlives_the_tombstone():
         await session.command("reset", key="r")
         await session.turn("command:reset:r")
         clock = runtime.clock
-        assert await runtime.vacuum(session.id, older_than=60) == 0
+        assert await runtime.archive.vacuum(session.id, older_than=60) == 0
         clock.advance(61)
-        assert await runtime.vacuum(older_than=60) == 2
-        assert await runtime.vacuum() == 0
+        assert await runtime.archive.vacuum(older_than=60) == 2
+        assert await runtime.archive.vacuum() == 0
         assert await session.intake(all=True) == []
         assert not (await session.enqueue("Hi.", key="k")).new
         assert not (await session.command("reset", key="r")).new
@@ -368,10 +368,10 @@ async def test_what_cannot_be_kept_is_refused_and_nothing_is_written():
             await session.send("Hi.", busy="perhaps")
         with pytest.raises(UnknownSession):
             await enqueue_item(
-                runtime, "s-nobody", IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
+                runtime.engine, "s-nobody", IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
             )
         with pytest.raises(BadArguments):
-            await runtime.vacuum(older_than=-1)
+            await runtime.archive.vacuum(older_than=-1)
         assert await session.intake(all=True) == []
 
 
@@ -530,7 +530,7 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease is not None and not lease.released) is kept
         await runtime.engine.reconciler.move()
-        runtime.engine.serving.send(session.id)
+        runtime.engine.sessions.send(session.id)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -740,7 +740,7 @@ async def test_an_input_for_a_turn_that_is_over_is_for_the_next():
         with unsent(runtime):
             await session.enqueue("For the first.", key="k", at="after_work")
             await answered(runtime, session, "Done.")
-            await runtime._say(session.id, {"id": "second", "content": "Second."})
+            await session._command({"id": "second", "content": "Second."})
             await runtime.engine.reconciler.move()
             assert [(item.turn, item.deferred) for item in await session.intake()] == [(1, True)]
             await answered(runtime, session, "So.")
@@ -889,7 +889,7 @@ def wake(n, **more):
 async def test_a_wake_is_a_turn_that_says_who_woke():
     async with opened(llm=Scripted("Good.")) as runtime:
         session = await runtime.session(plain, "wake")
-        await enqueue_item(runtime, session.id, wake(1))
+        await enqueue_item(runtime.engine, session.id, wake(1))
         assert (await session.turn("w-1")).text == "Good."
         assert words(await session.history()) == ["[from build-7] Step 1 is done.", "Good."]
 
@@ -935,11 +935,11 @@ async def test_wakes_of_one_merge_key_are_one_turn():
         session, _ = await held(runtime)
         for n in (1, 2):
             await enqueue_item(
-                runtime,
+                runtime.engine,
                 session.id,
                 wake(n, slot=MergePolicy.JOIN, merge="build", when=DeliveryPolicy.IDLE),
             )
-        await enqueue_item(runtime, session.id, wake(3, when=DeliveryPolicy.IDLE))
+        await enqueue_item(runtime.engine, session.id, wake(3, when=DeliveryPolicy.IDLE))
         await answered(runtime, session, "Done.", "Two.", "One.")
         assert [(one.input, one.taken) for one in await session.turns()][1:] == [
             ("w-1", ["w-2"]),
@@ -951,8 +951,8 @@ async def test_an_early_wake_enters_the_turn_under_way():
     """Row 14: the delivery policy says whether it waits for the turn to end."""
     async with opened() as runtime:
         session, _ = await held(runtime)
-        await enqueue_item(runtime, session.id, wake(1))
-        await enqueue_item(runtime, session.id, wake(2, when=DeliveryPolicy.IDLE))
+        await enqueue_item(runtime.engine, session.id, wake(1))
+        await enqueue_item(runtime.engine, session.id, wake(2, when=DeliveryPolicy.IDLE))
         await settled(runtime, session.id)
         assert [item.id for item in await session.intake()] == ["w-2"]
         await answered(runtime, session, "Done.", "Heard.", "Later.")
@@ -965,7 +965,7 @@ async def test_an_early_wake_enters_the_turn_under_way():
 async def test_a_wake_that_is_no_text_is_told_as_json():
     async with opened(llm=Scripted("Good.")) as runtime:
         session = await runtime.session(plain, "json")
-        await enqueue_item(runtime, session.id, IntakeItem("t", ItemKind.TASK, {"exit": 3}))
+        await enqueue_item(runtime.engine, session.id, IntakeItem("t", ItemKind.TASK, {"exit": 3}))
         await session.turn("t")
         assert words(await session.history())[0] == '{"exit":3}'
 
@@ -987,7 +987,7 @@ async def test_a_wake_that_is_no_text_is_told_as_json():
 async def test_what_cannot_be_said_fails_once_and_the_rest_is_said(item):
     async with opened() as runtime:
         session, _ = await held(runtime)
-        await enqueue_item(runtime, session.id, item)
+        await enqueue_item(runtime.engine, session.id, item)
         await session.enqueue("Fine.", key="fine")
         await answered(runtime, session, "Done.", "Yes.")
         where = await session.input("bad")
@@ -1060,7 +1060,7 @@ async def test_what_waits_goes_with_a_session_that_is_deleted():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.delete(session.id)
-        runtime.engine.serving.send(session.id)
+        runtime.engine.sessions.send(session.id)
         await runtime.mover.rest()
         with pytest.raises(UnknownSession):
             await session.intake()
@@ -1153,7 +1153,7 @@ async def test_who_was_a_worker_keeps_no_lease():
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(plain, "left")
-        await runtime.worker().once(0)
+        await runtime.workers.new().once(0)
         receipt = await session.enqueue("Hi.")
         assert (await session.turn(receipt.item.id)).text == "Here."
         assert [lease.released for lease in leases] == [True]
@@ -1191,7 +1191,7 @@ async def test_a_worker_takes_a_conversation_once_for_a_turn():
     async with opened(llm=model, recover=False) as runtime:
         session = await runtime.session(plain, "leased")
         await session.enqueue("Hi.", key="k")
-        await runtime.worker().once(60)
+        await runtime.workers.new().once(60)
         leases.append(await runtime.store.intake(session.id, lambda intake: intake.lease))
         assert [(lease.generation, lease.released) for lease in leases] == [(1, False), (1, True)]
         assert (await session.turn("k")).text == "Here."
@@ -1221,12 +1221,16 @@ async def test_a_program_that_is_not_here_leaves_things_waiting(tmp_path):
     with Away(elsewhere):
         async with opened(tmp_path, clock=clock, replay=False) as runtime:
             await enqueue_item(
-                runtime, session_id, IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
+                runtime.engine, session_id, IntakeItem("i", ItemKind.INPUT, {"content": "Hi."})
             )
             await runtime.mover.rest()
             await runtime.engine.reconciler.move()
-            assert [item.id for item in await list_intake_items(runtime, session_id)] == ["i"]
-            assert (await read_input_status(runtime, session_id, "i")).stage is InputStage.WAITING
+            assert [item.id for item in await list_intake_items(runtime.engine, session_id)] == [
+                "i"
+            ]
+            assert (
+                await read_input_status(runtime.engine, session_id, "i")
+            ).stage is InputStage.WAITING
     async with opened(tmp_path, clock=clock, llm=Scripted("Here."), replay=False) as runtime:
         session = await runtime.session(elsewhere, "chat")
         assert (await session.turn("i", wait=20)).text == "Here."
@@ -1265,9 +1269,9 @@ async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
             taken = Counter()
             for runtime in (one, two):
                 runtime.engine.moves.move = _counted(runtime.engine.moves.move, taken)
-            async with one.worker(), two.worker():
+            async with one.workers.new(), two.workers.new():
                 item = IntakeItem("later", ItemKind.INPUT, {"content": "Later."}, "later")
-                await enqueue_item(one, session.id, item)
+                await enqueue_item(one.engine, session.id, item)
                 await asyncio.sleep(1.0)
             assert [each.id for each in await list_intake_items(one, session.id)] == ["later"]
     assert 0 < taken[session.id] < 20

@@ -252,7 +252,7 @@ async def test_the_key_of_a_deleted_session_begins_a_new_one_only_where_that_is_
     """
     async with opened(tmp_path, replay=False) as runtime:
         old = await _ended(runtime, "k")
-        await (runtime.delete(old) if removed == "delete" else runtime.sweep(older_than=0))
+        await (runtime.delete(old) if removed == "delete" else runtime.archive.gc(older_than=0))
     async with opened(tmp_path, replay=False) as runtime:
         for _ in range(2):
             with pytest.raises(KeyDeleted) as refused:
@@ -310,7 +310,7 @@ async def test_an_event_whose_session_was_deleted_starts_nothing_again():
     """A handover that is tried again after its session has ended and is gone was done."""
     async with opened() as runtime:
         deed = Start(other.ref, args={"order": "7"})
-        house = runtime._hands
+        house = runtime._actions
         first = await house.do(deed, "event-7", {}, {})
         await runtime.answer(first.session_id, "late")
         await runtime.delete(first.session_id)

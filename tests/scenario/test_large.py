@@ -125,7 +125,7 @@ async def fill(path, count):
             await runtime.start(batch(size=1))
             session = await runtime.session(talker, f"c-{number}")
             await session.enqueue("Later.", available_at=2e9)
-            await runtime.schedule(
+            await runtime.schedules.add(
                 f"s-{number}", "0 3 1 1 *", Feed(f"c-{number}", value="Happy new year.")
             )
 

@@ -60,7 +60,7 @@ async def house(place, *, forks=False, **options):
         yield runtime
         for row in await runtime.store.list(SessionFilter(limit=1000)):
             record = await runtime.store.load(row.birth.id)
-            live = await rebuild_session(record, runtime.host, strict=True)
+            live = await rebuild_session(record, runtime.engine.host, strict=True)
             assert isinstance(live.execution, LuaExecution) == (place.here and not forks)
             live.drop()
 

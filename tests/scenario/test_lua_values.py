@@ -123,8 +123,8 @@ async def test_a_session_that_used_shared_values_before_still_replays(place, tmp
         one = await runtime.start(LuaProgram.package(home)())
         assert await runtime.store.value("default", "n") == ([1], 1)
     async with opened(tmp_path, shares=[]) as runtime:
-        assert [line.verdict for line in (await runtime.check()).checked] == ["ok"]
-        live = await rebuild_session(await runtime.store.load(one.session_id), runtime.host)
+        assert [line.verdict for line in (await runtime.archive.check()).checked] == ["ok"]
+        live = await rebuild_session(await runtime.store.load(one.session_id), runtime.engine.host)
         assert isinstance(live.execution, LuaExecution) == (place == "here")
         live.drop()
         assert (await runtime.answer(one.session_id, "x")).result == [1.0, 1.0]

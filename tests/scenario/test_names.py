@@ -88,5 +88,5 @@ async def test_paused_sessions_of_named_programs_are_checked_in_a_fresh_process(
     async with everhold.open() as runtime:
         for name in ("cot", "debate"):
             await runtime.start(find_named_program(name, settings())(task="tea"))
-        report = await runtime.check()
+        report = await runtime.archive.check()
     assert [one.verdict for one in report.checked] == ["ok", "ok"]

@@ -51,7 +51,7 @@ async def test_a_question_is_told_as_soon_as_it_is_asked(tmp_path, where):
     told = Told()
     async with opened(None if where == "memory" else tmp_path, tell=[told]) as runtime:
         status = await runtime.start(asking())
-        assert await runtime.outbox() == []
+        assert await runtime.notifications.list() == []
         status = await runtime.answer(status.queries[0], "this")
         await until(lambda: told.heard)
         assert [(one["prompt"], one["to"]) for one in told.heard] == [("Really?", "boss")]
@@ -62,7 +62,7 @@ async def test_a_question_is_told_as_soon_as_it_is_asked(tmp_path, where):
 
 async def until_told(runtime):
     async with asyncio.timeout(PATIENCE):
-        while not all(entry.state == "told" for entry in await runtime.outbox()):
+        while not all(entry.state == "told" for entry in await runtime.notifications.list()):
             await asyncio.sleep(0.01)
 
 
@@ -100,7 +100,7 @@ async def test_an_outcome_that_nobody_knows_is_told():
             task.cancel()
         await asyncio.gather(*first.engine.effects.tasks, return_exceptions=True)
     second = Runtime(store, tell=[told])
-    second._programs[stopping.ref] = stopping
+    second.programs.add(stopping)
     async with second:
         await until(lambda: told.heard)
         assert "outcome was not recorded" in told.heard[0]["prompt"]
@@ -148,12 +148,12 @@ async def test_a_person_has_it_told_again():
         await runtime.answer(status.queries[0], "this")
         await until(lambda: told.heard)
         await until_told(runtime)
-        (entry,) = await runtime.outbox_retry(status.session_id, teller="desk")
+        (entry,) = await runtime.notifications.retry(status.session_id, teller="desk")
         assert entry.state == "waiting"
         runtime.engine.sessions.poke()
         await until(lambda: len(told.heard) == 2)
         assert told.heard[0] == told.heard[1]
-        assert await runtime.outbox_retry("s-nobody") == []
+        assert await runtime.notifications.retry("s-nobody") == []
 
 
 def test_the_blocking_face_has_the_outbox():
@@ -161,9 +161,9 @@ def test_the_blocking_face_has_the_outbox():
     with open_blocking("memory://", tell=[told]) as runtime:
         status = runtime.start(asking())
         runtime.answer(status.queries[0], "this")
-        while not runtime.outbox():
+        while not runtime.notifications.list():
             pass
-        (dropped,) = runtime.outbox_drop() or runtime.outbox()
+        (dropped,) = runtime.notifications.drop() or runtime.notifications.list()
         assert dropped.query_id == "q-1"
 
 
@@ -194,7 +194,7 @@ async def test_tellers_stand_in_the_settings_file(tmp_path, monkeypatch):
         await runtime.answer(status.queries[0], "this")
         await until((tmp_path / "told").exists)
         await until_told(runtime)
-        assert [entry.teller for entry in await runtime.outbox()] == ["desk"]
+        assert [entry.teller for entry in await runtime.notifications.list()] == ["desk"]
     assert json.loads((tmp_path / "told").read_text())["prompt"] == "Really?"
 
 
@@ -205,9 +205,9 @@ async def test_a_secret_comes_from_the_environment(tmp_path, monkeypatch):
     with pytest.raises(BadSetting, match="variable HOOK_SECRET is not set"):
         everhold.open("memory://")
     async with everhold.open("memory://", recover=False) as runtime:
-        assert await runtime.outbox() == []
+        assert await runtime.notifications.list() == []
     async with everhold.open("memory://", tell=[]) as runtime:
-        assert await runtime.outbox() == []
+        assert await runtime.notifications.list() == []
     monkeypatch.setenv("HOOK_SECRET", new_secret())
     monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:1/")
     async with everhold.open("memory://"):
@@ -268,7 +268,7 @@ async def test_a_worker_tells_and_sweeps(tmp_path, monkeypatch, way):
         asked = await runtime.start(asking())
         await runtime.answer(asked.queries[0], "this")
     async with everhold.open(database, recover=False) as runtime:
-        worker = runtime.worker()
+        worker = runtime.workers.new()
         if way == "once":
             await worker.once()
         else:
@@ -276,5 +276,5 @@ async def test_a_worker_tells_and_sweeps(tmp_path, monkeypatch, way):
                 await until((tmp_path / "told").exists)
     async with everhold.open(database, recover=False) as runtime:
         assert [one.session_id for one in await runtime.sessions()] == [asked.session_id]
-        assert [entry.state for entry in await runtime.outbox()] == ["told"]
+        assert [entry.state for entry in await runtime.notifications.list()] == ["told"]
     assert json.loads((tmp_path / "told").read_text())["session_id"] == asked.session_id

@@ -363,8 +363,8 @@ async def test_before_store_sees_what_comes_through_the_intake():
     )
     async with opened(llm=Scripted("Done.")) as runtime:
         session = await runtime.session(held(plugin), "c")
-        await runtime.on("told", Feed("c"))
-        await runtime.emit("told", "a secret", key="1")
+        await runtime.triggers.add("told", Feed("c"))
+        await runtime.triggers.emit("told", "a secret", key="1")
         while not await session.turns():
             await asyncio.sleep(0.01)
         assert "secret" not in json.dumps(to_builtins(await rows(runtime, session.id)))
@@ -380,7 +380,7 @@ async def test_before_store_sees_an_answer_that_waited(tmp_path):
         session = await runtime.session(agent, "c")
         turn = await session.send("Well?")
     async with opened(tmp_path, recover=False, replay=False) as elsewhere:
-        elsewhere.host._python = PythonHost(_nowhere)
+        elsewhere.engine.host._python = PythonHost(_nowhere)
         await elsewhere.answer(session.id, "hush, words", query_id=turn.queries[0].id)
     async with opened(tmp_path, replay=False) as runtime:
         session = await runtime.session(agent, "c")
@@ -404,19 +404,19 @@ async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
                 await runtime.signal(session.id, "input", {"id": "0", "content": [BREAK]})
             await runtime.signal(session.id, "input", said)
         elif way == "fed":
-            await runtime.on("told", Feed("c", signal="input"))
-            await runtime.emit("told", said, key="1")
+            await runtime.triggers.add("told", Feed("c", signal="input"))
+            await runtime.triggers.emit("told", said, key="1")
         elif way == "answered":
             (query,) = (await runtime.status(session.id)).queries
             await runtime.answer(query, said)
     if way.startswith("absent"):
         async with opened(tmp_path, recover=False, replay=False) as elsewhere:
-            elsewhere.host._python = PythonHost(_nowhere)
+            elsewhere.engine.host._python = PythonHost(_nowhere)
             if way == "absent":
                 await elsewhere.signal(session.id, "input", said)
             else:
-                await elsewhere.on("told", Feed("c", signal="input"))
-                await elsewhere.emit("told", said, key="1")
+                await elsewhere.triggers.add("told", Feed("c", signal="input"))
+                await elsewhere.triggers.emit("told", said, key="1")
     async with opened(tmp_path, llm=Scripted("Well."), replay=False) as runtime:
         session = await runtime.session(agent, "c")
         while not await session.turns():

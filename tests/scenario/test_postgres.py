@@ -83,7 +83,7 @@ async def test_two_processes_answer_alternately_on_a_server(postgres):
         for number in range(10):
             status = await (one, two)[number % 2].answer(status.queries[0], "yes")
         assert status.result == 10
-        assert await one.verify() == []
+        assert await one.archive.verify() == []
 
 
 async def test_a_hundred_sessions_at_once_on_a_server(postgres):
@@ -98,7 +98,7 @@ async def test_a_hundred_sessions_at_once_on_a_server(postgres):
 
         results = await asyncio.gather(*(one(number) for number in range(100)))
         assert results == [f"refunded {number}: broken" for number in range(100)]
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def journals(runtime):
@@ -118,17 +118,17 @@ async def test_a_house_moves_to_a_server_and_back(postgres, tmp_path):
     await furnish(tmp_path / "home.db")
     async with Runtime(SQLiteStore(tmp_path / "home.db"), recover=False) as home:
         before = await journals(home)
-        await home.export(tmp_path / "there.jsonl", values=True)
+        await home.archive.export(tmp_path / "there.jsonl", values=True)
     async with Runtime(PostgresStore(url), recover=False) as there:
-        await there.import_(tmp_path / "there.jsonl")
+        await there.archive.import_(tmp_path / "there.jsonl")
         assert await journals(there) == before
         assert (await there.store.value("default", "trees"))[0] is not None
-        assert await there.verify() == []
+        assert await there.archive.verify() == []
         with pytest.raises(SessionExists):
-            await there.import_(tmp_path / "there.jsonl")
-        await there.export(tmp_path / "back.jsonl", values=True)
+            await there.archive.import_(tmp_path / "there.jsonl")
+        await there.archive.export(tmp_path / "back.jsonl", values=True)
     async with Runtime(SQLiteStore(tmp_path / "back.db"), recover=False) as back:
-        await back.import_(tmp_path / "back.jsonl")
+        await back.archive.import_(tmp_path / "back.jsonl")
         assert await journals(back) == before
 
 
@@ -168,7 +168,7 @@ async def test_a_check_of_sessions_on_a_server(postgres):
     url = fresh(postgres)
     async with everhold.open(url) as runtime:
         await runtime.start(refund(order="7"))
-        report = await runtime.check()
+        report = await runtime.archive.check()
 
     assert [checked.verdict for checked in report.checked] == ["ok"]
 
@@ -186,11 +186,11 @@ async def test_the_views_say_the_same_on_a_server(postgres, tmp_path, view):
     url = fresh(postgres)
     await furnish(tmp_path / "home.db")
     async with Runtime(SQLiteStore(tmp_path / "home.db"), recover=False) as home:
-        await home.export(tmp_path / "all.jsonl", values=True)
+        await home.archive.export(tmp_path / "all.jsonl", values=True)
     async with Runtime(SQLiteStore(tmp_path / "copy.db"), recover=False) as copy:
-        await copy.import_(tmp_path / "all.jsonl")
+        await copy.archive.import_(tmp_path / "all.jsonl")
     async with Runtime(PostgresStore(url), recover=False) as there:
-        await there.import_(tmp_path / "all.jsonl")
+        await there.archive.import_(tmp_path / "all.jsonl")
     with closing(sqlite3.connect(tmp_path / "copy.db")) as connection:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({view})")]
         rows = [plain(row) for row in connection.execute(f"SELECT * FROM {view}")]
@@ -275,7 +275,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(postgres):
     ):
         for runtime in (one, two):
             runtime.engine.moves.move = counted(runtime.engine.moves.move)
-        async with one.worker(), two.worker():
+        async with one.workers.new(), two.workers.new():
             await (await one.session(agent, "chat")).enqueue("Later.", key="later")
             await asyncio.sleep(1.5)
             assert [item.id for item in await (await two.session(agent, "chat")).intake()] == [

@@ -77,7 +77,7 @@ async def test_many_sessions_at_once(file, tmp_path):
 
         results = await asyncio.gather(*(one(number) for number in range(100)))
         assert results == [[str(number)] * 5 for number in range(100)]
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_one_refusal_does_not_fail_its_neighbours(tmp_path):

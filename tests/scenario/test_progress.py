@@ -40,7 +40,7 @@ async def test_export_counts_sessions_and_the_children_it_meets(
 ) -> None:
     async with everhold.open("memory://") as runtime:
         parents = [(await runtime.start(parent(), wait=0)).session_id for _ in range(2)]
-        await runtime.export(tmp_path / "out.jsonl", parents, progress=heard)
+        await runtime.archive.export(tmp_path / "out.jsonl", parents, progress=heard)
     assert heard == [(1, 3), (2, 3), (3, 4), (4, 4)]
 
 
@@ -48,9 +48,9 @@ async def test_import_counts_both_its_looks_at_the_file(tmp_path: Path, heard: H
     async with everhold.open("memory://", llm=["a"] * 5) as runtime:
         for _ in range(5):
             await runtime.run(asks())
-        await runtime.export(tmp_path / "out.jsonl")
+        await runtime.archive.export(tmp_path / "out.jsonl")
     async with everhold.open("memory://") as there:
-        await there.import_(tmp_path / "out.jsonl", progress=heard)
+        await there.archive.import_(tmp_path / "out.jsonl", progress=heard)
     assert len(heard) == 10
     assert heard.rises_to_the_end(within=0.05)  # the last line of the file belongs to no session
 
@@ -62,11 +62,11 @@ async def test_check_tells_of_each_session_of_a_database_and_of_a_file(
     async with everhold.open(tmp_path / "app.db") as runtime:
         for _ in range(3):
             await runtime.start(asks())
-        await runtime.check(progress=heard)
+        await runtime.archive.check(progress=heard)
         assert heard == [(0, 3), (1, 3), (2, 3)]
         heard.clear()
-        await runtime.export(tmp_path / "out.jsonl")
-        await runtime.check(file=tmp_path / "out.jsonl", progress=heard)
+        await runtime.archive.export(tmp_path / "out.jsonl")
+        await runtime.archive.check(file=tmp_path / "out.jsonl", progress=heard)
     assert len(heard) == 3
     assert heard.rises_to_the_end(within=0.05)
 
@@ -75,10 +75,10 @@ async def test_sweep_and_verify_tell_of_each_session(heard: Heard) -> None:
     async with everhold.open("memory://", llm=["a", "b"]) as runtime:
         for _ in range(2):
             await runtime.run(asks())
-        await runtime.verify(progress=heard)
+        await runtime.archive.verify(progress=heard)
         assert heard == [(1, 2), (2, 2)]
         heard.clear()
-        assert len((await runtime.sweep(keep_last=0, progress=heard)).deleted) == 2
+        assert len((await runtime.archive.gc(keep_last=0, progress=heard)).deleted) == 2
     assert heard == [(0, 2), (1, 2)]
 
 

@@ -776,9 +776,9 @@ async def test_export_and_import_across_a_restart(tmp_path):
     async with opened() as runtime:
         status = await answered(runtime, await runtime.start(rounds()), 4)
         fork = await runtime.fork(status.session_id, at=5)
-        await runtime.export(tmp_path / "out.jsonl")
+        await runtime.archive.export(tmp_path / "out.jsonl")
     async with opened(tmp_path) as other:
-        await other.import_(tmp_path / "out.jsonl")
+        await other.archive.import_(tmp_path / "out.jsonl")
         for session in (status, fork):
             found = await other.store.load(session.session_id, since=FROM_RESTART)
             assert [one.n for one in found.deliveries] == [3, 4, 5]
@@ -795,11 +795,11 @@ async def test_the_arguments_of_a_restart_are_redacted_like_the_answers_that_the
     async with opened() as runtime:
         await answered(runtime, await runtime.start(rounds()), 3, "secret")
         file = tmp_path / "out.jsonl"
-        await runtime.export(file, redact=["prompts", "notes"])
+        await runtime.archive.export(file, redact=["prompts", "notes"])
         assert "secret" in file.read_text()
-        await runtime.export(file, redact=True)
+        await runtime.archive.export(file, redact=True)
         assert "secret" not in file.read_text()
-        assert (await runtime.check(file=file)).counts == {"ok": 1}
+        assert (await runtime.archive.check(file=file)).counts == {"ok": 1}
 
 
 # ---- what a cold resume costs

@@ -240,7 +240,7 @@ async def test_signals_survive_a_failure():
         listens(False)
         async with opened(on=runtime.store, clock=runtime.clock) as mended:
             assert (await mended.retry(status.session_id)).result == [1, 2]
-            assert await mended.verify() == []
+            assert await mended.archive.verify() == []
 
 
 @everhold.program

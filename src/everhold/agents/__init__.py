@@ -18,7 +18,6 @@ from everhold.lazy_exports import make_lazy_exports
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent as Agent
     from everhold.agents.attachment_tool import read_attachment as read_attachment
-    from everhold.agents.blocking import BlockingSession as BlockingSession
     from everhold.agents.events import Event as Event
     from everhold.agents.events import EventKind as EventKind
     from everhold.agents.inputs import InputStage as InputStage
@@ -92,7 +91,6 @@ _HOMES = {
     "Allow": "core.tool",
     "Attachment": "ports.attachment",
     "Block": "core.message",
-    "BlockingSession": "agents.blocking",
     "CancelOutcome": "core.intake",
     "CodeEnded": "ports.code",
     "CodeExecutor": "ports.code",

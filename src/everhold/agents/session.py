@@ -14,21 +14,33 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from everhold.agents.agent import Agent
 from everhold.agents.conversation_reader import RESIDENCY_ALL, ConversationReader
+from everhold.agents.event_stream import EventStream, LiveBuffers
 from everhold.agents.events import Event, EventKind
-from everhold.agents.frame_options import FrameVerbs, check_options
+from everhold.agents.frame_options import check_options
+from everhold.agents.frames import normalize_message
 from everhold.agents.inputs import (
+    NEXT_TURN,
     BusyPolicy,
-    InputVerbs,
+    InputStatus,
+    cancel_intake_items,
+    cancel_items_from,
+    check_input_key,
+    check_moment,
+    enqueue_command,
     enqueue_item,
     has_same_input,
+    list_intake_items,
+    parse_boundary,
     parse_busy_policy,
+    read_input_status,
     require_not_ended,
+    require_same_input,
 )
 from everhold.agents.stored import (
     ReadView,
@@ -51,19 +63,27 @@ from everhold.agents.subagent_questions import (
 from everhold.agents.turn_reader import TurnReader
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.conversation import Conversation
-from everhold.core.graph import Node, NodeKind, compact_blocks, extract_text, to_blocks
-from everhold.core.intake import IntakeItem, ItemKind
+from everhold.core.graph import Frame, Node, NodeKind, compact_blocks, extract_text, to_blocks
+from everhold.core.intake import (
+    INPUT,
+    IntakeItem,
+    ItemCancellation,
+    ItemKind,
+    ItemState,
+    MergePolicy,
+    Receipt,
+)
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, encode_message
+from everhold.core.options import compute_frame_options, merge_options
 from everhold.core.query import FOR_PEOPLE
 from everhold.core.status import Finished, OpenQuery, Paused
-from everhold.core.turn import SettledTurn, TurnAnswered, TurnOutcome
+from everhold.core.turn import FrameOpened, SettledTurn, TurnAnswered, TurnOutcome
 from everhold.engine.arguments import check_seconds_arg
+from everhold.engine.engine import Engine
 from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
 from everhold.hooks import apply_before_store as kept
-
-if TYPE_CHECKING:
-    from everhold.runtime import Runtime
+from everhold.ports.verbs import ForkVerb
 
 #: What somebody says: words, blocks (see core.message), or a message.
 InputContent = str | Message | Sequence[JSON]
@@ -93,17 +113,30 @@ class Turn(msgspec.Struct, frozen=True):
         return self.outcome.value if isinstance(self.outcome, TurnAnswered) else None
 
 
-class AgentSession(FrameVerbs, InputVerbs):
-    """One conversation."""
+class AgentSession:
+    """One conversation. Made by `Runtime.session`."""
 
     def __init__(
-        self, runtime: Runtime, agent: Agent, session_id: str, residency: str = RESIDENCY_ALL
+        self,
+        engine: Engine,
+        buffers: LiveBuffers,
+        fork: ForkVerb,
+        agent: Agent,
+        session_id: str,
+        residency: str = RESIDENCY_ALL,
     ) -> None:
-        self._runtime = runtime
+        self._engine = engine
+        self._buffers = buffers
+        self._fork = fork
         self.agent = agent
         self.id = session_id
-        self._reading = ConversationReader(runtime.store, session_id, residency)
-        self._tail = TurnReader(runtime.store, session_id)
+        self._reading = ConversationReader(engine.store, session_id, residency)
+        self._tail = TurnReader(engine.store, session_id)
+
+    @property
+    def session_id(self) -> str:
+        """The same as `id`: verbs of a runtime take a conversation for its session."""
+        return self.id
 
     # ---- talking
 
@@ -141,9 +174,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         if await self._say(input_id, said, options, read):
             turn = await self._ended(input_id, read, wait, said=True)
         elif policy is BusyPolicy.FORK:
-            fork = await self._runtime.engine.shielded.run(
-                self._say_to_fork(input_id, said, options)
-            )
+            fork = await self._engine.shielded.run(self._say_to_fork(input_id, said, options))
             return await fork.send(said, id=input_id, wait=wait, options=options)
         else:
             await self._say_meanwhile(policy, input_id, said, options)
@@ -158,7 +189,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         has to answer.
         """
         said = self._kept(content)
-        watch = self._runtime._watch(self.id, self._viewed)
+        watch = self._watch()
         await watch.here()
         input_id = id or _new()
         known_before = id is not None and await self._was_said(id, said)
@@ -187,7 +218,7 @@ class AgentSession(FrameVerbs, InputVerbs):
     async def _until(
         self, input_id: str, events: AsyncGenerator[Event, None]
     ) -> AsyncGenerator[Event, None]:
-        async with aclosing(stream_until_question(self._runtime, self.id, events)) as open_events:
+        async with aclosing(stream_until_question(self._engine, self.id, events)) as open_events:
             async for event in open_events:
                 yield event
                 settled = event.settled
@@ -195,7 +226,7 @@ class AgentSession(FrameVerbs, InputVerbs):
                 if event.kind is EventKind.SETTLED and input_id in inputs:
                     return
                 if event.kind in (EventKind.ASKED, EventKind.MODEL_ASKED):
-                    waiting = select_open_questions(await self._runtime.status(self.id))
+                    waiting = select_open_questions(await self._engine.status(self.id))
                     if any(query.id == event.query for query in waiting):
                         return
 
@@ -219,12 +250,12 @@ class AgentSession(FrameVerbs, InputVerbs):
         """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
-        if said and is_worked_on_here(self._runtime, self.id):
-            await self._runtime.engine.sessions.next_change(
+        if said and is_worked_on_here(self._engine, self.id):
+            await self._engine.sessions.next_change(
                 self.id, CHILD_POLL_SECONDS if wait is None else min(wait, CHILD_POLL_SECONDS)
             )
         while True:
-            with ChangeWaiter(self._runtime) as changes:
+            with ChangeWaiter(self._engine) as changes:
                 changes.watch(self.id)
                 await read.refresh()
                 settled = read.settled(input_id)
@@ -249,26 +280,26 @@ class AgentSession(FrameVerbs, InputVerbs):
         """What somebody outside has to answer before a turn goes on, and when to look again though
         nothing is told.
         """
-        if said and is_worked_on_here(self._runtime, self.id, read.revision):
+        if said and is_worked_on_here(self._engine, self.id, read.revision):
             return (), CHILD_POLL_SECONDS
-        status = await self._runtime.status(self.id)
+        status = await self._engine.status(self.id)
         if isinstance(status, Finished):
             raise SessionEnded(self.id, status.state, "held a conversation with")
         if queued or (isinstance(read, ConversationReader) and read.input(input_id) is None):
-            await require_not_ended(self._runtime, self.id, input_id)
+            await require_not_ended(self._engine, self.id, input_id)
         open_now = select_open_questions(status)
         if open_now or not isinstance(status, Paused):
             return open_now, None
         # for a session below, or a moment
-        return await find_questions_below(self._runtime, self.id, changes.watch), CHILD_POLL_SECONDS
+        return await find_questions_below(self._engine, self.id, changes.watch), CHILD_POLL_SECONDS
 
     async def steer(self, content: InputContent, *, id: str | None = None) -> str:
         """Say something to the turn under way: the model hears it in its next round. Returns the id
         of the input.
         """
         input_id = id or _new()
-        await self._runtime._say(
-            self.id, {"do": "steer", "id": input_id, "content": compact_blocks(self._kept(content))}
+        await self._command(
+            {"do": "steer", "id": input_id, "content": compact_blocks(self._kept(content))}
         )
         return input_id
 
@@ -280,9 +311,9 @@ class AgentSession(FrameVerbs, InputVerbs):
         number = len(told.turns) + 1
         if told.graph.tip == told.graph.leaf:
             return None
-        await self._runtime._say(self.id, {"do": "cancel", "turn": number, "reason": reason})
+        await self._command({"do": "cancel", "turn": number, "reason": reason})
         while True:
-            with self._runtime._watched(self.id) as change:
+            with self._engine.sessions.watched(self.id) as change:
                 turns = (await self._told()).turns
                 if len(turns) >= number:
                     settled = turns[number - 1]
@@ -303,7 +334,7 @@ class AgentSession(FrameVerbs, InputVerbs):
             await self._reading.node(to)
         await self._refuse_while_asked()
         if graph.tip == graph.leaf:
-            await self._runtime._say(self.id, {"do": "branch", "to": to})
+            await self._command({"do": "branch", "to": to})
             graph = (await self._told()).graph
         if graph.tip != graph.leaf:
             raise BadArguments(
@@ -329,8 +360,149 @@ class AgentSession(FrameVerbs, InputVerbs):
             else self._reading.steps[count if at is None else at]
         )
         share = step if step is None else max(step, 0)
-        status = await self._runtime.fork(self.id, at=share, key=key, wait=0, again=again)
-        return AgentSession(self._runtime, self.agent, status.session_id, self._reading.residency)
+        status = await self._fork(self.id, at=share, key=key, wait=0, again=again)
+        return self._sibling(status.session_id)
+
+    # ---- frames and their options
+
+    async def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
+        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay
+        readable.
+        """
+        turn = await self._run_command({"do": "compact", "instructions": instructions}, id)
+        return isinstance(turn.outcome, FrameOpened) and turn.outcome.frame is not None
+
+    async def reset(self, *, id: str | None = None) -> Turn:
+        """Begin anew with nothing said. History, usage and options stay; what plugins know is
+        forgotten.
+        """
+        return await self._run_command({"do": "reset"}, id)
+
+    async def continue_as(
+        self, frame: str, messages: Sequence[JSON] = (), *, id: str | None = None
+    ) -> Turn:
+        """Go on in a new frame of this name that begins with these messages; the current one's is
+        left as it is.
+        """
+        seed = [normalize_message(each) for each in to_plain(list(messages), "messages")]
+        return await self._run_command({"do": "continue_as", "frame": frame, "messages": seed}, id)
+
+    async def configure(
+        self, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
+    ) -> dict[str, JSON]:
+        """Set options of the current frame, or of all frames, name by name (None takes one away);
+        returns all.
+
+        `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to whoever answers
+        for the model.
+        """
+        wanted = check_options(options)
+        said: dict[str, JSON] = {"do": "configure", "options": wanted}
+        turn = await self._run_command({**said, "everywhere": True} if everywhere else said, id)
+        return dict(getattr(turn.outcome, "options", {}))
+
+    async def options(self, frame: str | None = None) -> dict[str, JSON]:
+        """The options that hold in the current frame, or in another one, over those of the
+        agent.
+        """
+        conversation = await self._told()
+        graph = conversation.graph
+        return merge_options(
+            dict(self.agent.options),
+            compute_frame_options(
+                conversation.options, conversation.turns, graph.frames, frame or graph.frame.id
+            ),
+        )
+
+    async def frames(self) -> list[Frame]:
+        """All frames on the way to where the conversation stands, oldest first."""
+        return list((await self._told()).graph.frames)
+
+    async def messages(self, frame: str | None = None) -> list[JSON]:
+        """What was said in the current frame, or in an earlier one."""
+        return list((await self._told()).graph.messages(frame))
+
+    # ---- queued input
+
+    async def enqueue(
+        self,
+        content: InputContent,
+        *,
+        key: str | None = None,
+        at: str = NEXT_TURN,
+        alone: bool = False,
+        options: Mapping[str, JSON] | None = None,
+        available_at: float = 0.0,
+    ) -> Receipt:
+        """Let something wait for the next turn, or for a checkpoint of the one under way; returns
+        when it is kept.
+
+        `at` is "next", "after_work" (the next checkpoint) or "before_completion" (the last one);
+        what misses its turn is heard in the next. What waits together is one turn, unless it is to
+        be `alone`. The same key with the same content is the first receipt; other content is a
+        conflict.
+        """
+        said = compact_blocks(self._kept(content))
+        body: dict[str, JSON] = (
+            {"content": said}
+            if not options
+            else {"content": said, "options": check_options(options)}
+        )
+        input_id = check_input_key(key) or f"i-{secrets.token_hex(8)}"
+        boundary = parse_boundary(at)
+        if key is not None or boundary is not None:
+            await self._reading.refresh()
+        heard = None if key is None else self._reading.input(input_id)
+        if heard is not None:
+            require_same_input(self.id, input_id, heard, said)
+            return Receipt(
+                IntakeItem(input_id, ItemKind.INPUT, body, key, state=ItemState.COMPLETED), False
+            )
+        more: dict[str, Any] = {}
+        if boundary is not None:
+            more = {"turn": self._reading.under_way, "boundary": boundary}
+        slot = MergePolicy.ALONE if alone else MergePolicy.JOIN
+        item = IntakeItem(
+            input_id,
+            ItemKind.INPUT,
+            body,
+            key,
+            slot=slot,
+            available_at=check_moment(available_at),
+            **more,
+        )
+        return await enqueue_item(self._engine, self.id, item)
+
+    async def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
+        """Have something done to the conversation when no turn is under way: refresh_tools, reset
+        or compact.
+
+        `cancel_turn` is done at once, to the turn that is under way now. The same key is the same
+        command.
+        """
+        return await enqueue_command(
+            self._engine, self.id, do, key=key, reason=reason, reading=self._reading
+        )
+
+    async def intake(self, *, all: bool = False) -> list[IntakeItem]:
+        """What waits to enter the conversation, in order, without what somebody is letting in; or
+        all that is known.
+        """
+        return await list_intake_items(self._engine, self.id, all=all)
+
+    async def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
+        """Take back what waits, by id or key: the outcomes in the order asked for. What has entered
+        stays.
+        """
+        return await cancel_intake_items(self._engine, self.id, names, reason)
+
+    async def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
+        """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
+        return await cancel_items_from(self._engine, self.id, anchor, reason)
+
+    async def input(self, id: str) -> InputStatus:
+        """Where an input stands; raises `UnknownInput` if there was none of that id."""
+        return await read_input_status(self._engine, self.id, id, self._reading)
 
     # ---- looking
 
@@ -366,7 +538,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         """What happens in the conversation, from the beginning or after the event with that cursor,
         until it ends.
         """
-        return self._runtime._watch(self.id, self._viewed).events(cursor)
+        return self._watch().events(cursor)
 
     # ---- as values
 
@@ -406,10 +578,47 @@ class AgentSession(FrameVerbs, InputVerbs):
         await self._refuse_while_asked()
         input_id = id or _new()
         said = [msgspec.to_builtins(node) for node in nodes]
-        await self._runtime._say(self.id, {"do": "apply", "id": input_id, "to": to, "nodes": said})
+        await self._command({"do": "apply", "id": input_id, "to": to, "nodes": said})
         return await self.turn(input_id)
 
     # ---- within
+
+    def _sibling(self, session_id: str) -> AgentSession:
+        """A handle of another conversation with the same agent."""
+        return AgentSession(
+            self._engine,
+            self._buffers,
+            self._fork,
+            self.agent,
+            session_id,
+            self._reading.residency,
+        )
+
+    def _watch(self) -> EventStream:
+        """A stream of what happens; live words are kept from now on."""
+        sessions = self._engine.sessions
+        return EventStream(
+            self._engine.store,
+            self.id,
+            self._buffers.of(self.id),
+            sessions.watched,
+            self._viewed,
+        )
+
+    async def _command(self, said: dict[str, JSON]) -> None:
+        """Send the program something that is not a plain input; it is kept until received."""
+        await self._engine.signal(self.id, INPUT, said)
+
+    async def _run_command(self, said: dict[str, JSON], given_id: str | None) -> Turn:
+        """Send a command and wait until it is done. While the turn waits for an answer from
+        outside, a command would wait for ever: it is refused.
+        """
+        input_id = given_id or _new()
+        _refuse_while_waiting(await find_all_questions(self._engine, self.id))
+        await self._command({**said, "id": input_id})
+        turn = await self.turn(input_id)
+        _refuse_while_waiting(turn.queries)
+        return turn
 
     async def _viewed(self) -> JSON:
         return msgspec.to_builtins(await self.view())
@@ -430,7 +639,7 @@ class AgentSession(FrameVerbs, InputVerbs):
             raise BadArguments("send", "an id is text, and not empty")
         await self._reading.refresh()
         if self._reading.input(input_id) is None:
-            return await has_same_input(self._runtime, self.id, input_id, compact_blocks(said))
+            return await has_same_input(self._engine, self.id, input_id, compact_blocks(said))
         self._same(input_id, said)
         return True
 
@@ -447,7 +656,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         more = {} if not options else {"options": check_options(options)}
         if isinstance(read, TurnReader):
             await read.expect(input_id)
-        return await self._runtime.engine.hand(
+        return await self._engine.hand(
             self.id, {"id": input_id, "content": compact_blocks(said), **more}
         )
 
@@ -462,11 +671,11 @@ class AgentSession(FrameVerbs, InputVerbs):
         if busy is BusyPolicy.REJECT:
             raise SessionBusy(self.id)
         if busy is BusyPolicy.STEER:
-            await self._runtime._say(self.id, {"do": "steer", "id": input_id, **body})
+            await self._command({"do": "steer", "id": input_id, **body})
         else:
             await self._refuse_while_asked()
             await enqueue_item(
-                self._runtime, self.id, IntakeItem(input_id, ItemKind.INPUT, body, input_id)
+                self._engine, self.id, IntakeItem(input_id, ItemKind.INPUT, body, input_id)
             )
 
     async def _say_to_fork(
@@ -476,9 +685,7 @@ class AgentSession(FrameVerbs, InputVerbs):
         try:
             fork = await self.fork(key=self._fork_key(input_id))
         except KeyConflict as conflict:  # the same input came twice at the same time
-            fork = AgentSession(
-                self._runtime, self.agent, conflict.session_id, self._reading.residency
-            )
+            fork = self._sibling(conflict.session_id)
         if not await fork._was_said(input_id, said) and not await fork._say(
             input_id, said, options
         ):
@@ -490,11 +697,13 @@ class AgentSession(FrameVerbs, InputVerbs):
         can.
         """
         while True:
-            with self._runtime._watched(self.id) as change:
+            with self._engine.sessions.watched(self.id) as change:
                 await self._reading.refresh()
-                if self._reading.input(input_id) is not None or await find_all_questions(self):
+                if self._reading.input(input_id) is not None or await find_all_questions(
+                    self._engine, self.id
+                ):
                     return
-                await require_not_ended(self._runtime, self.id, input_id)
+                await require_not_ended(self._engine, self.id, input_id)
                 await asyncio.wait([change], timeout=CHILD_POLL_SECONDS)
 
     def _fork_key(self, input_id: str) -> str:
@@ -502,12 +711,8 @@ class AgentSession(FrameVerbs, InputVerbs):
 
     async def _fork_of(self, input_id: str) -> AgentSession | None:
         """The fork that was made for an input."""
-        found = await self._runtime.store.find(self._fork_key(input_id))
-        return (
-            None
-            if found is None
-            else AgentSession(self._runtime, self.agent, found, self._reading.residency)
-        )
+        found = await self._engine.store.find(self._fork_key(input_id))
+        return None if found is None else self._sibling(found)
 
     def _same(self, input_id: str, said: list[JSON]) -> None:
         """Raise `KeyConflict` if the input of this id was another one."""
@@ -516,9 +721,18 @@ class AgentSession(FrameVerbs, InputVerbs):
             raise KeyConflict(input_id, self.id, "content")
 
     async def _refuse_while_asked(self) -> None:
-        people = [query for query in await find_all_questions(self) if query.kind in FOR_PEOPLE]
+        people = [
+            query
+            for query in await find_all_questions(self._engine, self.id)
+            if query.kind in FOR_PEOPLE
+        ]
         if people:
             raise TurnWaiting(people[0].session_id, people[0].id, people[0].kind)
+
+
+def _refuse_while_waiting(queries: Sequence[OpenQuery]) -> None:
+    if queries:
+        raise TurnWaiting(queries[0].session_id, queries[0].id, queries[0].kind)
 
 
 def _new() -> str:

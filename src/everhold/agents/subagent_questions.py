@@ -7,18 +7,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from everhold.core.journal import find_open_queries
 from everhold.core.query import SENT_BY_NAME, Kind
 from everhold.core.session import SessionId, SessionState
 from everhold.core.status import OpenQuery, Paused, Status
 from everhold.engine.answer_check import list_answerable
+from everhold.engine.engine import Engine
 from everhold.ports.store import SessionFilter
-
-if TYPE_CHECKING:
-    from everhold.agents.session import AgentSession
-    from everhold.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -32,8 +29,9 @@ class ChangeWaiter:
     nothing is missed.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime, self._stack = runtime, ExitStack()
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._stack = ExitStack()
         self._futures: list[asyncio.Future[None]] = []
 
     def __enter__(self) -> Self:
@@ -43,7 +41,7 @@ class ChangeWaiter:
         self._stack.close()
 
     def watch(self, session_id: str) -> None:
-        self._futures.append(self._stack.enter_context(self._runtime._watched(session_id)))
+        self._futures.append(self._stack.enter_context(self._engine.sessions.watched(session_id)))
 
     async def wait(self, timeout: float | None) -> None:
         await asyncio.wait(self._futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -55,21 +53,21 @@ def select_open_questions(status: Status) -> tuple[OpenQuery, ...]:
     return tuple(query for query in queries if query.kind not in SENT_BY_NAME)
 
 
-def is_worked_on_here(runtime: Runtime, session_id: str, revision: int | None = None) -> bool:
+def is_worked_on_here(engine: Engine, session_id: str, revision: int | None = None) -> bool:
     """Whether this process works on all that a session waits for; being told something is not
     waited for.
 
     With a revision: and whether the session stands there, as far as it is known here.
     """
-    live = runtime.engine.sessions.cached(session_id)
-    jobs = runtime.engine.sessions.jobs.get(session_id)
+    live = engine.sessions.cached(session_id)
+    jobs = engine.sessions.jobs.get(session_id)
     if live is None or not jobs or (revision is not None and live.head.revision != revision):
         return False
     return all(q in jobs or entry.query.kind in SENT_BY_NAME for q, entry in live.opened.items())
 
 
 async def find_questions_below(
-    runtime: Runtime, session_id: str, watch: Callable[[str], Any] = lambda child: None
+    engine: Engine, session_id: str, watch: Callable[[str], Any] = lambda child: None
 ) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer before the sessions below this one go on; each of them is
     watched.
@@ -79,18 +77,18 @@ async def find_questions_below(
         parent=SessionId(session_id), state=(SessionState.RUNNING, SessionState.PAUSED)
     )
     # who is waited for
-    for child in [row.birth for row in await runtime.store.list(wanted) if not row.birth.wakes]:
+    for child in [row.birth for row in await engine.store.list(wanted) if not row.birth.wakes]:
         watch(child.id)
-        status = await runtime.status(child.id)
+        status = await engine.status(child.id)
         found += select_open_questions(status) or await find_questions_below(
-            runtime, child.id, watch
+            engine, child.id, watch
         )
     return tuple(found)
 
 
-async def find_all_questions(session: AgentSession) -> tuple[OpenQuery, ...]:
+async def find_all_questions(engine: Engine, session_id: str) -> tuple[OpenQuery, ...]:
     """What somebody outside has to answer, this session or one below it, before it goes on."""
-    record = await session._runtime.store.load(session.id, since=-1)
+    record = await engine.store.load(session_id, since=-1)
     # and not handed over yet
     taken = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
     opened = {
@@ -103,16 +101,16 @@ async def find_all_questions(session: AgentSession) -> tuple[OpenQuery, ...]:
     found = [query for query in found if query.kind not in SENT_BY_NAME]
     if found or not any(entry.query.kind is Kind.SESSION for entry in opened.values()):
         return tuple(found)
-    return await find_questions_below(session._runtime, session.id)
+    return await find_questions_below(engine, session_id)
 
 
 async def stream_until_question(
-    runtime: Runtime, session_id: str, events: AsyncGenerator[T, None]
+    engine: Engine, session_id: str, events: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:
     """Events, until a session below waits for somebody outside: then nothing more happens before
     they answer.
     """
-    below: asyncio.Future[Any] = asyncio.ensure_future(_waits_below(runtime, session_id))
+    below: asyncio.Future[Any] = asyncio.ensure_future(_waits_below(engine, session_id))
     working = [below]
     try:
         while True:
@@ -138,11 +136,11 @@ async def _next(events: AsyncIterator[T]) -> T:
     return await anext(events)
 
 
-async def _waits_below(runtime: Runtime, session_id: str) -> None:
+async def _waits_below(engine: Engine, session_id: str) -> None:
     """Return as soon as somebody outside has to answer before the sessions below go on."""
     while True:
-        with ChangeWaiter(runtime) as changes:
+        with ChangeWaiter(engine) as changes:
             changes.watch(session_id)
-            if await find_questions_below(runtime, session_id, changes.watch):
+            if await find_questions_below(engine, session_id, changes.watch):
                 return
             await changes.wait(CHILD_POLL_SECONDS)

@@ -1,8 +1,6 @@
-"""What one does with sessions beside running them: look into them, move them, check them, let them
-go.
+"""Verbs for stored sessions: export, import, check, verify, gc.
 
-`Archive` is the part of `Runtime` that needs its store and its clock, and no program; `check` hands
-the work to a process of its own, `everhold.archive.check_process`.
+`check` starts a process of its own, `everhold.archive.check_process`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import secrets
 import sys
 import tempfile
 from asyncio.subprocess import PIPE
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,29 +24,29 @@ from everhold.archive import transfer
 from everhold.archive.auto_retention import AutoRetention
 from everhold.archive.check import CheckReport, SessionCheck
 from everhold.archive.export_format import ExportHeader
-from everhold.archive.retention import RetentionPlan, SweepReport, plan_ages, sweep_sessions
+from everhold.archive.retention import (
+    RetentionPlan,
+    SweepReport,
+    plan_ages,
+    sweep_sessions,
+    vacuum_all_intakes,
+    vacuum_intakes,
+)
 from everhold.archive.retention_settings import load_retention
 from everhold.archive.transfer import ExportFile, ExportResult, ImportResult
-from everhold.core.codec import JSON
-from everhold.core.session import Birth, SessionId, SessionState
-from everhold.core.status import PendingFilter, snapshot_session, snapshot_sessions
-from everhold.engine import session_view
-from everhold.engine.arguments import UNSET, check_seconds_arg
-from everhold.engine.session_lookup import find_session_id
-from everhold.engine.session_view import Step
+from everhold.core.session import Birth, SessionState
+from everhold.engine.arguments import check_seconds_arg
+from everhold.engine.engine import Engine
+from everhold.engine.session_lookup import SessionHandle, SessionRef, resolve_session_id
 from everhold.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
 from everhold.packages.settings import Settings
-from everhold.ports.program import Clock
 from everhold.ports.store import (
     ProgressCallback,
     ReclaimResult,
     SessionFilter,
-    Store,
     StoreProblem,
     require_maintenance,
 )
-
-_LIVE = (SessionState.RUNNING, SessionState.PAUSED)
 
 
 class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,82 +68,19 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive:
-    """The verbs of `Runtime` that look, move, check and let go."""
+    """`runtime.archive`: export and import, checks, and the deletion of what is old."""
 
-    store: Store
-    clock: Clock
-    _settings: Settings | None
-
-    # ---- look into
-
-    async def find(self, name: str) -> SessionId:
-        """The session that is meant by its id, by the beginning of it, by its key, or by "@last",
-        the newest.
-        """
-        return await find_session_id(
-            self.store,
-            name,
-            self._settings.shown if self._settings is not None else self.store.where,
-        )
-
-    async def steps(self, session_id: str) -> list[Step]:
-        """The journal of a session: each step with what was handed to the program and what it asked
-        in return.
-        """
-        return [
-            session_view.make_view_step(delivery)
-            for delivery in (await self.store.load(session_id)).deliveries
-        ]
-
-    async def transcript(self, session_id: str) -> list[dict[str, JSON]]:
-        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where
-        there is none).
-        """
-        return session_view.make_transcript((await self.store.load(session_id)).deliveries)
-
-    async def snapshot(
-        self,
-        session_id: str | None = None,
-        *,
-        pending_filter: Any = UNSET,
-        include_history: bool = False,
-        limit: int = 100,
-    ) -> dict[str, JSON]:
-        """A session at this moment as plain JSON; without an id, those that live and then those
-        that have ended.
-
-        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says
-        what of them.
-        """
-        pending = PendingFilter.read(pending_filter)
-        now = self.clock.now()
-        if session_id is not None:
-            record = await self.store.load(session_id)
-            return snapshot_session(
-                session_view.collect_session_facts(record, now, history=include_history), pending
-            )
-        rows = await self.store.list(SessionFilter(state=_LIVE, limit=limit))
-        ended = tuple(state for state in SessionState if state not in _LIVE)
-        rows += (
-            await self.store.list(SessionFilter(state=ended, limit=limit - len(rows)))
-            if len(rows) < limit
-            else []
-        )
-        records = [await self.store.load(row.birth.id) for row in rows]
-        return snapshot_sessions(
-            [
-                session_view.collect_session_facts(record, now, history=include_history)
-                for record in records
-            ],
-            pending,
-        )
+    def __init__(self, engine: Engine, settings: Settings | None) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._settings = settings
 
     # ---- move
 
     async def export(
         self,
         file: ExportFile,
-        sessions: str | Iterable[str] | None = None,
+        sessions: SessionRef | Iterable[SessionRef] | None = None,
         *,
         state: str | Sequence[str] | None = None,
         program: str | None = None,
@@ -162,8 +97,8 @@ class Archive:
         name the others ("prompts", "answers", "notes", "arguments"). `progress` is told how much is
         done, and of how much.
         """
-        ids, wanted = _chosen(sessions, state, program, labels)
-        births = await transfer.select_births(self.store, ids, wanted)
+        ids, wanted = await self._choose(sessions, state, program, labels)
+        births = await transfer.select_births(self._store, ids, wanted)
         return await self._export(file, births, values, redaction.select_parts(redact), progress)
 
     async def import_(
@@ -173,18 +108,14 @@ class Archive:
         existing: str = "refuse",
         progress: ProgressCallback | None = None,
     ) -> ImportResult:
-        """Take in the sessions of an exported file; they go on here.
+        """Import the sessions of an exported file; they resume here.
 
         Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes;
         `existing="skip"` leaves those that are here already as they are.
         """
-        return await self._taken_in(
-            transfer.import_sessions(self.store, file, existing=existing, progress=progress)
+        return await self._engine.complete(
+            transfer.import_sessions(self._store, file, existing=existing, progress=progress)
         )
-
-    async def _taken_in(self, importing: Coroutine[Any, Any, ImportResult]) -> ImportResult:
-        """Import sessions, which may have something to do then."""
-        return await importing
 
     async def _export(
         self,
@@ -195,17 +126,19 @@ class Archive:
         progress: ProgressCallback | None = None,
     ) -> ExportResult:
         header = ExportHeader(
-            version=get_everhold_version(), written_at=self.clock.now(), redacted=list(parts)
+            version=get_everhold_version(),
+            written_at=self._engine.clock.now(),
+            redacted=list(parts),
         )
         return await transfer.export_sessions(
-            self.store, file, births, header=header, values=values, progress=progress
+            self._store, file, births, header=header, values=values, progress=progress
         )
 
     # ---- check
 
     async def check(
         self,
-        sessions: str | Iterable[str] | None = None,
+        sessions: SessionRef | Iterable[SessionRef] | None = None,
         *,
         file: str | PathLike[str] | None = None,
         state: str | Sequence[str] | None = ("running", "paused"),
@@ -218,7 +151,8 @@ class Archive:
 
         Looks at all that run or wait, at those named, or at those of an exported `file`.
         """
-        ids, wanted = _chosen(sessions, None if sessions is not None else state, program, labels)
+        states = None if sessions is not None else state
+        ids, wanted = await self._choose(sessions, states, program, labels, here=file is None)
         found = self._settings
         request = CheckRequest(
             sessions=ids,
@@ -236,11 +170,11 @@ class Archive:
                 str(file),
                 progress,
             )
-        maintenance = self.store.maintenance
+        maintenance = self._store.maintenance
         file_of_store = None if maintenance is None else maintenance.path
         path = found.path if found is not None else file_of_store
         if path is not None:
-            source = found.shown if found is not None else self.store.where
+            source = found.shown if found is not None else self._store.where
             request = msgspec.structs.replace(request, database=str(Path(path).resolve()))
             return await _checked(request, source, progress)
         return await self._check_copy(request, ids, wanted, progress)
@@ -253,18 +187,50 @@ class Archive:
         progress: ProgressCallback | None,
     ) -> CheckReport:
         """Check sessions of a store that another process cannot open."""
-        births = await transfer.select_births(self.store, ids, wanted)
+        births = await transfer.select_births(self._store, ids, wanted)
         with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
             copy = Path(folder) / "sessions.jsonl"
             await self._export(copy, births)
             request = msgspec.structs.replace(
                 request, file=str(copy), sessions=[birth.id for birth in births]
             )
-            return await _checked(request, self.store.where, progress)
+            return await _checked(request, self._store.where, progress)
 
-    # ---- let go
+    async def _choose(
+        self,
+        sessions: SessionRef | Iterable[SessionRef] | None,
+        state: str | Sequence[str] | None,
+        program: str | None,
+        labels: Mapping[str, str] | None,
+        *,
+        here: bool = True,
+    ) -> tuple[list[str] | None, SessionFilter]:
+        """The sessions that are named, or a filter for those that fit. Keys are looked up if the
+        sessions are `here`, and not in a file.
+        """
+        states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
+        for name in states:
+            if name not in set(SessionState):
+                raise BadSetting("state", f"{name!r} is none of {', '.join(SessionState)}")
+        wanted = SessionFilter(
+            state=tuple(SessionState(name) for name in states),
+            program=program,
+            labels=dict(labels or {}),
+        )
+        if sessions is None:
+            return None, wanted
+        if states or program is not None or labels:
+            raise BadArguments("sessions", "name sessions, or say which fit; not both")
+        named = [sessions] if isinstance(sessions, str | SessionHandle) else sessions
+        ids = [
+            await resolve_session_id(self._store, one) if here or not isinstance(one, str) else one
+            for one in named
+        ]
+        return ids, wanted
 
-    async def sweep(
+    # ---- clean up
+
+    async def gc(
         self,
         states: str | Iterable[str] = (),
         *,
@@ -287,7 +253,7 @@ class Archive:
         """
         plan = self._plan(states, older_than, keep_last, per_program, program, labels, intake)
         return await sweep_sessions(
-            self.store, plan, self.clock.now(), dry_run=dry_run, progress=progress
+            self._store, plan, self._engine.clock.now(), dry_run=dry_run, progress=progress
         )
 
     def _plan(
@@ -301,15 +267,13 @@ class Archive:
         intake: float | None,
     ) -> RetentionPlan:
         if keep_last is not None and keep_last < 0:
-            raise BadArguments("sweep", f"keep_last is {keep_last}")
+            raise BadArguments("gc", f"keep_last is {keep_last}")
         check_seconds_arg("intake", intake)
         names = [states] if isinstance(states, str) else list(states)
         if older_than is None and keep_last is None:
             found = load_retention(self._settings)
             if found is None or names:
-                raise BadArguments(
-                    "sweep", "say older_than or keep_last; nothing is deleted unasked"
-                )
+                raise BadArguments("gc", "say older_than or keep_last; nothing is deleted unasked")
             plan = found.plan
             intake = plan.intake if intake is None else intake
             per_program = per_program or plan.per_program
@@ -330,19 +294,38 @@ class Archive:
         )
 
     async def reclaim(self) -> ReclaimResult:
-        """Remove what no session can read any more, such as bytes that a crash left behind; says
-        what was removed.
+        """Remove what no session can read any more, such as bytes that a crash left behind; returns
+        what was removed. `gc` does this, too.
         """
-        return await require_maintenance(self.store, "gc").reclaim()
+        return await require_maintenance(self._store, "gc").reclaim()
 
-    def _sweep_by_itself(self: Any) -> None:
-        """Sweep every so often, if the settings say so."""
+    async def vacuum(self, session: SessionRef | None = None, *, older_than: float = 0.0) -> int:
+        """Remove ended inputs from the intake of a session, or of all, that are so many seconds
+        old; returns how many.
+
+        A key that is removed there is still known to the journal, if its input was delivered.
+        """
+        if (
+            isinstance(older_than, bool)
+            or not isinstance(older_than, int | float)
+            or not older_than >= 0
+        ):
+            raise BadArguments("vacuum", f"older_than={older_than!r} should be seconds, 0 or more")
+        if session is None:
+            return await vacuum_all_intakes(self._store, older_than)
+        session_id = await resolve_session_id(self._store, session)
+        await self._store.load(session_id, since=-1)  # raises UnknownSession
+        return await vacuum_intakes(self._store, [session_id], older_than)
+
+    def start(self) -> None:
+        """From now on this process deletes old sessions every so often, if the settings say so."""
         found = load_retention(self._settings)
         if found is not None and found.every is not None:
-            keeper = AutoRetention(
-                self.store, self.clock, found.plan, found.every, self.engine.effects.tasks
+            engine = self._engine
+            retention = AutoRetention(
+                self._store, engine.clock, found.plan, found.every, engine.effects.tasks
             )
-            self.engine.reconciler.chores.append(keeper.see_to)
+            engine.reconciler.add_chore(retention.see_to)
 
     async def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
         """Look for gaps, dangling references and damage; an empty list means that all is well.
@@ -350,29 +333,7 @@ class Archive:
         One with `warning` is not damage: something may be missing, as in a file copied without its
         write-ahead log.
         """
-        return await require_maintenance(self.store, "verify").verify(progress)
-
-
-def _chosen(
-    sessions: str | Iterable[str] | None,
-    state: str | Sequence[str] | None,
-    program: str | None,
-    labels: Mapping[str, str] | None,
-) -> tuple[list[str] | None, SessionFilter]:
-    states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
-    for name in states:
-        if name not in set(SessionState):
-            raise BadSetting("state", f"{name!r} is none of {', '.join(SessionState)}")
-    wanted = SessionFilter(
-        state=tuple(SessionState(name) for name in states),
-        program=program,
-        labels=dict(labels or {}),
-    )
-    if sessions is None:
-        return None, wanted
-    if states or program is not None or labels:
-        raise BadArguments("sessions", "name sessions, or say which fit; not both")
-    return [sessions] if isinstance(sessions, str) else list(sessions), wanted
+        return await require_maintenance(self._store, "verify").verify(progress)
 
 
 async def _checked(
@@ -481,7 +442,6 @@ __all__ = [
     "ExportResult",
     "ImportResult",
     "SessionCheck",
-    "Step",
     "SweepReport",
     "get_everhold_version",
 ]

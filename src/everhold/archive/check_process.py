@@ -1,7 +1,7 @@
 """The process that checks sessions: it reads a request and writes what came of each session.
 
-`Runtime.check` starts it fresh as `python -m everhold.archive.check_process`, with another hash
-seed than its own. The request is one JSON object on standard input (`CheckRequest` in
+`runtime.archive.check` starts it fresh as `python -m everhold.archive.check_process`, with another
+hash seed than its own. The request is one JSON object on standard input (`CheckRequest` in
 `archive/archive.py`); the reply is JSON Lines on standard output: an object for each session, and
 before it an array that says how much is done, and of how much. What programs print while they are
 loaded or replayed goes to standard error.

@@ -42,9 +42,10 @@ from everhold.errors import NotAnAgent
 from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
-    from everhold.agents import BlockingSession, Turn
+    from everhold.agents import Turn
     from everhold.agents.agent import Agent
     from everhold.agents.events import Event
+    from everhold.blocking import BlockingSession
     from everhold.core.codec import JSON
     from everhold.core.ledger import TokenCounts
     from everhold.core.status import OpenQuery

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from everhold.blocking import BlockingRuntime
     from everhold.core.codec import JSON
     from everhold.models import AnswererSpec
+    from everhold.packages.known_programs import KnownPrograms
     from everhold.packages.settings import Settings
     from everhold.ports.program import Program, ProgramHost
-    from everhold.ports.store import SessionRecord, SessionSummary
+    from everhold.ports.store import SessionRecord
     from everhold.runtime import Runtime
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -190,11 +191,24 @@ class CommandRuntime:
     @property
     def host(self) -> ProgramHost:
         """Begins lives of programs, for replays."""
-        return self.runtime._runtime.host
+
+        async def read(runtime: Runtime) -> ProgramHost:
+            return runtime.engine.host
+
+        return self.ask(read)
+
+    @property
+    def programs(self) -> KnownPrograms:
+        """Finds the programs of sessions."""
+
+        async def read(runtime: Runtime) -> KnownPrograms:
+            return runtime.programs
+
+        return self.ask(read)
 
     def ask(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
         """Do something async where the runtime lives."""
-        return self.runtime._wait(act(self.runtime._runtime))
+        return self.runtime.call(act)
 
     def session(self, meant: str) -> str:
         """The id that `@last`, an id, a unique prefix of one, or a key means."""
@@ -211,19 +225,6 @@ class CommandRuntime:
             return require_maintenance(runtime.store, "info").stats()
 
         return self.ask(read)
-
-    def summaries(self, since: float | None = None) -> Iterator[SessionSummary]:
-        """All sessions that moved since a moment, newest first, page by page."""
-        from everhold.ports.store import SessionFilter
-
-        after = None
-        while True:
-            wanted = SessionFilter(newer_than=since, limit=500, after=after)
-            page = self.ask(lambda runtime, wanted=wanted: runtime.store.list(wanted))  # type: ignore[misc]
-            yield from page
-            if len(page) < 500:
-                return
-            after = page[-1].birth.id
 
     def name(self, session_id: str) -> str:
         """What people call a session: its key, else the beginning of its id."""

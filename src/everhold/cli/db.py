@@ -73,7 +73,7 @@ def verify_database(database: str | None, as_json: bool) -> int:
 
     with open_command_runtime(database) as house:
         with show_progress("verifying", quiet=as_json) as bar:
-            found = house.runtime.verify(bar)
+            found = house.runtime.archive.verify(bar)
         problems = [one for one in found if not one.warning]
         if as_json:
             import msgspec
@@ -162,7 +162,7 @@ def gc_sessions(
 
         def sweep(words: str, *, only_look: bool) -> SweepReport:
             with show_progress(words, quiet=as_json) as bar:
-                return house.runtime.sweep(
+                return house.runtime.archive.gc(
                     states,
                     older_than=ages,
                     keep_last=keep_last,
@@ -249,7 +249,7 @@ def _swept_json(database: str, swept: SweepReport, failed: SweepFailed | None) -
 
 def _reclaim(database: str | None, as_json: bool) -> int:
     with open_command_runtime(database) as house:
-        found = house.runtime.reclaim()
+        found = house.runtime.archive.reclaim()
         if as_json:
             import msgspec
 
@@ -274,7 +274,7 @@ def vacuum_intake(
     """
     with open_command_runtime(database) as house:
         session_id = None if session is None else house.session(session)
-        removed = house.runtime.vacuum(session_id, older_than=older_than)
+        removed = house.runtime.archive.vacuum(session_id, older_than=older_than)
         if as_json:
             return print_json({"removed": removed})
         click.echo(f"forgotten: {removed}")

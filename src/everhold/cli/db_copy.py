@@ -25,7 +25,7 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
             show_progress("reading", quiet=as_json) as bar,
         ):
             source = house.database
-            house.runtime.export(file, values=True, progress=bar)
+            house.runtime.archive.export(file, values=True, progress=bar)
             duties = house.ask(lambda runtime: load_timetable(runtime.store))
         with (
             open_command_runtime(target, makes=True) as house,
@@ -35,7 +35,7 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
                 SessionExists,
                 "Nothing was copied. Copy to a database that has none of these sessions.",
             ):
-                done = house.runtime.import_(file, progress=bar)
+                done = house.runtime.archive.import_(file, progress=bar)
                 where = house.database
             carried = house.ask(lambda runtime: copy_timetable(runtime.store, duties))
     if as_json:

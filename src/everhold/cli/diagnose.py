@@ -158,7 +158,7 @@ def _database(found: Settings, database: str | None) -> str:
         return _unmade(found.path)
     with open_command_runtime(database) as house:
         try:
-            said = house.runtime.verify()
+            said = house.runtime.archive.verify()
         except NoMaintenance:
             return "opens; a store without maintenance cannot be verified"
         facts = house.stats()

@@ -93,7 +93,7 @@ def _carried(
             continue
         if _for_models(status) - tried:  # what a model could not answer, it is not asked again
             tried = tried | _for_models(status)
-            status = house.ask(lambda runtime, which=status.session_id: _by_model(runtime, which))  # type: ignore[misc]
+            status = house.runtime.move(status)
         elif talks:
             status = _by_person(house, status.queries[0], name)
         else:
@@ -107,19 +107,13 @@ def _for_models(status: Status) -> set[str]:
     return {query.id for query in open_ if query.kind in MODEL_KINDS and query.to is None}
 
 
-async def _by_model(runtime: Runtime, session_id: str) -> Status:
-    """Let whoever answers here take up what was left open before."""
-    await runtime.engine.move(session_id)
-    return await runtime.engine.wait(session_id, None, settled=True)
-
-
 async def _goes_on(runtime: Runtime, session_id: str) -> None:
     """Raise why a session that nobody works on cannot go on here: to wait for it would take for
     ever.
     """
     record = await runtime.store.load(session_id)
     if not record.head.ended and not record.effects:
-        (await rebuild_session(record, runtime.host)).drop()
+        (await rebuild_session(record, runtime.engine.host)).drop()
 
 
 def _by_person(house: CommandRuntime, query: OpenQuery, name: str) -> Status:

@@ -113,7 +113,7 @@ def _agent(house: CommandRuntime, session_id: str) -> Agent:
     from everhold.agents.agent import Agent
 
     birth = house.record(session_id, since=-1).birth
-    found = house.runtime._runtime._find(birth.program, birth.version)
+    found = house.programs.find(birth.program, birth.version)
     if not isinstance(found, Agent):
         named = shlex.quote(house.name(session_id))
         raise NotAnAgent(
@@ -184,15 +184,17 @@ def intake_(
         session_id = house.session(session)
         if names:
             return _outcomes(
-                house.ask(lambda runtime: cancel_intake_items(runtime, session_id, names, reason)),
+                house.ask(
+                    lambda runtime: cancel_intake_items(runtime.engine, session_id, names, reason)
+                ),
                 as_json=as_json,
             )
         if anchor is not None:
             found = house.ask(
-                lambda runtime: cancel_items_from(runtime, session_id, anchor, reason)
+                lambda runtime: cancel_items_from(runtime.engine, session_id, anchor, reason)
             )
             return _outcomes(found, as_json=as_json)
-        items = house.ask(lambda runtime: list_intake_items(runtime, session_id, all=whole))
+        items = house.ask(lambda runtime: list_intake_items(runtime.engine, session_id, all=whole))
         if as_json:
             rows = [_item(item) for item in items]
             return print_json({"database": house.database, "session_id": session_id, "items": rows})
@@ -268,10 +270,12 @@ def command_(
     with open_moving_runtime(database, who) as house:
         session_id = house.session(session)
         receipt = house.ask(
-            lambda runtime: enqueue_command(runtime, session_id, do, key=key, reason=reason)
+            lambda runtime: enqueue_command(runtime.engine, session_id, do, key=key, reason=reason)
         )
         house.ask(lambda runtime: runtime.mover.rest())
-        stands = house.ask(lambda runtime: read_input_status(runtime, session_id, receipt.item.id))
+        stands = house.ask(
+            lambda runtime: read_input_status(runtime.engine, session_id, receipt.item.id)
+        )
         return _done(session_id, do, stands, new=receipt.new, as_json=as_json)
 
 

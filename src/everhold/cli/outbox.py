@@ -50,7 +50,7 @@ def list_notifications(
     with open_command_runtime(database) as house:
         _show(
             house,
-            house.runtime.outbox(_meant(house, session), teller=teller),
+            house.runtime.notifications.list(_meant(house, session), teller=teller),
             as_json,
             "nothing was told",
         )
@@ -67,7 +67,7 @@ def retry_notifications(
     """Have people told again; whoever keeps the database open sends it."""
     _refuse_unnamed(session, everything)
     with open_command_runtime(database) as house:
-        moved = house.runtime.outbox_retry(_meant(house, session), teller=teller)
+        moved = house.runtime.notifications.retry(_meant(house, session), teller=teller)
         _show(house, moved, as_json, "nothing to tell again")
 
 
@@ -82,7 +82,7 @@ def drop_notifications(
     """Have people not told any more; the questions stay open."""
     _refuse_unnamed(session, everything)
     with open_command_runtime(database) as house:
-        moved = house.runtime.outbox_drop(_meant(house, session), teller=teller)
+        moved = house.runtime.notifications.drop(_meant(house, session), teller=teller)
         _show(house, moved, as_json, "nothing to drop")
 
 
@@ -91,8 +91,8 @@ def _refuse_unnamed(session: str | None, everything: bool) -> None:
         raise make_usage_error("say which SESSION, or --all")
 
 
-def _meant(house: CommandRuntime, session: str | None) -> str:
-    return "" if session is None else house.session(session)
+def _meant(house: CommandRuntime, session: str | None) -> str | None:
+    return None if session is None else house.session(session)
 
 
 def _show(house: CommandRuntime, found: list[OutboxEntry], as_json: bool, none: str) -> None:

@@ -39,7 +39,7 @@ def schedule_(database: str | None, as_json: bool) -> None:
 def list_schedules(database: str | None = None, as_json: bool = False) -> None:
     """List the schedules: when, what, and what went wrong."""
     with open_command_runtime(database) as house:
-        found = house.runtime.schedules()
+        found = house.runtime.schedules.list()
         if as_json:
             return print_json(
                 {"database": house.database, "schedules": [_json(one) for one in found]}
@@ -107,7 +107,7 @@ def add_schedule(
     time = _when(cron, every, moment)
     do, args = deed.read(database, whole=not give)
     with open_command_runtime(database, makes=True) as house:
-        made = house.runtime.schedule(
+        made = house.runtime.schedules.add(
             name,
             time,
             do,
@@ -147,7 +147,7 @@ def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
 def list_next_times(name: str, count: int, database: str | None, as_json: bool) -> None:
     """Say when a schedule comes round next."""
     with open_command_runtime(database) as house:
-        moments = house.runtime.moments(name, count)
+        moments = house.runtime.schedules.next_runs(name, count)
         if as_json:
             return print_json({"name": name, "moments": [int(at * 1000) for at in moments]})
         for at in moments:
@@ -160,7 +160,7 @@ def list_next_times(name: str, count: int, database: str | None, as_json: bool) 
 def pause_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Let a schedule rest until it is resumed."""
     with open_command_runtime(database) as house:
-        _tell(house.runtime.pause_schedule(name), as_json)
+        _tell(house.runtime.schedules.pause(name), as_json)
 
 
 @schedule_.command("resume")
@@ -169,7 +169,7 @@ def pause_schedule(name: str, database: str | None, as_json: bool) -> None:
 def resume_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Let a schedule go on with its next moment."""
     with open_command_runtime(database) as house:
-        _tell(house.runtime.resume_schedule(name), as_json)
+        _tell(house.runtime.schedules.resume(name), as_json)
 
 
 @schedule_.command("remove")
@@ -178,7 +178,7 @@ def resume_schedule(name: str, database: str | None, as_json: bool) -> None:
 def remove_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Forget a schedule; sessions that it has begun go on."""
     with open_command_runtime(database) as house:
-        house.runtime.unschedule(name)
+        house.runtime.schedules.remove(name)
         if as_json:
             return print_json({"removed": name})
         click.echo(f"removed {name}")

@@ -301,47 +301,36 @@ def inbox_(
 
 @click.command("usage")
 @click.option(
-    "--by", type=click.Choice(["program", "session"]), default="program", show_default=True
+    "--by",
+    default="program",
+    show_default=True,
+    metavar="GROUP",
+    help="program, session, model or label:NAME.",
 )
 @click.option("--newer-than", type=Duration(), help="Only sessions that moved since: 12h, 30d.")
 @add_common_options
 def usage_(by: str, newer_than: float | None, database: str | None, as_json: bool) -> None:
     """Add up what sessions cost in model calls and tokens."""
     with open_command_runtime(database) as house:
-        since = None if newer_than is None else time.time() - newer_than
-        rows: dict[str, dict[str, int]] = {}
-        for one in house.summaries(since):
-            name = (
-                one.birth.program
-                if by == "program"
-                else format_short_name(one.birth.id, one.birth.key)
-            )
-            row = rows.setdefault(
-                name,
-                dict.fromkeys(("sessions", "llm_calls", "prompt_tokens", "response_tokens"), 0),
-            )
-            metrics = one.head.metrics
-            for column, more in zip(
-                row,
-                (1, metrics.llm_calls, metrics.prompt.tokens, metrics.response.tokens),
-                strict=True,
-            ):
-                row[column] += more
+        rows = house.runtime.usage(by, newer_than=newer_than)
+        names = [
+            format_short_name(one.name, one.key) if by == "session" else one.name for one in rows
+        ]
+        columns = ("sessions", "llm_calls", "prompt_tokens", "response_tokens")
+        counts = [[getattr(one, column) for column in columns] for one in rows]
         if as_json:
-            return print_json(
-                {
-                    "database": house.database,
-                    "usage": [{by: name, **row} for name, row in rows.items()],
-                }
-            )
+            told = [
+                {by: name, **dict(zip(columns, row, strict=True))}
+                for name, row in zip(names, counts, strict=True)
+            ]
+            return print_json({"database": house.database, "usage": told})
         if rows:
-            columns = (by, "sessions", "model calls", "prompt tokens", "answer tokens")
             print_table(
-                columns,
-                [(_brief(name), *map(str, row.values())) for name, row in rows.items()],
+                (by, "sessions", "model calls", "prompt tokens", "answer tokens"),
+                [(_brief(name), *map(str, row)) for name, row in zip(names, counts, strict=True)],
                 wide=(by,),
             )
-            calls = sum(row["llm_calls"] for row in rows.values())
+            calls = sum(one.llm_calls for one in rows)
             click.echo(f"together {format_count(calls, 'model call')}")
         else:
             click.echo("no sessions")

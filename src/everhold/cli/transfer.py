@@ -89,7 +89,7 @@ def export_(
             return _as_test(house, ids, folder, as_json)
         target: Any = sys.stdout.buffer if file in (None, "-") else file
         with show_progress("exporting", quiet=as_json) as bar:
-            done = house.runtime.export(
+            done = house.runtime.archive.export(
                 target,
                 ids or None,
                 state=list(state) or None,
@@ -178,7 +178,7 @@ def import_(
             override_hint(SessionExists, skip_them),
             show_progress("importing", quiet=as_json) as bar,
         ):
-            done = house.runtime.import_(
+            done = house.runtime.archive.import_(
                 source, existing="skip" if skip else "refuse", progress=bar
             )
         if as_json:
@@ -222,7 +222,7 @@ def check_(
     ) as house:
         ids = [house.session(name) for name in sessions] if file is None else list(sessions)
         with show_progress("checking", quiet=as_json) as bar:
-            report = house.runtime.check(
+            report = house.runtime.archive.check(
                 ids or None,
                 file=file,
                 state=None if all_ else ("running", "paused"),

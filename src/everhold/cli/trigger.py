@@ -43,7 +43,7 @@ def trigger_(database: str | None, as_json: bool) -> None:
 def list_triggers(database: str | None = None, as_json: bool = False) -> None:
     """List what is triggered, and by which event."""
     with open_command_runtime(database) as house:
-        found = house.runtime.triggers()
+        found = house.runtime.triggers.list()
         if as_json:
             return print_json(
                 {"database": house.database, "triggers": [_json(one) for one in found]}
@@ -97,7 +97,7 @@ def add_trigger(
         field: parse_json_or_text(text) for field, text in parse_pairs(where, "--where").items()
     }
     with open_command_runtime(database, makes=True) as house:
-        made = house.runtime.on(
+        made = house.runtime.triggers.add(
             event, do, name=name, where=wanted, args=args, give=give, **deed.told()
         )
         if as_json:
@@ -126,7 +126,9 @@ def disable_trigger(event: str, name: str, database: str | None, as_json: bool) 
 
 def _enable(event: str, name: str, enabled: bool, database: str | None, as_json: bool) -> None:
     with open_command_runtime(database) as house:
-        found = house.runtime.enable_trigger(event, name, enabled=enabled)
+        found = (house.runtime.triggers.enable if enabled else house.runtime.triggers.disable)(
+            event, name
+        )
         if as_json:
             return print_json(_json(found))
         click.echo(f"{event} → {name}: {'enabled' if enabled else 'disabled'}")
@@ -139,7 +141,7 @@ def _enable(event: str, name: str, enabled: bool, database: str | None, as_json:
 def remove_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
     """Forget a trigger; what it has started goes on."""
     with open_command_runtime(database) as house:
-        house.runtime.off(event, name)
+        house.runtime.triggers.remove(event, name)
         if as_json:
             return print_json({"removed": name, "event": event})
         click.echo(f"removed {name} of {event}")
@@ -158,7 +160,7 @@ def list_handovers(
 ) -> None:
     """List what events have lately started, or could not."""
     with open_command_runtime(database) as house:
-        found = house.runtime.handovers(event, state=state)
+        found = house.runtime.triggers.handovers(event, state=state)
         if as_json:
             told = [record_to_wire(one, "due_at") for one in found]
             return print_json({"database": house.database, "handovers": told})
@@ -179,7 +181,7 @@ def list_handovers(
 def retry_handover(handover: str, database: str | None, as_json: bool) -> None:
     """Try a handover again, now."""
     with open_moving_runtime(database) as house:
-        _tell([house.runtime.hand_over(handover)], as_json)
+        _tell([house.runtime.triggers.retry(handover)], as_json)
 
 
 @trigger_.command("drop")
@@ -188,7 +190,7 @@ def retry_handover(handover: str, database: str | None, as_json: bool) -> None:
 def drop_handover(handover: str, database: str | None, as_json: bool) -> None:
     """Forget a handover: what it should have started is not started."""
     with open_command_runtime(database) as house:
-        house.runtime.drop_handover(handover)
+        house.runtime.triggers.drop(handover)
         if as_json:
             return print_json({"dropped": handover})
         click.echo(f"dropped {handover}")
@@ -219,10 +221,10 @@ def emit_(
     """
     given = _payload(payload)
     with open_moving_runtime(database) as house:
-        found = house.runtime.emit(event, given, key=key)
+        found = house.runtime.triggers.emit(event, given, key=key)
         for one in found.handovers if found.new else ():
             if one.session_id is not None:
-                house.ask(lambda runtime, one=one: runtime._settled(one.session_id, wait))  # type: ignore[misc]
+                house.runtime.wait(one.session_id, wait, settled=True)
         if as_json:
             handovers = [record_to_wire(one, "due_at") for one in found.handovers]
             return print_json(

@@ -33,8 +33,8 @@ from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
+    from everhold.movers import Limits, Worker, WorkerEvent
     from everhold.runtime import Runtime
-    from everhold.workers import Limits, Worker, WorkerEvent
 
 
 #: Characters of a session's name that are shown.
@@ -151,7 +151,7 @@ async def _work(
         database, llm=UNSET if llm is None else llm, observers=[voice], recover=False
     ) as runtime:
         voice.runtime = runtime
-        worker = runtime.worker(tell=voice.told, **wanted)
+        worker = runtime.workers.new(tell=voice.told, **wanted)
         with _hearing_signals(worker):
             voice.say("opened", f"working on {runtime.database}", database=runtime.database)
             code = (
@@ -175,7 +175,7 @@ async def _until_left(
     began = time.monotonic()
     left = await worker.once(within)
     rest = GRACE if within is None else max(0.0, within - (time.monotonic() - began))
-    untold = await runtime._untold(rest)
+    untold = await runtime.notifications.flush(rest)
     due = await runtime.store.next_due()
     voice.say(
         "done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due
@@ -224,7 +224,7 @@ def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
 
 def _limits(words: tuple[str, ...]) -> Limits | None:
     """Limits as they are written on the command line; None if there are none."""
-    from everhold.workers import Limits
+    from everhold.movers import Limits
 
     tables: dict[str, dict[str, int]] = {"program": {}, "tool": {}}
     session = None

@@ -173,6 +173,18 @@ class Engine:
         self._in_place = 0  # plain steps since the loop was given a turn
         self._turns = TURNS_FSYNCED if store.durability == "power" else TURNS
 
+    async def complete(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work of another part to its end, also if its caller is cancelled; reconciliation
+        then looks at what has become due.
+        """
+
+        async def whole() -> T:
+            done = await work
+            self.sessions.poke()
+            return done
+
+        return await self.shielded.run(whole())
+
     # ---- what follows from a step (`StepFollower`)
 
     def start_work(self, live: LiveSession, said: StepResult) -> None:

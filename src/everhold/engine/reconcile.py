@@ -111,8 +111,12 @@ class Reconciler:
         self._again: asyncio.TimerHandle | None = None  # calls for that look
         self.living: frozenset[str] = frozenset()  # who lived when it was looked
         self._vigil = ProcessWatcher(self._poked.set)
-        self.chores: list[Chore] = []
+        self._chores: list[Chore] = []
         self._tasks: list[asyncio.Task[None]] = []
+
+    def add_chore(self, chore: Chore) -> None:
+        """Do this at each look from now on."""
+        self._chores.append(chore)
 
     @property
     def started(self) -> bool:
@@ -313,7 +317,7 @@ class Reconciler:
         """
         moments = [
             await self._store.next_due(),
-            await self._store.next_duty(self._looked) if self.chores else None,
+            await self._store.next_duty(self._looked) if self._chores else None,
         ]
         return min((at for at in moments if at is not None and at >= self._looked), default=None)
 
@@ -368,7 +372,7 @@ class Reconciler:
 
     async def _do_chores(self) -> bool:
         more = False
-        for chore in self.chores:
+        for chore in self._chores:
             more = await self._see_to(chore, self._looked) or more
         return more
 

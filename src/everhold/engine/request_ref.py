@@ -17,6 +17,7 @@ from everhold.core.conversation import Conversation
 from everhold.core.graph import ModelView, to_blocks
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query
+from everhold.ports.store import Store
 
 #: What an answer may look like where the model may call tools.
 _FORMS = (
@@ -73,6 +74,14 @@ def expand_queries_from_journal(
         whole = msgspec.structs.replace(whole, max_tokens=query.max_tokens)
         found[query.q] = expand_query(query, whole)
     return found
+
+
+async def load_full_query(store: Store, session_id: str, query: Query) -> Query:
+    """A query in full, also where the journal has it by reference."""
+    if not is_stored_by_reference(query):
+        return query
+    record = await store.load(session_id)
+    return expand_queries_from_journal([query], record.deliveries)[query.q]
 
 
 # ---- as text

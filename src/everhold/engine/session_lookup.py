@@ -1,4 +1,5 @@
-"""Which session people mean: its id, the beginning of it, its key, or `@last`.
+"""Which session is meant: by its id, its key or a handle; people may also give the beginning of its
+id, or `@last`.
 
 Whoever starts a session chooses its key, and that may be a model. So what looks like an id is never
 a key: whoever types the name that a list shows for one session cannot be led to another.
@@ -7,10 +8,10 @@ a key: whoever types the name that a list shows for one session cannot be led to
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from everhold.core.session import SessionId
-from everhold.errors import BadId, UnknownSession
+from everhold.errors import BadArguments, BadId, UnknownSession
 from everhold.ports.store import SessionFilter, Store
 
 LAST_SESSION: Final = "@last"
@@ -18,6 +19,33 @@ LAST_SESSION: Final = "@last"
 SHORT_ID_CHARS: Final = 18
 #: How what looks like an id begins.
 _ID: Final = re.compile(r"s-[0-9a-f]{16}")
+
+
+@runtime_checkable
+class SessionHandle(Protocol):
+    """Something that belongs to a session: a status, an open query, a turn, a line of a listing, or
+    the handle of a conversation.
+    """
+
+    @property
+    def session_id(self) -> str: ...
+
+
+#: How verbs are told which session is meant: its id, its key, or a handle.
+SessionRef = str | SessionHandle
+
+
+async def resolve_session_id(store: Store, session: SessionRef) -> SessionId:
+    """The id of the session that is meant. An id is not looked up; a name that is not a key is
+    returned as it is, and the verb that reads its session raises `UnknownSession`.
+    """
+    if isinstance(session, str):
+        if session.startswith("s-") and _ID.match(session):
+            return SessionId(session)
+        return (await store.find(session) if session else None) or SessionId(session)
+    if isinstance(session, SessionHandle):
+        return SessionId(session.session_id)
+    raise BadArguments("session", f"{session!r:.100} is not an id, a key or a handle of a session")
 
 
 async def find_session_id(store: Store, name: str, where: str) -> SessionId:

@@ -1,3 +1,9 @@
 """Movers: who calls `move` for which session, and when. One process by itself, or many workers with
 leases.
 """
+
+from everhold.engine.limits import Limits
+from everhold.movers.worker_verbs import Workers
+from everhold.movers.workers import Worker, WorkerEvent
+
+__all__ = ["Limits", "Worker", "WorkerEvent", "Workers"]

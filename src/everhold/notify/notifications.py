@@ -1,23 +1,23 @@
-"""The part of `Runtime` that tells people, and shows what was told."""
+"""Notifications: who is notified of questions, and what was sent."""
 
 from __future__ import annotations
 
+import builtins
+import functools
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
-from everhold.core.query import Query
+from everhold.engine.engine import Engine
+from everhold.engine.request_ref import load_full_query
+from everhold.engine.session_lookup import SessionRef, resolve_session_id
 from everhold.errors import BadSetting
 from everhold.notify import outbox
 from everhold.notify.command import ByCommand
 from everhold.notify.outbox import Notifier, Outbox, OutboxEntry
 from everhold.notify.webhook import ByWebhook
 from everhold.packages.settings import Settings, parse_duration
-from everhold.ports.program import Clock
 from everhold.ports.store import Duty, Store
-
-if TYPE_CHECKING:
-    from everhold.runtime import Runtime
 
 #: Changes entries at a moment; returns those that it has changed.
 EntryChange = Callable[
@@ -39,100 +39,87 @@ NOTIFIER_KEYS: Final = (
 
 
 class Notifications:
-    """The verbs of `Runtime` that look after the outbox."""
+    """`runtime.notifications`: the outbox, and what this process sends from it.
 
-    store: Store
-    clock: Clock
-    _outbox: Outbox | None = None
-    _tellers: Sequence[Notifier] | None = None
-    _at_chores = False
+    Without `tell`, the settings say how people are notified.
+    """
 
-    async def outbox(self, session_id: str = "", *, teller: str | None = None) -> list[OutboxEntry]:
-        """What people were told, or are going to be, in the order asked; of all sessions, or of
-        one.
+    def __init__(
+        self, engine: Engine, settings: Settings | None, tell: Iterable[Notifier] | None
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._notifiers = None if tell is None else _checked(builtins.list(tell))
+        self._outbox: Outbox | None = None
 
-        What was told, or given up, is listed until its question is not open any more, and at most a
-        day longer.
+    async def list(
+        self, session: SessionRef | None = None, *, teller: str | None = None
+    ) -> builtins.list[OutboxEntry]:
+        """Notifications that were sent or are going to be, in the order asked; of all sessions, or
+        of one.
+
+        One that was sent, or given up, is listed until its question is no longer open, and at most
+        a day longer.
         """
-        return [
-            entry
-            for entry, _ in await outbox.list_entries(
-                self.store, session_id=session_id, teller=teller
-            )
-        ]
+        return [entry for entry, _ in await self._load(session, teller)]
 
-    async def outbox_retry(
-        self, session_id: str = "", *, teller: str | None = None
-    ) -> list[OutboxEntry]:
-        """Have people told again, also of what was given up; returns what is tried again."""
-        return await self._change_outbox(outbox.retry_entries, session_id, teller)
+    async def retry(
+        self, session: SessionRef | None = None, *, teller: str | None = None
+    ) -> builtins.list[OutboxEntry]:
+        """Notify people again, also of what was given up; returns what is tried again."""
+        return await self._engine.complete(self._change(outbox.retry_entries, session, teller))
 
-    async def outbox_drop(
-        self, session_id: str = "", *, teller: str | None = None
-    ) -> list[OutboxEntry]:
-        """Have people not told any more; returns what was dropped. The questions stay open."""
-        return await self._change_outbox(outbox.drop_entries, session_id, teller)
+    async def drop(
+        self, session: SessionRef | None = None, *, teller: str | None = None
+    ) -> builtins.list[OutboxEntry]:
+        """Notify people no more; returns what was dropped. The questions stay open."""
+        return await self._engine.complete(self._change(outbox.drop_entries, session, teller))
 
-    async def _change_outbox(
-        self, change: EntryChange, session_id: str, teller: str | None
-    ) -> list[OutboxEntry]:
-        """Change all entries that are chosen, also if the caller is cancelled."""
-        runtime = cast("Runtime", self)
+    async def _change(
+        self, change: EntryChange, session: SessionRef | None, teller: str | None
+    ) -> builtins.list[OutboxEntry]:
+        chosen = await self._load(session, teller)
+        return await change(self._engine.store, chosen, self._engine.clock.now())
 
-        async def changed() -> list[OutboxEntry]:
-            chosen = await outbox.list_entries(self.store, session_id=session_id, teller=teller)
-            found = await change(self.store, chosen, self.clock.now())
-            runtime.engine.sessions.poke()
-            return found
+    async def _load(
+        self, session: SessionRef | None, teller: str | None
+    ) -> builtins.list[tuple[OutboxEntry, Duty]]:
+        store = self._engine.store
+        session_id = "" if session is None else await resolve_session_id(store, session)
+        return await outbox.list_entries(store, session_id=session_id, teller=teller)
 
-        return await runtime.engine.shielded.run(changed())
-
-    def _tell_by(self: Any, tell: Iterable[Notifier] | None) -> None:
-        """Have people told by these, or as the settings say, as soon as this process moves
-        sessions.
-        """
-        self._tellers = None if tell is None else _checked(list(tell))
-        if self._recover:
-            self._take_up_chores()
-
-    def _take_up_chores(self: Any) -> None:
-        """From now on this process moves sessions: people are told, and what is old is swept, if it
-        was asked for.
-
-        Who only looks does neither, and needs nothing of what it takes.
-        """
-        if self._at_chores:
+    def start(self) -> None:
+        """From now on this process notifies people, if anything says how."""
+        engine = self._engine
+        notifiers = load_notifiers(self._settings) if self._notifiers is None else self._notifiers
+        if not notifiers:
             return
-        self._at_chores = True
-        self._sweep_by_itself()
-        tellers = load_notifiers(self._settings) if self._tellers is None else self._tellers
-        if tellers:
-            sessions = self.engine.sessions
-            self._outbox = Outbox(
-                self.store, self.clock, tellers, in_full=self._shown, poke=lambda: sessions.poke()
-            )
-            sessions.wake_for_people()
-            self.engine.reconciler.chores.append(self._outbox.see_to)
+        sessions = engine.sessions
+        self._outbox = Outbox(
+            engine.store,
+            engine.clock,
+            notifiers,
+            in_full=functools.partial(load_full_query, engine.store),
+            poke=lambda: sessions.poke(),
+        )
+        sessions.wake_for_people()
+        engine.reconciler.add_chore(self._outbox.see_to)
 
-    async def _tell_the_rest(self, grace: float) -> None:
-        """Before this process goes, what it knows of is told."""
+    async def flush(self, grace: float) -> int:
+        """Send what is due within `grace` seconds, and nothing after that; returns how many could
+        not be sent.
+        """
+        last = self._outbox
+        self._outbox = None
+        if last is None:
+            return 0
+        await last.close(grace)
+        return await last.left()
+
+    async def close(self, grace: float) -> None:
+        """Send what is due within `grace` seconds; the next process sends the rest."""
         if self._outbox is not None:
             await self._outbox.close(grace)
-
-    async def _untold(self, grace: float) -> int:
-        """Tell what is due, and nobody after that; how much of it could not be told within the
-        grace.
-        """
-        outbox = self._outbox
-        self._outbox = None
-        if outbox is None:
-            return 0
-        await outbox.close(grace)
-        return await outbox.left()
-
-    async def _shown(self: Any, session_id: str, query: Query) -> Query:
-        shown: Query = await self._in_full(session_id, query)
-        return shown
 
 
 def _checked(tellers: Sequence[Any]) -> Sequence[Notifier]:

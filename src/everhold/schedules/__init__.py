@@ -6,18 +6,18 @@ Emitted, Handover          what became of an event
 """
 
 from everhold.schedules.action import Feed, Start
-from everhold.schedules.blocking import BlockingTimetable
-from everhold.schedules.schedule import Schedule
-from everhold.schedules.schedules import Timetable
-from everhold.schedules.trigger import Emitted, Handover, Trigger
+from everhold.schedules.runner import SessionActionRunner
+from everhold.schedules.schedule import Schedule, Schedules
+from everhold.schedules.trigger import Emitted, Handover, Trigger, Triggers
 
 __all__ = [
-    "BlockingTimetable",
     "Emitted",
     "Feed",
     "Handover",
     "Schedule",
+    "Schedules",
+    "SessionActionRunner",
     "Start",
-    "Timetable",
     "Trigger",
+    "Triggers",
 ]

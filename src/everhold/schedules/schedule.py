@@ -13,13 +13,15 @@ Rules
 
 from __future__ import annotations
 
+import builtins
 import datetime as dates
 import logging
-from collections.abc import Callable
-from typing import Final, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from everhold.engine.engine import Engine
 from everhold.errors import (
     BadArguments,
     BadSchedule,
@@ -29,14 +31,24 @@ from everhold.errors import (
     UnknownSchedule,
     UnknownSession,
 )
-from everhold.ports.store import Duty, Store
-from everhold.schedules.action import Action, ActionRunner, action_retry_delay, describe_failure
+from everhold.ports.store import Duty
+from everhold.schedules.action import (
+    ALL_FIELDS,
+    Action,
+    ActionRunner,
+    Start,
+    action_retry_delay,
+    describe_failure,
+    make_action,
+)
 from everhold.schedules.recurrence import (
     Once,
     Recurrence,
+    RecurrenceSpec,
     find_latest_time,
     find_next_time,
     format_recurrence,
+    parse_recurrence,
 )
 
 log = logging.getLogger("everhold")
@@ -97,24 +109,52 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class Schedules:
-    """Keeps schedules, and does what is due. `dice` draws the incarnations."""
+    """`runtime.schedules`: keeps schedules, and does what is due. `dice` draws the incarnations."""
 
-    def __init__(self, store: Store, hands: ActionRunner, dice: Callable[[int], int]) -> None:
-        self._store = store
-        self._hands = hands
+    def __init__(self, engine: Engine, actions: ActionRunner, dice: Callable[[int], int]) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._clock = engine.clock
+        self._actions = actions
         self._dice = dice
         self._left = 0  # due ones that were left to other processes at the last look
         self._odd: set[str] = set()  # those that cannot be counted here, which was told
+        engine.reconciler.add_chore(self._look)
 
     # ---- what its author says
 
-    async def put(
-        self, name: str, terms: ScheduleTerms, now: float, revision: int | None = None
+    async def add(
+        self,
+        name: str,
+        when: RecurrenceSpec,
+        do: Any,
+        *,
+        timezone: str = "UTC",
+        args: Mapping[str, Any] | None = None,
+        give: str = "",
+        overlap: Overlap = "allow",
+        catch_up: CatchUp = "one",
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        revision: int | None = None,
     ) -> Schedule:
-        """Make a schedule, or change one; the same again changes nothing. With `revision`, only if
-        it is that one's.
+        """Start a session, or feed one, at each time of a schedule; the same again changes nothing.
+
+        `when` is a cron expression, a `timedelta` or, once, a `datetime`. `do` is a call, a program
+        with `args` (`give` names the argument that is given the time), or a `Feed`. With `overlap`
+        "skip" or "queue" a run is skipped, or waits, while the session of the run before has not
+        ended. `catch_up` says which runs that no process was there for are made up: the last
+        "one", "all", or "none". With `revision`, the schedule has to be at it.
         """
+        wanted = make_action(do, give=give, args=args, title=title, labels=labels)
+        if isinstance(wanted, Start) and wanted.give == ALL_FIELDS:
+            raise BadArguments("give", "a moment has no fields; name one argument")
+        terms = ScheduleTerms(parse_recurrence(when, timezone), wanted, overlap, catch_up)
         _check(name, terms)
+        return await self._engine.complete(self._add(name, terms, revision))
+
+    async def _add(self, name: str, terms: ScheduleTerms, revision: int | None) -> Schedule:
+        now = self._clock.now()
         while True:
             duty = await self._store.duty(SCHEDULE_KIND, name)
             kept = None if duty is None else _read(duty)
@@ -150,11 +190,16 @@ class Schedules:
         return msgspec.structs.replace(changed, since=now, next=first)
 
     async def pause(self, name: str) -> Schedule:
-        """Let no moment come until it is resumed."""
-        return await self._edit(name, lambda kept: msgspec.structs.replace(kept, paused=True))
+        """Pause a schedule until it is resumed."""
+        return await self._engine.complete(
+            self._edit(name, lambda kept: msgspec.structs.replace(kept, paused=True))
+        )
 
-    async def resume(self, name: str, now: float) -> Schedule:
-        """Go on with the next moment after now: those between were not missed, but called off."""
+    async def resume(self, name: str) -> Schedule:
+        """Resume a schedule with its next time after now: those between were cancelled, not
+        missed.
+        """
+        now = self._clock.now()
 
         def resumed(kept: StoredSchedule) -> StoredSchedule:
             if not kept.paused:
@@ -164,7 +209,7 @@ class Schedules:
                 following = find_next_time(kept.terms.when, now, kept.since)
             return msgspec.structs.replace(kept, paused=False, next=following)
 
-        return await self._edit(name, resumed)
+        return await self._engine.complete(self._edit(name, resumed))
 
     async def _edit(
         self, name: str, change: Callable[[StoredSchedule], StoredSchedule]
@@ -183,7 +228,10 @@ class Schedules:
             return build_schedule(name, kept)
 
     async def remove(self, name: str) -> None:
-        """Forget a schedule; sessions that it has begun go on."""
+        """Remove a schedule; sessions that it has started are not affected."""
+        await self._engine.complete(self._remove(name))
+
+    async def _remove(self, name: str) -> None:
         while True:
             duty = await self._store.duty(SCHEDULE_KIND, name)
             if duty is None:
@@ -195,21 +243,22 @@ class Schedules:
 
     # ---- looking
 
-    async def all(self, prefix: str = "") -> list[Schedule]:
-        found: list[Duty] = []
+    async def list(self, prefix: str = "") -> builtins.list[Schedule]:
+        """All schedules, or those whose names begin so."""
+        found: builtins.list[Duty] = []
         while page := await self._store.duties(
             SCHEDULE_KIND, prefix=prefix, after=found[-1].id if found else ""
         ):
             found += page
         return [build_schedule(duty.id, _read(duty)) for duty in found]
 
-    async def moments(self, name: str, count: int) -> list[float]:
-        """The next moments of a schedule, as if it were not paused."""
+    async def next_runs(self, name: str, count: int = 5) -> builtins.list[float]:
+        """The next times of a schedule, in seconds since 1970, as if it were not paused."""
         duty = await self._store.duty(SCHEDULE_KIND, name)
         if duty is None:
             raise UnknownSchedule(name)
         kept = _read(duty)
-        found: list[float] = []
+        found: builtins.list[float] = []
         following = kept.next
         while following is not None and len(found) < count:
             found.append(following)
@@ -218,7 +267,7 @@ class Schedules:
 
     # ---- doing
 
-    async def look(self, now: float) -> bool:
+    async def _look(self, now: float) -> bool:
         """Do what is due; returns whether there may be more."""
         due = await self._store.duties(SCHEDULE_KIND, due=now, limit=BATCH_SIZE + self._left)
         moved = False
@@ -246,7 +295,7 @@ class Schedules:
 
     async def _one(self, duty: Duty, now: float) -> bool:
         kept = _read(duty)
-        if not self._hands.able(kept.terms.do):
+        if not self._actions.able(kept.terms.do):
             return False
         if kept.begun is None:
             kept, due = await self._decided(kept, now)
@@ -257,7 +306,7 @@ class Schedules:
         key = _key(duty, kept)
         happened = dates.datetime.fromtimestamp(kept.begun, dates.UTC).isoformat()
         try:
-            done = await self._hands.do(kept.terms.do, key, happened, {SCHEDULE_KIND: duty.id})
+            done = await self._actions.do(kept.terms.do, key, happened, {SCHEDULE_KIND: duty.id})
         except Exception as error:
             problem = describe_failure(error)
             tries = kept.tries + 1

@@ -15,6 +15,7 @@ Rules
 
 from __future__ import annotations
 
+import builtins
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -23,6 +24,7 @@ import msgspec
 
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.engine.arguments import check_key_length
+from everhold.engine.engine import Engine
 from everhold.errors import (
     BadArguments,
     EventConflict,
@@ -32,8 +34,16 @@ from everhold.errors import (
     UnknownHandover,
     UnknownTrigger,
 )
-from everhold.ports.store import Duty, Store
-from everhold.schedules.action import Action, ActionRunner, action_retry_delay, describe_failure
+from everhold.ports.store import Duty
+from everhold.schedules.action import (
+    ALL_FIELDS,
+    Action,
+    ActionRunner,
+    Feed,
+    action_retry_delay,
+    describe_failure,
+    make_action,
+)
 
 log = logging.getLogger("everhold")
 
@@ -121,30 +131,60 @@ class Emitted(msgspec.Struct, frozen=True):
 
 
 class Triggers:
-    """Keeps triggers and events, and hands over what is due. `dice` draws incarnations and keys."""
+    """`runtime.triggers`: keeps triggers and events, and hands over what is due. `dice` draws
+    incarnations and keys.
+    """
 
-    def __init__(self, store: Store, hands: ActionRunner, dice: Callable[[int], int]) -> None:
-        self._store = store
-        self._hands = hands
+    def __init__(self, engine: Engine, actions: ActionRunner, dice: Callable[[int], int]) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._clock = engine.clock
+        self._actions = actions
         self._dice = dice
         self._left = 0  # due handovers that were left to other processes at the last look
+        engine.reconciler.add_chore(self._look)
 
     # ---- triggers
 
-    async def put(
+    async def add(
         self,
         event: str,
-        name: str,
-        do: Action,
-        where: Mapping[str, JSON],
+        do: Any,
+        *,
+        name: str | None = None,
+        where: Mapping[str, JSON] | None = None,
+        args: Mapping[str, Any] | None = None,
+        give: str = ALL_FIELDS,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Trigger:
-        """Make a trigger, or change one; the same again changes nothing. With `revision`, only if
-        it is that one's.
+        """Start a session, or feed one, whenever an event is emitted; the same again changes
+        nothing.
+
+        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload are its
+        arguments, as far as it takes them, unless `give` names one that is given the payload as a
+        whole; empty: it is given nothing. `where` says which fields of the payload must have which
+        values. With `revision`, the trigger has to be at it.
         """
+        fed = isinstance(do, Feed)
+        action = make_action(
+            do,
+            give="" if fed and give == ALL_FIELDS else give,
+            args=args,
+            title=title,
+            labels=labels,
+        )
+        own = name if name is not None else _default_name(action)
         _name("event", event)
-        _name("name", name)
-        wanted = _where(where)
+        _name("name", own)
+        return await self._engine.complete(
+            self._add(event, own, action, _where(where or {}), revision)
+        )
+
+    async def _add(
+        self, event: str, name: str, do: Action, wanted: dict[str, JSON], revision: int | None
+    ) -> Trigger:
         while True:
             duty = await self._store.duty(TRIGGER, f"{event}/{name}")
             kept = None if duty is None else _trigger(duty)
@@ -163,8 +203,15 @@ class Triggers:
                 continue
             return _shown(event, name, fresh)
 
-    async def enable(self, event: str, name: str, enabled: bool) -> Trigger:
-        """Let events trigger it (again), or not."""
+    async def enable(self, event: str, name: str) -> Trigger:
+        """Let an event fire this trigger again."""
+        return await self._engine.complete(self._enable(event, name, True))
+
+    async def disable(self, event: str, name: str) -> Trigger:
+        """Let an event fire this trigger no more, until it is enabled."""
+        return await self._engine.complete(self._enable(event, name, False))
+
+    async def _enable(self, event: str, name: str, enabled: bool) -> Trigger:
         while True:
             duty = await self._known(event, name)
             kept = _trigger(duty)
@@ -178,9 +225,12 @@ class Triggers:
             return _shown(event, name, fresh)
 
     async def remove(self, event: str, name: str) -> None:
-        """Forget a trigger. What was handed over or written down before is not concerned; one made
-        anew is another.
+        """Remove a trigger. Sessions that it has started, and events that were emitted before, are
+        not affected. One that is added anew is another.
         """
+        await self._engine.complete(self._remove(event, name))
+
+    async def _remove(self, event: str, name: str) -> None:
         while True:
             duty = await self._known(event, name)
             try:
@@ -188,7 +238,8 @@ class Triggers:
             except Overtaken:
                 continue
 
-    async def all(self, event: str | None = None) -> list[Trigger]:
+    async def list(self, event: str | None = None) -> builtins.list[Trigger]:
+        """All triggers, or those of one event."""
         found = await self._pages(TRIGGER, "" if event is None else f"{event}/")
         return [
             _shown(duty.id.partition("/")[0], duty.id.partition("/")[2], _trigger(duty))
@@ -208,9 +259,12 @@ class Triggers:
 
     # ---- events
 
-    async def emit(self, event: str, payload: JSON, key: str | None, now: float) -> Emitted:
-        """Say that something happened, and hand it over; the same again hands nothing over
-        twice.
+    async def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> Emitted:
+        """Say that something happened: it is kept, then handed over to each trigger that fits,
+        once.
+
+        The same key with the same payload is the event that came first; another payload raises
+        `EventConflict`.
         """
         _name("event", event)
         if key is not None and (
@@ -221,6 +275,10 @@ class Triggers:
             check_key_length(key, MAX_KEY_BYTES)
         payload = to_plain(payload, "payload")
         key = f"{self._dice(96):024x}" if key is None else key
+        return await self._engine.complete(self._emit(event, payload, key))
+
+    async def _emit(self, event: str, payload: JSON, key: str) -> Emitted:
+        now = self._clock.now()
         while True:
             known = await self._store.duty(EVENT, f"{event}/{key}")
             if known is not None:
@@ -276,14 +334,22 @@ class Triggers:
 
     # ---- handovers
 
-    async def handovers(self, event: str | None = None, state: str | None = None) -> list[Handover]:
-        """What events came to, by event and trigger."""
+    async def handovers(
+        self, event: str | None = None, *, state: str | None = None
+    ) -> builtins.list[Handover]:
+        """What events came to: "started", "already", "waiting" to be tried again, or "failed" for
+        good.
+        """
         found = await self._pages(HANDOVER, "" if event is None else f"{event}/")
         told = [_told(duty) for duty in found]
         return [one for one in told if state in (None, one.state)]
 
-    async def again(self, id: str, now: float) -> Handover:
-        """Try a handover that failed, or waits to be tried again, now."""
+    async def retry(self, id: str) -> Handover:
+        """Try a handover now that failed or waits to be tried again."""
+        return await self._engine.complete(self._retry(id))
+
+    async def _retry(self, id: str) -> Handover:
+        now = self._clock.now()
         while True:
             duty = await self._store.duty(HANDOVER, id)
             if duty is None:
@@ -299,19 +365,22 @@ class Triggers:
                 continue
 
     async def drop(self, id: str) -> None:
-        """Forget a handover: what it should have started is not started any more."""
+        """Drop a handover: what it should have started is not started any more."""
+        await self._engine.complete(self._drop(id))
+
+    async def _drop(self, id: str) -> None:
         duty = await self._store.duty(HANDOVER, id)
         if duty is None:
             raise UnknownHandover(id)
         await self._store.undertake([msgspec.structs.replace(duty, body=None)])
 
-    async def look(self, now: float) -> bool:
+    async def _look(self, now: float) -> bool:
         """Hand over what is due, and forget what is over; returns whether there may be more."""
         due = await self._store.duties(HANDOVER, due=now, limit=BATCH_SIZE + self._left)
         moved = False
         left = 0
         for duty in due:
-            if not self._hands.able(_read(duty).do):
+            if not self._actions.able(_read(duty).do):
                 left += 1
                 continue
             try:
@@ -326,11 +395,11 @@ class Triggers:
         """Try one handover, and note what came of it."""
         event, name, _ = _split(duty.id, 3)
         told_ = _read(duty)
-        if not self._hands.able(told_.do):
+        if not self._actions.able(told_.do):
             return _told(duty)
         labels = {EVENT: event, TRIGGER: name}
         try:
-            done = await self._hands.do(told_.do, get_handover_key(duty), payload, labels)
+            done = await self._actions.do(told_.do, get_handover_key(duty), payload, labels)
         except Exception as error:
             problem = describe_failure(error)
             tries = told_.tries + 1
@@ -383,8 +452,8 @@ class Triggers:
                 pass
         return bool(gone)
 
-    async def _pages(self, kind: str, prefix: str) -> list[Duty]:
-        found: list[Duty] = []
+    async def _pages(self, kind: str, prefix: str) -> builtins.list[Duty]:
+        found: builtins.list[Duty] = []
         while page := await self._store.duties(
             kind, prefix=prefix, after=found[-1].id if found else ""
         ):
@@ -443,6 +512,13 @@ def _shown(event: str, name: str, kept: StoredTrigger) -> Trigger:
 
 def _split(id: str, parts: int) -> list[str]:
     return id.split("/", parts - 1)
+
+
+def _default_name(action: Action) -> str:
+    """What a trigger is called by default: after its program, or its session."""
+    if isinstance(action, Feed):
+        return action.session
+    return action.program.rpartition(":")[2].replace("/", "_")
 
 
 def _name(what: str, given: str) -> None:

@@ -275,7 +275,9 @@ class _Run:
             else:
                 self.wrong.append(f"it does not come to an end in {_TURNS} turns")
             self.wrong += await house.abandoned()
-            self.wrong += [str(problem) for problem in await house.verify() if not problem.warning]
+            self.wrong += [
+                str(problem) for problem in await house.archive.verify() if not problem.warning
+            ]
             self.told = _named(await load_records(house.store), root)
         self.called = house.called
 

@@ -242,7 +242,7 @@ class Kit:
 
     async def _again(self, record: Any) -> list[ReplayFinding]:
         try:
-            return replay_record(record, self._house.host, self._allowed)
+            return replay_record(record, self._house.engine.host, self._allowed)
         except EverholdError as error:
             return [ReplayFinding(0, "the beginning", f"{error} [{error.code}]")]
 
@@ -250,7 +250,7 @@ class Kit:
         """Replay what another process can load in a fresh one with another hash seed."""
         records = self._wait(self._house.records())
         ids = [record.birth.id for record in records if "<locals>" not in record.birth.program]
-        report = self._blocking.check(ids) if ids else None
+        report = self._blocking.archive.check(ids) if ids else None
         complaints = []
         for one in report.checked if report is not None else ():
             found = [f"step {word.step}, {word.query_id}: recorded {word.recorded!r}; asked"
@@ -283,16 +283,16 @@ class Kit:
             )
 
     async def _difference(self, tape: Recording) -> str:
-        return tape.difference(self._house.host)
+        return tape.difference(self._house.engine.host)
 
     async def _accept(self, tape: Recording, path: Path) -> None:
-        tape.updated(self._house.host).write(path)
+        tape.updated(self._house.engine.host).write(path)
         self.accepted.append(path)
 
     # ---- how it is put together
 
     def _wait(self, work: Any) -> Any:
-        return self._blocking._wait(work)
+        return self._blocking.wait_for(work)
 
     def _settle(self) -> None:
         self._wait(self._house.settle())

@@ -72,7 +72,10 @@ async def test_no_words_are_left_and_the_loop_replays():
         ]
         assert SECRET in repr(await runtime.store.load(row.birth.id))
         assert SECRET not in repr(record.deliveries)
-        assert check_session(record, runtime.host, redacted=redact.REDACTABLE_PARTS).verdict == "ok"
+        assert (
+            check_session(record, runtime.engine.host, redacted=redact.REDACTABLE_PARTS).verdict
+            == "ok"
+        )
 
 
 class Shop:
@@ -133,7 +136,7 @@ async def test_subagents_sources_and_programs_replay_without_words():
             ]
             assert SECRET not in repr(record.deliveries) + repr(record.birth)
             assert (
-                check_session(record, runtime.host, redacted=redact.REDACTABLE_PARTS).verdict
+                check_session(record, runtime.engine.host, redacted=redact.REDACTABLE_PARTS).verdict
                 == "ok"
             )
 

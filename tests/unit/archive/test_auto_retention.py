@@ -182,11 +182,13 @@ async def test_a_runtime_sweeps_as_its_settings_say(tmp_path):
     async with Runtime(MemoryStore(), found=found, clock=clock) as runtime:
         status = await runtime.start(asking())
         await runtime.answer(status.session_id, "x")
-        assert (await runtime.sweep(dry_run=True)).deleted == []
+        assert (await runtime.archive.gc(dry_run=True)).deleted == []
         clock.advance(HOUR + 1)
-        assert (await runtime.sweep(program="asking", dry_run=True)).deleted == [status.session_id]
+        assert (await runtime.archive.gc(program="asking", dry_run=True)).deleted == [
+            status.session_id
+        ]
         with pytest.raises(BadArguments, match="unasked"):
-            await runtime.sweep("failed")
+            await runtime.archive.gc("failed")
         async with asyncio.timeout(60):
             while await runtime.sessions():
                 clock.advance(HOUR)
@@ -196,6 +198,5 @@ async def test_a_runtime_sweeps_as_its_settings_say(tmp_path):
 async def test_who_only_looks_does_not_sweep(tmp_path):
     found = told(tmp_path, "[retention]\ncompleted = '0s'\nevery = '1h'\n")
     async with Runtime(MemoryStore(), found=found, clock=ManualClock(), recover=False) as runtime:
-        assert all("Keeper" not in repr(chore) for chore in runtime.engine.reconciler.chores)
         await runtime.answer((await runtime.start(asking())).session_id, "x")
         assert len(await runtime.sessions()) == 1

@@ -56,7 +56,7 @@ async def test_old_ones_go_and_young_ones_stay():
     """Age is counted from when a session last moved."""
     async with opened() as runtime:
         old, middle, young = await ended(runtime, 3)
-        swept = await runtime.sweep(older_than=2 * 3600 - 1)
+        swept = await runtime.archive.gc(older_than=2 * 3600 - 1)
 
         assert (swept.deleted, await left(runtime)) == ([old, middle], {young})
 
@@ -66,7 +66,7 @@ async def test_the_newest_stay():
     async with opened() as runtime:
         ids = await ended(runtime, 4)
 
-        assert (await runtime.sweep(keep_last=1)).deleted == ids[:3]
+        assert (await runtime.archive.gc(keep_last=1)).deleted == ids[:3]
         assert await left(runtime) == {ids[3]}
 
 
@@ -78,8 +78,8 @@ async def test_what_has_not_ended_stays_however_old():
         await runtime.answer(failed, error="no")
         runtime.clock.advance(1e9)
 
-        assert (await runtime.sweep(older_than=0)).deleted == []
-        assert (await runtime.sweep("failed", older_than=0)).deleted == [failed]
+        assert (await runtime.archive.gc(older_than=0)).deleted == []
+        assert (await runtime.archive.gc("failed", older_than=0)).deleted == [failed]
         assert await left(runtime) == {waiting}
 
 
@@ -87,7 +87,7 @@ async def test_a_dry_run_says_what_would_go():
     """And nothing does."""
     async with opened() as runtime:
         ids = await ended(runtime, 2)
-        swept = await runtime.sweep(keep_last=0, dry_run=True)
+        swept = await runtime.archive.gc(keep_last=0, dry_run=True)
 
         assert (swept.deleted, swept.dry_run, await left(runtime)) == (ids, True, set(ids))
 
@@ -96,11 +96,11 @@ async def test_nothing_is_deleted_unasked():
     """Neither without an age and a number, nor in a state that is no end."""
     async with opened() as runtime:
         with pytest.raises(BadArguments, match="older_than or keep_last"):
-            await runtime.sweep()
+            await runtime.archive.gc()
         with pytest.raises(BadArguments, match="keep_last"):
-            await runtime.sweep(keep_last=-1)
+            await runtime.archive.gc(keep_last=-1)
         with pytest.raises(BadSetting, match="'paused' is no end"):
-            await runtime.sweep(["paused"], older_than=0)
+            await runtime.archive.gc(["paused"], older_than=0)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -110,11 +110,11 @@ async def test_what_a_fork_shares_is_kept(tmp_path, kind):
     async with opened(store) as runtime:
         (origin,) = await ended(runtime)
         fork = await runtime.fork(origin, at=0)
-        swept = await runtime.sweep(keep_last=0)
+        swept = await runtime.archive.gc(keep_last=0)
 
         assert (swept.deleted, swept.shared_steps) == ([origin], 1)
         assert (await runtime.answer(fork.session_id, "that")).result == "that"
-        assert await runtime.verify() == []
+        assert await runtime.archive.verify() == []
 
 
 async def test_a_child_stays_while_its_parent_may_need_it():
@@ -126,11 +126,11 @@ async def test_a_child_stays_while_its_parent_may_need_it():
         child = asked[0].session_id
         await runtime.answer(child, "x")
         status = await runtime.wait(status.session_id)
-        swept = await runtime.sweep(keep_last=0)
+        swept = await runtime.archive.gc(keep_last=0)
         assert swept.kept == {child: f"its parent {status.session_id} is paused"}
 
         await runtime.answer(status.session_id, "y")
-        assert set((await runtime.sweep(keep_last=0)).deleted) == {status.session_id, child}
+        assert set((await runtime.archive.gc(keep_last=0)).deleted) == {status.session_id, child}
 
 
 async def test_only_those_that_fit_are_swept():
@@ -143,9 +143,9 @@ async def test_only_those_that_fit_are_swept():
             ids.append(status.session_id)
 
         assert (
-            await runtime.sweep(keep_last=0, labels={"customer": "2"}, program="asking")
+            await runtime.archive.gc(keep_last=0, labels={"customer": "2"}, program="asking")
         ).deleted == ids[1:]
-        assert (await runtime.sweep(keep_last=0, program="other")).deleted == []
+        assert (await runtime.archive.gc(keep_last=0, program="other")).deleted == []
 
 
 async def test_a_session_that_moved_meanwhile_is_left_alone():
@@ -160,7 +160,7 @@ async def test_a_session_that_moved_meanwhile_is_left_alone():
             return await delete(session_id, fence)
 
         runtime.store.delete = late
-        assert (await runtime.sweep("failed", keep_last=0)).kept == {
+        assert (await runtime.archive.gc("failed", keep_last=0)).kept == {
             status.session_id: "it has moved since"
         }
 
@@ -189,7 +189,7 @@ async def test_each_state_has_an_age_of_its_own():
             for state in ("completed", "failed", "cancelled"):
                 days[state, day] = await ends(runtime, state)
             runtime.clock.advance({9: 6, 3: 2, 1: 1}[day] * DAY)
-        swept = await runtime.sweep(older_than={"completed": 2 * DAY, "failed": 5 * DAY})
+        swept = await runtime.archive.gc(older_than={"completed": 2 * DAY, "failed": 5 * DAY})
 
         wanted = {days["completed", 9], days["completed", 3], days["failed", 9]}
         assert set(swept.deleted) == wanted
@@ -212,7 +212,7 @@ async def test_each_state_has_an_age_of_its_own():
 async def test_an_age_that_is_none_is_refused(given, why):
     async with opened() as runtime:
         with pytest.raises(BadSetting, match=why):
-            await runtime.sweep(**given)
+            await runtime.archive.gc(**given)
 
 
 async def test_the_newest_of_each_program_stay():
@@ -226,7 +226,7 @@ async def test_the_newest_of_each_program_stay():
         (rare,) = [(await runtime.start(other())).session_id]
         await runtime.answer(rare, "x")
         often = await ended(runtime, 3)
-        swept = await runtime.sweep(keep_last=1, per_program=True)
+        swept = await runtime.archive.gc(keep_last=1, per_program=True)
 
         assert swept.deleted == often[:2]
         assert await left(runtime) == {rare, often[2]}
@@ -247,8 +247,8 @@ async def test_a_dry_run_says_how_much_would_go_and_the_sweep_how_much_went(tmp_
             (stays, b"b" * 700),
         ):
             await store.attach(session_id, make_attachment(data), data, 1.0)
-        dry = await runtime.sweep(keep_last=0, dry_run=True)
-        wet = await runtime.sweep(keep_last=0)
+        dry = await runtime.archive.gc(keep_last=0, dry_run=True)
+        wet = await runtime.archive.gc(keep_last=0)
 
         assert 5000 < dry.bytes < 5700
         assert (wet.bytes, wet.counts, dry.counts) == (
@@ -256,7 +256,7 @@ async def test_a_dry_run_says_how_much_would_go_and_the_sweep_how_much_went(tmp_
             {"completed": 1},
             {"completed": 1},
         )
-        assert (await runtime.sweep(keep_last=0)).result == "nothing"
+        assert (await runtime.archive.gc(keep_last=0)).result == "nothing"
         assert await runtime.attachment(stays, make_attachment(b"b" * 700).id) == b"b" * 700
 
 
@@ -275,7 +275,7 @@ async def test_a_report_says_only_what_this_call_did():
             return kept
 
         runtime.store.delete = quicker
-        swept = await runtime.sweep(keep_last=0)
+        swept = await runtime.archive.gc(keep_last=0)
         assert (swept.deleted, swept.counts, swept.result) == (
             [ids[0], ids[2]],
             {"completed": 2},
@@ -296,7 +296,7 @@ async def test_a_sweep_that_fails_says_so_and_what_it_did():
 
         runtime.store.delete = full
         with pytest.raises(SweepFailed) as caught:
-            await runtime.sweep(keep_last=0)
+            await runtime.archive.gc(keep_last=0)
 
         assert (caught.value.deleted, caught.value.report.deleted) == (1, [ids[0]])
         assert isinstance(caught.value.__cause__, StoreFull)
@@ -319,7 +319,7 @@ async def test_whoever_else_lives_on_the_loop_comes_in_between(tmp_path):
         living = asyncio.create_task(live())
         await asyncio.sleep(0)
         turns = 0
-        assert len((await runtime.sweep(keep_last=0)).deleted) == 60
+        assert len((await runtime.archive.gc(keep_last=0)).deleted) == 60
         living.cancel()
         assert turns >= 60
 
@@ -341,12 +341,12 @@ async def test_a_parent_stays_while_a_child_lives():
         child = next(one.session_id for one in await runtime.sessions() if one.parent == parent_id)
         while not await runtime.inbox():
             await runtime.engine.reconciler.move()
-        swept = await runtime.sweep(keep_last=0)
+        swept = await runtime.archive.gc(keep_last=0)
         assert (swept.deleted, swept.result) == ([], "incomplete")
         assert swept.kept == {parent_id: f"its child {child} is paused"}
 
         await runtime.answer(child, "x")
-        assert set((await runtime.sweep(keep_last=0)).deleted) == {parent_id, child}
+        assert set((await runtime.archive.gc(keep_last=0)).deleted) == {parent_id, child}
 
 
 async def test_a_session_for_which_something_waits_stays():
@@ -357,10 +357,12 @@ async def test_a_session_for_which_something_waits_stays():
             "s-1", lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.INPUT, "hello"))
         )
         await commit_end(runtime.store, record)
-        assert (await runtime.sweep(keep_last=0)).kept == {"s-1": "something waits to enter it"}
+        assert (await runtime.archive.gc(keep_last=0)).kept == {
+            "s-1": "something waits to enter it"
+        }
 
         await runtime.store.intake("s-1", lambda intake: intake.end_all({"code": "session_ended"}))
-        assert (await runtime.sweep(keep_last=0)).deleted == ["s-1"]
+        assert (await runtime.archive.gc(keep_last=0)).deleted == ["s-1"]
 
 
 @pytest.mark.parametrize("name", ["s-1", "by-key"])
@@ -371,7 +373,7 @@ async def test_a_session_that_is_fed_by_a_schedule_or_a_trigger_stays(name):
         feed = {"do": {"do": "feed", "session": name}}
         for kind, due in (("schedule", 1.0), ("trigger", None), ("handover", 5.0)):
             await runtime.store.undertake([Duty(kind, "x", feed, due)])
-            assert (await runtime.sweep(keep_last=0)).kept == {
+            assert (await runtime.archive.gc(keep_last=0)).kept == {
                 "s-1": "a schedule or a trigger feeds it"
             }
             await runtime.store.undertake([Duty(kind, "x", None, None, 1)])
@@ -380,7 +382,7 @@ async def test_a_session_that_is_fed_by_a_schedule_or_a_trigger_stays(name):
             [Duty("schedule", "y", {"do": {"do": "start", "program": "s-1"}})]
         )
 
-        assert (await runtime.sweep(keep_last=0)).deleted == ["s-1"]
+        assert (await runtime.archive.gc(keep_last=0)).deleted == ["s-1"]
 
 
 # What goes with it
@@ -398,8 +400,8 @@ async def test_ended_inputs_of_the_others_are_forgotten_if_asked():
             )
             runtime.clock.advance(DAY)
         await store.intake("s-1", lambda intake: intake.cancel(["i-1", "i-2"]))
-        assert (await runtime.sweep(keep_last=0)).vacuumed == 0
-        assert (await runtime.sweep(keep_last=0, intake=1.5 * DAY)).vacuumed == 1
+        assert (await runtime.archive.gc(keep_last=0)).vacuumed == 0
+        assert (await runtime.archive.gc(keep_last=0, intake=1.5 * DAY)).vacuumed == 1
         kept = await store.intake("s-1", lambda intake: [*intake.items], whole=True)
         assert kept == ["i-2"]
 
@@ -411,8 +413,8 @@ async def test_bytes_that_a_crash_left_behind_go_and_nothing_else():
         stays = (await runtime.start(asking())).session_id
         await store.attach(stays, make_attachment(b"read"), b"read", 1.0)
         store._blobs["0" * 64] = b"left"
-        assert await runtime.reclaim() == ReclaimResult(1, 4, 0)
-        assert await runtime.reclaim() == ReclaimResult()
+        assert await runtime.archive.reclaim() == ReclaimResult(1, 4, 0)
+        assert await runtime.archive.reclaim() == ReclaimResult()
         assert await runtime.attachment(stays, make_attachment(b"read").id) == b"read"
 
 

@@ -91,8 +91,8 @@ class House:
         await self._stack.aclose()
 
     async def move(self, *ids, **options):
-        await self.there.export(self.file, ids or None, **options)
-        return await self.here.import_(self.file)
+        await self.there.archive.export(self.file, ids or None, **options)
+        return await self.here.archive.import_(self.file)
 
     def lines(self):
         return [json.loads(line) for line in self.file.read_text().splitlines()]
@@ -121,7 +121,7 @@ async def test_a_session_goes_on_where_it_arrives(tmp_path, kinds):
         assert (query.session_id, query.prompt) == (status.session_id, "Refund 7? broken")
         status = await house.here.answer(query, True)
         assert (await house.here.answer(status.queries[0], "bye")).result == "bye"
-        assert await house.here.verify() == []
+        assert await house.here.archive.verify() == []
 
 
 @pytest.mark.parametrize("kinds", [("memory", "sqlite"), ("sqlite", "memory")], ids="-".join)
@@ -135,10 +135,10 @@ async def test_what_arrived_is_exported_as_the_same_text(tmp_path, kinds):
         )
         await house.there.answer(first.queries[0], False, by={"user": "ann"})
         await paused(house.there)
-        await house.there.export(house.file)
+        await house.there.archive.export(house.file)
         before = house.lines()
-        await house.here.import_(house.file)
-        await house.here.export(house.file)
+        await house.here.archive.import_(house.file)
+        await house.here.archive.export(house.file)
 
         assert house.lines() == before
 
@@ -148,7 +148,7 @@ async def test_nothing_changes_where_it_was_written(tmp_path):
     async with House(tmp_path) as house:
         status = await paused(house.there)
         before = await house.there.store.load(status.session_id)
-        await house.there.export(house.file)
+        await house.there.archive.export(house.file)
 
         assert await house.there.store.load(status.session_id) == before
 
@@ -168,7 +168,7 @@ async def test_an_answer_that_the_program_has_not_seen_moves_along(tmp_path):
     """Accepted where the program is not, taken where it is."""
     async with House(tmp_path) as house:
         status = await house.there.start(refund(order="7"))
-        house.there._programs.clear()
+        house.there.programs._given.clear()
         house.there.engine.sessions.drop(house.there.engine.sessions.cached(status.session_id))
         house.there.engine.sessions.host = PythonHost(_nothing)
         await house.there.answer(status.session_id, "broken")
@@ -200,13 +200,13 @@ async def test_signals_of_a_failed_session_move_along(tmp_path, kinds):
             await house.there.signal(status.session_id, "go", value)
         assert (await house.there.answer(status.session_id, "yes")).state == "failed"
         await house.move()
-        assert await house.here.verify() == []
+        assert await house.here.archive.verify() == []
 
         edition(broken=False)
         await house.here.retry(status.session_id)
         await house.here.signal(status.session_id, "go", 3)
         assert (await house.here.wait(status.session_id, 60)).result == [1, 1, 2, 3]
-        assert await house.here.verify() == []
+        assert await house.here.archive.verify() == []
 
 
 async def test_what_a_process_said_moves_along(tmp_path):
@@ -261,7 +261,7 @@ async def test_work_under_way_has_an_unknown_outcome(tmp_path, rerun, result):
     """Its mark moves along, and what happens then was declared."""
     async with House(tmp_path, recover=True) as house:
         session_id = await _marked(house, rerun)
-        await house.here.import_(house.file)
+        await house.here.archive.import_(house.file)
 
         assert (await house.here.wait(session_id, 60)).result == result
 
@@ -272,12 +272,12 @@ async def test_work_under_way_that_asks_is_asked_of_a_person(tmp_path):
     """
     async with House(tmp_path, ("memory", "sqlite"), recover=True) as house:
         session_id = await _marked(house, "ask")
-        await house.here.import_(house.file)
+        await house.here.archive.import_(house.file)
         status = await house.here.wait(session_id, 60)
-        assert await house.here.verify() == []
-        await house.here.export(house.file)
+        assert await house.here.archive.verify() == []
+        await house.here.archive.export(house.file)
         async with House(tmp_path, recover=False) as next_one:
-            await next_one.here.import_(house.file)
+            await next_one.here.archive.import_(house.file)
             (query,) = await next_one.here.inbox()
 
         assert query.query == status.queries[0].query
@@ -295,7 +295,7 @@ async def _marked(house, rerun):
 
     house.there.engine.effects._outcome = held
     status = await house.there.start(paying(rerun=rerun), wait=0)
-    await house.there.export(house.file)
+    await house.there.archive.export(house.file)
     gate.set()
     await house.there.wait(status.session_id)
     return status.session_id
@@ -328,17 +328,17 @@ async def test_a_parent_written_before_its_child_ended_is_told(tmp_path):
     async with House(tmp_path, recover=True) as house:
         status = await house.there.start(family())
         (query,) = await _asked(house.there)
-        await house.there.export(house.file, status.session_id)
+        await house.there.archive.export(house.file, status.session_id)
         text = house.file.read_text().splitlines(keepends=True)
         parent = text[: next(n for n, line in enumerate(text) if '"end"' in line) + 1]
         answered = await house.there.answer(query.session_id, "broken")
         await house.there.answer(answered.queries[0], False)
-        await house.there.export(house.file, query.session_id)
+        await house.there.archive.export(house.file, query.session_id)
         child = house.file.read_text().splitlines(keepends=True)[1:-1]
         house.file.write_text(
             "".join([*parent, *child, '{"line":"close","sessions":2,"values":0}\n'])
         )
-        await house.here.import_(house.file)
+        await house.here.archive.import_(house.file)
 
         assert (await house.here.wait(status.session_id, 60)).result == "declined"
 
@@ -358,7 +358,7 @@ async def test_a_fork_names_its_origin_in_the_same_file(tmp_path, kind):
             "Refund 7? broken",
             "Refund 7? late",
         ]
-        assert await house.here.verify() == []
+        assert await house.here.archive.verify() == []
         assert (await house.here.answer(fork.session_id, False)).result == "declined"
 
 
@@ -401,10 +401,10 @@ async def test_a_fork_of_what_went_another_way_here_is_refused(tmp_path):
         await house.here.answer(origin.session_id, "elsewise")
         await house.there.answer(origin.session_id, "broken")
         fork = await house.there.fork(origin.session_id)
-        await house.there.export(house.file)
+        await house.there.archive.export(house.file)
 
         with pytest.raises(BadExport, match="other steps here"):
-            await house.here.import_(house.file, existing="skip")
+            await house.here.archive.import_(house.file, existing="skip")
         with pytest.raises(UnknownSession):
             await house.here.status(fork.session_id)
 
@@ -422,7 +422,7 @@ async def test_a_session_that_is_there_is_refused_and_nothing_changes(tmp_path):
             await house.move()
 
         assert [row.session_id for row in await house.here.sessions()] == [first.session_id]
-        moved = await house.here.import_(house.file, existing="skip")
+        moved = await house.here.archive.import_(house.file, existing="skip")
         assert (moved.sessions, moved.skipped) == ([second.session_id], [first.session_id])
 
 
@@ -432,7 +432,7 @@ async def test_a_session_that_is_there_is_never_touched(tmp_path):
         status = await paused(house.there)
         await house.move()
         ended = await house.here.answer(status.session_id, False)
-        await house.here.import_(house.file, existing="skip")
+        await house.here.archive.import_(house.file, existing="skip")
 
         assert await house.here.status(status.session_id) == ended
 
@@ -454,7 +454,7 @@ async def test_existing_is_refuse_or_skip(tmp_path):
     """Another word is refused before the file is opened."""
     async with House(tmp_path) as house:
         with pytest.raises(BadSetting, match="existing"):
-            await house.here.import_(house.file, existing="replace")
+            await house.here.archive.import_(house.file, existing="replace")
 
 
 # ---- durable values
@@ -472,8 +472,8 @@ async def test_values_move_when_asked(tmp_path):
         status = await house.here.start(counting())
         assert (await house.here.answer(status.queries[0], "yes")).result == 4
         await paused(house.there, counting())
-        await house.there.export(house.file, values=True)
-        assert (await house.here.import_(house.file, existing="skip")).values == 0
+        await house.there.archive.export(house.file, values=True)
+        assert (await house.here.archive.import_(house.file, existing="skip")).values == 0
 
 
 async def test_values_stay_behind_unless_asked_for(tmp_path):
@@ -495,12 +495,12 @@ async def test_an_import_is_synced_before_it_is_acknowledged(tmp_path, level):
     async with Runtime(SQLiteStore(tmp_path / "from.db"), recover=False) as runtime:
         for n in range(3):
             await runtime.start(refund(order=str(n)))
-        await runtime.export(tmp_path / "moved.jsonl")
+        await runtime.archive.export(tmp_path / "moved.jsonl")
     store = SQLiteStore(tmp_path / "to.db", durability=level)
     async with Runtime(store, recover=False) as runtime:
         said: list[str] = []
         store._connection.set_trace_callback(said.append)
-        imported = await runtime.import_(tmp_path / "moved.jsonl")
+        imported = await runtime.archive.import_(tmp_path / "moved.jsonl")
         store._connection.set_trace_callback(None)
     assert len(imported.sessions) == 3
     synced, writes, strengths = level == "power", False, []
@@ -518,7 +518,7 @@ async def test_an_import_is_synced_before_it_is_acknowledged(tmp_path, level):
 async def test_a_file_is_for_its_owner_alone(tmp_path):
     """What people said is in it."""
     async with House(tmp_path) as house:
-        await house.there.export(house.file)
+        await house.there.archive.export(house.file)
 
         assert stat.S_IMODE(house.file.stat().st_mode) == 0o600
 
@@ -530,7 +530,7 @@ async def test_a_failed_export_leaves_the_file_that_was_there(tmp_path):
         house.file.write_text("old")
         house.there.store.load = _broken
         with pytest.raises(RuntimeError):
-            await house.there.export(house.file, state="paused")
+            await house.there.archive.export(house.file, state="paused")
 
         assert house.file.read_text() == "old"
         assert [path.name for path in tmp_path.iterdir()] == [house.file.name]
@@ -546,10 +546,10 @@ async def test_streams_will_do(tmp_path):
     async with House(tmp_path) as house:
         status = await paused(house.there)
         stream = io.BytesIO()
-        await house.there.export(stream, status.session_id)
+        await house.there.archive.export(stream, status.session_id)
         assert not stream.closed
 
-        moved = await house.here.import_(Pipe(stream.getvalue()))
+        moved = await house.here.archive.import_(Pipe(stream.getvalue()))
         assert moved.sessions == [status.session_id]
 
 
@@ -570,39 +570,39 @@ async def test_a_pipe_that_has_a_name_will_do(tmp_path):
     async with House(tmp_path) as house:
         status = await paused(house.there)
         text = asyncio.get_running_loop().run_in_executor(None, pipe.read_bytes)
-        await house.there.export(pipe, status.session_id)
+        await house.there.archive.export(pipe, status.session_id)
         assert pipe.is_fifo()
 
         sent = asyncio.get_running_loop().run_in_executor(None, pipe.write_bytes, await text)
-        assert (await house.here.import_(pipe)).sessions == [status.session_id]
+        assert (await house.here.archive.import_(pipe)).sessions == [status.session_id]
         await sent
         with pytest.raises(StoreUnavailable, match="Is a directory"):
-            await house.there.export(tmp_path)
+            await house.there.archive.export(tmp_path)
 
 
 async def test_a_file_opened_as_text_is_refused(tmp_path):
     """The error says how to open it."""
     async with House(tmp_path) as house:
         with pytest.raises(BadSetting, match="binary mode"):
-            await house.there.export(io.StringIO())
+            await house.there.archive.export(io.StringIO())
         with pytest.raises(BadSetting, match="binary mode"):
-            await house.here.import_(io.StringIO("{}"))
+            await house.here.archive.import_(io.StringIO("{}"))
 
 
 async def test_a_folder_that_is_not_there_is_told(tmp_path):
     """Neither writing to it nor reading from it ends in a traceback."""
     async with House(tmp_path) as house:
         with pytest.raises(StoreUnavailable, match="No such file"):
-            await house.there.export(tmp_path / "nowhere" / "x.jsonl")
+            await house.there.archive.export(tmp_path / "nowhere" / "x.jsonl")
         with pytest.raises(BadExport, match="No such file"):
-            await house.here.import_(tmp_path / "nowhere.jsonl")
+            await house.here.archive.import_(tmp_path / "nowhere.jsonl")
 
 
 async def test_an_unknown_session_is_refused_before_a_file_is_made(tmp_path):
     """Who names a session that is not there gets no half file."""
     async with House(tmp_path) as house:
         with pytest.raises(UnknownSession):
-            await house.there.export(house.file, "s-nobody")
+            await house.there.archive.export(house.file, "s-nobody")
 
         assert not house.file.exists()
 
@@ -621,7 +621,7 @@ def sound(tmp_path_factory):
             await house.there.fork(status.session_id)
             await house.there.answer((await paused(house.there)).queries[0], False)
             await paused(house.there, counting())
-            await house.there.export(house.file, values=True)
+            await house.there.archive.export(house.file, values=True)
             return house.file.read_bytes().splitlines(keepends=True)
 
     return asyncio.run(written())
@@ -631,7 +631,7 @@ async def refused(tmp_path, text):
     """Why a file is refused; nothing of it may arrive."""
     async with House(tmp_path) as house:
         with pytest.raises(BadExport) as caught:
-            await house.here.import_(io.BytesIO(text))
+            await house.here.archive.import_(io.BytesIO(text))
         assert await house.here.sessions() == []
         return str(caught.value)
 
@@ -756,7 +756,7 @@ async def test_a_session_that_makes_no_sense_is_refused(tmp_path, sound, number,
 async def test_other_line_ends_and_empty_lines_do_no_harm(tmp_path, sound):
     """A file that went through a mail or a checkout is still the same file."""
     async with House(tmp_path) as house:
-        moved = await house.here.import_(
+        moved = await house.here.archive.import_(
             io.BytesIO(b"\r\n\r\n".join(line.rstrip(b"\n") for line in sound))
         )
 
@@ -852,7 +852,7 @@ async def test_a_redacted_file_says_so_and_cannot_be_imported(tmp_path):
             title="Order of Ann",
             metadata={"mail": "ann@example.org"},
         )
-        done = await house.there.export(house.file, redact=True)
+        done = await house.there.archive.export(house.file, redact=True)
         text = house.file.read_text()
 
         assert (
@@ -867,13 +867,13 @@ async def test_a_redacted_file_says_so_and_cannot_be_imported(tmp_path):
         ]
         assert '"order":"xxx"' in text
         with pytest.raises(BadExport, match="redacted"):
-            await house.here.import_(house.file)
+            await house.here.archive.import_(house.file)
 
 
 async def test_arguments_stay_when_the_other_parts_are_named(tmp_path):
     async with House(tmp_path) as house:
         await paused(house.there, refund(order="Bob"))
-        await house.there.export(house.file, redact=["prompts", "answers", "notes"])
+        await house.there.archive.export(house.file, redact=["prompts", "answers", "notes"])
         assert (
             '"order":"Bob"' in house.file.read_text() and house.file.read_text().count("Bob") == 1
         )
@@ -883,14 +883,14 @@ async def test_arguments_are_redacted_when_they_are_named(tmp_path):
     """Each part can be named; another word is refused."""
     async with House(tmp_path) as house:
         await paused(house.there, refund(order="Ann's"))
-        await house.there.export(house.file, redact=["arguments"])
+        await house.there.archive.export(house.file, redact=["arguments"])
         with house.file.open("rb") as file:
             (carried,) = ExportReader(file, "it")
 
         assert carried.birth.args == {"order": "xxx'x"}
         assert carried.deliveries[1].answers[0].value == "broken"
         with pytest.raises(BadSetting, match="redact"):
-            await house.there.export(house.file, redact=["names"])
+            await house.there.archive.export(house.file, redact=["names"])
 
 
 async def test_letters_values_and_ends_are_redacted_too(tmp_path):
@@ -900,7 +900,7 @@ async def test_letters_values_and_ends_are_redacted_too(tmp_path):
         await house.there.signal(status.session_id, "go", "Ann")
         ended = await paused(house.there)
         await house.there.cancel(ended.session_id, "Ann said so")
-        await house.there.export(house.file, redact=True)
+        await house.there.archive.export(house.file, redact=True)
 
         assert "Ann" not in house.file.read_text()
         assert '"name":"go","value":"xxx"' in house.file.read_text()

@@ -58,11 +58,11 @@ async def furnished(store):
 
 
 async def exported(store, file, **options):
-    await Runtime(store, clock=ManualClock(), recover=False).export(file, **options)
+    await Runtime(store, clock=ManualClock(), recover=False).archive.export(file, **options)
 
 
 async def imported(store, file):
-    return await Runtime(store, clock=ManualClock(), recover=False).import_(file)
+    return await Runtime(store, clock=ManualClock(), recover=False).archive.import_(file)
 
 
 KINDS = [

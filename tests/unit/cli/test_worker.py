@@ -14,9 +14,9 @@ from everhold.cli.context import SHORT_ID_LENGTH
 from everhold.cli.worker import WorkerOutput, _limits
 from everhold.core.session import OUTSIDE, WORKERS
 from everhold.errors import BadSetting
+from everhold.movers import Limits
 from everhold.packages.find import find_program
 from everhold.wire import ExitCode
-from everhold.workers import Limits
 
 from .conftest import Cli
 

@@ -99,7 +99,7 @@ async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog,
         file.commit()
     async with Runtime(SQLiteStore(tmp_path / "app.db"), recover=False) as runtime:
         await asyncio.sleep(0.01)
-        worker = runtime.worker()
+        worker = runtime.workers.new()
         if works:
             await worker._enter(looks=False)
         for _ in range(2):
@@ -149,7 +149,7 @@ async def test_a_session_that_does_not_move_here_is_read_once(works):
         place: REGISTRY.pop(place) for place in [*REGISTRY] if REGISTRY[place] in (program, agent)
     }
     async with Runtime(store, clock=clock, recover=False) as runtime:
-        worker = runtime.worker(concurrency=100)
+        worker = runtime.workers.new(concurrency=100)
         if works:
             await worker._enter(looks=False)
 
@@ -194,7 +194,8 @@ async def test_a_chore_that_fails_keeps_no_other_from_being_done(caplog):
             done.append(now)
             return False
 
-        runtime.engine.reconciler.chores = [fails, works]
+        runtime.engine.reconciler.add_chore(fails)
+        runtime.engine.reconciler.add_chore(works)
         assert await runtime.engine.reconciler.move() is False
     assert len(done) == 1
     assert "a chore failed" in caplog.text

@@ -31,7 +31,7 @@ async def test_a_receiver_in_trouble_gets_it_in_the_end_and_can_tell_that_it_is_
             async with asyncio.timeout(60):
                 while entry is None or entry.state != "told":
                     await asyncio.sleep(0.005)
-                    for entry in await runtime.outbox():
+                    for entry in await runtime.notifications.list():
                         errors.add(entry.error)
             messages = [verify(headers, body, secret) for _, headers, body in receiver.got]
             theirs = [

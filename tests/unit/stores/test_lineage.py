@@ -231,13 +231,13 @@ async def test_a_long_chain_is_exported_and_imported(tmp_path):
     target = SQLiteStore(tmp_path / "target.db", durability="process")
     async with Runtime(MemoryStore(), recover=False) as source:
         last, _ = await forked(source.store, await root(source.store), 1100)
-        await source.export(tmp_path / "all.jsonl")
+        await source.archive.export(tmp_path / "all.jsonl")
     async with Runtime(target, recover=False) as arrived:
-        await arrived.import_(tmp_path / "all.jsonl")
+        await arrived.archive.import_(tmp_path / "all.jsonl")
 
         found = await target.load("s-1100")
         assert (found.birth, found.deliveries) == (last.birth, last.deliveries)
-        assert await arrived.verify() == []
+        assert await arrived.archive.verify() == []
 
 
 async def test_a_changed_source_is_found(tmp_path):

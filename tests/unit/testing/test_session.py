@@ -80,7 +80,7 @@ def test_a_recorded_session_answers(kit: Kit, tmp_path: Path) -> None:
     kit.calls(send="sent")
     kit.start(refund(order="7"), answers=["it broke"])
     kit.approve()
-    kit.runtime.export(tmp_path / "recorded.jsonl", [kit.last.session_id])
+    kit.runtime.archive.export(tmp_path / "recorded.jsonl", [kit.last.session_id])
     with Kit(folder=tmp_path) as other:
         other.answers("recorded.jsonl", people=True)
         assert other.run(refund(order="7")) == "sent: it broke"
@@ -90,7 +90,7 @@ def test_a_question_that_was_not_recorded_fails_with_what_was_asked(
     kit: Kit, tmp_path: Path
 ) -> None:
     kit.start(refund(order="7"))
-    kit.runtime.export(tmp_path / "recorded.jsonl", [kit.last.session_id])
+    kit.runtime.archive.export(tmp_path / "recorded.jsonl", [kit.last.session_id])
     kit.answers(tmp_path / "recorded.jsonl")
     kit.start(refund(order="7")).assert_failed("*recorded.jsonl has no answer for q-0*Why did 7*")
 

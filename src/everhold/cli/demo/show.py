@@ -227,7 +227,7 @@ def _for_people(journal: list[Delivery]) -> set[str]:
 
 def _problems(folder: Path) -> list[Any]:
     async def verify(runtime: Any, session_id: str) -> list[Any]:
-        problems: list[Any] = await runtime.verify()
+        problems: list[Any] = await runtime.archive.verify()
         return problems
 
     problems: list[Any] = _looking(folder, verify)

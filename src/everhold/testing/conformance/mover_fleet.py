@@ -23,6 +23,8 @@ from everhold.core.intake import Intake
 from everhold.core.session import ENDED, Birth
 from everhold.core.status import Finished, Paused, Status
 from everhold.errors import StoreUnavailable, UnknownProgram
+from everhold.movers.workers import Worker
+from everhold.packages.known_programs import KnownPrograms
 from everhold.ports.mover import Next
 from everhold.ports.program import Call
 from everhold.ports.store import Change, RemoteChange, SessionFilter, Store
@@ -30,7 +32,6 @@ from everhold.runtime import Runtime
 from everhold.testing.clock import ManualClock
 from everhold.testing.conformance.mover_programs import EFFECT_LOG
 from everhold.testing.store_wrapper import StoreWrapper
-from everhold.workers import Worker
 
 T = TypeVar("T")
 
@@ -92,27 +93,44 @@ class CuttableStore(StoreWrapper):
         return min(PACE, self.store.listen(wake, me))
 
 
+class FleetPrograms(KnownPrograms):
+    """The programs of a process that may lack some, or have other editions of them."""
+
+    def __init__(
+        self, has_any: bool, without: Collection[Any], editions: Mapping[str, Any]
+    ) -> None:
+        super().__init__(None)
+        self._editions = editions
+        self._has_any = has_any
+        self._without = {one.ref for one in without}
+
+    def find(self, ref: str, version: int) -> Any:
+        if not self._has_any or ref in self._without:
+            raise UnknownProgram(ref)
+        return self._editions.get(ref) or super().find(ref, version)
+
+
 class FleetRuntime(Runtime):
     """A runtime that may lack programs, or have other editions of them, and remembers what its
     moves came to.
     """
 
     def __init__(
-        self, store: Any, *, programs: bool, without: Collection[Any], **options: Any
+        self,
+        store: Any,
+        *,
+        programs: bool,
+        without: Collection[Any],
+        editions: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(store, **options)
+        self.editions = dict(editions or {})
+        known = FleetPrograms(programs, without, self.editions)
+        super().__init__(store, programs=known, **options)
         self.line: CuttableStore = store
-        self.editions: dict[str, Any] = {}
         self.moves: list[tuple[str, Next]] = []
-        self._has = programs
-        self._without = {one.ref for one in without}
         self._really = self.engine.moves.move
         self.engine.moves.move = self._noted  # type: ignore[method-assign]
-
-    def _find(self, ref: str, version: int) -> Any:
-        if not self._has or ref in self._without:
-            raise UnknownProgram(ref)
-        return self.editions.get(ref) or super()._find(ref, version)
 
     async def _noted(self, session_id: str, **how: Any) -> Next:
         found = await self._really(session_id, **how)
@@ -174,8 +192,8 @@ class Fleet:
         **options: Any,
     ) -> FleetRuntime:
         """One more process that moves sessions."""
-        place = self._place(programs=True, without=without, **self._makes(), **options)
-        place.editions = dict(editions or {})
+        options |= self._makes()
+        place = self._place(programs=True, without=without, editions=editions, **options)
         await self._set_out(place, send)
         return place
 
@@ -296,7 +314,7 @@ class Fleet:
         front = await self.front()
         await self.until(self._all_ended, tick=1.0)
         assert {name: times for name, times in EFFECT_LOG.once.items() if times > 1} == {}
-        assert await front.verify() == []
+        assert await front.archive.verify() == []
         for place in [each for each in self._places if each is not front]:
             await self.leave(place)
         assert {worker.id for worker in await front.store.workers()} <= self._killed
@@ -336,7 +354,7 @@ class WorkerFleet(Fleet):
 
     async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
         await place.__aenter__()
-        worker = self._workers[place] = place.worker(poll=PACE)
+        worker = self._workers[place] = place.workers.new(poll=PACE)
         worker.send = send(worker.send)  # type: ignore[method-assign]
         await worker.__aenter__()
 

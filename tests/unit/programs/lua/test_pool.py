@@ -617,8 +617,8 @@ async def test_nothing_begins_in_a_runtime_that_is_closed(database: str, tmp_pat
         asked = await runtime.start(LuaProgram.text("alc.llm('x') while true do end"))
         calls = [asyncio.create_task(runtime.answer(asked.session_id, "y"))]
         calls += [asyncio.create_task(runtime.start(spins)) for _ in range(2)]
-        assert runtime.host._lua is not None
-        pool = pool_of(runtime.host._lua)
+        assert runtime.engine.host._lua is not None
+        pool = pool_of(runtime.engine.host._lua)
         await until(lambda: sum(worker.ready and worker.busy for worker in pool.workers) >= 2)
         await runtime.close(grace=0)
     for told in await asyncio.gather(*calls, return_exceptions=True):
@@ -650,7 +650,7 @@ async def main():
         await runtime.start(LuaProgram.text("alc.llm('x')"))
         bomb = 'return (("a"):rep(3000)):find((".-"):rep(10) .. "b")'
         busy = asyncio.create_task(runtime.start(LuaProgram.text(bomb)))
-        pool = runtime.host._lua._home.pool()
+        pool = runtime.engine.host._lua._home.pool()
         while not any(worker.ready and worker.busy for worker in pool.workers):
             await asyncio.sleep(0.01)
         print(*[worker.process.pid for worker in pool.workers], flush=True)
@@ -717,8 +717,8 @@ async def python(ctx: Context) -> str:
 
 
 def lua(runtime: Runtime, **limits: Any) -> None:
-    runtime.host._lua = LuaHost(
-        runtime._find, lambda package: False, limits=LuaLimits(**limits), most=2
+    runtime.engine.host._lua = LuaHost(
+        runtime.programs.find, lambda package: False, limits=LuaLimits(**limits), most=2
     )
 
 
@@ -728,7 +728,7 @@ async def test_a_session_whose_worker_was_killed_goes_on_and_nobody_notices() ->
         status = await runtime.start(LuaProgram.text(TALK))
         for _ in range(3):
             status = await runtime.answer(status.session_id, "a")
-            for worker in list(runtime.host._lua._home.pool().workers):  # type: ignore[union-attr]
+            for worker in list(runtime.engine.host._lua._home.pool().workers):  # type: ignore[union-attr]
                 os.kill(worker.process.pid, signal.SIGKILL)
         status = await runtime.answer(status.session_id, "end")
         assert isinstance(status, Finished)
@@ -742,7 +742,7 @@ async def test_who_took_too_long_can_be_retried_with_all_its_answers() -> None:
         status = await runtime.start(LuaProgram.text(code))
         failed: Any = await runtime.answer(status.session_id, "3e7")
         assert failed.outcome.kind == "spinning"
-        await runtime.host.close()
+        await runtime.engine.host.close()
         lua(runtime, cpu=60.0, wall=60.0)
         done: Any = await runtime.retry(status.session_id)
         assert done.outcome.value == "3e7"
@@ -769,7 +769,7 @@ async def test_sessions_in_workers_are_checked_and_replayed(tmp_path: Path) -> N
         await runtime.answer(talking.session_id, "a")
         bomb = await runtime.start(LuaProgram.text(BOMB))
         await runtime.answer(bomb.session_id, "go")
-        report = await runtime.check(state=["paused", "failed"])
+        report = await runtime.archive.check(state=["paused", "failed"])
     assert {one.session_id: (one.verdict, one.steps) for one in report.checked} == {
         talking.session_id: ("ok", 2),
         bomb.session_id: ("ok", 2),
@@ -781,7 +781,7 @@ async def test_a_budget_counts_in_the_worker_as_it_does_here() -> None:
         lua(runtime)
         status = await runtime.start(LuaProgram.text(TALK), budget={"max_llm_calls": 2})
         await runtime.answer(status.session_id, "a")
-        for worker in list(runtime.host._lua._home.pool().workers):  # type: ignore[union-attr]
+        for worker in list(runtime.engine.host._lua._home.pool().workers):  # type: ignore[union-attr]
             os.kill(worker.process.pid, signal.SIGKILL)
         failed: Any = await runtime.answer(status.session_id, "a")
         assert "budget_exceeded: max_llm_calls (2) reached (2 used)" in failed.outcome.error

@@ -1,0 +1,606 @@
+# The blocking façade as type checkers see it.
+# [[[cog
+# from tools.blocking import stub
+# print(stub())
+# ]]]
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Coroutine
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from everhold.agents.agent import Agent
+from everhold.agents.events import Event
+from everhold.agents.inputs import InputStatus
+from everhold.agents.session import InputContent
+from everhold.agents.session import Turn
+from everhold.agents.stored import ReadView
+from everhold.agents.stored import Snapshot
+from everhold.agents.stored import Stored
+from everhold.archive.check import CheckReport
+from everhold.archive.retention import SweepReport
+from everhold.archive.transfer import ExportFile
+from everhold.archive.transfer import ExportResult
+from everhold.archive.transfer import ImportResult
+from everhold.core.budget import Budget
+from everhold.core.codec import JSON
+from everhold.core.conversation import Conversation
+from everhold.core.graph import Frame
+from everhold.core.graph import Node
+from everhold.core.intake import IntakeItem
+from everhold.core.intake import ItemCancellation
+from everhold.core.intake import Receipt
+from everhold.core.ledger import Ledger
+from everhold.core.observer import Observer
+from everhold.core.query import Usage
+from everhold.core.session import SessionId
+from everhold.core.status import OpenQuery
+from everhold.core.status import Status
+from everhold.core.turn import SettledTurn
+from everhold.engine.explain import Explanation
+from everhold.engine.limits import Limits
+from everhold.engine.session_lookup import SessionRef
+from everhold.engine.session_view import Step
+from everhold.engine.usage_report import UsageRow
+from everhold.models import AnswererSpec
+from everhold.movers.workers import WorkerEvent
+from everhold.notify import Notifier
+from everhold.notify.outbox import OutboxEntry
+from everhold.ports.attachment import Attachment
+from everhold.ports.program import Call
+from everhold.ports.program import Clock
+from everhold.ports.store import ProgressCallback
+from everhold.ports.store import ReclaimResult
+from everhold.ports.store import StoreProblem
+from everhold.ports.store import WorkerRecord
+from everhold.runtime import Info
+from everhold.runtime import Runtime
+from everhold.schedules.recurrence import RecurrenceSpec
+from everhold.schedules.schedule import CatchUp
+from everhold.schedules.schedule import Overlap
+from everhold.schedules.schedule import Schedule
+from everhold.schedules.trigger import Emitted
+from everhold.schedules.trigger import Handover
+from everhold.schedules.trigger import Trigger
+from os import PathLike
+from types import TracebackType
+from typing import Any
+from typing import Self
+from typing import TypeVar
+import builtins
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+class BlockingSession:
+    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
+    @property
+    def id(self) -> str: ...
+    @property
+    def agent(self) -> Agent: ...
+    @property
+    def session_id(self) -> str:
+        """The same as `id`: verbs of a runtime take a conversation for its session."""
+    def send(
+        self,
+        content: InputContent,
+        *,
+        id: str | None = None,
+        wait: float | None = None,
+        options: Mapping[str, JSON] | None = None,
+        busy: str = ...,
+    ) -> Turn:
+        """Say something, and return when the turn has settled or somebody outside has to answer."""
+    def stream(self, content: InputContent, *, id: str | None = None) -> Iterator[Event]:
+        """Say something, and give what happens, as it happens: until the turn settles or
+        somebody has to answer.
+        """
+    def follow(self, input_id: str, cursor: str | None = None) -> Iterator[Event]:
+        """What happens in the turn of an input, after a cursor: until it settles or somebody has
+        to answer.
+        """
+    def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
+        """Wait until the turn of an input has settled, or somebody outside has to answer."""
+    def steer(self, content: InputContent, *, id: str | None = None) -> str:
+        """Say something to the turn under way: the model hears it in its next round. Returns the
+        id of the input.
+        """
+    def cancel_turn(self, reason: str = "") -> Turn | None:
+        """Stop the turn under way, if there is one. What was said stays, and the conversation
+        goes on.
+        """
+    def branch(self, to: str | None) -> None:
+        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during
+        a turn.
+        """
+    def fork(
+        self, at: int | None = None, *, key: str | None = None, again: bool = False
+    ) -> BlockingSession:
+        """A new conversation that shares this one up to turn `at` (its last one, by default)."""
+    def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
+        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay
+        readable.
+        """
+    def reset(self, *, id: str | None = None) -> Turn:
+        """Begin anew with nothing said. History, usage and options stay; what plugins know is
+        forgotten.
+        """
+    def continue_as(
+        self, frame: str, messages: Sequence[JSON] = ..., *, id: str | None = None
+    ) -> Turn:
+        """Go on in a new frame of this name that begins with these messages; the current one's
+        is left as it is.
+        """
+    def configure(
+        self, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
+    ) -> dict[str, JSON]:
+        """Set options of the current frame, or of all frames, name by name (None takes one
+        away); returns all.
+        """
+    def options(self, frame: str | None = None) -> dict[str, JSON]:
+        """The options that hold in the current frame, or in another one, over those of the
+        agent.
+        """
+    def frames(self) -> list[Frame]:
+        """All frames on the way to where the conversation stands, oldest first."""
+    def messages(self, frame: str | None = None) -> list[JSON]:
+        """What was said in the current frame, or in an earlier one."""
+    def enqueue(
+        self,
+        content: InputContent,
+        *,
+        key: str | None = None,
+        at: str = ...,
+        alone: bool = False,
+        options: Mapping[str, JSON] | None = None,
+        available_at: float = 0.0,
+    ) -> Receipt:
+        """Let something wait for the next turn, or for a checkpoint of the one under way;
+        returns when it is kept.
+        """
+    def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
+        """Have something done to the conversation when no turn is under way: refresh_tools,
+        reset or compact.
+        """
+    def intake(self, *, all: bool = False) -> list[IntakeItem]:
+        """What waits to enter the conversation, in order, without what somebody is letting in;
+        or all that is known.
+        """
+    def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
+        """Take back what waits, by id or key: the outcomes in the order asked for. What has
+        entered stays.
+        """
+    def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
+        """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
+    def input(self, id: str) -> InputStatus:
+        """Where an input stands; raises `UnknownInput` if there was none of that id."""
+    def history(self) -> list[Node]:
+        """What was said: the messages on the way to the leaf, of settled turns."""
+    def node(self, node_id: str) -> Node:
+        """Any node, also of a branch that was left."""
+    def usage(self) -> Ledger:
+        """What the conversation has cost, a turn under way included."""
+    def turns(self) -> list[SettledTurn]:
+        """The receipts of all turns."""
+    def conversation(self) -> Conversation:
+        """All of it, as it is stored."""
+    def refresh(self) -> bool:
+        """Read what other handles and processes have done since; returns whether there was
+        anything.
+        """
+    def events(self, cursor: str | None = None) -> Iterator[Event]:
+        """What happens in the conversation, from the beginning or after the event with that
+        cursor, until it ends.
+        """
+    def view(self) -> ReadView:
+        """The conversation for plugins, hosts and people: what was said, and where it stands."""
+    def snapshot(self) -> Snapshot:
+        """The conversation for inspection: all nodes by reference, the ledger, no words."""
+    def stored(self, *, fresh: bool = False) -> Stored:
+        """The conversation whole, to be applied to another session; `fresh` reads all of it anew
+        from the store.
+        """
+    def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
+        """Stand where a stored conversation stands. What both share stays; the rest is added on
+        a branch of its own.
+        """
+
+class BlockingSchedules:
+    """`Schedules` for code that is not async."""
+    def add(
+        self,
+        name: str,
+        when: RecurrenceSpec,
+        do: Any,
+        *,
+        timezone: str = "UTC",
+        args: Mapping[str, Any] | None = None,
+        give: str = "",
+        overlap: Overlap = "allow",
+        catch_up: CatchUp = "one",
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        revision: int | None = None,
+    ) -> Schedule:
+        """Start a session, or feed one, at each time of a schedule; the same again changes
+        nothing.
+        """
+    def pause(self, name: str) -> Schedule:
+        """Pause a schedule until it is resumed."""
+    def resume(self, name: str) -> Schedule:
+        """Resume a schedule with its next time after now: those between were cancelled, not
+        missed.
+        """
+    def remove(self, name: str) -> None:
+        """Remove a schedule; sessions that it has started are not affected."""
+    def list(self, prefix: str = "") -> builtins.list[Schedule]:
+        """All schedules, or those whose names begin so."""
+    def next_runs(self, name: str, count: int = 5) -> builtins.list[float]:
+        """The next times of a schedule, in seconds since 1970, as if it were not paused."""
+
+class BlockingTriggers:
+    """`Triggers` for code that is not async."""
+    def add(
+        self,
+        event: str,
+        do: Any,
+        *,
+        name: str | None = None,
+        where: Mapping[str, JSON] | None = None,
+        args: Mapping[str, Any] | None = None,
+        give: str = ...,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        revision: int | None = None,
+    ) -> Trigger:
+        """Start a session, or feed one, whenever an event is emitted; the same again changes
+        nothing.
+        """
+    def enable(self, event: str, name: str) -> Trigger:
+        """Let an event fire this trigger again."""
+    def disable(self, event: str, name: str) -> Trigger:
+        """Let an event fire this trigger no more, until it is enabled."""
+    def remove(self, event: str, name: str) -> None:
+        """Remove a trigger. Sessions that it has started, and events that were emitted before,
+        are not affected. One that is added anew is another.
+        """
+    def list(self, event: str | None = None) -> builtins.list[Trigger]:
+        """All triggers, or those of one event."""
+    def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> Emitted:
+        """Say that something happened: it is kept, then handed over to each trigger that fits,
+        once.
+        """
+    def handovers(
+        self, event: str | None = None, *, state: str | None = None
+    ) -> builtins.list[Handover]:
+        """What events came to: "started", "already", "waiting" to be tried again, or "failed"
+        for good.
+        """
+    def retry(self, id: str) -> Handover:
+        """Try a handover now that failed or waits to be tried again."""
+    def drop(self, id: str) -> None:
+        """Drop a handover: what it should have started is not started any more."""
+
+class BlockingNotifications:
+    """`Notifications` for code that is not async."""
+    def list(
+        self, session: SessionRef | None = None, *, teller: str | None = None
+    ) -> builtins.list[OutboxEntry]:
+        """Notifications that were sent or are going to be, in the order asked; of all sessions,
+        or of one.
+        """
+    def retry(
+        self, session: SessionRef | None = None, *, teller: str | None = None
+    ) -> builtins.list[OutboxEntry]:
+        """Notify people again, also of what was given up; returns what is tried again."""
+    def drop(
+        self, session: SessionRef | None = None, *, teller: str | None = None
+    ) -> builtins.list[OutboxEntry]:
+        """Notify people no more; returns what was dropped. The questions stay open."""
+    def flush(self, grace: float) -> int:
+        """Send what is due within `grace` seconds, and nothing after that; returns how many
+        could not be sent.
+        """
+    def close(self, grace: float) -> None:
+        """Send what is due within `grace` seconds; the next process sends the rest."""
+
+class BlockingArchive:
+    """`Archive` for code that is not async."""
+    def export(
+        self,
+        file: ExportFile,
+        sessions: SessionRef | Iterable[SessionRef] | None = None,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        values: bool = False,
+        redact: bool | Collection[str] = False,
+        progress: ProgressCallback | None = None,
+    ) -> ExportResult:
+        """Write sessions and their children to a file: a path, or one opened in binary mode."""
+    def import_(
+        self,
+        file: ExportFile,
+        *,
+        existing: str = "refuse",
+        progress: ProgressCallback | None = None,
+    ) -> ImportResult:
+        """Import the sessions of an exported file; they resume here."""
+    def check(
+        self,
+        sessions: SessionRef | Iterable[SessionRef] | None = None,
+        *,
+        file: str | PathLike[str] | None = None,
+        state: str | Sequence[str] | None = ...,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> CheckReport:
+        """Replay sessions under the code on disk, in a fresh process, without effects; nothing
+        is changed.
+        """
+    def gc(
+        self,
+        states: str | Iterable[str] = ...,
+        *,
+        older_than: float | Mapping[str, float] | None = None,
+        keep_last: int | None = None,
+        per_program: bool = False,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        intake: float | None = None,
+        dry_run: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> SweepReport:
+        """Delete sessions that have ended (completed or cancelled, unless `states` says
+        otherwise).
+        """
+    def reclaim(self) -> ReclaimResult:
+        """Remove what no session can read any more, such as bytes that a crash left behind;
+        returns what was removed. `gc` does this, too.
+        """
+    def vacuum(self, session: SessionRef | None = None, *, older_than: float = 0.0) -> int:
+        """Remove ended inputs from the intake of a session, or of all, that are so many seconds
+        old; returns how many.
+        """
+    def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
+        """Look for gaps, dangling references and damage; an empty list means that all is well."""
+
+class BlockingWorkers:
+    """`Workers` for code that is not async."""
+    def run(
+        self,
+        *,
+        concurrency: int | None = None,
+        limits: Limits | None = None,
+        programs: Iterable[str] = ...,
+        ttl: float | None = None,
+        grace: float | None = None,
+        poll: float | None = None,
+        adopt_parked: bool | None = None,
+        tell: Callable[[WorkerEvent], object] | None = None,
+    ) -> None:
+        """Work until cancelled; `new` says what the options mean."""
+    def list(self) -> builtins.list[WorkerRecord]:
+        """The processes that live and work for sessions of this store."""
+
+class BlockingRuntime:
+    """`Runtime` for code that is not async. Made by `open_blocking`; use it with `with`."""
+    def __init__(self, runtime: Runtime) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+    def close(self, grace: float = 5.0) -> None: ...
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop of this runtime, and wait for its result."""
+    def call(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+        """Call an async function with the async runtime, and wait for its result."""
+    schedules: BlockingSchedules
+    triggers: BlockingTriggers
+    notifications: BlockingNotifications
+    archive: BlockingArchive
+    workers: BlockingWorkers
+    @property
+    def database(self) -> str:
+        """The address of the store, for people."""
+    def run(
+        self,
+        call: Call[R],
+        *,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        wait: float | None = None,
+        again: bool = False,
+    ) -> R:
+        """Run a program to its end and return what it returns."""
+    def start(
+        self,
+        call: Call[Any] | str,
+        *,
+        args: Mapping[str, JSON] | None = None,
+        version: int = 1,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        unchecked: bool = False,
+        wait: float | None = None,
+        again: bool = False,
+    ) -> Status:
+        """Begin a session and say where it stands once this process can do no more for it now."""
+    def answer(
+        self,
+        question: OpenQuery | SessionRef,
+        value: Any = ...,
+        *,
+        query_id: str | None = None,
+        error: str | None = None,
+        usage: Usage | Mapping[str, int] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Answer a question, with a value or with an error; `question` is an open query, or a
+        session.
+        """
+    def answer_many(
+        self,
+        session: SessionRef,
+        answers: Mapping[str, Any],
+        *,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Answer several questions at once, by query id: all are taken, or none."""
+    def signal(
+        self, session: SessionRef, name: str, value: JSON = None, *, wait: float | None = None
+    ) -> Status:
+        """Send a message to a program; it is kept until the program receives it."""
+    def complete(
+        self,
+        session: SessionRef,
+        key: str,
+        value: JSON = None,
+        *,
+        error: str | None = None,
+        by: Mapping[str, JSON] | None = None,
+    ) -> Status:
+        """Give the result of a call that finishes later, by its idempotency key; see `Later`."""
+    def session(
+        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
+    ) -> BlockingSession:
+        """The conversation of this id with an agent; one that does not exist yet begins."""
+    def status(self, session: SessionRef) -> Status:
+        """Where a session stands: `Running`, `Paused` or `Finished`."""
+    def wait(
+        self, session: SessionRef, timeout: float | None = None, *, settled: bool = False
+    ) -> Status:
+        """Wait until a session has ended or needs an answer from outside; at most `timeout`
+        seconds.
+        """
+    def find(self, name: str) -> SessionId:
+        """The session that is meant by its id, by the beginning of it, by its key, or by
+        "@last", the newest.
+        """
+    def explain(self, session: SessionRef) -> Explanation:
+        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
+        without effects.
+        """
+    def steps(self, session: SessionRef) -> list[Step]:
+        """The journal of a session: each step with what was handed to the program and what it
+        asked in return.
+        """
+    def transcript(self, session: SessionRef) -> list[dict[str, JSON]]:
+        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null
+        where there is none).
+        """
+    def snapshot(
+        self,
+        session: SessionRef | None = None,
+        *,
+        pending_filter: Any = ...,
+        include_history: bool = False,
+        limit: int = 100,
+    ) -> dict[str, JSON]:
+        """A session at this moment as plain JSON; without one, those that live and then those
+        that have ended.
+        """
+    def attachments(self, session: SessionRef) -> list[Attachment]:
+        """What a session keeps beside its journal, and may read."""
+    def attachment(self, session: SessionRef, id: str) -> bytes:
+        """What a session keeps under this name; raises `UnknownAttachment`."""
+    def usage(
+        self,
+        by: str = "program",
+        *,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        newer_than: float | None = None,
+    ) -> list[UsageRow]:
+        """Model calls and tokens, added up by "program", "session", "model" or "label:NAME"."""
+    def inbox(
+        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
+    ) -> list[OpenQuery]:
+        """Open questions of all sessions, oldest first. An agent that merely waits for input is
+        not listed.
+        """
+    def sessions(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        program: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: SessionRef | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        prefix: str = "",
+        limit: int = 100,
+        after: SessionRef | None = None,
+    ) -> list[Info]:
+        """Sessions, newest first. Ages are seconds since a session last moved; `after` is the
+        last session seen.
+        """
+    def move(self, session: SessionRef, *, wait: float | None = None) -> Status:
+        """Move a session as far as this process can; its models may answer what was left open."""
+    def cancel(self, session: SessionRef, reason: str = "") -> Status:
+        """Stop a session and its children. The program sees CancelledError once."""
+    def retry(self, session: SessionRef, *, wait: float | None = None) -> Status:
+        """Resume a failed session from its last answer, under the code as it is now."""
+    def fork(
+        self,
+        session: SessionRef,
+        *,
+        at: int | None = None,
+        answer: Any = ...,
+        query_id: str | None = None,
+        key: str | None = None,
+        title: str = "",
+        wait: float | None = None,
+        again: bool = False,
+    ) -> Status:
+        """A new session that shares this one's steps up to `at` (its last one, by default)."""
+    def delete(self, session: SessionRef) -> int:
+        """Delete a session; returns how many steps are kept because a fork shares them."""
+
+def open_blocking(
+    database: str | PathLike[str] | None = None,
+    *,
+    llm: AnswererSpec = ...,
+    durability: str = "mixed",
+    clock: Clock | None = None,
+    observers: Iterable[Observer] = ...,
+    cache: int = 1000,
+    idle: float = ...,
+    recover: bool = True,
+    tell: Iterable[Notifier] | None = None,
+) -> BlockingRuntime:
+    """`everhold.open` for code that is not async."""
+
+def run(
+    call: Call[R],
+    *,
+    key: str | None = None,
+    llm: AnswererSpec = ...,
+    database: str | PathLike[str] | None = None,
+    title: str = "",
+    labels: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    budget: Budget | Mapping[str, int] | None = None,
+    wait: float | None = None,
+    again: bool = False,
+    durability: str = "mixed",
+) -> R:
+    """Run a program to its end and return what it returns; run it again with the same `key`
+    and it goes on.
+    """
+
+# [[[end]]]
