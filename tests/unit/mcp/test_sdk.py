@@ -49,7 +49,8 @@ def test_whoever_serves_the_web_in_the_same_process_has_all_of_it() -> None:
     code = """
 from mcp.server.lowlevel import Server
 app = Server("another").streamable_http_app()
-print(type(app).__module__, Server is server(web=True), Server is server(web=False))
+same = [Server is load_server_class(web=web) for web in (True, False)]
+print(type(app).__module__, *same)
 """
     assert says(LOADED + code) == "starlette.applications True True"
 
@@ -58,9 +59,9 @@ def test_a_library_that_is_made_differently_is_loaded_whole() -> None:
     code = """
 from everhold.mcp import sdk as library
 library._WEB = ("dataclasses",)
-library.load(web=False)
+library.load_sdk(web=False)
 from mcp.server.lowlevel import Server
-print(library.server(web=False) is Server)
+print(library.load_server_class(web=False) is Server)
 """
     assert says(code) == "True"
 

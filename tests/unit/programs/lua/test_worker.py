@@ -311,7 +311,7 @@ def test_long_journals_are_cut_into_frames() -> None:
 TRIES = """
 import ctypes, os, resource, socket, subprocess, sys, threading
 from everhold.programs.lua import confinement as jail
-print(",".join(jail.close_in(2**30, os.getppid())))
+print(",".join(jail.confine_process(2**30, os.getppid())))
 def tried(name, act):
     try:
         act()
