@@ -61,7 +61,7 @@ WRONG = {
         " everhold.CommandModel('claude"
         " -p')",
     ),
-    "class": (CommandModel, "Command is a class; it takes provider:name, an async function"),
+    "class": (CommandModel, "CommandModel is a class; it takes provider:name, an async function"),
     "number": (7, "or None, not int"),
 }
 

@@ -378,4 +378,4 @@ def test_what_is_no_command_is_refused(make, told):
 
 def test_it_says_what_it_is():
     """Its repr is the command, as one would type it."""
-    assert repr(CommandModel(["llm", "-m", "a b"])) == """Command("llm -m 'a b'")"""
+    assert repr(CommandModel(["llm", "-m", "a b"])) == """CommandModel("llm -m 'a b'")"""

@@ -122,5 +122,5 @@ async def test_a_builtin_is_taken_at_its_word():
 
 def test_it_says_what_it_is():
     """Its repr names the function."""
-    assert repr(FunctionModel(shout)) == "Function(shout)"
+    assert repr(FunctionModel(shout)) == "FunctionModel(shout)"
     assert FunctionModel.kinds == {Kind.LLM}
