@@ -227,5 +227,5 @@ UNITS += [
 def test_a_text_that_only_begins_like_secrets_is_read_in_a_moment(before, unit):
     """However long it is."""
     began = process_time()
-    Redaction().before_store(before + unit * (300_000 // len(unit)))
-    assert process_time() - began < 10
+    Redaction().before_store(before + unit * (100_000 // len(unit)))
+    assert process_time() - began < 1
