@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from everhold.mcp import instructions
 from everhold.mcp.tools import BY_NAME
 from everhold.packages.strategies import NAMES
@@ -29,18 +27,15 @@ def test_llms_txt_leads_to_pages_that_exist():
     assert [link for link in links if not (DOCS / link).is_file()] == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_tools_that_are_named_exist():
+    texts = [
         LLMS,
         instructions.INSTRUCTIONS,
         instructions.load_guide(),
         *(instructions.render_prompt(name, {}) for name in NAMES),
-    ],
-)
-def test_tools_that_are_named_exist(words):
-    for name in re.findall(r"tools? `(\w+)`", words):
-        assert name in BY_NAME
+    ]
+    named = [name for text in texts for name in re.findall(r"tools? `(\w+)`", text)]
+    assert [name for name in named if name not in BY_NAME] == []
 
 
 def test_the_reference_lists_every_tool_and_prompt():

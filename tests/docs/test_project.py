@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.failures import collect_failures
 from tools import freshness, pythons
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -355,13 +356,15 @@ def test_decisions_are_numbered_without_gaps() -> None:
     ]
 
 
-@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)
-def test_a_decision_is_a_sentence_and_at_most_sixty_lines(decision: Path) -> None:
-    lines = decision.read_text().splitlines()
-    title = re.sub(r"[^a-z0-9]+", "-", lines[0].lower().replace("'", "")).strip("-")
-    assert title == decision.stem
-    assert any(line.startswith("Status: ") for line in lines[1:6])
-    assert len(lines) <= 60
+def test_a_decision_is_a_sentence_and_at_most_sixty_lines() -> None:
+    with collect_failures() as row:
+        for decision in DECISIONS:
+            with row(decision.stem):
+                lines = decision.read_text().splitlines()
+                title = re.sub(r"[^a-z0-9]+", "-", lines[0].lower().replace("'", "")).strip("-")
+                assert title == decision.stem
+                assert any(line.startswith("Status: ") for line in lines[1:6])
+                assert len(lines) <= 60
 
 
 def pages() -> list[Path]:

@@ -7,8 +7,6 @@ import re
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 import everhold
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore
@@ -81,13 +79,17 @@ class File:
         return status.session_id
 
 
-@pytest.mark.parametrize("view", VIEWS)
-async def test_the_docs_list_the_columns_in_order(tmp_path, view):
+async def test_the_docs_list_the_columns_in_order(tmp_path):
     """Each column has a row, and there is no row without a column."""
-    section = PAGE.partition(f"## {view}\n")[2].partition("\n## ")[0]
-    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    sections = {view: PAGE.partition(f"## {view}\n")[2].partition("\n## ")[0] for view in VIEWS}
+    listed = {
+        view: re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+        for view, section in sections.items()
+    }
     async with File(tmp_path) as file:
-        columns = [row[1] for row in file.rows(f"PRAGMA table_info({view})")]
+        columns = {
+            view: [row[1] for row in file.rows(f"PRAGMA table_info({view})")] for view in VIEWS
+        }
 
     assert listed == columns
 
@@ -293,16 +295,18 @@ async def test_usage_is_what_the_status_says(tmp_path):
         assert row[6] == auto["total_tokens"]["tokens"]
 
 
-@pytest.mark.parametrize("view", ["queries_v", "answers_v", "sessions_v", "usage_v"])
-async def test_one_session_is_read_without_the_others(tmp_path, view):
+async def test_one_session_is_read_without_the_others(tmp_path):
     """A question about one session searches for it; it does not scan sessions or journals."""
     async with File(tmp_path) as file:
         await file.started(refund(order="7"), "broken")
         plan = [
-            row[3]
+            (view, row[3])
+            for view in ("queries_v", "answers_v", "sessions_v", "usage_v")
             for row in file.rows(f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE session_id = 'x'")
         ]
 
     assert [
-        line for line in plan if re.match(r"SCAN (s|j|x|h|session|journal|head_1)\b", line)
+        (view, line)
+        for view, line in plan
+        if re.match(r"SCAN (s|j|x|h|session|journal|head_1)\b", line)
     ] == []

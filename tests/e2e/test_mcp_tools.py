@@ -10,6 +10,7 @@ from everhold.mcp import instructions
 from everhold.mcp.tools import TOOLS
 from everhold.packages.strategies import NAMES
 from tests.e2e.mcp_harness import answers, asked, build, last_json, opened
+from tests.failures import collect_failures
 
 MODES = ["auto", "legacy"]
 
@@ -406,121 +407,127 @@ async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "code"),
-    [
-        ("run", {}, "bad_request"),
-        ("run", {"program": "greet", "code": "return 1"}, "bad_request"),
-        ("run", {"program": "nobody"}, "unknown_program"),
-        ("run", {"program": ""}, "bad_request"),
-        ("run", {"program": 7}, "bad_request"),
-        ("run", {"program": "greet", "args": {"nme": "x"}}, "bad_arguments"),
-        ("run", {"program": "greet", "args": {"name": 7}}, "bad_arguments"),
-        ("run", {"program": "greet", "args": [1]}, "bad_request"),
-        ("run", {"program": "greet", "args": "{"}, "bad_request"),
-        ("run", {"program": "greet", "budget": {"max_llm_calls": -1}}, "bad_setting"),
-        ("run", {"program": "greet", "budget": {"max_calls": 1}}, "bad_request"),
-        ("run", {"program": "greet", "wait": -1}, "bad_request"),
-        ("run", {"program": "greet", "wait": 1e9}, "bad_request"),
-        ("run", {"program": "greet", "surprise": True}, "bad_request"),
-        ("run", {"program": "greet", "title": "x" * 9_000_000}, "bad_request"),
-        ("run", {"code_file": "shop.py"}, "bad_request"),
-        ("run", {"code_file": "nowhere/x.lua"}, "bad_request"),
-        ("run", {"code_file": "x\0.lua"}, "bad_request"),
-        ("run", {"code_file": "~nobody-of-this-name/x.lua"}, "bad_request"),
-        ("run", {"code_file": "/nowhere/x.lua"}, "not_allowed"),
-        ("run", {"code": "x" * 1_000_001}, "bad_request"),
-        ("answer", {"session_id": "s-nobody", "answers": [{"response": "x"}]}, "unknown_session"),
-        ("answer", {"session_id": "", "answers": [{"response": "x"}]}, "bad_id"),
-        ("answer", {"session_id": "@last", "answers": []}, "bad_request"),
-        ("answer", {"session_id": "@last", "answers": [{}]}, "bad_request"),
-        (
-            "answer",
-            {"session_id": "@last", "answers": [{"response": "x", "error": "y"}]},
-            "bad_request",
-        ),
-        (
-            "answer",
-            {"session_id": "@last", "answers": [{"query_id": "q-9", "response": "x"}]},
-            "unknown_query",
-        ),
-        (
-            "answer",
-            {"session_id": "@last", "answers": [{"query_id": "nine", "response": "x"}]},
-            "unknown_query",
-        ),
-        ("answer", {"session_id": "@last", "answers": [{"response": 7}]}, "answer_refused"),
-        (
-            "answer",
-            {"session_id": "@last", "answers": [{"response": "x", "usage": {"tokens": 1}}]},
-            "bad_request",
-        ),
-        ("answer", {"answers": [{"response": "x"}]}, "bad_request"),
-        ("status", {"session_id": 5}, "bad_request"),
-        ("status", {"session_id": "s-0"}, "unknown_session"),
-        ("sessions", {"state": "asleep"}, "bad_setting"),
-        ("sessions", {"limit": 0}, "bad_request"),
-        ("sessions", {"after": "s-0"}, "unknown_session"),
-        ("cancel", {"session_id": "s-0"}, "unknown_session"),
-        ("fork", {"session_id": "@last", "at": 99}, "bad_step"),
-        ("fork", {"session_id": "@last", "at": -1}, "bad_step"),
-        ("fork", {"session_id": "@last", "at": 0, "answer": "x"}, "bad_step"),
-        ("fork", {"session_id": "@last", "answer": "x"}, "bad_request"),
-        ("fork", {"session_id": "@last", "query_id": "q-0"}, "bad_request"),
-        ("retry", {"session_id": "@last"}, "illegal_move"),
-        ("explain", {"session_id": "s-0"}, "unknown_session"),
-        ("run", {"program": "greet", "args": {"self": "me"}}, "bad_arguments"),
-        ("answer", {"answers": [{"response": "x", "usage": {"prompt_tokens": -1}}]}, "bad_request"),
-        ("strategies", {"name": "nobody"}, "unknown_program"),
-    ],
-)
-async def test_what_does_not_fit_is_refused_with_a_code_and_changes_nothing(tool, arguments, code):
+#: What is refused, and with which code.
+REFUSED = [
+    ("run", {}, "bad_request"),
+    ("run", {"program": "greet", "code": "return 1"}, "bad_request"),
+    ("run", {"program": "nobody"}, "unknown_program"),
+    ("run", {"program": ""}, "bad_request"),
+    ("run", {"program": 7}, "bad_request"),
+    ("run", {"program": "greet", "args": {"nme": "x"}}, "bad_arguments"),
+    ("run", {"program": "greet", "args": {"name": 7}}, "bad_arguments"),
+    ("run", {"program": "greet", "args": [1]}, "bad_request"),
+    ("run", {"program": "greet", "args": "{"}, "bad_request"),
+    ("run", {"program": "greet", "budget": {"max_llm_calls": -1}}, "bad_setting"),
+    ("run", {"program": "greet", "budget": {"max_calls": 1}}, "bad_request"),
+    ("run", {"program": "greet", "wait": -1}, "bad_request"),
+    ("run", {"program": "greet", "wait": 1e9}, "bad_request"),
+    ("run", {"program": "greet", "surprise": True}, "bad_request"),
+    ("run", {"program": "greet", "title": "x" * 9_000_000}, "bad_request"),
+    ("run", {"code_file": "shop.py"}, "bad_request"),
+    ("run", {"code_file": "nowhere/x.lua"}, "bad_request"),
+    ("run", {"code_file": "x\0.lua"}, "bad_request"),
+    ("run", {"code_file": "~nobody-of-this-name/x.lua"}, "bad_request"),
+    ("run", {"code_file": "/nowhere/x.lua"}, "not_allowed"),
+    ("run", {"code": "x" * 1_000_001}, "bad_request"),
+    ("answer", {"session_id": "s-nobody", "answers": [{"response": "x"}]}, "unknown_session"),
+    ("answer", {"session_id": "", "answers": [{"response": "x"}]}, "bad_id"),
+    ("answer", {"session_id": "@last", "answers": []}, "bad_request"),
+    ("answer", {"session_id": "@last", "answers": [{}]}, "bad_request"),
+    (
+        "answer",
+        {"session_id": "@last", "answers": [{"response": "x", "error": "y"}]},
+        "bad_request",
+    ),
+    (
+        "answer",
+        {"session_id": "@last", "answers": [{"query_id": "q-9", "response": "x"}]},
+        "unknown_query",
+    ),
+    (
+        "answer",
+        {"session_id": "@last", "answers": [{"query_id": "nine", "response": "x"}]},
+        "unknown_query",
+    ),
+    ("answer", {"session_id": "@last", "answers": [{"response": 7}]}, "answer_refused"),
+    (
+        "answer",
+        {"session_id": "@last", "answers": [{"response": "x", "usage": {"tokens": 1}}]},
+        "bad_request",
+    ),
+    ("answer", {"answers": [{"response": "x"}]}, "bad_request"),
+    ("status", {"session_id": 5}, "bad_request"),
+    ("status", {"session_id": "s-0"}, "unknown_session"),
+    ("sessions", {"state": "asleep"}, "bad_setting"),
+    ("sessions", {"limit": 0}, "bad_request"),
+    ("sessions", {"after": "s-0"}, "unknown_session"),
+    ("cancel", {"session_id": "s-0"}, "unknown_session"),
+    ("fork", {"session_id": "@last", "at": 99}, "bad_step"),
+    ("fork", {"session_id": "@last", "at": -1}, "bad_step"),
+    ("fork", {"session_id": "@last", "at": 0, "answer": "x"}, "bad_step"),
+    ("fork", {"session_id": "@last", "answer": "x"}, "bad_request"),
+    ("fork", {"session_id": "@last", "query_id": "q-0"}, "bad_request"),
+    ("retry", {"session_id": "@last"}, "illegal_move"),
+    ("explain", {"session_id": "s-0"}, "unknown_session"),
+    ("run", {"program": "greet", "args": {"self": "me"}}, "bad_arguments"),
+    ("answer", {"answers": [{"response": "x", "usage": {"prompt_tokens": -1}}]}, "bad_request"),
+    ("strategies", {"name": "nobody"}, "unknown_program"),
+]
+
+
+async def test_what_does_not_fit_is_refused_with_a_code_and_changes_nothing():
     async with opened() as host:
         session = await host.paused("greet")
         before = await host.call("status", session_id=session)
-        assert await host.refused(tool, **arguments) == code
-        assert "Traceback" not in host.text
-        after = await host.call("status", session_id=session)
-        assert {**after, "metrics": 0} == {**before, "metrics": 0}
-        assert len((await host.call("sessions"))["sessions"]) == 1
+        with collect_failures() as row:
+            for tool, arguments, code in REFUSED:
+                with row(tool, str(arguments)[:100]):
+                    assert await host.refused(tool, **arguments) == code
+                    assert "Traceback" not in host.text
+                    after = await host.call("status", session_id=session)
+                    assert {**after, "metrics": 0} == {**before, "metrics": 0}
+                    assert len((await host.call("sessions"))["sessions"]) == 1
 
 
-@pytest.mark.parametrize(
-    "tool, arguments, words",
-    [
-        (
-            "answer",
-            {"session_id": "@last", "query_id": "q-0", "response": "x"},
-            "answers (each with query_id, response",
-        ),
-        (
-            "answer",
-            {"session_id": "@last", "answers": [{"answer": "x"}]},
-            "answers (each with query_id, response",
-        ),
-        ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
-        ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
-        ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
-        ("run", {"program": "reflct"}, "Did you mean 'reflect'? Call the tool `strategies`"),
-        ("run", {"program": "notes/second_look.lua"}, "run with code_file instead of program"),
-        (
-            "run",
-            {"program": "greet", "title": "t" * 1001},
-            "hint: Nothing was changed; change the call.",
-        ),
-        (
-            "answer",
-            {"session_id": "@last", "answers": [{"response": "x"}, {"response": "y"}]},
-            "was given two answers at once\n\ncode: answer_conflict\n\nhint: Nothing was"
-            " changed; give one",
-        ),
-    ],
-)
-async def test_a_refusal_names_what_would_fit(tool, arguments, words):
+#: What is refused, and words that say what would fit.
+HINTED = [
+    (
+        "answer",
+        {"session_id": "@last", "query_id": "q-0", "response": "x"},
+        "answers (each with query_id, response",
+    ),
+    (
+        "answer",
+        {"session_id": "@last", "answers": [{"answer": "x"}]},
+        "answers (each with query_id, response",
+    ),
+    ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
+    ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
+    ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
+    ("run", {"program": "reflct"}, "Did you mean 'reflect'? Call the tool `strategies`"),
+    ("run", {"program": "notes/second_look.lua"}, "run with code_file instead of program"),
+    (
+        "run",
+        {"program": "greet", "title": "t" * 1001},
+        "hint: Nothing was changed; change the call.",
+    ),
+    (
+        "answer",
+        {"session_id": "@last", "answers": [{"response": "x"}, {"response": "y"}]},
+        "was given two answers at once\n\ncode: answer_conflict\n\nhint: Nothing was"
+        " changed; give one",
+    ),
+]
+
+
+async def test_a_refusal_names_what_would_fit():
     async with opened() as host:
         await host.paused("greet")
-        await host.refused(tool, **arguments)
-        assert words in host.text
+        with collect_failures() as row:
+            for tool, arguments, words in HINTED:
+                with row(tool, str(arguments)[:100]):
+                    await host.refused(tool, **arguments)
+                    assert words in host.text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from everhold.cli.app import main
+from tests.failures import collect_failures
 from tests.warm import start
 
 DEBATE = """
@@ -260,10 +261,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code"), MISTAKES)
 def test_every_mistake_is_one_line_with_a_code(
-    words: str,
-    code: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -273,9 +271,14 @@ def test_every_mistake_is_one_line_with_a_code(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    before, dashes, after = words.partition(" -- ")
-    assert main(["pkg", *before.split(), "--json", *dashes.split(), *after.split()]) == 2
-    assert json.loads(capsys.readouterr().out)["code"] == code
+    with collect_failures() as row:
+        for words, code in MISTAKES:
+            before, dashes, after = words.partition(" -- ")
+            with row(words):
+                assert (
+                    main(["pkg", *before.split(), "--json", *dashes.split(), *after.split()]) == 2
+                )
+                assert json.loads(capsys.readouterr().out)["code"] == code
 
 
 def test_a_mistake_in_a_process_is_one_line_with_a_code(shell: Shell) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 import everhold
 from everhold.errors import UsageError
+from tests.failures import collect_failures
 
 
 @everhold.program
@@ -39,15 +40,17 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("time", ["5", [1], True, math.nan])
-@pytest.mark.parametrize("verb", TIMES)
-async def test_a_time_that_is_none_is_refused_before_anything_is_done(verb, time):
-    async with everhold.open("memory://") as runtime:
-        status = await runtime.start(asks())
-        with pytest.raises(UsageError, match="it is a number of seconds"):
-            await TIMES[verb](runtime, status.session_id, time)
-        assert await runtime.status(status.session_id) == status
-        assert len(await runtime.sessions()) == 1
+async def test_a_time_that_is_none_is_refused_before_anything_is_done():
+    with collect_failures() as row:
+        for name, verb in TIMES.items():
+            async with everhold.open("memory://") as runtime:
+                status = await runtime.start(asks())
+                for time in ("5", [1], True, math.nan):
+                    with row(name, repr(time)):
+                        with pytest.raises(UsageError, match="it is a number of seconds"):
+                            await verb(runtime, status.session_id, time)
+                        assert await runtime.status(status.session_id) == status
+                        assert len(await runtime.sessions()) == 1
 
 
 @pytest.mark.parametrize("time", [0, 0.0])

@@ -264,11 +264,10 @@ def test_options_are_looked_at_when_they_are_given() -> None:
         Model("a:b", temprature=0)
 
 
-@pytest.mark.parametrize("name", MODEL_OPTIONS)
-def test_every_option_is_one_that_the_library_knows(name: str) -> None:
+def test_every_option_is_one_that_the_library_knows() -> None:
     from pydantic_ai.settings import ModelSettings
 
-    assert name in ModelSettings.__annotations__
+    assert set(MODEL_OPTIONS) - set(ModelSettings.__annotations__) == set()
 
 
 # ---- what may be asked of it

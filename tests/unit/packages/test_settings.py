@@ -21,6 +21,7 @@ from everhold.packages.settings import (
 )
 from everhold.stores.address import hide_password
 from everhold.stores.registry import list_store_schemes
+from tests.failures import collect_failures
 
 
 @pytest.fixture(autouse=True)
@@ -326,21 +327,22 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("given", MALFORMED)
 @pytest.mark.parametrize("way", ["argument", "variable", "file"])
-def test_an_address_that_is_refused_is_not_quoted(given, way, here):
+def test_an_address_that_is_refused_is_not_quoted(way, here):
     """No part of a password is in the error, wherever the address stands, nor in what a hint says
     of it.
     """
-    if way == "file":
-        (here / SETTINGS_FILE).write_text(f"database = {json.dumps(given)}\n")
-    with pytest.raises(BadSetting) as caught:
-        settings(
-            given if way == "argument" else None,
-            env={DATABASE_VARIABLE: given} if way == "variable" else {},
-        )
-
-    assert "hush" not in f"{caught.value!r} {caught.value.hint}"
+    with collect_failures() as row:
+        for given in MALFORMED:
+            if way == "file":
+                (here / SETTINGS_FILE).write_text(f"database = {json.dumps(given)}\n")
+            with row(repr(given)):
+                with pytest.raises(BadSetting) as caught:
+                    settings(
+                        given if way == "argument" else None,
+                        env={DATABASE_VARIABLE: given} if way == "variable" else {},
+                    )
+                assert "hush" not in f"{caught.value!r} {caught.value.hint}"
     assert "hush" not in hide_password(given) or given.startswith("sqlite:///")
 
 

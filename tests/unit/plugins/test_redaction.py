@@ -5,6 +5,7 @@ from time import process_time
 import pytest
 
 from everhold.plugins.redaction import REDACTED, SECRETS, Redaction, is_secret_name
+from tests.failures import collect_failures
 
 KEY = (
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIabc+/=\n-----END RSA"
@@ -82,23 +83,27 @@ def test_every_row_of_the_table_has_its_test():
     assert list(ROWS) == [one.what for one in SECRETS]
 
 
-@pytest.mark.parametrize(
-    ("what", "text", "kept"),
-    [(what, text, kept) for what, rows in ROWS.items() for text, kept in rows],
-)
-def test_each_row_finds_what_it_is_for(what, text, kept):
+def test_each_row_finds_what_it_is_for():
     """None: all but the token stays."""
-    kept = text.replace(f"npm_{RANDOM}", R) if kept is None else kept
-    assert Redaction().before_store(text) == kept
-    assert Redaction().before_store({"deep": [{"er": text}]}) == {"deep": [{"er": kept}]}
+    with collect_failures() as row:
+        for what, text, kept in [(what, *one) for what, rows in ROWS.items() for one in rows]:
+            kept = text.replace(f"npm_{RANDOM}", R) if kept is None else kept
+            with row(what, text):
+                assert Redaction().before_store(text) == kept
+                assert Redaction().before_store({"deep": [{"er": text}]}) == {
+                    "deep": [{"er": kept}]
+                }
 
 
-@pytest.mark.parametrize("row", SECRETS, ids=lambda row: row.what)
-def test_no_row_of_the_table_is_idle(row, monkeypatch):
+def test_no_row_of_the_table_is_idle(monkeypatch):
     """Without it, one of its texts is stored as it is."""
-    others = tuple(one for one in SECRETS if one is not row)
-    monkeypatch.setattr("everhold.plugins.redaction.SECRETS", others)
-    assert any(Redaction().before_store(text) != (kept or R) for text, kept in ROWS[row.what])
+    idle = []
+    for secret in SECRETS:
+        others = tuple(one for one in SECRETS if one is not secret)
+        monkeypatch.setattr("everhold.plugins.redaction.SECRETS", others)
+        if all(Redaction().before_store(text) == (kept or R) for text, kept in ROWS[secret.what]):
+            idle.append(secret.what)
+    assert idle == []
 
 
 @pytest.mark.parametrize(
@@ -140,58 +145,56 @@ def test_what_stands_under_the_name_of_a_secret_is_replaced(name, value, kept):
     assert Redaction().before_store({name: value}) == {name: kept}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "passwd",
-        "passphrase",
-        "secret",
-        "clientSecret",
-        "client-secret",
-        "client_secret",
-        "clientsecret",
-        "api_key",
-        "apiKey",
-        "APIKey",
-        "x-api-key",
-        "accessKey",
-        "aws_secret_access_key",
-        "secretKey",
-        "privateKey",
-        "private.key",
-        "auth_token",
-        "authToken",
-        "_authToken",
-        "access_token",
-        "accessToken",
-        "refreshToken",
-        "idToken",
-        "sessionToken",
-        "apiToken",
-        "Authorization",
-    ],
-)
-def test_names_of_secrets(name):
-    assert is_secret_name(name)
+SECRET_NAMES = [
+    "passwd",
+    "passphrase",
+    "secret",
+    "clientSecret",
+    "client-secret",
+    "client_secret",
+    "clientsecret",
+    "api_key",
+    "apiKey",
+    "APIKey",
+    "x-api-key",
+    "accessKey",
+    "aws_secret_access_key",
+    "secretKey",
+    "privateKey",
+    "private.key",
+    "auth_token",
+    "authToken",
+    "_authToken",
+    "access_token",
+    "accessToken",
+    "refreshToken",
+    "idToken",
+    "sessionToken",
+    "apiToken",
+    "Authorization",
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "token_count",
-        "max_tokens",
-        "tokens",
-        "user",
-        "key",
-        "keyword",
-        "secretary",
-        "pwd",
-        "next_token",
-        "author",
-    ],
-)
-def test_names_that_are_not_those_of_secrets(name):
-    assert not is_secret_name(name)
+def test_names_of_secrets():
+    assert [name for name in SECRET_NAMES if not is_secret_name(name)] == []
+
+
+OTHER_NAMES = [
+    "token_count",
+    "max_tokens",
+    "tokens",
+    "user",
+    "key",
+    "keyword",
+    "secretary",
+    "pwd",
+    "next_token",
+    "author",
+]
+
+
+def test_names_that_are_not_those_of_secrets():
+    assert [name for name in OTHER_NAMES if is_secret_name(name)] == []
 
 
 UNITS = [
@@ -224,5 +227,5 @@ UNITS += [
 def test_a_text_that_only_begins_like_secrets_is_read_in_a_moment(before, unit):
     """However long it is."""
     began = process_time()
-    Redaction().before_store(before + unit * (300_000 // len(unit)))
-    assert process_time() - began < 10
+    Redaction().before_store(before + unit * (100_000 // len(unit)))
+    assert process_time() - began < 1

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.failures import collect_failures
 from tests.unit.programs.driving import Life, failure, result
-from tests.unit.programs.foreign import FOREIGN, RAN, WARM, Foreign, effect, later
+from tests.unit.programs.foreign import FOREIGN, RAN, WARM, effect, later
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +47,16 @@ def refused(call: Any) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("foreign", FOREIGN, ids=[foreign.name for foreign in FOREIGN])
-def test_it_is_refused_by_the_name_one_wrote(foreign: Foreign) -> None:
+def test_it_is_refused_by_the_name_one_wrote() -> None:
     """The error names the call and ctx.call; neither the call nor a warning happens."""
-    words = refused(foreign.call)
-    assert words.startswith(f"ForeignCall: {foreign.name} ")
-    assert "ctx.call" in words
+    with collect_failures() as row:
+        for foreign in FOREIGN:
+            with row(foreign.name):
+                words = refused(foreign.call)
+                assert words.startswith(f"ForeignCall: {foreign.name} ")
+                assert "ctx.call" in words
+                WARM.submit(int).result()
+                assert RAN == []
 
 
 def test_there_are_more_than_forty() -> None:
