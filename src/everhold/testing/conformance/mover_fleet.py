@@ -138,7 +138,8 @@ class FleetRuntime(Runtime):
         editions: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        known = FleetPrograms(programs, without, editions or {})
+        self.editions = dict(editions or {})  # a test may deploy another one
+        known = FleetPrograms(programs, without, self.editions)
         super().__init__(store, programs=known, **options)
         self.line: CuttableStore = store
         self.moves: list[tuple[str, Next]] = []
