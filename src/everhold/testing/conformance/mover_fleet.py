@@ -124,7 +124,7 @@ class FleetRuntime(Runtime):
         editions: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.editions = dict(editions or {})
+        self.editions = dict(editions or {})  # a test may deploy another one
         known = FleetPrograms(programs, without, self.editions)
         super().__init__(store, programs=known, **options)
         self.line: CuttableStore = store

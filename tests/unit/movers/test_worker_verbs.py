@@ -1,0 +1,36 @@
+"""`runtime.workers`: work until cancelled, and say which processes live."""
+
+import asyncio
+
+import everhold
+from everhold.runtime import Runtime
+from everhold.stores.memory import MemoryStore
+from everhold.testing.clock import ManualClock
+
+
+@everhold.program
+async def counts(ctx):
+    return 1
+
+
+async def test_run_works_until_it_is_cancelled():
+    """It then leaves as a worker does: its row is gone."""
+    async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
+        status = await runtime.start(counts.ref, unchecked=True, wait=0)
+        working = asyncio.create_task(runtime.workers.run(concurrency=2))
+        assert (await runtime.wait(status)).result == 1
+        assert [one.id for one in await runtime.workers.list()] == [runtime.engine.effects.worker]
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert await runtime.workers.list() == []
+
+
+async def test_a_new_worker_starts_the_sessions_of_its_programs_only():
+    """Also those that schedules and triggers begin."""
+    async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
+        await runtime.triggers.add("happened", counts)
+        runtime.workers.new(programs=["other.py:other"])
+        (handover,) = (await runtime.triggers.emit("happened")).handovers
+        assert handover.state == "waiting"
+        runtime.workers.new()
+        assert (await runtime.triggers.retry(handover.id)).state == "started"
