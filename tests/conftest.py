@@ -45,14 +45,32 @@ PASSED: set[str] = set()
 MISSED = pytest.StashKey[list[str]]()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
     """From here on no bytecode is written: tests change files faster than it notices. What is here
     now stays here.
     """
+    if getattr(session.config.option, "loadgroup", False):
+        _name_groups(session.items)
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     gc.collect()
     gc.freeze()
+
+
+def _name_groups(items: list[pytest.Item]) -> None:
+    """Append the group of a test to its id, where `--dist loadgroup` looks for it.
+
+    pytest-xdist 3.8 sets an attribute that pytest 9.2 does not read any more, and then forgets all
+    groups without a word (pytest-xdist issue 1386).
+    """
+    for item in items:
+        names = {str(mark.args[0]) for mark in item.iter_markers("xdist_group")}
+        suffix = f"@{'_'.join(sorted(names))}"
+        if names and not item.nodeid.endswith(suffix):
+            from _pytest.nodeid import NodeId
+
+            item._id = NodeId.parse(item.nodeid + suffix)
 
 
 @pytest.fixture

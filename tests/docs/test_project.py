@@ -224,6 +224,43 @@ def test_a_test_that_needs_a_quiet_machine_is_not_for_make_test(tmp_path: Path) 
     assert "test_one is marked `alone`: mark it `full` or `soak`, too" in done.stderr
 
 
+GROUPED = """
+import os
+import pathlib
+import pytest
+
+@pytest.mark.xdist_group("shared")
+@pytest.mark.parametrize("n", range(8))
+def test_one(n):
+    pathlib.Path(os.environ["PYTEST_XDIST_WORKER"]).touch()
+"""
+
+
+def test_tests_of_a_group_run_in_one_process(tmp_path: Path) -> None:
+    """As `make test` runs them: what they share is started once."""
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_group.py").write_text(GROUPED)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
+    assert len(list(tmp_path.glob("gw*"))) == 1
+
+
 def test_a_warning_is_an_error() -> None:
     with pytest.raises(UserWarning):
         warnings.warn("look out", stacklevel=1)
