@@ -342,6 +342,8 @@ class UnknownPlugin(UsageError):
 
 
 class BrokenEntryPoint(UsageError):
+    """An installed package registers something that cannot be loaded or used."""
+
     code = "broken_entry_point"
 
     def __init__(self, group: str, name: str, distribution: str, reason: str) -> None:
@@ -354,6 +356,8 @@ class BrokenEntryPoint(UsageError):
 
 
 class EntryPointConflict(UsageError):
+    """Several installed packages register the same name."""
+
     code = "entry_point_conflict"
 
     def __init__(self, group: str, name: str, distributions: list[str]) -> None:
@@ -367,6 +371,8 @@ class EntryPointConflict(UsageError):
 
 
 class NoMaintenance(UsageError):
+    """The store has no maintenance, which a verb needs."""
+
     code = "no_maintenance"
     hint = "Use a store that has it: sqlite://, postgresql:// and memory:// do."
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from everhold.ports.store import Duty as Duty
     from everhold.ports.store import Effect as Effect
     from everhold.ports.store import Letter as Letter
+    from everhold.ports.store import Maintenance as Maintenance
     from everhold.ports.store import Notice as Notice
     from everhold.ports.store import ProgressCallback as ProgressCallback
     from everhold.ports.store import QuestionFilter as QuestionFilter
@@ -64,6 +65,7 @@ _HOMES = {
     "InvalidSessionId": "stores.envelope",
     "JsonFiles": "stores.envelope",
     "Letter": "ports.store",
+    "Maintenance": "ports.store",
     "MemoryAdapter": "stores.envelope",
     "MemoryStore": "stores.memory",
     "Notice": "ports.store",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from everhold.testing.fixture import NotReplayed as NotReplayed
     from everhold.testing.network import NetworkRefused as NetworkRefused
     from everhold.testing.session import Session as Session
+    from everhold.testing.store_wrapper import StoreWrapper as StoreWrapper
 
 _HOMES = {
     "CRASHED": "testing.faults",
@@ -46,6 +47,7 @@ _HOMES = {
     "Nursery": "testing.faults",
     "Session": "testing.session",
     "SlowStore": "testing.faults",
+    "StoreWrapper": "testing.store_wrapper",
     "cancel_everywhere": "testing.cancel",
     "crash_everywhere": "testing.crash",
 }
