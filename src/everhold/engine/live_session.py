@@ -8,7 +8,7 @@ asks with what is recorded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from typing import Any, Final, cast
 
@@ -400,9 +400,12 @@ def count_delivered_answers(
     return told
 
 
-def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Container[int]) -> bool:
-    """Whether a question to a model is open that workers may answer, and no process works on it."""
-    if birth.llm != WORKERS:
+def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Collection[int]) -> bool:
+    """Whether a question to a model is open that workers may answer, and no process works on it.
+
+    Work is always on open queries, so the common case, where all are worked on, needs no search.
+    """
+    if birth.llm != WORKERS or len(working) >= len(opened):
         return False
     for q, entry in opened.items():
         if entry.query.kind in MODEL_KINDS and entry.query.to is None and q not in working:

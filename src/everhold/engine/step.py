@@ -527,7 +527,10 @@ class Stepper:
                 live.letters and any(letter.kind != "signal" for letter in live.letters)
             )
             head.state = SessionState.RUNNING if busy else SessionState.PAUSED
-            head.parked = is_parked(live.birth, opened, live.working)
+            # a model question that nobody works on appears only by being asked
+            new = way.raised or way.birth is not None or _asks_model(said.asked)
+            if head.parked or new:
+                head.parked = is_parked(live.birth, opened, live.working)
         if way.values is not None:
             change.writes = way.values.writes()
             extra = extra or bool(change.writes)
@@ -645,6 +648,10 @@ def _given_up(live: LiveSession, withdrawn: list[int], at: float) -> list[Letter
 def _is_placed(query: Query) -> bool:
     """Whether a question to a model says whose it is: a person's, or a model's that it names."""
     return query.to is not None or (query.options is not None and "model" in query.options)
+
+
+def _asks_model(asked: list[Query]) -> bool:
+    return any(query.kind in MODEL_KINDS for query in asked)
 
 
 def _is_plain(reply: ProgramReply, asked: Query) -> bool:
