@@ -49,7 +49,7 @@ from everhold.programs.lua.search_path import SearchRoot
 
 __all__ = [
     "ENTRY_POINTS",
-    "KnownPrograms",
+    "FoundPrograms",
     "find_program",
     "list_known_programs",
     "refuse_while_loading",
@@ -70,7 +70,7 @@ _failed: Final[ContextVar[dict[str, EverholdError] | None]] = ContextVar(
 )
 
 
-class KnownPrograms(msgspec.Struct, frozen=True):
+class FoundPrograms(msgspec.Struct, frozen=True):
     """What can be found by name, and what kept the rest from being found."""
 
     programs: tuple[AnyProgram, ...]
@@ -113,7 +113,7 @@ def remember_load_failures() -> Iterator[None]:
 
 def list_known_programs(
     programs: Sequence[str] = (), *, root: Path | None = None, folders: PackageFolders = _NOWHERE
-) -> KnownPrograms:
+) -> FoundPrograms:
     """Every program that people here wrote or installed and that can be found by name, sorted.
 
     A module that does not load is among the problems.
@@ -121,7 +121,7 @@ def list_known_programs(
     found, problems = _listed([*programs, *(value for _, value in _entry_points())], root)
     found += list_folder_packages(folders.all, folders.all)
     order = sorted(found, key=lambda program: (program.name, program.version, program.ref))
-    return KnownPrograms(tuple(order), tuple(problems.values()))
+    return FoundPrograms(tuple(order), tuple(problems.values()))
 
 
 def make_ref_absolute(ref: str, folder: Path | None = None) -> str:
