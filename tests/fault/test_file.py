@@ -17,6 +17,7 @@ from everhold.core.intake import IntakeItem, ItemKind
 from everhold.core.lease import LeaseOwner
 from everhold.core.session import SessionState
 from everhold.errors import (
+    BadArguments,
     BadValue,
     EverholdError,
     ReadOnlyStore,
@@ -402,8 +403,9 @@ async def test_what_is_asked_for_is_no_text(path: Path, wrong: object) -> None:
             lambda: runtime.inbox(to=wrong),
             lambda: runtime.delete(wrong),
         ):
-            with pytest.raises(BadValue):
+            with pytest.raises(UsageError) as refused:
                 await ask()
+            assert isinstance(refused.value, BadValue | BadArguments)
         for ask in (lambda: runtime.sessions(limit="all"), lambda: runtime.sessions(labels="all")):
             with pytest.raises(UsageError):
                 await ask()

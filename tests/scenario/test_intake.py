@@ -81,12 +81,12 @@ async def settled(runtime, session_id):
 @contextmanager
 def unsent(runtime):
     """No move is requested meanwhile: the requests are lost, as with a process that dies."""
-    send = runtime.engine.sessions.send
-    runtime.engine.sessions.send = lambda session_id, at=None: None
+    send = runtime.engine.serving.send
+    runtime.engine.serving.send = lambda session_id, at=None: None
     try:
         yield
     finally:
-        runtime.engine.sessions.send = send
+        runtime.engine.serving.send = send
 
 
 async def held(runtime, name="chat", agent=plain):
@@ -268,7 +268,7 @@ async def test_being_woken_often_is_being_woken_once():
         runtime.engine.moves._act = counted
         await session.enqueue("Hi.")
         for _ in range(50):
-            runtime.engine.sessions.send(session.id)
+            runtime.engine.serving.send(session.id)
         await settled(runtime, session.id)
         assert await session.intake() == []
         assert len(moved) <= 2  # the first may have begun when the others were requested
@@ -530,7 +530,7 @@ async def test_what_could_not_be_handed_over_is_given_back(kept, caplog):
         lease = await runtime.store.intake(session.id, lambda intake: intake.lease)
         assert (lease is not None and not lease.released) is kept
         await runtime.engine.reconciler.move()
-        runtime.engine.sessions.send(session.id)
+        runtime.engine.serving.send(session.id)
         assert (await session.turn(receipt.item.id)).text == "Here."
 
 
@@ -1060,7 +1060,7 @@ async def test_what_waits_goes_with_a_session_that_is_deleted():
         session, _ = await held(runtime)
         await session.enqueue("Still?", key="s")
         await runtime.delete(session.id)
-        runtime.engine.sessions.send(session.id)
+        runtime.engine.serving.send(session.id)
         await runtime.mover.rest()
         with pytest.raises(UnknownSession):
             await session.intake()

@@ -16,6 +16,7 @@ from everhold.errors import (
     NoMaintenance,
     UnknownPlugin,
 )
+from everhold.models.answerer_spec import make_answerer
 from everhold.stores.registry import list_store_schemes
 
 STORE = """
@@ -182,7 +183,7 @@ def test_a_provider_of_our_own_goes_first(install):
     """A package cannot take the name of a provider that everhold knows."""
     install("thief", {"everhold.models": "openai = thief:steal"}, "def steal(*_): 1 / 0\n")
 
-    assert type(everhold.models.make_answerer("openai:gpt-5-mini")).__name__ == "Model"
+    assert type(make_answerer("openai:gpt-5-mini")).__name__ == "Model"
 
 
 def test_a_registered_model_is_named_alone(install):
@@ -190,7 +191,7 @@ def test_a_registered_model_is_named_alone(install):
     install("parrot", {"everhold.models": "parrot = parrot:Parrot"}, MODEL)
 
     with pytest.raises(BadSetting, match="named alone: parrot:a"):
-        everhold.models.make_answerer("parrot:a | openai:gpt-5-mini")
+        make_answerer("parrot:a | openai:gpt-5-mini")
 
 
 def test_a_registered_model_must_be_an_answerer(install):
@@ -198,7 +199,7 @@ def test_a_registered_model_must_be_an_answerer(install):
     install("wrong", {"everhold.models": "wrong = wrong:make"}, "def make(rest):\n    return 7\n")
 
     with pytest.raises(BrokenEntryPoint, match="from the package 'wrong', made a int"):
-        everhold.models.make_answerer("wrong:x")
+        make_answerer("wrong:x")
 
 
 # ---- plugins
