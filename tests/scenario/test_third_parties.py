@@ -118,7 +118,11 @@ async def test_a_store_without_maintenance_says_so(install):
     install("shelf-store", {"everhold.stores": "shelf = shelf_store:open_store"}, STORE)
 
     async with everhold.open("shelf://attic") as runtime:
-        for verb in (runtime.verify, runtime.reclaim, lambda: runtime.sweep(older_than=1)):
+        for verb in (
+            runtime.archive.verify,
+            runtime.archive.reclaim,
+            lambda: runtime.archive.gc(older_than=1),
+        ):
             with pytest.raises(NoMaintenance, match="shelf://attic has no maintenance") as refused:
                 await verb()
             assert refused.value.code == "no_maintenance"
