@@ -279,6 +279,15 @@ BROKEN = {
     "mcp/__init__.py": "import click, mcp",
     "cli/__init__.py": "import click, rich",
     "attic.py": "",
+    "agents/loop.py": "import everhold.agents.turn",
+    "agents/turn.py": "import typing\nif typing.TYPE_CHECKING:\n    import everhold.agents.loop",
+    **{
+        f"{name}/__init__.py": ""
+        for name in (
+            *("archive", "models", "movers", "notify", "plugins"),
+            *("ports", "programs", "schedules", "testing"),
+        )
+    },
 }
 
 
@@ -300,7 +309,7 @@ def linted(package: Path, files: dict[str, str]) -> str:
 
 def test_each_import_rule_bites(tmp_path: Path) -> None:
     said = linted(tmp_path / "everhold", BROKEN)
-    assert "Contracts: 0 kept, 10 broken." in said
+    assert "Contracts: 0 kept, 11 broken." in said
     for crossing in (
         "everhold.core is not allowed to import everhold.stores",
         "everhold.stores is not allowed to import everhold.engine",
@@ -309,6 +318,7 @@ def test_each_import_rule_bites(tmp_path: Path) -> None:
         "everhold.packages -> cronsim",
         "everhold.mcp -> click",
         "everhold.attic",
+        "No cycles inside packages BROKEN",
     ):
         assert crossing in said
     for door in (
@@ -324,7 +334,7 @@ def test_a_house_that_keeps_the_rules_is_let_through(tmp_path: Path) -> None:
         "core/query.py": "import msgspec",
         "stores/sqlite.py": "import sqlite3, everhold.core.query",
     }
-    assert "10 kept, 0 broken." in linted(tmp_path / "everhold", kept)
+    assert "11 kept, 0 broken." in linted(tmp_path / "everhold", kept)
 
 
 # Freshness, Pythons

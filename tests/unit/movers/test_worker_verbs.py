@@ -19,7 +19,7 @@ async def test_run_works_until_it_is_cancelled():
         status = await runtime.start(counts.ref, unchecked=True, wait=0)
         working = asyncio.create_task(runtime.workers.run(concurrency=2))
         assert (await runtime.wait(status)).result == 1
-        assert [one.id for one in await runtime.workers.list()] == [runtime.engine.effects.worker]
+        assert [one.id for one in await runtime.workers.list()] == [runtime.engine.presence.worker]
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         assert await runtime.workers.list() == []
