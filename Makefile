@@ -30,7 +30,7 @@ demo: $(VENV)/base.stamp ## a program is killed in the middle and goes on; half 
 quick: compiled ## unit, scenario and conformance tests that start no process; about 2 min
 	$(PYTEST) -q -n $(JOBS) -m "not soak and not full and not process" tests/unit tests/scenario tests/conformance
 
-test: setup ## before a commit: check, and a short form of every promise; at most 15 min
+test: setup ## before a commit: check, and a short form of every promise; at most 10 min
 	@$(SIDE_BY_SIDE) cover $(CHECKS)
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not full" --ignore=tests/unit/core
 
