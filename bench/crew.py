@@ -101,14 +101,14 @@ class Crew:
         all were over.
         """
         began.clear()
-        async with self._runtime() as runtime, runtime.workers.new(concurrency=AT_ONCE):
+        async with self._runtime() as runtime, runtime.workers.worker(concurrency=AT_ONCE):
             ended = await asyncio.to_thread(none_left, self.url)
         return {"began": began[0] if began else ended, "ended": ended}
 
     async def serve(self) -> speak.Reply:
         """Be a worker until SIGTERM."""
         async with self._runtime() as runtime:
-            worker = runtime.workers.new(concurrency=AT_ONCE)
+            worker = runtime.workers.worker(concurrency=AT_ONCE)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
             await worker.run()
         return {}
@@ -149,7 +149,7 @@ class Crew:
                 )
             ids = [str(await runtime.store.find(f"f{n}")) for n in range(99)]
             before = perf_counter()
-            await stack.enter_async_context(runtime.workers.new(concurrency=AT_ONCE, grace=0.1))
+            await stack.enter_async_context(runtime.workers.worker(concurrency=AT_ONCE, grace=0.1))
             waited = await asyncio.gather(
                 *(self._end(runtime, session_id, before) for session_id in ids)
             )
@@ -171,7 +171,7 @@ class Crew:
 
     async def memory(self) -> speak.Reply:
         """What a worker holds after a while with nothing to do, in MB."""
-        async with self._runtime() as runtime, runtime.workers.new():
+        async with self._runtime() as runtime, runtime.workers.worker():
             await asyncio.sleep(1.0)
             return {"megabytes": resident()}
 

@@ -75,7 +75,7 @@ async def turns(url: str, count: int) -> tuple[list[int], int]:
         async with (
             everhold.open(url, recover=False) as front,
             everhold.open(url, llm=model, recover=False) as back,
-            back.workers.new(),
+            back.workers.worker(),
         ):
             session = await front.session(clerk, "counted")
             for number in range(5):

@@ -382,7 +382,7 @@ class BlockingWorkers:
         adopt_parked: bool | None = None,
         tell: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
-        """Work until cancelled; `new` says what the options mean."""
+        """Work until cancelled; `worker` says what the options mean."""
     def list(self) -> builtins.list[WorkerRecord]:
         """The processes that live and work for sessions of this store."""
 

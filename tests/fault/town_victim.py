@@ -68,7 +68,7 @@ async def work(
     if host:
         socket.gethostname = lambda: host
     async with Runtime(at(path), llm=model, ttl=ttl, recover=False) as runtime:
-        worker = runtime.workers.new(
+        worker = runtime.workers.worker(
             concurrency=concurrency, grace=30.0, limits=Limits(session=2), tell=_tell
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

@@ -96,7 +96,7 @@ async def work(
         now = time.time
         time.time = lambda: now() + ahead
     async with Runtime(at(path), ttl=ttl, recover=False) as runtime:
-        worker = runtime.workers.new(
+        worker = runtime.workers.worker(
             concurrency=concurrency, grace=grace, limits=Limits(), tell=_tell
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)

@@ -318,7 +318,7 @@ async def worked(path, **options):
     """
     said = []
     async with opened(path, recover=False, llm={"What": "by the worker"}) as runtime:
-        left = await runtime.workers.new(tell=said.append, **options).once(within=60)
+        left = await runtime.workers.worker(tell=said.append, **options).once(within=60)
     return left, [one.text for one in said if one.event == "leaves"]
 
 

@@ -100,7 +100,7 @@ async def test_a_question_after_one_for_a_person_is_found_by_a_worker(tmp_path: 
         assert [query.prompt for query in await runtime.inbox()] == ["For a model?"]
         assert await runtime.archive.verify() == []
     async with everhold.open(tmp_path / "a.db", llm=["by a model"], recover=False) as runtime:
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert (await runtime.status(status.session_id)).state == "completed"
 
 
@@ -110,7 +110,7 @@ async def test_a_question_that_was_imported_is_found_by_a_worker(tmp_path: Path)
         await runtime.archive.export(tmp_path / "out.jsonl")
     async with everhold.open(tmp_path / "b.db", llm=["this"], recover=False) as runtime:
         await runtime.archive.import_(tmp_path / "out.jsonl")
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert (await runtime.status(status.session_id)).state == "completed"
 
 
@@ -120,7 +120,7 @@ async def test_a_model_that_cannot_answer_is_asked_once(tmp_path: Path) -> None:
         session_id = (await runtime.start(asks(), key="k")).session_id
     refusing = Refusing()
     async with everhold.open(tmp_path / "a.db", llm=refusing, recover=False) as runtime:
-        assert await runtime.workers.new().once() == 1  # a session is left
+        assert await runtime.workers.worker().once() == 1  # a session is left
     assert refusing.asked == 1
     async with everhold.open(tmp_path / "a.db", llm=refusing) as runtime:
         assert (await runtime.wait(session_id, 60)).state == "paused"
@@ -137,6 +137,6 @@ async def test_a_worker_that_leaves_before_it_answers_says_that_work_is_left(
     async with everhold.open(tmp_path / "a.db") as runtime:
         await runtime.start(asks())
     async with everhold.open(tmp_path / "a.db", llm=["this"], recover=False) as runtime:
-        assert await runtime.workers.new().once(within=0) == 1
+        assert await runtime.workers.worker().once(within=0) == 1
     async with everhold.open(tmp_path / "a.db", recover=False) as runtime:  # it has no model
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0

@@ -123,8 +123,8 @@ async def test_a_session_of_an_older_database_says_how_a_worker_takes_it():
     async with Runtime(store, clock=clock, llm=["Because."], recover=False) as runtime:
         explained = await runtime.explain(session_id)
         assert "--adopt-parked" in " ".join(explained.moves)
-        assert await runtime.workers.new().once(60) == 0
+        assert await runtime.workers.worker().once(60) == 0
         assert (await runtime.status(session_id)).state == "paused"
     async with Runtime(store, clock=clock, llm=["Because."], recover=False) as runtime:
-        assert await runtime.workers.new(adopt_parked=True).once(60) == 0
+        assert await runtime.workers.worker(adopt_parked=True).once(60) == 0
         assert (await runtime.status(session_id)).result == "Because."

@@ -1153,7 +1153,7 @@ async def test_who_was_a_worker_keeps_no_lease():
 
     async with opened(llm=model) as runtime:
         session = await runtime.session(plain, "left")
-        await runtime.workers.new().once(0)
+        await runtime.workers.worker().once(0)
         receipt = await session.enqueue("Hi.")
         assert (await session.turn(receipt.item.id)).text == "Here."
         assert [lease.released for lease in leases] == [True]
@@ -1191,7 +1191,7 @@ async def test_a_worker_takes_a_conversation_once_for_a_turn():
     async with opened(llm=model, recover=False) as runtime:
         session = await runtime.session(plain, "leased")
         await session.enqueue("Hi.", key="k")
-        await runtime.workers.new().once(60)
+        await runtime.workers.worker().once(60)
         leases.append(await runtime.store.intake(session.id, lambda intake: intake.lease))
         assert [(lease.generation, lease.released) for lease in leases] == [(1, False), (1, True)]
         assert (await session.turn("k")).text == "Here."
@@ -1269,7 +1269,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(tmp_path, here):
             taken = Counter()
             for runtime in (one, two):
                 runtime.engine.moves.move = _counted(runtime.engine.moves.move, taken)
-            async with one.workers.new(), two.workers.new():
+            async with one.workers.worker(), two.workers.worker():
                 item = IntakeItem("later", ItemKind.INPUT, {"content": "Later."}, "later")
                 await enqueue_item(one.engine, session.id, item)
                 await asyncio.sleep(1.0)

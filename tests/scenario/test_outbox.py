@@ -268,7 +268,7 @@ async def test_a_worker_tells_and_sweeps(tmp_path, monkeypatch, way):
         asked = await runtime.start(asking())
         await runtime.answer(asked.queries[0], "this")
     async with everhold.open(database, recover=False) as runtime:
-        worker = runtime.workers.new()
+        worker = runtime.workers.worker()
         if way == "once":
             await worker.once()
         else:

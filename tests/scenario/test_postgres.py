@@ -275,7 +275,7 @@ async def test_workers_do_not_pass_on_what_cannot_enter(postgres):
     ):
         for runtime in (one, two):
             runtime.engine.moves.move = counted(runtime.engine.moves.move)
-        async with one.workers.new(), two.workers.new():
+        async with one.workers.worker(), two.workers.worker():
             await (await one.session(agent, "chat")).enqueue("Later.", key="later")
             await asyncio.sleep(1.5)
             assert [item.id for item in await (await two.session(agent, "chat")).intake()] == [

@@ -44,14 +44,14 @@ async def test_conversations_of_others_hear_nothing_here(tmp_path, monkeypatch):
         await session.enqueue("Hello?")
     model = Scripted()
     async with house(tmp_path, llm=model) as runtime:
-        await runtime.workers.new(programs=[mine.ref]).once(60)
+        await runtime.workers.worker(programs=[mine.ref]).once(60)
         assert len(await (await runtime.session(mine, "mine")).turns()) == 1
         for session in others:
             waits = await runtime.store.intake(session.id, lambda intake: intake.waiting())
             assert len(waits) == 1
     assert len(model.shown) == 1
     async with house(tmp_path, llm=model) as runtime:
-        await runtime.workers.new(programs=[other.ref]).once(60)
+        await runtime.workers.worker(programs=[other.ref]).once(60)
     assert len(model.shown) == 6
 
 
@@ -69,7 +69,7 @@ async def test_what_is_begun_of_others_is_left_to_them(tmp_path, how):
             else:
                 await runtime.triggers.add("happened", program)
     async with house(tmp_path) as runtime:
-        worker = runtime.workers.new(programs=[wanted.ref])
+        worker = runtime.workers.worker(programs=[wanted.ref])
         if how == "event":
             await runtime.triggers.emit("happened")
         await asyncio.sleep(0.01)
@@ -90,12 +90,12 @@ async def test_words_that_wait_are_work_that_is_left(tmp_path):
     async with house(tmp_path) as runtime:
         await (await runtime.session(mine, "mine")).enqueue("Hello?")
     async with house(tmp_path) as runtime:
-        assert await runtime.workers.new(programs=[other.ref]).once(0) == 0
+        assert await runtime.workers.worker(programs=[other.ref]).once(0) == 0
     async with house(tmp_path) as runtime:
-        assert await runtime.workers.new().once(0) == 1
+        assert await runtime.workers.worker().once(0) == 1
     async with house(tmp_path) as runtime:  # which has no model: whoever answers is asked
-        assert await runtime.workers.new().once(60) == 0
+        assert await runtime.workers.worker().once(60) == 0
         session = await runtime.session(mine, "mine")
         await session.enqueue("And now?")
     async with house(tmp_path) as runtime:
-        assert await runtime.workers.new().once(60) == 0
+        assert await runtime.workers.worker().once(60) == 0

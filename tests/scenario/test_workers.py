@@ -126,7 +126,7 @@ async def test_a_worker_begins_what_was_left():
     (id,) = await begun(store, clock, chain(name="a", rerun="never"))
     assert [effect.worker for effect in (await store.load(id)).effects] == [NO_WORKER]
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert (await runtime.status(id)).result == ["a-0", "a-1", "a-2"]
     assert world.done == ["a-0", "a-1", "a-2"]
 
@@ -139,7 +139,7 @@ async def test_a_session_in_work_is_leased_and_then_free():
     (id,) = await begun(store, clock, chain(name="a", length=1))
     world.gates["a-0"] = asyncio.Event()
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        async with runtime.workers.new():
+        async with runtime.workers.worker():
             await until(lambda: world.running)
             held = await lease(store, id)
             assert held.live(clock.now()) and held.owner == runtime.engine.leases.owner
@@ -169,14 +169,14 @@ async def test_workers_leave_alone_what_another_works_on():
         taken = await store.intake(id, lambda intake: intake.take(ELSEWHERE, "t", TTL))
         async with opened(on=store, clock=clock, recover=False) as runtime:
             if as_worker:
-                assert await runtime.workers.new().once(within=0.1) == 1
+                assert await runtime.workers.worker().once(within=0.1) == 1
             else:
                 assert not await runtime.engine.reconciler.move()
             assert world.done == []
             clock.advance(TTL)
             if as_worker:
                 runtime = await _another(runtime)
-                assert await runtime.workers.new().once() == 0
+                assert await runtime.workers.worker().once() == 0
             else:
                 assert await runtime.engine.reconciler.move()
                 await runtime.wait(id, 60)
@@ -195,7 +195,7 @@ async def test_a_timer_is_fired_and_a_query_expires():
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock, recover=False) as runtime:
         status = await runtime.start(sleeps())
-        async with runtime.workers.new():
+        async with runtime.workers.worker():
             clock.advance(51)
             assert (await runtime.wait(status.session_id, 60)).result == "awake"
             await until(lambda: _released(store, status.session_id))
@@ -206,7 +206,7 @@ async def test_only_the_programs_it_was_given():
     clock, store = ManualClock(), MemoryStore()
     one, two = await begun(store, clock, chain(name="a", length=1), wide(name="b", width=1))
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        assert await runtime.workers.new(programs=[wide.ref]).once() == 0
+        assert await runtime.workers.worker(programs=[wide.ref]).once() == 0
         assert world.done == ["b-0"]
         assert (await runtime.status(one)).state == "running"
         assert (await runtime.status(two)).state == "completed"
@@ -235,7 +235,7 @@ async def test_a_newer_version_is_left_to_others():
     async with older:
         move = older.engine.reconciler.move
         older.engine.reconciler.move = lambda: looks.append(1) or move()
-        async with older.workers.new(tell=told.append):
+        async with older.workers.worker(tell=told.append):
             await until(lambda: [one for one in told if one.event == "cannot"])
             before = len(looks)
             await asyncio.sleep(0.5)
@@ -246,7 +246,7 @@ async def test_a_newer_version_is_left_to_others():
     newer = Runtime(store, clock=clock, ttl=TTL, recover=False)
     newer.programs.add(deployed)
     async with newer:
-        assert await newer.workers.new().once() == 0
+        assert await newer.workers.worker().once() == 0
         assert (await newer.status(id)).result == "new-0"
 
 
@@ -260,7 +260,7 @@ async def test_so_many_sessions_at_once():
     world.gates |= {f"a{n}-0": asyncio.Event() for n in range(12)}
     async with (
         opened(on=store, clock=clock, recover=False) as runtime,
-        runtime.workers.new(concurrency=3),
+        runtime.workers.worker(concurrency=3),
     ):
         await until(lambda: len(world.running) == 3)
         await asyncio.sleep(0.05)
@@ -288,7 +288,7 @@ async def test_limits(limits, most):
     clock, store = ManualClock(), MemoryStore()
     ids = await begun(store, clock, wide(name="w", width=10))
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        await runtime.workers.new(limits=limits).once()
+        await runtime.workers.worker(limits=limits).once()
         assert (await runtime.status(ids[0])).result == [f"w-{n}" for n in range(10)]
     assert world.most["w"] == most
 
@@ -301,7 +301,7 @@ async def test_a_limit_of_one_tool_does_not_hold_up_another():
     limits = Limits(tool={"work": 1})
     async with (
         opened(on=store, clock=clock, recover=False) as runtime,
-        runtime.workers.new(limits=limits),
+        runtime.workers.worker(limits=limits),
     ):
         await until(lambda: len(world.done) == 3)
         assert world.running == ["m-0", "m-0"]
@@ -318,7 +318,7 @@ async def served(endless: int) -> int:
     await begun(store, clock, *(chain(name="endless", length=10**6) for _ in range(endless)))
     ids = await begun(store, clock, *(chain(name=f"a{n}", length=5) for n in range(99)))
     async with opened(on=store, clock=clock, recover=False, replay=False) as runtime:
-        async with runtime.workers.new(concurrency=4, grace=0.1):
+        async with runtime.workers.worker(concurrency=4, grace=0.1):
             for id in ids:
                 assert (await runtime.wait(id, 60)).state == "completed"
             jobs = len(world.done)
@@ -345,7 +345,7 @@ async def test_a_timer_without_end_keeps_nobody_waiting():
     store = MemoryStore()
     async with Runtime(store, ttl=TTL, recover=False) as runtime:
         await runtime.start(restless(), wait=0)
-        async with runtime.workers.new(concurrency=2, grace=0.1):
+        async with runtime.workers.worker(concurrency=2, grace=0.1):
             ids = [
                 (await runtime.start(sleeps(seconds=0.01), wait=0)).session_id for _ in range(100)
             ]
@@ -382,7 +382,7 @@ async def test_leaving_gets_running_work_to_its_commit():
     world.gates |= {f"a{n}-0": asyncio.Event() for n in range(5)}
     told = []
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        worker = runtime.workers.new(concurrency=2, tell=told.append)
+        worker = runtime.workers.worker(concurrency=2, tell=told.append)
         running = asyncio.create_task(worker.run())
         await until(lambda: len(world.running) == 2)
         begun_here = list(world.running)
@@ -398,7 +398,7 @@ async def test_leaving_gets_running_work_to_its_commit():
         assert await store.workers() == []
         assert [(await lease(store, id)).released for id in ids[:2]] == [True, True]
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert [(await runtime.status(id)).result for id in ids] == [
             [f"a{n}-{k}" for k in range(3)] for n in range(5)
         ]
@@ -413,14 +413,14 @@ async def test_leaving_waits_no_longer_than_its_grace():
     world.gates["a-0"] = asyncio.Event()
     told = []
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        worker = runtime.workers.new(grace=0.05, tell=told.append)
+        worker = runtime.workers.worker(grace=0.05, tell=told.append)
         running = asyncio.create_task(worker.run())
         await until(lambda: world.running)
         worker.stop()
         await running
     assert [one.event for one in told] == ["started", "stopping", "gave_up", "stopped"]
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        await runtime.workers.new().once()
+        await runtime.workers.worker().once()
         assert "OutcomeUnknown" in (await runtime.status(id)).outcome.error
     assert world.done == []
 
@@ -443,12 +443,12 @@ async def test_workers_do_not_all_reach_for_the_same():
         me = runtime.engine.presence.worker
         for other, share in ((f"{me}-after", ids[::2]), ("before", ids[1::2])):
             await store.beat(WorkerRecord(other, "elsewhere", 1, 1000.0))
-            worker = runtime.workers.new(concurrency=2)
+            worker = runtime.workers.worker(concurrency=2)
             runtime.engine.reconciler.living = (await runtime.engine.presence.census()).living
             assert sorted(worker._in_turn(ids)[:2]) == sorted(share)
             assert sorted(worker._in_turn(ids)) == sorted(ids)
             await store.release(other)
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert {(await runtime.status(id)).state for id in ids} == {"completed"}
 
 
@@ -467,7 +467,7 @@ async def test_what_was_taken_over_is_not_kept_twice():
     await until(lambda: world.running)
     await slow.engine.reconciler.stop()
     clock.advance(TTL + 1)  # it was not heard of for too long
-    async with opened(on=store, clock=clock, recover=False) as runtime, runtime.workers.new():
+    async with opened(on=store, clock=clock, recover=False) as runtime, runtime.workers.worker():
         await until(lambda: len(world.running) == 2)
         mark = (await store.load(id)).effects
         assert [effect.worker for effect in mark] == [runtime.engine.presence.worker]
@@ -501,7 +501,7 @@ async def test_leases_of_the_dead_are_released_at_once(tmp_path):
     await store.intake(id, lambda intake: intake.take(liveness.make_lease_owner(dead), "t", 1000.0))
     assert liveness.make_lease_owner(dead).name == f"{os.uname().nodename}:{ended.pid}"
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert (await runtime.status(id)).result == ["a-0"]
 
 
@@ -536,7 +536,7 @@ async def test_a_lost_lease_is_noticed():
         return intake.take(ELSEWHERE, "t", 1000.0)
 
     async with opened(on=store, clock=clock, recover=False) as runtime:
-        async with runtime.workers.new(tell=told.append):
+        async with runtime.workers.worker(tell=told.append):
             await until(lambda: len(world.running) == 2)
             await store.intake(one, stolen)
             clock.advance(TTL / 3)
@@ -564,7 +564,7 @@ async def test_once_says_what_is_left():
     clock, store = ManualClock(), MemoryStore()
     async with opened(on=store, clock=clock, recover=False) as runtime:
         await runtime.start(sleeps())
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
 
 
 async def test_a_signal_that_is_not_asked_for_yet_leaves_nothing_to_do():
@@ -575,11 +575,11 @@ async def test_a_signal_that_is_not_asked_for_yet_leaves_nothing_to_do():
     async with opened(on=store, clock=clock, recover=False) as runtime:
         status = await runtime.start(sleeps(seconds=50))
         await runtime.signal(status.session_id, "early")
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once() == 0
         assert (await runtime.status(status.session_id)).state == "paused"
         clock.advance(60)
-        assert await runtime.workers.new().once(within=0) == 1
-        assert await runtime.workers.new().once() == 0
+        assert await runtime.workers.worker().once(within=0) == 1
+        assert await runtime.workers.worker().once() == 0
         assert (await runtime.status(status.session_id)).result == "awake"
 
 
@@ -589,7 +589,7 @@ async def test_once_stops_when_its_time_is_over():
     await begun(store, clock, chain(name="endless", length=10**6))
     async with opened(on=store, clock=clock, recover=False, replay=False) as runtime:
         for within in (0.3, 3, 30):  # a busy machine may need more for two steps
-            assert await runtime.workers.new().once(within=within) == 1
+            assert await runtime.workers.worker().once(within=within) == 1
             if len(world.done) > 1:
                 break
     assert len(world.done) > 1
@@ -598,10 +598,10 @@ async def test_once_stops_when_its_time_is_over():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda runtime: runtime.workers.new(concurrency=0),
-        lambda runtime: runtime.workers.new(concurrency=True),
-        lambda runtime: runtime.workers.new(grace=-1),
-        lambda runtime: runtime.workers.new(ttl=0),
+        lambda runtime: runtime.workers.worker(concurrency=0),
+        lambda runtime: runtime.workers.worker(concurrency=True),
+        lambda runtime: runtime.workers.worker(grace=-1),
+        lambda runtime: runtime.workers.worker(ttl=0),
         lambda runtime: Limits(session=0),
         lambda runtime: Limits(tool={"search": "many"}),
         lambda runtime: Limits(program={"p": -1}),
@@ -616,9 +616,9 @@ async def test_what_makes_no_sense_is_refused(wrong):
 async def test_a_runtime_is_one_worker():
     """A second one beside the first is refused; the first goes on."""
     async with opened(recover=False) as runtime:
-        async with runtime.workers.new():
+        async with runtime.workers.worker():
             with pytest.raises(BadSetting, match="worker"):
-                await runtime.workers.new().run()
+                await runtime.workers.worker().run()
             assert (await runtime.run(chain(name="a"))) == ["a-0", "a-1", "a-2"]
         await replayed(runtime)
 
@@ -633,7 +633,7 @@ async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
         clock.advance(1)
         wanted = (await runtime.start(sleeps(seconds=1))).session_id
         clock.advance(2)
-        assert await runtime.workers.new(programs=[sleeps.ref]).once(60) == 0
+        assert await runtime.workers.worker(programs=[sleeps.ref]).once(60) == 0
         assert (await runtime.status(wanted)).result == "awake"
 
 
@@ -650,7 +650,7 @@ async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, ca
         await for_ever.wait()
 
     async with Runtime(store, clock=clock, ttl=TTL, recover=False) as runtime:
-        async with runtime.workers.new(grace=0.01) as worker:
+        async with runtime.workers.worker(grace=0.01) as worker:
             await until(lambda: world.running)
             with monkeypatch.context() as patched:
                 for verb in ("intake", "leave", "release", "commit"):

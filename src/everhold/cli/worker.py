@@ -151,7 +151,7 @@ async def _work(
         database, llm=UNSET if llm is None else llm, observers=[voice], recover=False
     ) as runtime:
         voice.runtime = runtime
-        worker = runtime.workers.new(tell=voice.told, **wanted)
+        worker = runtime.workers.worker(tell=voice.told, **wanted)
         with _hearing_signals(worker):
             voice.say("opened", f"working on {runtime.database}", database=runtime.database)
             code = (

@@ -58,7 +58,7 @@ class Workers:
         self._table = settings.worker if settings is not None else {}
         self._take_up = take_up
 
-    def new(
+    def worker(
         self,
         *,
         concurrency: int | None = None,
@@ -110,8 +110,8 @@ class Workers:
         adopt_parked: bool | None = None,
         tell: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
-        """Work until cancelled; `new` says what the options mean."""
-        worker = self.new(
+        """Work until cancelled; `worker` says what the options mean."""
+        worker = self.worker(
             concurrency=concurrency,
             limits=limits,
             programs=programs,

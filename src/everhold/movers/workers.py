@@ -78,7 +78,7 @@ class _Driven:
 
 
 class Worker:
-    """Works for the sessions of a store until it is stopped. Made by `runtime.workers.new`.
+    """Works for the sessions of a store until it is stopped. Made by `runtime.workers.worker`.
 
     `await worker.run()` works until `worker.stop()`; `await worker.once()` does what is due; or use
     it with `async with`. A runtime that was a worker looks for nothing by itself afterwards: it

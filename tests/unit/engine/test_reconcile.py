@@ -99,7 +99,7 @@ async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog,
         file.commit()
     async with Runtime(SQLiteStore(tmp_path / "app.db"), recover=False) as runtime:
         await asyncio.sleep(0.01)
-        worker = runtime.workers.new()
+        worker = runtime.workers.worker()
         if works:
             await worker._enter(looks=False)
         for _ in range(2):
@@ -149,7 +149,7 @@ async def test_a_session_that_does_not_move_here_is_read_once(works):
         place: REGISTRY.pop(place) for place in [*REGISTRY] if REGISTRY[place] in (program, agent)
     }
     async with Runtime(store, clock=clock, recover=False) as runtime:
-        worker = runtime.workers.new(concurrency=100)
+        worker = runtime.workers.worker(concurrency=100)
         if works:
             await worker._enter(looks=False)
 

@@ -29,8 +29,8 @@ async def test_a_new_worker_starts_the_sessions_of_its_programs_only():
     """Also those that schedules and triggers begin."""
     async with Runtime(MemoryStore(), clock=ManualClock(), recover=False) as runtime:
         await runtime.triggers.add("happened", counts)
-        runtime.workers.new(programs=["other.py:other"])
+        runtime.workers.worker(programs=["other.py:other"])
         (handover,) = (await runtime.triggers.emit("happened")).handovers
         assert handover.state == "waiting"
-        runtime.workers.new()
+        runtime.workers.worker()
         assert (await runtime.triggers.retry(handover.id)).state == "started"

@@ -354,7 +354,7 @@ class WorkerFleet(Fleet):
 
     async def _set_out(self, place: FleetRuntime, send: Callable[[Send], Send]) -> None:
         await place.__aenter__()
-        worker = self._workers[place] = place.workers.new(poll=PACE)
+        worker = self._workers[place] = place.workers.worker(poll=PACE)
         worker.send = send(worker.send)  # type: ignore[method-assign]
         await worker.__aenter__()
 
