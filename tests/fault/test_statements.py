@@ -10,6 +10,9 @@ from tests.postgres import fresh
 pytestmark = pytest.mark.xdist_group("postgres")
 
 MOST = 20
+#: A turn that takes longer than the pause between two notifications sends one more, of three
+#: statements or fewer. So does one after which a connection is opened.
+SLOW = 4
 
 
 async def test_a_turn_through_a_worker_takes_few_statements(postgres):
@@ -17,4 +20,5 @@ async def test_a_turn_through_a_worker_takes_few_statements(postgres):
     apart.
     """
     taken, _ = await turns(fresh(postgres), 10)
-    assert 5 < median(taken) <= MOST
+    assert 5 < min(taken) <= MOST
+    assert median(taken) <= MOST + SLOW
