@@ -98,8 +98,8 @@ def test_the_verbs_are_those_of_the_async_class(blocking, kind):
     """The same names, the same parameters with the same defaults, and no coroutine among them."""
     ours, theirs = public(blocking), public(kind)
     extra = {"wait_for", "call"} if blocking is BlockingRuntime else set()
-    # what is not async stays with the async class: `new` makes a worker for its loop
-    sync = {"Workers": {"new"}, "Archive": {"start"}, "Notifications": {"start"}}
+    # what is not async stays with the async class: `worker` makes one for its loop
+    sync = {"Workers": {"worker"}, "Archive": {"start"}, "Notifications": {"start"}}
     assert ours.keys() - extra == theirs.keys() - sync.get(kind.__name__, set())
     for name in ours.keys() - extra:
         assert not inspect.iscoroutinefunction(ours[name]), name
