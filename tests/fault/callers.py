@@ -118,6 +118,8 @@ class Desk:
 
 #: Where the intake is in what `Talk.look` returns.
 INTAKE = 4
+#: An input that was said again under its id while it was heard.
+REPEATED = ["input", "completed", {"content": "Go on."}]
 
 
 class Case:
@@ -776,6 +778,14 @@ class Send(Talk):
 
     def verb(self):
         return self.talk.send("Go on.", id="go-on")
+
+    async def look(self):
+        """Without the same input in the intake: a call that is repeated during the turn waits
+        there, and is completed with it.
+        """
+        seen = await super().look()
+        seen[INTAKE] = [one for one in seen[INTAKE] if one != REPEATED]
+        return seen
 
 
 class SendNameless(Send):

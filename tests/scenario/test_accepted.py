@@ -11,6 +11,7 @@ import pytest
 
 import everhold
 from everhold.core.session import OUTSIDE, WORKERS
+from everhold.engine.accept import Signal
 from everhold.errors import AnswerRefused, SessionEnded
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.ports.program import REGISTRY
@@ -363,3 +364,21 @@ async def test_a_runtime_that_is_merely_open_leaves_open_questions_alone(tmp_pat
         await runtime.engine.reconciler.move()
         assert (await runtime.status(status.session_id)).state == "paused"
         assert await runtime.run(asks(), key="k") == "by the runtime"
+
+
+@everhold.program
+async def hears_once(ctx):
+    return await ctx.receive("paid")
+
+
+async def test_a_signal_that_ended_its_session_is_known_when_it_is_sent_again():
+    """The key says that it arrived, so the sender is not told that the session has ended."""
+    async with everhold.open("memory://") as runtime:
+        session_id = (await runtime.start(hears_once())).session_id
+        signal = Signal("paid", 7, "key-1")
+
+        assert await runtime.engine.send(session_id, signal)
+        assert (await runtime.wait(session_id)).result == 7
+        assert not await runtime.engine.send(session_id, signal)
+        with pytest.raises(SessionEnded):
+            await runtime.engine.send(session_id, Signal("paid", 7, "key-2"))

@@ -489,6 +489,9 @@ class Engine:
         try:
             return await self._moving(session_id, act)
         except _Ended as ended:
+            # it may have ended because of this very signal
+            if signal.key is not None and await self.acceptance.was_sent(session_id, signal):
+                return None, False
             raise SessionEnded(session_id, ended.record.head.state, "sent a signal") from None
         except (_Keep, *PROGRAM_ABSENT_ERRORS):
             return None, await self.acceptance.signal(session_id, signal)
