@@ -18,7 +18,7 @@ TWINS = {
     "BlockingTriggers": ("schedules/trigger.py", "Triggers"),
     "BlockingNotifications": ("notify/notifications.py", "Notifications"),
     "BlockingArchive": ("archive/archive.py", "Archive"),
-    "BlockingWorkers": ("movers/worker_verbs.py", "Workers"),
+    "BlockingWorkers": ("movers/workers.py", "Workers"),
     "BlockingRuntime": ("runtime.py", "Runtime"),
 }
 #: Async classes whose blocking twins are returned instead of them.

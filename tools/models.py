@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from everhold.models.provider.clients import PROVIDER_KEYS
-from everhold.models.provider.error_codes import ANSWER_ERROR_CODES
-from everhold.models.provider.model_settings import MODEL_OPTIONS
+from everhold.models.provider.model_name import MODEL_OPTIONS
+from everhold.models.provider.provider_errors import ANSWER_ERROR_CODES
 from everhold.models.provider.retry import Patience
 
 _PATIENCE = {

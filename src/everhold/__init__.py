@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from everhold.models import Model as Model
     from everhold.models import ScriptModel as ScriptModel
     from everhold.plugins.mcp import McpServer as McpServer
-    from everhold.ports.answer import Answer as Answer
+    from everhold.ports.answerer import Answer as Answer
     from everhold.ports.context import Context as Context
     from everhold.ports.program import Call as Call
     from everhold.ports.program import Program as Program
@@ -61,7 +61,7 @@ _HOMES = {
     "Accepted": "core.status",
     "Agent": "agents.agent",
     "AgentSession": "agents.session",
-    "Answer": "ports.answer",
+    "Answer": "ports.answerer",
     "AnswerFailed": "errors",
     "BlockingRuntime": "blocking",
     "BlockingSession": "blocking",

@@ -67,9 +67,8 @@ from everhold.engine.arguments import (
 from everhold.engine.effects import CallSubstitute
 from everhold.engine.engine import Engine, EngineOptions
 from everhold.engine.explain import Explanation, explain_session
-from everhold.engine.request_ref import load_full_query
 from everhold.engine.session_lookup import SessionRef, find_session_id, resolve_session_id
-from everhold.engine.session_view import Step
+from everhold.engine.session_view import Step, load_full_query
 from everhold.engine.shielded import ShieldedCalls
 from everhold.engine.usage_report import UsageRow, sum_usage
 from everhold.errors import (
@@ -80,7 +79,7 @@ from everhold.errors import (
     Waiting,
 )
 from everhold.models import AnswererSpec, Model
-from everhold.models.answerer_spec import make_answerer
+from everhold.models.registry import make_answerer
 from everhold.movers import Workers
 from everhold.movers.local import LocalMover
 from everhold.notify import Notifications, Notifier

@@ -53,7 +53,7 @@ PORT = f'''{SIGNATURE}\
 '''
 VERB = f"""{SIGNATURE}\
         schema = None if returns is None else _schema(returns)
-        named = context_args.check_ctx_string(name, "name")
+        named = check_ctx_string(name, "name")
         query = self._query(Kind.WEBHOOK, name=named, schema=schema, timeout=timeout)
         return await self._execution.ask(query, returns)
 

@@ -14,7 +14,7 @@ import pytest
 
 from everhold.cli.app import main
 from everhold.errors import BadHostFile
-from everhold.mcp import hosts, subagent_prompt
+from everhold.mcp import hosts, instructions
 from everhold.mcp.hosts import BACKUP_SUFFIX, HOSTS, HostEnvironment
 
 SCRIPT = str(Path(sys.executable).with_name("everhold"))
@@ -538,7 +538,7 @@ def test_the_sub_agent_names_tools_that_the_server_has(
 
     assert main(["mcp", "agent", "claude-code", "--name", "eh", "--print"]) == 0
     text = capsys.readouterr().out
-    assert text == subagent_prompt.render_subagent("eh")
+    assert text == instructions.render_subagent("eh")
     front, body = text.split("---\n")[1:]
     named = (
         next(line for line in front.splitlines() if line.startswith("tools: "))

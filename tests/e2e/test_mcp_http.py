@@ -19,8 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from everhold.errors import BadSetting
 from everhold.mcp import http
-from everhold.mcp.http import RequestGuard, serve_http
-from everhold.mcp.http_address import is_loopback, parse_http_address
+from everhold.mcp.http import RequestGuard, is_loopback, parse_http_address, serve_http
 from tests.e2e.mcp_harness import Host, answers, build
 from tests.warm import start
 

@@ -20,7 +20,7 @@ import pytest
 
 import everhold
 from everhold.agents import AgentSession
-from everhold.agents.event_stream import LiveBuffers
+from everhold.agents.events import LiveBuffers
 from everhold.archive.archive import Archive
 from everhold.movers import Workers
 from everhold.notify import Notifications

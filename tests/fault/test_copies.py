@@ -14,8 +14,7 @@ import everhold
 from everhold.ports.store import StoreProblem
 from everhold.runtime import Runtime
 from everhold.stores.sqlite import SQLiteStore, database
-from everhold.stores.sqlite.copy import copy_database
-from everhold.stores.sqlite.database import load_migrations
+from everhold.stores.sqlite.database import copy_database, load_migrations
 from everhold.testing.faults import Nursery
 from tests.fault.test_file import unprivileged
 from tests.fault.victim import ladder

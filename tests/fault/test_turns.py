@@ -20,7 +20,7 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import QuestionFilter, ReclaimResult, SessionFilter, Store
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
-from everhold.stores.sqlite import SQLiteStore, scan
+from everhold.stores.sqlite import SQLiteStore, database
 from everhold.testing.clock import ManualClock
 from tests.fault.callers import Case, cases
 from tests.fault.test_cancel import LOOKS, READS, furnished, handle, opened
@@ -246,7 +246,7 @@ async def test_a_verify_whose_caller_leaves_is_interrupted(
 @contextmanager
 def limited(monkeypatch: pytest.MonkeyPatch, steps: int) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(scan, "STEPS", steps)
+        patch.setattr(database, "STEPS", steps)
         yield
 
 

@@ -12,7 +12,7 @@ import pytest
 from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.errors import AnswerFailed, ProviderUnconfigured
 from everhold.models import Model, Patience
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.stream import Delta, DeltaKind, subscribe
 from tests.providers import wire
 from tests.providers.server import WAYS, Cut, Fail, Raw, Reply, Server, Stall

@@ -12,7 +12,7 @@ from everhold.agents.background_programs import MAX_ALIVE
 from everhold.core.graph import extract_text
 from everhold.core.intake import ItemState
 from everhold.core.session import SessionState
-from everhold.engine.child_processes import make_wake_item
+from everhold.engine.children import make_wake_item
 from everhold.errors import BadArguments
 from everhold.schedules import Feed
 from everhold.testing.clock import ManualClock

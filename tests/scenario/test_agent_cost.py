@@ -15,7 +15,7 @@ from everhold.plugins.approval import Approval
 from everhold.plugins.budget import Allowance
 from everhold.plugins.compaction import Compaction
 from everhold.plugins.redaction import Redaction
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from tests.scenario.harness import Rows, opened

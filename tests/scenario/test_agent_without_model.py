@@ -5,7 +5,7 @@ import json
 
 import everhold
 from everhold.core.tool import Confirm
-from everhold.engine.request_ref import is_stored_by_reference
+from everhold.engine.session_view import is_stored_by_reference
 from everhold.runtime import Runtime
 from everhold.wire import query_json
 from tests.scenario.harness import opened, store

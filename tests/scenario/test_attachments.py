@@ -10,7 +10,7 @@ from hashlib import sha256
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.agents.attachment_tool import read_attachment
+from everhold.agents.builtin_tools import read_attachment
 from everhold.core.tool import Later, Window
 from everhold.errors import BadArguments, BadExport, ForeignCall, UnknownAttachment
 from everhold.ports import attachment

@@ -122,7 +122,7 @@ async def parent_of_a_child(ctx):
 
 @everhold.program
 async def stranger(ctx, process: str):
-    from everhold.programs.python.child_handles import PythonProcess
+    from everhold.programs.python.context import PythonProcess
 
     try:
         return await PythonProcess(ctx, process).look()

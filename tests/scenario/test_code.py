@@ -15,7 +15,7 @@ from everhold.core.tool import Allow, Confirm
 from everhold.core.turn import TurnAnswered, TurnCancelled, TurnFailed
 from everhold.errors import BadArguments, CodeExecutionStopped, CodeExecutionUnavailable
 from everhold.plugins.approval import Approval
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.code import CodeEnded, CodeRequest, CodeToolResult
 from everhold.ports.tool import ToolContext, tool
 from everhold.programs.lua.code_executor import Lua

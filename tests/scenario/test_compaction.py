@@ -23,7 +23,7 @@ from everhold.plugins.compaction import (
 )
 from everhold.plugins.output_limit import OutputLimit
 from everhold.plugins.redaction import REDACTED, Redaction
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from everhold.testing.crash import crash_everywhere

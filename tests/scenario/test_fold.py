@@ -39,7 +39,7 @@ from everhold.plugins.budget import Allowance
 from everhold.plugins.compaction import Compaction
 from everhold.plugins.output_limit import OutputLimit
 from everhold.plugins.redaction import Redaction
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.store import SessionRecord
 from everhold.ports.tool import tool
 from everhold.programs.lua.code_executor import Lua

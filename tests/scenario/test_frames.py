@@ -10,7 +10,7 @@ from everhold.core.query import Usage
 from everhold.core.turn import FrameOpened
 from everhold.errors import BadArguments
 from everhold.hooks import ContinueAs, NewFrame, Plugin, SetOptions
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.program import program
 from tests.scenario.harness import opened
 from tests.scenario.talk import Scripted

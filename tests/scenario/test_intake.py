@@ -42,8 +42,7 @@ from everhold.errors import (
 )
 from everhold.movers.local import FAILED_MOVE_DELAY
 from everhold.ports.store import RemoteChange
-from everhold.ports.tool import tool
-from everhold.ports.tool_source import OfferedTool
+from everhold.ports.tool import OfferedTool, tool
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import TTL, die, dying, opened, rows

@@ -17,8 +17,7 @@ from everhold.core.turn import TurnCancelled
 from everhold.errors import AnswerFailed, AnswerRefused, BadArguments, ToolServerFailed
 from everhold.plugins import sanitize
 from everhold.plugins.mcp import McpServer
-from everhold.ports.tool import tool
-from everhold.ports.tool_source import OfferedTool
+from everhold.ports.tool import OfferedTool, tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import die, dying, opened, rows
 from tests.scenario.talk import Scripted, told, use, uses

@@ -34,7 +34,7 @@ from everhold.hooks import (
     SetOptions,
     Show,
 )
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.tool import tool
 from everhold.programs.python.execution import PythonHost
 from everhold.schedules.action import Feed

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import everhold
-from everhold.stores.sqlite.copy import copy_database
+from everhold.stores.sqlite.database import copy_database
 
 
 @everhold.program

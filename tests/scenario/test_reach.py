@@ -14,7 +14,7 @@ from everhold.core.turn import TurnAnswered
 from everhold.errors import BadArguments, BadValue, ForeignCall, KeyConflict, NotAllowed
 from everhold.hooks import AddMessages, Plugin
 from everhold.models import Answerer
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.tool import ToolContext, tool
 from everhold.ports.tool_services import ToolSessions, ToolValues
 from everhold.testing.clock import ManualClock

@@ -13,7 +13,7 @@ from everhold.core.turn import TurnAnswered, TurnCancelled
 from everhold.errors import BadArguments, TurnWaiting
 from everhold.hooks import Contribute, Plugin
 from everhold.plugins.budget import Allowance
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import die, dying, opened

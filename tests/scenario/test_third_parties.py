@@ -16,7 +16,7 @@ from everhold.errors import (
     NoMaintenance,
     UnknownPlugin,
 )
-from everhold.models.answerer_spec import make_answerer
+from everhold.models.registry import make_answerer
 from everhold.stores.registry import list_store_schemes
 
 STORE = """

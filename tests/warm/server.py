@@ -22,7 +22,7 @@ from everhold.cli.app import GROUPS
 LOADED = (
     *sorted({f"everhold.cli.{name}" for names in GROUPS.values() for name in names.values()}),
     "everhold.blocking",
-    "everhold.mcp.serve",
+    "everhold.mcp.stdio",
     "everhold.stores.postgres",
     "everhold.stores.sqlite",
     "rich.table",

@@ -17,7 +17,7 @@ from everhold.lazy_exports import make_lazy_exports
 
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent as Agent
-    from everhold.agents.attachment_tool import read_attachment as read_attachment
+    from everhold.agents.builtin_tools import read_attachment as read_attachment
     from everhold.agents.events import Event as Event
     from everhold.agents.events import EventKind as EventKind
     from everhold.agents.inputs import InputStage as InputStage
@@ -78,11 +78,11 @@ if TYPE_CHECKING:
     from everhold.ports.code import CodeRunResult as CodeRunResult
     from everhold.ports.code import CodeToolCall as CodeToolCall
     from everhold.ports.code import CodeToolResult as CodeToolResult
+    from everhold.ports.tool import OfferedTool as OfferedTool
     from everhold.ports.tool import Tool as Tool
     from everhold.ports.tool import ToolContext as ToolContext
+    from everhold.ports.tool import ToolSource as ToolSource
     from everhold.ports.tool import tool as tool
-    from everhold.ports.tool_source import OfferedTool as OfferedTool
-    from everhold.ports.tool_source import ToolSource as ToolSource
     from everhold.programs.lua.code_executor import Lua as Lua
 
 _HOMES = {
@@ -121,7 +121,7 @@ _HOMES = {
     "Node": "core.graph",
     "NodeKind": "core.graph",
     "NodeRef": "agents.stored",
-    "OfferedTool": "ports.tool_source",
+    "OfferedTool": "ports.tool",
     "OptionsConfigured": "core.turn",
     "Policy": "agents.tool_policy",
     "ReadView": "agents.stored",
@@ -135,7 +135,7 @@ _HOMES = {
     "Tool": "ports.tool",
     "ToolContext": "ports.tool",
     "ToolResult": "core.message",
-    "ToolSource": "ports.tool_source",
+    "ToolSource": "ports.tool",
     "ToolUse": "core.message",
     "ToolsRefreshed": "core.turn",
     "Turn": "agents.session",
@@ -149,7 +149,7 @@ _HOMES = {
     "Window": "core.tool",
     "assistant": "core.message",
     "extract_text": "core.graph",
-    "read_attachment": "agents.attachment_tool",
+    "read_attachment": "agents.builtin_tools",
     "subagent": "agents.subagents",
     "system": "core.message",
     "tool": "ports.tool",

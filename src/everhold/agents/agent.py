@@ -21,8 +21,7 @@ from everhold.agents.loop import AgentLoop
 from everhold.agents.skills import add_skill_list, load_skills, make_skill_tool
 from everhold.agents.subagents import TASK_TOOL, collect_subagents, resolve_agent
 from everhold.agents.tool_policy import Policy, collect_policies
-from everhold.agents.tool_selection import SEARCH_ABOVE
-from everhold.agents.tool_sources import collect_sources
+from everhold.agents.tool_selection import SEARCH_ABOVE, collect_sources
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments, UnknownProgram
 from everhold.hooks import collect_plugins

@@ -18,7 +18,7 @@ from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.core.tool import Wanted
-from everhold.engine.child_processes import WAKE_BY_INTAKE, make_end_signal_name
+from everhold.engine.children import WAKE_BY_INTAKE, make_end_signal_name
 from everhold.errors import AnswerFailed, BadArguments, Expired
 
 #: How many processes of one conversation may be alive at a time.

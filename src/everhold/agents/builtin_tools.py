@@ -4,21 +4,24 @@ long.
 Any other tool runs inside one effect, outside of the program. An inner one is allowed (or not)
 there, and then held by the loop: what it asks is journaled step by step, so that it goes on where
 it stood after a crash.
+
+The tool with which a model reads what was too long to be shown.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 from everhold.agents.parse_reply import ToolCall
 from everhold.core.codec import JSON
 from everhold.core.query import Usage
 from everhold.core.tool import Wanted
 from everhold.core.turn import TurnFailed
+from everhold.errors import UnknownAttachment
 from everhold.ports.agent import AgentContext
-from everhold.ports.tool import Tool
+from everhold.ports.tool import Tool, ToolContext, tool
 
 
 class ToolHost(Protocol):
@@ -65,3 +68,28 @@ class BuiltinTool(Tool):
 
 def _nothing() -> None:
     """Nothing has to be done outside."""
+
+
+#: Characters that are read at once.
+MAX_READ_CHARS: Final = 16_000
+
+
+@tool(read_only=True, output=None)
+async def read_attachment(
+    context: ToolContext,
+    id: Annotated[str, "the name of the attachment"],
+    offset: Annotated[int, "where to begin, in characters"] = 0,
+    length: Annotated[int, "how many characters to read"] = MAX_READ_CHARS,
+) -> str:
+    """Read a part of an attachment of this conversation, which is text."""
+    try:
+        made, data = await context.attachment(id)
+    except UnknownAttachment:
+        return f"There is no attachment {id!r} in this conversation."
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"It is not text but {made.media_type}, of {made.size:,} bytes."
+    begin = max(0, offset)
+    part = text[begin : begin + max(1, min(length, MAX_READ_CHARS))]
+    return f"{part}\n[Characters {begin:,} to {begin + len(part):,} of {len(text):,}.]"

@@ -20,7 +20,7 @@ import msgspec
 
 from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.agents.parse_reply import ToolCall
-from everhold.agents.run_tool import truncate_result
+from everhold.agents.tool_calls import truncate_result
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.core.tool import Wanted, Window

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from everhold.agents.agent import Agent
-from everhold.agents.event_stream import LiveBuffers
+from everhold.agents.events import LiveBuffers
 from everhold.agents.session import AgentSession
 from everhold.core.query import Kind, QueryId
 from everhold.core.session import Birth

@@ -21,8 +21,8 @@ import msgspec
 
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.message import ToolUse
-from everhold.core.options import merge_options
 from everhold.core.tool import Confirm, Deny
+from everhold.core.turn import merge_options
 from everhold.errors import BadDirective, PluginFailed, UnsettledInput
 from everhold.hooks import (
     ALLOWED_DIRECTIVES,

@@ -30,7 +30,7 @@ from everhold.agents.parse_reply import parse_model_reply
 from everhold.agents.plugin_host import GuardedContext, PluginHost
 from everhold.agents.prompt import parse_prompt_layer
 from everhold.agents.tool_calls import Toolbox
-from everhold.agents.tool_sources import SourcedTools
+from everhold.agents.tool_selection import SourcedTools
 from everhold.agents.turn import StopTurn, TurnRunner
 from everhold.core.codec import JSON
 from everhold.core.conversation import extract_inputs
@@ -38,9 +38,9 @@ from everhold.core.graph import Graph, Node, NodeKind, extract_text, parse_nodes
 from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
-from everhold.core.options import FrameOptions, merge_options
 from everhold.core.query import ASKED_OUTSIDE, Kind, Query
 from everhold.core.turn import (
+    FrameOptions,
     OptionsConfigured,
     SettledTurn,
     ToolsRefreshed,
@@ -48,6 +48,7 @@ from everhold.core.turn import (
     TurnCancelled,
     TurnFailed,
     TurnOutcome,
+    merge_options,
 )
 from everhold.errors import EverholdError, TurnStopped
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_store

@@ -15,12 +15,11 @@ from everhold.agents.tool_policy import Policy
 from everhold.core.codec import JSON
 from everhold.core.graph import Graph, ModelView, Node
 from everhold.core.message import Role
-from everhold.core.options import FrameOptions
+from everhold.core.turn import FrameOptions
 from everhold.hooks import Contribute, Plugin
 from everhold.ports.agent import AgentContext
 from everhold.ports.code import CodeExecutor
-from everhold.ports.tool import Tool
-from everhold.ports.tool_source import ToolSource
+from everhold.ports.tool import Tool, ToolSource
 
 #: Something that was said to the conversation, with the query that heard it.
 HeardInput = tuple[int | None, dict[str, JSON]]

@@ -19,11 +19,9 @@ from typing import Any
 import msgspec
 
 from everhold.agents.agent import Agent
-from everhold.agents.conversation_reader import RESIDENCY_ALL, ConversationReader
-from everhold.agents.event_stream import EventStream, LiveBuffers
-from everhold.agents.events import Event, EventKind
-from everhold.agents.frame_options import check_options
-from everhold.agents.frames import normalize_message
+from everhold.agents.conversation_reader import RESIDENCY_ALL, ConversationReader, TurnReader
+from everhold.agents.events import Event, EventKind, EventStream, LiveBuffers
+from everhold.agents.frames import check_options, normalize_message
 from everhold.agents.inputs import (
     NEXT_TURN,
     BusyPolicy,
@@ -51,7 +49,7 @@ from everhold.agents.stored import (
     build_stored,
     plan_apply,
 )
-from everhold.agents.subagent_questions import (
+from everhold.agents.subagents import (
     CHILD_POLL_SECONDS,
     ChangeWaiter,
     find_all_questions,
@@ -60,7 +58,6 @@ from everhold.agents.subagent_questions import (
     select_open_questions,
     stream_until_question,
 )
-from everhold.agents.turn_reader import TurnReader
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Frame, Node, NodeKind, compact_blocks, extract_text, to_blocks
@@ -75,10 +72,16 @@ from everhold.core.intake import (
 )
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, encode_message
-from everhold.core.options import compute_frame_options, merge_options
 from everhold.core.query import FOR_PEOPLE
 from everhold.core.status import Finished, OpenQuery, Paused
-from everhold.core.turn import FrameOpened, SettledTurn, TurnAnswered, TurnOutcome
+from everhold.core.turn import (
+    FrameOpened,
+    SettledTurn,
+    TurnAnswered,
+    TurnOutcome,
+    compute_frame_options,
+    merge_options,
+)
 from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.engine import Engine
 from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting

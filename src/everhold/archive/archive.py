@@ -21,18 +21,18 @@ import msgspec
 
 from everhold.archive import redact as redaction
 from everhold.archive import transfer
-from everhold.archive.auto_retention import AutoRetention
 from everhold.archive.check import CheckReport, SessionCheck
 from everhold.archive.export_format import ExportHeader
 from everhold.archive.retention import (
+    AutoRetention,
     RetentionPlan,
     SweepReport,
+    load_retention,
     plan_ages,
     sweep_sessions,
     vacuum_all_intakes,
     vacuum_intakes,
 )
-from everhold.archive.retention_settings import load_retention
 from everhold.archive.transfer import ExportFile, ExportResult, ImportResult
 from everhold.core.session import Birth, SessionState
 from everhold.engine.arguments import check_seconds_arg

@@ -9,11 +9,21 @@ Rules
   4. A session stays while something waits to enter it, and while a schedule or a trigger feeds it.
   5. A report says what this call did, and nothing else. If the store fails in the middle, that is
      raised, and the report so far with it: a sweep that did not end never looks like one that did.
+
+Sweeping by itself: every so often, by one of the processes that keep a database open. Off unless
+it was asked for.
+
+One duty says when the next sweep is. Whoever moves it on sweeps; one that dies in the middle leaves
+the rest to the next. No session waits for it.
+
+How long sessions are kept that have ended, as the table `[retention]` of the settings says
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +40,7 @@ from everhold.core.intake import Intake
 from everhold.core.session import ENDED, Birth, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
+    EverholdError,
     Overtaken,
     StillNeeded,
     StoreError,
@@ -37,7 +48,10 @@ from everhold.errors import (
     UnknownSession,
 )
 from everhold.notify import outbox
+from everhold.packages.settings import Settings, parse_duration
+from everhold.ports.program import Clock
 from everhold.ports.store import (
+    Duty,
     ProgressCallback,
     ReclaimResult,
     SessionFilter,
@@ -332,3 +346,125 @@ def plan_ages(
         if isinstance(age, bool) or not isinstance(age, int | float) or not age >= 0:
             raise BadSetting("older_than", f"{age!r} is no number of seconds, 0 or more")
     return {state: float(age) for state, age in ages.items()}
+
+
+log = logging.getLogger("everhold")
+
+SWEEP_KIND: Final = "sweep"
+_ID: Final = "retention"
+
+
+class AutoRetention:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        plan: RetentionPlan,
+        every: float,
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._plan = plan
+        self._every = every
+        self._tasks = tasks  # those that closing waits for, and then stops
+        self._next = 0.0
+        self._busy = False
+
+    async def see_to(self, now: float) -> bool:
+        """A chore of reconciliation: begin a sweep, if it is time."""
+        if now < self._next or self._busy:
+            return False
+        duty = await self._store.duty(SWEEP_KIND, _ID) or Duty(
+            SWEEP_KIND, _ID, {"began_at": now - self._every}
+        )
+        self._next = duty.body["began_at"] + self._every  # another process may want it less often
+        if now < self._next:
+            return False
+        self._next = now + self._every
+        try:
+            await self._store.undertake(
+                [Duty(SWEEP_KIND, _ID, {"began_at": now}, self._next, duty.version)]
+            )
+        except Overtaken:
+            return False
+        self._busy = True
+        task = asyncio.create_task(self._sweep())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return False
+
+    async def _sweep(self) -> None:
+        try:
+            _tell(await sweep_sessions(self._store, self._plan, self._clock.now()))
+        except EverholdError as error:
+            log.warning("the sweep did not end: %s", error)
+        finally:
+            self._busy = False
+
+
+def _tell(swept: SweepReport) -> None:
+    if swept.deleted:
+        log.info("swept %d sessions, %d bytes", len(swept.deleted), swept.bytes)
+
+
+RETENTION_KEYS: Final = (
+    "completed",
+    "failed",
+    "cancelled",
+    "keep_last",
+    "per_program",
+    "intake",
+    "every",
+)
+
+
+class RetentionSettings(msgspec.Struct, frozen=True):
+    """What goes, and how often whoever keeps the database open sees to it; None: only when
+    asked.
+    """
+
+    plan: RetentionPlan
+    every: float | None = None
+
+
+def load_retention(found: Settings | None) -> RetentionSettings | None:
+    """What the settings say; None if they say nothing. Raises `BadSetting`."""
+    if found is None or not found.retention:
+        return None
+    where = f"retention in {found.source.get('retention', '')}"
+    table = found.retention
+    for key in table:
+        if key not in RETENTION_KEYS:
+            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(RETENTION_KEYS)}")
+    keep_last = _of(table, "keep_last", int, 0, where)
+    ages = {
+        state: parse_duration(table[state.value], f"{state} of {where}")
+        for state in sorted(ENDED)
+        if state in table
+    }
+    if not ages:
+        if "keep_last" not in table:
+            raise BadSetting(
+                where, "say how long completed, failed or cancelled sessions are kept, or keep_last"
+            )
+        ages = dict.fromkeys(DEFAULT_STATES, 0.0)
+    if keep_last < 0:
+        raise BadSetting(where, f"keep_last cannot be {keep_last}")
+    every = parse_duration(table["every"], f"every of {where}") if "every" in table else None
+    if every is not None and every < 60:
+        raise BadSetting(where, "every should be a minute at least")
+    plan = RetentionPlan(
+        ages={SessionState(state): age for state, age in ages.items()},
+        keep_last=keep_last,
+        per_program=_of(table, "per_program", bool, False, where),
+        intake=parse_duration(table["intake"], f"intake of {where}") if "intake" in table else None,
+    )
+    return RetentionSettings(plan, every)
+
+
+def _of(table: Mapping[str, Any], key: str, kind: type, default: Any, where: str) -> Any:
+    found = table.get(key, default)
+    if type(found) is not kind:
+        raise BadSetting(where, f"{key} cannot be {found!r}")
+    return found

@@ -9,6 +9,8 @@ Rules
      `rerun` decides.
   4. A parent comes before its children and an origin before its forks. A fork whose origin is not
      in the file carries what it shares, and is a session of its own where it arrives.
+
+Carrying schedules, triggers, and events that are remembered, from one database into another.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import io
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -59,6 +62,7 @@ from everhold.errors import (
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     Change,
+    Duty,
     Effect,
     Letter,
     Notice,
@@ -69,6 +73,8 @@ from everhold.ports.store import (
     Store,
     ValueWrite,
 )
+from everhold.schedules.schedule import SCHEDULE_KIND as SCHEDULE
+from everhold.schedules.trigger import EVENT, HANDOVER, TRIGGER
 
 #: The revision of a session of which only the attachments are here.
 PREPARED_REVISION: Final = 1
@@ -631,3 +637,27 @@ def _binary(file: Any, able: str) -> BinaryIO:
         )
     found: BinaryIO = file
     return found
+
+
+_KINDS: Final = (SCHEDULE, TRIGGER, EVENT, HANDOVER)
+
+
+async def load_timetable(store: Store) -> list[Duty]:
+    """All of them."""
+    found: list[Duty] = []
+    for kind in _KINDS:
+        after = ""
+        while page := await store.duties(kind, after=after, limit=500):
+            found += page
+            after = page[-1].id
+    return found
+
+
+async def copy_timetable(store: Store, duties: list[Duty]) -> dict[str, int]:
+    """Keep here what was kept elsewhere, all at once; what has the same name here stays. Returns
+    how many of each.
+    """
+    fresh = [duty for duty in duties if await store.duty(duty.kind, duty.id) is None]
+    await store.undertake([msgspec.structs.replace(duty, version=0) for duty in fresh])
+    count = Counter(duty.kind for duty in fresh)
+    return {f"{kind}s": count[kind] for kind in (SCHEDULE, TRIGGER, EVENT)}

@@ -40,7 +40,7 @@ class AnswerOptions(NamedTuple):
     def llm(self, database: str | None) -> Answerer | None:
         """Who it is: the options, else the settings; None leaves the questions open."""
         from everhold.models import CommandModel, ScriptModel
-        from everhold.models.answerer_spec import make_answerer
+        from everhold.models.registry import make_answerer
 
         if self.answers is not None and self.answer_with is not None:
             raise BadSetting("--answers", "give it or --answer-with, not both")

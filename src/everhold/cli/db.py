@@ -1,12 +1,18 @@
-"""Commands that look after what is stored: delete, and `db`."""
+"""Commands that look after what is stored: delete, and `db`.
+
+Carrying a whole database into one of another kind: every session with its children, forks and
+durable values, and what starts sessions: schedules, triggers, and events that are remembered.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from everhold.archive.transfer import copy_timetable, load_timetable
 from everhold.cli.app import SubcommandGroup
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
@@ -17,15 +23,53 @@ from everhold.cli.context import (
     load_settings,
     make_usage_error,
     open_command_runtime,
+    override_hint,
     parse_pairs,
     session_argument,
 )
 from everhold.cli.output import format_count, print_footer, print_json, print_table, show_progress
+from everhold.errors import SessionExists
 
 if TYPE_CHECKING:
     from everhold.archive.archive import SweepReport
     from everhold.errors import SweepFailed
     from everhold.ports.store import ReclaimResult
+
+
+def copy_across_stores(target: str, database: str | None, as_json: bool) -> None:
+    """Export everything, and take it in at `target`. Sessions that are there already refuse the
+    whole copy.
+    """
+    with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
+        file = Path(folder) / "all.jsonl"
+        with (
+            open_command_runtime(database) as house,
+            show_progress("reading", quiet=as_json) as bar,
+        ):
+            source = house.database
+            house.runtime.archive.export(file, values=True, progress=bar)
+            duties = house.ask(lambda runtime: load_timetable(runtime.store))
+        with (
+            open_command_runtime(target, makes=True) as house,
+            show_progress("writing", quiet=as_json) as bar,
+        ):
+            with override_hint(
+                SessionExists,
+                "Nothing was copied. Copy to a database that has none of these sessions.",
+            ):
+                done = house.runtime.archive.import_(file, progress=bar)
+                where = house.database
+            carried = house.ask(lambda runtime: copy_timetable(runtime.store, duties))
+    if as_json:
+        told = {"sessions": len(done.sessions), "values": done.values, **carried}
+        return print_json({"database": source, "copy": where, **told})
+    more = "".join(
+        f", {format_count(carried[kind], kind[:-1])}"
+        for kind in ("schedules", "triggers")
+        if carried[kind]
+    )
+    click.echo(f"copied {format_count(len(done.sessions), 'session')}{more} to {where}")
+    print_footer(source)
 
 
 @click.command("delete")
@@ -305,12 +349,10 @@ def copy_database_to(target: str, database: str | None, as_json: bool) -> None:
     """Copy the database into a new file, whole, also while others write; or to the address of
     another database.
     """
-    from everhold.stores.sqlite.copy import copy_database
+    from everhold.stores.sqlite.database import copy_database
 
     found = load_settings(database)
     if found.path is None or "://" in target:
-        from everhold.cli.db_copy import copy_across_stores
-
         return copy_across_stores(target, database, as_json)
     with open_command_runtime(database), show_progress("copying", quiet=as_json) as bar:
         size = copy_database(found.path, Path(target), bar)

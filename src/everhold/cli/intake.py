@@ -27,7 +27,12 @@ from everhold.cli.output import (
     print_json,
     print_table,
 )
-from everhold.cli.turn_output import format_turn, get_outcome_tag, print_waiting, queries_to_json
+from everhold.cli.turn_output import (
+    format_turn,
+    get_outcome_tag,
+    print_waiting,
+    queries_to_json,
+)
 from everhold.errors import NotAnAgent
 from everhold.wire import ExitCode
 

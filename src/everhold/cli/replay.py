@@ -1,12 +1,30 @@
 """The journal is a tape: replay steps through a session without effects, diff shows where two of
 them part.
+
+A debugger that stops in one file only: the program's own, not the loop that runs it.
+
+`everhold replay --watch`: a session is replayed in a fresh process whenever the code that it ran
+is changed.
+
+The process that replays tells which files it had loaded; this one looks at them, and begins anew
+when one of them is another. Nothing is kept between two replays, so that what is shown is what the
+code on disk does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import bdb
+import os
+import pdb
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -36,6 +54,151 @@ if TYPE_CHECKING:
     from everhold.core.query import Query, QueryAnswer
     from everhold.engine.replay import ReplayedDelivery
     from everhold.ports.store import SessionRecord
+
+
+#: Seconds between two looks at the files.
+POLL_SECONDS: Final = 0.2
+#: What of the settings of Python the modules of others are in.
+_OTHERS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+
+FileStats = dict[str, tuple[int, int] | None]
+
+
+def watch_and_replay(words: list[str], program: Path) -> None:
+    """Run `everhold replay` with these words, and again after every change, until Ctrl-C."""
+    files = {str(program)}
+    try:
+        while True:
+            before = stat_files(files)  # a change while it is replayed counts
+            found = _replayed(words)
+            files |= (
+                found if found is not None else {str(file) for file in program.parent.glob("*.py")}
+            )
+            before = {**stat_files(files), **before}
+            click.secho(f"watching {_told(files)}; Ctrl-C ends it", dim=True)
+            changed = _changed(before)
+            click.secho(f"\n{time.strftime('%H:%M:%S')} · {changed} has changed", fg="cyan")
+    except KeyboardInterrupt:
+        click.echo("")
+
+
+def find_program_file(ref: str, root: Path) -> Path:
+    """The file that a program's reference means: that of a path, or of a module below `root`."""
+    place = ref.rpartition(":")[0]
+    if place.endswith((".py", ".lua")):
+        return Path(place).resolve()
+    module = (root / place.replace(".", "/")).resolve()
+    return module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+
+
+def _replayed(words: list[str]) -> set[str] | None:
+    """Replay in a fresh process; returns the files of the user's that it had loaded, None if it
+    could not load them.
+    """
+    with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
+        told = Path(folder) / "files"
+        command = [sys.executable, "-m", "everhold", "replay", *words, "--files-to", str(told)]
+        subprocess.run(command, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        return set(told.read_text(encoding="utf-8").splitlines()) if told.exists() else None
+
+
+def _changed(before: FileStats) -> str:
+    """Wait until one of these files is another, or is there or gone; returns its name."""
+    while True:
+        time.sleep(POLL_SECONDS)
+        now = stat_files(before)
+        for file, state in now.items():
+            if state != before[file]:
+                return Path(file).name
+
+
+def stat_files(files: Iterable[str]) -> FileStats:
+    """How files are now: when each was written, and its size; None for one that is not there."""
+    found: FileStats = {}
+    for file in files:
+        try:
+            state = os.stat(file)
+            found[file] = (state.st_mtime_ns, state.st_size)
+        except OSError:
+            found[file] = None
+    return found
+
+
+def list_loaded_files() -> set[str]:
+    """The files of the modules in this process that are the user's own: neither Python's, nor
+    installed, nor ours.
+    """
+    paths = sysconfig.get_paths()
+    others = [os.path.realpath(paths[name]) + os.sep for name in _OTHERS] + [_ours()]
+    found = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py"):
+            file = os.path.realpath(file)
+            if not any(file.startswith(other) for other in others):
+                found.add(file)
+    return found
+
+
+def _ours() -> str:
+    import everhold
+
+    return os.path.dirname(os.path.realpath(str(everhold.__file__))) + os.sep
+
+
+def _told(files: set[str]) -> str:
+    names = sorted(Path(file).name for file in files)
+    return (
+        format_line(", ".join(names), 60)
+        if len(names) <= 3
+        else f"{format_count(len(names), 'file')}"
+    )
+
+
+class Debugger(pdb.Pdb):
+    """Stops at the first line of `file` that is run, and from then on as one steps."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(nosigint=True)
+        self._file = self.canonic(file)
+
+    def _is_elsewhere(self, frame: FrameType) -> bool:
+        return self.canonic(frame.f_code.co_filename) != self._file
+
+    def user_line(self, frame: FrameType) -> None:
+        if self._is_elsewhere(frame):
+            self.set_step()
+        else:
+            super().user_line(frame)
+
+    def user_call(self, frame: FrameType, argument_list: None) -> None:
+        if not self._is_elsewhere(frame):
+            super().user_call(frame, argument_list)
+
+    def user_return(self, frame: FrameType, return_value: Any) -> None:
+        if not self._is_elsewhere(frame):
+            super().user_return(frame, return_value)
+
+    def user_exception(self, frame: FrameType, exc_info: Any) -> None:
+        if not self._is_elsewhere(frame):
+            super().user_exception(frame, exc_info)
+
+
+def step_through(file: str, act: Callable[[], object]) -> None:
+    """Do something under the debugger; what a quit leaves half done is nobody's mistake."""
+    from everhold.programs.python import determinism_guard
+
+    determinism_guard.configure_guard(mode="off")  # the debugger reads files, not the program
+    debugger = Debugger(file)
+    try:
+        debugger.runcall(act)
+    except bdb.BdbQuit:
+        pass
+    except Exception:
+        if not debugger.quitting:
+            raise
+    finally:
+        sys.settrace(None)
 
 
 @click.command("replay")
@@ -100,13 +263,11 @@ def _replay(
 
 
 def _write_files(path: str) -> None:
-    from everhold.cli.replay_watch import list_loaded_files
 
     Path(path).write_text("\n".join(sorted(list_loaded_files())), encoding="utf-8")
 
 
 def _watch(record: SessionRecord, at: int | None, database: str | None) -> None:
-    from everhold.cli.replay_watch import find_program_file, watch_and_replay
 
     words = [record.birth.id, *(() if at is None else ("--at", str(at)))]
     words += () if database is None else ("--database", database)
@@ -165,7 +326,6 @@ def _refuse_blind() -> None:
 
 def _stop_at(house: CommandRuntime, record: SessionRecord, last: int) -> None:
     """Replay up to the step before, then hand over step `last` under the debugger."""
-    from everhold.cli.debug import step_through
     from everhold.core.journal import split_at_last_restart
 
     file = _file(house, record)

@@ -1,11 +1,18 @@
 """Commands that take sessions elsewhere, and that ask whether they would go on: export, import,
 check.
+
+A session as a test: one file of JSON, and one of Python that replays it.
+
+Taking over what algocline left: `everhold import --algocline HOME`.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,10 +27,167 @@ from everhold.cli.context import (
     parse_pairs,
 )
 from everhold.cli.output import format_count, format_line, print_footer, print_json, show_progress
-from everhold.errors import SessionExists
+from everhold.errors import BadSetting, Overtaken, SessionExists
 
 if TYPE_CHECKING:
     from everhold.archive.check import CheckReport, SessionCheck
+    from everhold.packages.lua.legacy_import import LegacyData, LegacyPart
+    from everhold.ports.store import Change, SessionRecord, Store
+    from everhold.runtime import Runtime
+
+
+def import_algocline_home(
+    house: CommandRuntime, home: str, *, dry_run: bool, as_json: bool, where: str
+) -> None:
+    """Take values and cards over that are not here yet, all at once or none, and say what was
+    done.
+    """
+    from everhold.packages.lua.legacy_import import read_legacy_data
+    from everhold.packages.lua.lua_settings import read_lua_options
+    from everhold.packages.lua.paths import AlcHome
+
+    root = Path(home).expanduser().absolute()
+    if not root.is_dir():
+        raise BadSetting("--algocline", f"there is no folder {root}")
+    shares = read_lua_options(house.settings).shares
+    found = read_legacy_data(AlcHome(root), shares)
+    fresh, session_id = house.ask(lambda runtime: _taken(runtime, root, found.parts, dry_run))
+    told = _told(found, fresh)
+    if as_json:
+        facts = {"database": where, "home": str(root), "dry_run": dry_run, "session_id": session_id}
+        return print_json({**facts, **told})
+    _say(told, "would take over" if dry_run else "took over")
+    print_footer(where)
+
+
+async def _taken(
+    runtime: Runtime, root: Path, parts: list[LegacyPart], dry_run: bool
+) -> tuple[list[LegacyPart], str | None]:
+    while True:
+        fresh = [part for part in parts if (await runtime.store.value(*part.values[0][:2]))[1] == 0]
+        if dry_run or not fresh:
+            return fresh, None
+        change = await _change(runtime.store, root, fresh, runtime.clock.now())
+        try:
+            await runtime.store.commit(change, 0)
+        except Overtaken:  # somebody writes at this moment: look again
+            continue
+        return fresh, change.id
+
+
+async def _change(store: Store, root: Path, fresh: list[LegacyPart], now: float) -> Change:
+    """A session that has ended, with everything it brought: values come into a database with a
+    session only.
+    """
+    from everhold.archive.archive import get_everhold_version
+    from everhold.core.journal import Delivery, DeliveryNotes
+    from everhold.core.metrics import Metrics
+    from everhold.core.session import Birth, Head, Seed, SessionState, mint
+    from everhold.core.status import Returned
+    from everhold.ports.store import Change, ValueWrite
+
+    birth = Birth(
+        id=mint(now, secrets.randbits(96)),
+        program="everhold:import-algocline",
+        args={"home": str(root)},
+        created_at=now,
+        seeds=[Seed(0, secrets.token_hex(12))],
+        title=f"taken over from {root}",
+        everhold=get_everhold_version(),
+    )
+    writes = [
+        ValueWrite(namespace, key, [value], 0)
+        for part in fresh
+        for namespace, key, value in part.values
+        if (await store.value(namespace, key))[1] == 0
+    ]
+    notes = DeliveryNotes(outcome=Returned({"values": len(writes)}))
+    head = Head(0, 1, SessionState.COMPLETED, 0, 0, None, now, Metrics())
+    return Change(
+        id=birth.id,
+        head=head,
+        deliveries=[Delivery(0, now, notes=notes)],
+        birth=birth,
+        writes=writes,
+        durable=True,
+    )
+
+
+def _told(found: LegacyData, fresh: list[LegacyPart]) -> dict[str, Any]:
+    """How much of each there was, and how much of it is new."""
+    told: dict[str, Any] = {}
+    for kind, name in (("value", "values"), ("card", "cards"), ("alias", "aliases")):
+        new = [part.name for part in fresh if part.kind == kind]
+        told[name] = {
+            "taken": new,
+            "skipped": sum(part.kind == kind for part in found.parts) - len(new),
+        }
+    return {**told, "logs": found.logs, "problems": found.problems}
+
+
+def _say(told: dict[str, Any], did: str) -> None:
+    parts = (
+        format_count(len(told["values"]["taken"]), "value"),
+        format_count(len(told["cards"]["taken"]), "card"),
+    )
+    aliases = len(told["aliases"]["taken"])
+    named = f" and {aliases} alias{'' if aliases == 1 else 'es'} of cards" if aliases else ""
+    skipped = sum(told[name]["skipped"] for name in ("values", "cards", "aliases"))
+    click.echo(
+        f"{did} {', '.join(parts)}{named}" + (f"; here already: {skipped}" if skipped else "")
+    )
+    if told["logs"]:
+        click.echo(
+            f"{format_count(told['logs'], 'log')} can be read in place: `everhold mcp --profile"
+            " algocline`"
+        )
+    for problem in told["problems"]:
+        click.secho(f"passed over: {problem}", fg="yellow", err=True)
+
+
+_TEST: Final = '''\
+"""Made by `everhold export {name} --as-test`: {program} asks and ends as it did then.
+
+`pytest --everhold-update` accepts how it is now.
+"""
+
+from pathlib import Path
+from typing import Any
+
+
+def test_{word}(everhold: Any) -> None:
+    everhold.replays(Path(__file__).with_suffix(".json"))
+'''
+
+
+def write_test(record: SessionRecord, folder: str) -> list[str]:
+    """Write both files; overwrites nothing."""
+    from everhold.archive.recording import Recording
+
+    birth = record.birth
+    name = birth.key or birth.id
+    word = re.sub(r"\W+", "_", f"{birth.program.rpartition(':')[2]}_{name}").strip("_").lower()
+    test = Path(folder) / f"test_{word}.py"
+    data = test.with_suffix(".json")
+    for file in (test, data):
+        if file.exists():
+            raise BadSetting(
+                "--as-test",
+                f"{file} is there already; `pytest --everhold-update` brings it up to date",
+            )
+    try:
+        test.parent.mkdir(parents=True, exist_ok=True)
+        Recording.of(record).write(data)
+        facts: dict[str, Any] = {
+            "name": name,
+            "program": birth.program.replace("\\", "/").rpartition("/")[2],
+            "word": word,
+        }
+        test.write_text(_TEST.format(**facts), encoding="utf-8")
+    except OSError as error:
+        raise BadSetting("--as-test", f"{folder} cannot be written: {error.strerror}") from None
+    return [str(test), str(data)]
+
 
 _PARTS = ("prompts", "answers", "notes", "arguments")
 _HIDDEN = "The file is redacted: a program that decides by texts may only seem to diverge."
@@ -117,7 +281,6 @@ def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
 
 
 def _as_test(house: CommandRuntime, ids: list[str], folder: str, as_json: bool) -> None:
-    from everhold.cli.export_test import write_test
 
     if len(ids) != 1:
         raise make_usage_error("a test is made of one session; name it")
@@ -159,7 +322,6 @@ def import_(
     if home is not None:
         if skip:
             raise make_usage_error("--skip is for files; what is here already always stays")
-        from everhold.cli.algocline import import_algocline_home
 
         found = load_settings(database)
         is_new = found.path is not None and not found.path.exists()

@@ -18,7 +18,7 @@ from everhold.core.usage import parse_usage
 from everhold.engine.answer_check import GivenAnswer
 from everhold.engine.effects import encode_stored_error
 from everhold.errors import BadArguments, BadSetting
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 
 #: What stands where nothing was given.
 UNSET: Final[Any] = msgspec.UNSET

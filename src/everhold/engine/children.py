@@ -1,23 +1,40 @@
 """Sessions that other sessions start: their ids, their births, and their ends as their parents are
 told.
+
+Processes: child sessions in the background. Their parent goes on, and is woken by what they have
+to say.
+
+Rules
+  1. What a session does about its processes (begin, signal, stop, look) is asked like a durable
+     value: answered within the step, and landed with it. So it is done once, and replayed from the
+     journal.
+  2. A process tells its parent of its end, and of whatever else it wants to, in letters of the
+     commits in which that happens. A letter answers the question that waits for it; else it wakes
+     an agent through its intake, and any other program by the signal `PROCESS_SIGNAL`. Nothing is
+     told twice, whoever dies.
+  3. A process lives on when its parent's turn is over, and when its parent has returned or failed.
+     It is cancelled with its parent, or by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import Any, Final
 
 import msgspec
 
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, dumps
+from everhold.core.intake import IntakeItem, ItemKind, MergePolicy
 from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
-from everhold.core.query import Query, QueryAnswer, Usage
-from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
+from everhold.core.query import Kind, Query, QueryAnswer, Usage
+from everhold.core.session import ENDED, Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.engine.live_session import LiveSession
 from everhold.errors import ChildFailed, UnknownSession
-from everhold.ports.store import Store
+from everhold.ports.store import Change, Letter, SessionFilter, Store
 
 
 def child_id(parent: Birth, entry: AskedQuery) -> SessionId:
@@ -101,3 +118,272 @@ async def load_child_answer(store: Store, parent: Birth, entry: AskedQuery) -> Q
         make_child_answer(child.birth, outcome or Stopped(""), sum_answer_usage(child.deliveries)),
         QueryAnswer,
     )
+
+
+#: The signal by which a program hears of its processes.
+PROCESS_SIGNAL: Final = "process"
+#: Who is woken through the intake, and who by the signal.
+WAKE_BY_INTAKE: Final = "intake"
+WAKE_BY_SIGNAL: Final = "signal"
+#: Characters of what a process came to that an agent is told at once.
+MAX_NEWS_CHARS: Final = 8000
+
+
+class ProcessActions:
+    """What a step does about processes."""
+
+    def __init__(self, store: Store, live: LiveSession, at: float) -> None:
+        self._store = store
+        self._live = live
+        self._at = at
+        self.births: list[tuple[Birth, Head]] = []
+        self.letters: list[Letter] = []
+
+    async def answer(self, query: Query) -> QueryAnswer:
+        """Do what a query wants, as far as a step can; the rest is in `births` and `letters`."""
+        options: dict[str, Any] = query.options or {}
+        match options["do"]:
+            case "begin":
+                return QueryAnswer(query.q, self._begin(query, options))
+            case "tell":
+                return QueryAnswer(query.q, self._tell(query))
+            case "list":
+                return QueryAnswer(
+                    query.q, [_shown(birth, state) for birth, state in await self._all()]
+                )
+        return await self._about(query, options)
+
+    def _begin(self, query: Query, options: dict[str, Any]) -> JSON:
+        parent = self._live.birth
+        drawn = sha256(f"{parent.id}/{query.key}/{query.q}".encode()).hexdigest()[:24]
+        session_id = SessionId(f"s-{int(self._at * 1e9):016x}-{drawn}")
+        self.births.append(make_child_birth(parent, query, session_id, self._at, options["wakes"]))
+        self.letters.append(Letter("start", None, self._at, to=session_id))
+        return session_id
+
+    def _tell(self, query: Query) -> bool:
+        birth = self._live.birth
+        if birth.parent is None:
+            return False
+        self.letters.append(_letter(birth, query.q, {"said": query.args}, self._at))
+        return True
+
+    async def _about(self, query: Query, options: dict[str, Any]) -> QueryAnswer:
+        """What concerns one process: it is looked at, told something, or stopped."""
+        known = {str(birth.id): (birth, state) for birth, state in await self._all()}
+        found = known.get(options["process"])
+        if found is None:
+            words = f"{options['process']!r} is no process of this session"
+            return QueryAnswer(query.q, error={"code": "unknown_process", "message": words})
+        birth, state = found
+        if options["do"] == "look":
+            return QueryAnswer(
+                query.q, {**_shown(birth, state), **await self._came_to(birth, state)}
+            )
+        if state in ENDED:
+            return QueryAnswer(query.q, False)
+        if options["do"] == "signal":
+            letter = Letter(
+                "signal", {"name": query.name, "value": query.args}, self._at, to=birth.id
+            )
+        else:
+            letter = Letter(
+                "cancel", str(query.args or f"{self._live.id} stopped it"), self._at, to=birth.id
+            )
+        self.letters.append(letter)
+        return QueryAnswer(query.q, True)
+
+    async def _all(self) -> list[tuple[Birth, SessionState]]:
+        """The processes of a session, oldest first, also those that this step begins."""
+        found = await list_child_processes(self._store, self._live.id)
+        return [*found, *((birth, head.state) for birth, head in self.births)]
+
+    async def _came_to(self, birth: Birth, state: SessionState) -> dict[str, JSON]:
+        if state not in ENDED:
+            return {}
+        record = await self._store.load(birth.id)
+        notes = record.deliveries[-1].notes if record.deliveries else None
+        return {} if notes is None or notes.outcome is None else _end(notes.outcome)
+
+
+async def list_child_processes(
+    store: Store, session_id: SessionId, states: tuple[SessionState, ...] = ()
+) -> list[tuple[Birth, SessionState]]:
+    """The processes that a session has begun, oldest first."""
+    return [found for found in await _children(store, session_id, states) if found[0].wakes]
+
+
+async def _children(
+    store: Store, session_id: SessionId, states: tuple[SessionState, ...]
+) -> list[tuple[Birth, SessionState]]:
+    found: list[tuple[Birth, SessionState]] = []
+    last: SessionId | None = None
+    while page := await store.list(
+        SessionFilter(parent=session_id, state=states, limit=500, after=last)
+    ):
+        found += [(row.birth, row.head.state) for row in page]
+        last = page[-1].birth.id
+    return sorted(found, key=lambda each: (each[0].created_at, each[0].parent_query))
+
+
+async def make_cancel_letters(store: Store, session_id: SessionId, at: float) -> list[Letter]:
+    """What is told to the children of a session that is cancelled, also to those it waits for no
+    more.
+    """
+    alive = await _children(store, session_id, (SessionState.RUNNING, SessionState.PAUSED))
+    return [
+        Letter("cancel", f"its parent {session_id} was cancelled", at, to=birth.id)
+        for birth, _ in alive
+    ]
+
+
+def is_process_query(query: Query) -> bool:
+    """Whether a query is about processes, and answered within its step."""
+    return query.kind is Kind.SESSION and query.options is not None and "do" in query.options
+
+
+# ---- telling the parent
+
+
+def make_end_letter(live: LiveSession, outcome: Outcome, at: float) -> Letter:
+    """How a child's parent is told of its end."""
+    if not live.birth.wakes:
+        cost = live.execution.spent
+        told = make_child_answer(live.birth, outcome, None if cost is None else cost.usage)
+        return Letter("answer", told, at, to=live.birth.parent)
+    return _letter(live.birth, "end", _end(outcome), at)
+
+
+def _letter(birth: Birth, event: str | int, news: dict[str, JSON], at: float) -> Letter:
+    told: JSON = {"process": birth.id, "title": birth.title or _name(birth), "event": event, **news}
+    if birth.wakes == WAKE_BY_INTAKE:
+        return Letter("wake", told, at, to=birth.parent)
+    return Letter("signal", {"name": PROCESS_SIGNAL, "value": told}, at, to=birth.parent)
+
+
+def _end(outcome: Outcome) -> dict[str, JSON]:
+    if isinstance(outcome, Returned):
+        return {"state": "completed", "value": outcome.value}
+    if isinstance(outcome, Raised):
+        return {"state": "failed", "error": outcome.error}
+    return {"state": "cancelled", "error": outcome.reason}
+
+
+def _shown(birth: Birth, state: SessionState) -> dict[str, JSON]:
+    return {
+        "process": birth.id,
+        "title": birth.title or _name(birth),
+        "program": birth.program,
+        "state": state.value,
+    }
+
+
+def _name(birth: Birth) -> str:
+    return birth.program.rpartition(":")[2]
+
+
+# ---- hearing of it
+
+
+def make_end_signal_name(process: str) -> str:
+    """The signal by which somebody waits for the end of one process."""
+    return f"{PROCESS_SIGNAL}:{process}"
+
+
+def read_signal_values(letter: Letter, name: str) -> list[JSON]:
+    """What a letter says to whoever waits for a signal of this name: one value, or none."""
+    body: Any = letter.body
+    if letter.kind == "signal" and body["name"] == name:
+        return [body["value"]]
+    news = (
+        body
+        if letter.kind == "wake"
+        else body["value"]
+        if letter.kind == "signal" and body["name"] == PROCESS_SIGNAL
+        else None
+    )
+    if (
+        isinstance(news, dict)
+        and news.get("event") == "end"
+        and name == make_end_signal_name(str(news.get("process")))
+    ):
+        return [news]
+    return []
+
+
+def has_relevant_letters(live: LiveSession) -> bool:
+    """Whether a session has mail that concerns it now: anything but signals that it does not wait
+    for yet.
+    """
+    if live.head.state is SessionState.RUNNING and not live.working:
+        return True
+    return any(
+        letter.kind != "signal" or _waiting(live, letter) is not None for letter in live.letters
+    )
+
+
+def _waiting(live: LiveSession, letter: Letter) -> QueryAnswer | None:
+    for q, entry in live.opened.items():
+        if entry.query.kind is Kind.SIGNAL and (
+            found := read_signal_values(letter, entry.query.name)
+        ):
+            return QueryAnswer(q, found[0])
+    return None
+
+
+async def deliver_signal_letter(sessions: Any, live: LiveSession, letter: Letter) -> None:
+    """Hand a signal, or what a process says, to whoever waits for it; an agent is woken by it when
+    its time comes.
+    """
+    if letter not in live.letters:
+        return  # a step since then has received it
+    answer = _waiting(live, letter)
+    if answer is not None:
+        answers = live.kept([answer])
+        live.letters.remove(letter)  # before the program may ask for the next one
+        await sessions.step(live, answers, read=[letter.id])
+    elif letter.kind == "wake":
+        item = make_wake_item(letter.body)
+        await _land(sessions.store, live, [letter.id], lambda intake: intake.enqueue(item))
+
+
+async def pause_if_idle(sessions: Any, live: LiveSession) -> None:
+    """Let a session that was sent signals it does not wait for yet be paused as before."""
+    head = live.head
+    idle = head.state is SessionState.RUNNING and not (live.stale or live.working)
+    if idle and all(letter.kind == "signal" for letter in live.letters):
+        await _land(sessions.store, live, [], None)
+
+
+async def _land(store: Store, live: LiveSession, read: list[int], intake: Any) -> None:
+    """Commit what no program has to see."""
+    head = live.head
+    fence = live.head.revision
+    live.letters = [letter for letter in live.letters if letter.id not in read]
+    head.revision, head.mail = fence + 1, head.mail - len(read)
+    busy = live.working or any(letter.kind != "signal" for letter in live.letters)
+    head.state = SessionState.RUNNING if busy else SessionState.PAUSED
+    try:
+        await store.commit(Change(live.id, head, read=read, intake=intake), fence)
+    except BaseException:
+        live.drop()
+        raise
+
+
+def make_wake_item(news: Any) -> IntakeItem:
+    """What a process says, as something that waits to enter its parent."""
+    said = news.get("said") if "said" in news else news.get("value", news.get("error"))
+    text = said if isinstance(said, str) else dumps(said)
+    shown = (
+        text
+        if len(text) <= MAX_NEWS_CHARS
+        else f"{text[:MAX_NEWS_CHARS]} … (cut: it has {len(text)} characters)"
+    )
+    verb = "says" if "said" in news else news["state"]
+    body: JSON = {
+        "origin": f"process {news['process']}",
+        "content": f"{news['title']} {verb}: {shown}",
+        "news": news,
+    }
+    id = f"{PROCESS_SIGNAL}:{news['process']}:event:{news['event']}"
+    return IntakeItem(id, ItemKind.WAKE, body, slot=MergePolicy.JOIN, merge=PROCESS_SIGNAL)

@@ -6,6 +6,11 @@ Rules
   2. A mark whose worker is gone means that the outcome is unknown. What happens then was declared:
      `rerun`.
   3. An error is an answer: the program sees it. An answer that does not fit is an error too.
+
+The attachments of the session whose work is under way, in its store.
+
+Who answers direct completions: the same answerer that answers a session's questions to a
+model.
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from everhold.core.codec import to_plain
+from everhold.core.codec import JSON, to_plain
+from everhold.core.graph import extract_text
+from everhold.core.ledger import Ledger
 from everhold.core.query import TEXT_KINDS, Kind, Query, QueryAnswer, Rerun, Usage
 from everhold.core.schema import encode_value_as, parse_answer
 from everhold.core.session import SessionState
@@ -28,14 +35,12 @@ from everhold.core.tool import KEPT_WHOLE
 from everhold.core.usage import parse_usage
 from everhold.engine import unknown_effects
 from everhold.engine.answer_policy import AnswerPolicy
-from everhold.engine.attachments import StoreAttachments
-from everhold.engine.direct_completion import DirectCompletions
 from everhold.engine.limits import Job, LimiterClosed
 from everhold.engine.live_session import LiveSession, is_noticed, is_parked
 from everhold.engine.liveness import (
+    Presence,
     is_worker_alive,
 )
-from everhold.engine.presence import Presence
 from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.engine.step import StepResult
@@ -57,14 +62,64 @@ from everhold.errors import (
     UnknownSession,
     words_of,
 )
-from everhold.ports.answer import Answer
-from everhold.ports.attachment import CURRENT_ATTACHMENTS
-from everhold.ports.completion import COMPLETER
+from everhold.ports.answerer import Answer, Answerer
+from everhold.ports.attachment import CURRENT_ATTACHMENTS, Attachment
 from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
 from everhold.ports.program import Clock, KeptEffect
 from everhold.ports.signature import get_return_type
-from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord
+from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord, Store
+from everhold.ports.tool import COMPLETER
 from everhold.ports.tool_services import CURRENT_SERVICES, SessionServices
+
+
+class DirectCompletions:
+    """Completions of one effect, and what they have cost."""
+
+    def __init__(
+        self,
+        session_id: str,
+        answerer: Answerer | None,
+        answered: Callable[[Query, object], QueryAnswer],
+    ) -> None:
+        self._session_id = session_id
+        self._answerer = answerer
+        self._answered = answered
+        self.spent = Ledger()
+
+    async def complete(self, query: Query) -> JSON:
+        if self._answerer is None:
+            raise AnswerFailed(
+                "no model is configured that could be asked", ProviderUnconfigured.code
+            )
+        try:
+            answer = self._answered(query, await self._answerer.answer(query, self._session_id))
+        except AnswerFailed:
+            raise
+        # some mean that the query stays open, which a part of an effect cannot
+        except EverholdError as error:
+            raise AnswerFailed(str(error), error.code) from None
+        self.spent.add("", answer.usage)
+        if answer.error is not None:
+            raise AnswerFailed(answer.error["message"], answer.error["code"])
+        return (
+            answer.value
+            if query.schema is not None or isinstance(answer.value, str)
+            else extract_text(answer.value)
+        )
+
+
+class StoreAttachments:
+    def __init__(self, store: Store, clock: Clock, session_id: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._session_id = session_id
+
+    async def keep(self, made: Attachment, data: bytes) -> None:
+        await self._store.attach(self._session_id, made, data, self._clock.now())
+
+    async def read(self, id: str) -> tuple[Attachment, bytes]:
+        return await self._store.attachment(self._session_id, id)
+
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")

@@ -37,7 +37,7 @@ from everhold.core.session import (
     apply_event,
 )
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Running, Status, Stopped
-from everhold.engine import child_processes, request_ref
+from everhold.engine import session_view
 from everhold.engine.accept import Acceptance, Signal, make_tombstone_marker
 from everhold.engine.answer_check import (
     AnswerCheck,
@@ -46,7 +46,7 @@ from everhold.engine.answer_check import (
     settle_late_answer,
 )
 from everhold.engine.answer_policy import AnswerPolicy
-from everhold.engine.children import child_id, load_child_answer
+from everhold.engine.children import child_id, is_process_query, load_child_answer
 from everhold.engine.effects import (
     CallSubstitute,
     EffectDispatcher,
@@ -55,9 +55,8 @@ from everhold.engine.effects import (
 )
 from everhold.engine.leases import Leases
 from everhold.engine.live_session import LiveSession, NoExecution, rebuild_session
-from everhold.engine.liveness import get_machine_id, make_lease_owner
+from everhold.engine.liveness import Presence, get_machine_id, make_lease_owner
 from everhold.engine.move import PROGRAM_ABSENT_ERRORS, SessionMoves
-from everhold.engine.presence import Presence
 from everhold.engine.reconcile import Reconciler
 from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
@@ -590,8 +589,7 @@ class Engine:
         children = [
             entry
             for entry in live.opened.values()
-            if entry.query.kind is Kind.SESSION
-            and not child_processes.is_process_query(entry.query)
+            if entry.query.kind is Kind.SESSION and not is_process_query(entry.query)
         ]
         ends = [await load_child_answer(self.store, live.birth, entry) for entry in children]
         return [end for end in ends if end is not None]
@@ -698,7 +696,7 @@ class Engine:
         referring = [
             entry.query
             for entry in waiting.values()
-            if request_ref.is_stored_by_reference(entry.query)
+            if session_view.is_stored_by_reference(entry.query)
         ]
         if referring and not all(query.q in working for query in referring):
             for query in await self._in_full(session_id, record.head.revision, referring):
@@ -712,11 +710,11 @@ class Engine:
         live = self.sessions.cached(session_id)
         if live is not None and not live.stale and live.head.revision == revision:
             return [
-                request_ref.expand_query_from_effect(query, live.execution.effect(query.q))
+                session_view.expand_query_from_effect(query, live.execution.effect(query.q))
                 for query in queries
             ]
         return list(
-            request_ref.expand_queries_from_journal(
+            session_view.expand_queries_from_journal(
                 queries, (await self.store.load(session_id)).deliveries
             ).values()
         )
@@ -725,11 +723,11 @@ class Engine:
         effect = live.execution.effect
         opened = live.opened
         for q, entry in live.opened.items():
-            if request_ref.is_stored_by_reference(entry.query) and q not in live.working:
+            if session_view.is_stored_by_reference(entry.query) and q not in live.working:
                 opened = {
                     **opened,
                     q: msgspec.structs.replace(
-                        entry, query=request_ref.expand_query_from_effect(entry.query, effect(q))
+                        entry, query=session_view.expand_query_from_effect(entry.query, effect(q))
                     ),
                 }
         return make_open_status(live.birth, live.head, opened, live.working)
@@ -760,9 +758,7 @@ class Engine:
             self.sessions.suspect(session_id)
             await self.shielded.run(self.moves.move(session_id, asked=True))
         for entry in find_open_queries(record.deliveries).values():
-            if entry.query.kind is Kind.SESSION and not child_processes.is_process_query(
-                entry.query
-            ):
+            if entry.query.kind is Kind.SESSION and not is_process_query(entry.query):
                 await self._adopt_parked(child_id(record.birth, entry))
 
     async def wait(

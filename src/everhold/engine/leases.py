@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 
 from everhold.core.intake import Intake
 from everhold.core.lease import Fence, Lease, LeaseOwner, LeaseRefused, LeaseTimings
-from everhold.engine.presence import Presence
+from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
 from everhold.errors import EverholdError
 from everhold.ports.program import Clock

@@ -38,7 +38,7 @@ from everhold.core.lease import Fence, LeaseRefused
 from everhold.core.query import Kind, QueryAnswer
 from everhold.core.session import Head, SessionId
 from everhold.core.status import Raised
-from everhold.engine import child_processes
+from everhold.engine import children
 from everhold.engine.effects import STORE_AWAY_ERRORS, EffectDispatcher
 from everhold.engine.intake_messages import (
     count_joined_inputs,
@@ -48,7 +48,7 @@ from everhold.engine.intake_messages import (
 )
 from everhold.engine.leases import Leases
 from everhold.engine.live_session import LiveSession, NoExecution
-from everhold.engine.presence import Presence
+from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.errors import (
@@ -199,7 +199,7 @@ class SessionMoves:
         """Hand over the letters that concern the session now, and the timers that are due. The lock
         is held.
         """
-        if live.head.mail and child_processes.has_relevant_letters(live):
+        if live.head.mail and children.has_relevant_letters(live):
             await self._read_letters(live)
         await self._on_time(live)
 
@@ -221,8 +221,8 @@ class SessionMoves:
                 answers = live.kept([answer]) if answer.q in live.opened else []
                 await self._sessions.step(live, answers, read=[letter.id])
             else:
-                await child_processes.deliver_signal_letter(self._sessions, live, letter)
-        await child_processes.pause_if_idle(self._sessions, live)
+                await children.deliver_signal_letter(self._sessions, live, letter)
+        await children.pause_if_idle(self._sessions, live)
 
     async def _on_time(self, live: LiveSession) -> None:
         """Fire the timers and expire the queries whose time was before now; others have turns of

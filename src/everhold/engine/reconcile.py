@@ -27,9 +27,8 @@ from everhold.core.session import SessionId
 from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.effects import STORE_AWAY_ERRORS, EffectDispatcher
 from everhold.engine.leases import Leases
-from everhold.engine.liveness import ProcessWatcher, WorkerLiveness, make_lease_owner
+from everhold.engine.liveness import Presence, ProcessWatcher, WorkerLiveness, make_lease_owner
 from everhold.engine.move import SessionMoves, find_input_query
-from everhold.engine.presence import Presence
 from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
 from everhold.errors import EverholdError, StoreBusy, UnknownSession

@@ -20,7 +20,7 @@ from everhold.core.observer import Observers
 from everhold.core.query import Query, QueryAnswer
 from everhold.core.session import SessionState
 from everhold.core.status import Outcome, Raised, Returned, is_idle_expired
-from everhold.engine.child_processes import has_relevant_letters
+from everhold.engine.children import has_relevant_letters
 from everhold.engine.live_session import LiveSession, NoExecution, is_replayable, rebuild_session
 from everhold.engine.serving import Serving
 from everhold.engine.step import Stepper, StepResult

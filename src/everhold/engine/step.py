@@ -31,7 +31,7 @@ from everhold.core.journal import (
 from everhold.core.query import IN_STORE, MODEL_KINDS, Kind, Query, QueryAnswer, Rerun
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.core.status import Outcome, Raised
-from everhold.engine import child_processes, unknown_effects
+from everhold.engine import children, unknown_effects
 from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.children import child_id, make_awaited_child_birth
 from everhold.engine.durable_values import DurableValues
@@ -42,7 +42,7 @@ from everhold.engine.live_session import (
     is_noticed,
     is_parked,
 )
-from everhold.engine.presence import Presence
+from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
 from everhold.errors import BadValue, Spinning
 from everhold.ports.program import Clock, RestartableExecution
@@ -81,7 +81,7 @@ class StepInProgress(msgspec.Struct):
     deliveries: list[Delivery] = []
     letters: list[Letter] = []
     values: DurableValues | None = None
-    deeds: child_processes.ProcessActions | None = None  # what is done about processes
+    deeds: children.ProcessActions | None = None  # what is done about processes
     restarts: int = 0  # in a row
     raised: bool = False  # from a failure: more of the head changes than a light commit writes
     intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
@@ -123,7 +123,7 @@ class Stepper:
             self._now(live.head), read or [], birth, StepResult([], [], None, []), intake=intake
         )
         if cancel is not None:
-            way.letters = await child_processes.make_cancel_letters(self._store, live.id, way.at)
+            way.letters = await children.make_cancel_letters(self._store, live.id, way.at)
         try:
             quick = await self._hand_over(live, way, answers, fired, cancel)
             if quick:
@@ -307,7 +307,7 @@ class Stepper:
         if cancel is None:
             way.letters = self._cancelled_children(live, way.at)
         else:
-            way.letters = await child_processes.make_cancel_letters(self._store, live.id, way.at)
+            way.letters = await children.make_cancel_letters(self._store, live.id, way.at)
         way.deliveries = [
             Delivery(live.head.n + 1, way.at, [], [], DeliveryNotes(cancel=cancel, outcome=outcome))
         ]
@@ -450,10 +450,8 @@ class Stepper:
         read = []
         for query in quick:
             if query.kind is Kind.SESSION:
-                if child_processes.is_process_query(query):
-                    way.deeds = way.deeds or child_processes.ProcessActions(
-                        self._store, live, way.at
-                    )
+                if children.is_process_query(query):
+                    way.deeds = way.deeds or children.ProcessActions(self._store, live, way.at)
                     answers.append(await way.deeds.answer(query))
                 continue
             if query.kind is Kind.STATE:
@@ -465,7 +463,7 @@ class Stepper:
                     )
                 continue
             for letter in live.letters:
-                if found := child_processes.read_signal_values(letter, query.name):
+                if found := children.read_signal_values(letter, query.name):
                     answers += live.kept([QueryAnswer(query.q, found[0])], Kind.SIGNAL)
                     live.letters.remove(letter)
                     read.append(letter.id)
@@ -629,7 +627,7 @@ class Stepper:
         if live.record and last is not None:
             last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
         if live.birth.parent is not None:
-            change.letters = [*change.letters, child_processes.make_end_letter(live, outcome, at)]
+            change.letters = [*change.letters, children.make_end_letter(live, outcome, at)]
 
 
 def _given_up(live: LiveSession, withdrawn: list[int], at: float) -> list[Letter]:

@@ -16,8 +16,7 @@ from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.query import KINDS, Kind, QueryAnswer
 from everhold.core.session import Birth
 from everhold.core.status import Paused, Running, Status
-from everhold.engine.child_processes import is_process_query
-from everhold.engine.children import child_id
+from everhold.engine.children import child_id, is_process_query
 from everhold.errors import UnknownSession
 from everhold.ports.store import SessionRecord, Store
 from everhold.runtime import Runtime

@@ -46,7 +46,7 @@ from everhold.mcp.tools import (
     StrategiesArgs,
     ToolAnswer,
 )
-from everhold.ports.answer import Answer as Counted
+from everhold.ports.answerer import Answer as Counted
 from everhold.ports.store import SessionRecord
 from everhold.runtime import Runtime
 from everhold.wire import dump_wire_json

@@ -9,18 +9,22 @@ Rules
   3. A request with an Origin comes from a web page: it must be a page of this very server.
   4. A request whose head or body does not arrive in time is ended, however slowly it goes on.
   5. A body is read whole, and strictly (`parse_rpc_message`), before anything is done with it.
+
+Where the server is reached over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import re
 import socket
 import sys
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
@@ -28,13 +32,61 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from everhold.errors import BadSetting
 from everhold.mcp.elicitation import CONNECTION_HEADER
-from everhold.mcp.http_address import MCP_PATH, format_server_url, is_loopback, parse_http_address
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
 from everhold.mcp.profiles import DEFAULT_PROFILE as PROFILE
 from everhold.mcp.profiles import make_front
 from everhold.mcp.token import TOKEN_VARIABLE, Token
 from everhold.models import AnswererSpec
 from everhold.ports.interrupts import set_signals_handled
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:8711"
+MCP_PATH: Final = "/mcp"
+
+
+def parse_http_address(given: str) -> tuple[str, int]:
+    """Host and port of an address such as 127.0.0.1:8711, [::1]:8711, localhost or :8711."""
+    try:
+        parts = urlsplit(f"//{given}")
+        host = parts.hostname or "127.0.0.1"
+        port = parts.port
+    except ValueError as error:
+        raise BadSetting("--http", f"{given!r} is not HOST:PORT: {error}") from None
+    if parts.path or parts.query or parts.username is not None or " " in given:
+        raise BadSetting("--http", f"{given!r} is not HOST:PORT")
+    return host, int(DEFAULT_ADDRESS.rpartition(":")[2]) if port is None else port
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def format_server_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}{MCP_PATH}" if ":" in host else f"http://{host}:{port}{MCP_PATH}"
+
+
+def resolve_server_url(given: str) -> str:
+    """The URL of a server that somebody names by its address or its URL."""
+    if "://" not in given:
+        return format_server_url(*parse_http_address(given))
+    try:
+        parts = urlsplit(given)
+        sound = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and parts.port != 0
+            and parts.username is None
+        )
+    except ValueError:
+        sound = False
+    if not sound or not given.isprintable() or " " in given:
+        raise BadSetting("--http", f"{given!r} is not HOST:PORT or the URL of a server")
+    return given
+
 
 #: Bytes of one request.
 MAX_REQUEST_BYTES: Final = 10_000_000

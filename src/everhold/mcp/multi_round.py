@@ -28,7 +28,7 @@ from everhold.core.status import OpenQuery, Status
 from everhold.errors import NotAllowed
 from everhold.mcp import elicitation
 from everhold.mcp.render import list_model_questions, list_other_questions
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.wire import dump_wire_json
 
 RequestContext = ServerRequestContext[Any, Any]

@@ -25,7 +25,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import is_input_required
 
 from everhold.errors import NotAllowed
-from everhold.mcp import owner_file
+from everhold.mcp import token
 from everhold.packages.settings import get_data_folder
 from everhold.wire import error_json
 
@@ -143,7 +143,7 @@ def _kept(file: Path) -> bytes | None:
     """The key in a file; None if there is none that can be trusted."""
     try:
         with file.open("rb") as source:
-            others = owner_file.is_open_to_others(source.fileno())
+            others = token.is_open_to_others(source.fileno())
             found = source.read(KEY_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -156,7 +156,7 @@ def _kept(file: Path) -> bytes | None:
 
 def _made(file: Path) -> bytes:
     """A new key in a file; of several processes that make one at once, all get the same."""
-    owner_file.create_owner_file(file, secrets.token_bytes(KEY_BYTES))
+    token.create_owner_file(file, secrets.token_bytes(KEY_BYTES))
     found = _kept(file)
     if found is None:
         raise OSError(f"{file} cannot be kept readable by its owner alone")

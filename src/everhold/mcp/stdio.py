@@ -9,6 +9,14 @@ told only when every request has its answer, or after a while.
 Nobody waits for what was not understood: a line that is not a message is answered with an error,
 and a reply that cannot be read is an error to the request it names. Where it names none, every open
 form fails (`lost`).
+
+Over standard output goes the protocol and nothing else.
+
+Before anything of the user's is loaded, file descriptor 1 is made to point at standard error, and
+the protocol gets a private copy of what it was: what a program, a library, a warning or a child
+process prints cannot reach the client.
+
+Serving one client over standard input and output.
 """
 
 from __future__ import annotations
@@ -16,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import stat
 import sys
 from collections.abc import Awaitable, Callable
@@ -28,6 +37,10 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
+from everhold.mcp.profiles import DEFAULT_PROFILE, make_front
+from everhold.mcp.server import McpFront
+from everhold.models import AnswererSpec
+from everhold.ports.interrupts import set_signals_handled
 
 #: Bytes of one message.
 MAX_MESSAGE_BYTES: Final = 64_000_000
@@ -224,3 +237,86 @@ def _written(file: IO[bytes], line: bytes) -> None:
     left = memoryview(line)
     while left:
         left = left[file.write(left) :]
+
+
+#: The private copy, once it has been made.
+_PRIVATE: Final[list[int]] = []
+
+
+def guard_stdout() -> None:
+    """Point file descriptor 1 at standard error; the client is reached by `take_client_descriptors`
+    only. Once a process.
+    """
+    if not _PRIVATE:
+        sys.stdout.flush()
+        _open_standard_error()
+        _PRIVATE.append(os.dup(1))  # not inheritable: no child has it
+        os.dup2(2, 1)
+
+
+def _open_standard_error() -> None:
+    """Where it was closed, let it lead nowhere; else the next file we open would be taken for
+    it.
+    """
+    try:
+        os.fstat(2)
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        if nothing != 2:
+            os.dup2(nothing, 2)
+            os.close(nothing)
+
+
+def take_client_descriptors() -> tuple[int, int]:
+    """Descriptors of what the client writes and of what it reads; standard input is empty for all
+    others from now.
+    """
+    guard_stdout()
+    incoming = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return incoming, _PRIVATE[0]
+
+
+async def serve_stdio(
+    database: str | None, *, llm: AnswererSpec, profile: str = DEFAULT_PROFILE
+) -> None:
+    """Serve until the client closes our standard input, or a signal ends us."""
+    wires = take_client_descriptors()
+    made = make_front(database, llm, profile)
+    server = made.server(web=False)
+    _leave_on_signals(made)
+    opening = asyncio.ensure_future(made.open())
+    ledger = PendingRequests()
+    outgoing = await OutgoingStream.on(wires[1], ledger)
+    incoming = await IncomingStream.on(wires[0], ledger, outgoing, made.forms.lost)
+    try:
+        await server.run(incoming, outgoing, server.create_initialization_options())
+    finally:
+        await opening
+        await made.close()
+        set_signals_handled(False)
+
+
+def _leave_on_signals(made: McpFront) -> None:
+    """Give everything back and go. A thread that reads a terminal cannot be stopped, so nobody
+    waits for it.
+    """
+
+    async def leave(number: int) -> None:
+        with suppress(Exception):
+            await made.close()
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    loop = asyncio.get_running_loop()
+    leaving: set[asyncio.Task[None]] = set()
+
+    def called(number: int) -> None:
+        leaving.add(loop.create_task(leave(number)))
+
+    with suppress(NotImplementedError):  # Windows: a signal ends the process, and nothing is lost
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, called, number)
+        set_signals_handled()

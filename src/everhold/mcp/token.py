@@ -7,6 +7,8 @@ Rules
      refused.
   3. A token stays the same over restarts, so that hosts keep working. To change it, delete the
      file.
+
+Files that only their owner reads, made once.
 """
 
 from __future__ import annotations
@@ -20,8 +22,34 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from everhold.errors import BadSetting
-from everhold.mcp import owner_file
 from everhold.packages.settings import get_data_folder
+
+
+def is_open_to_others(descriptor: int) -> bool:
+    """Whether others than its owner may read or change a file; Windows does not say."""
+    return os.name == "posix" and bool(os.fstat(descriptor).st_mode & 0o077)
+
+
+def create_owner_file(file: Path, content: bytes) -> None:
+    """Write a file unless it is there; of several processes that make it at once, one does, and it
+    is never half there.
+
+    Raises `OSError`.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as target:
+            target.write(content)
+            target.flush()
+            os.fsync(target.fileno())
+        try:
+            os.link(fresh, file)  # unlike a rename it never replaces what another process made
+        except FileExistsError:
+            pass
+    finally:
+        fresh.unlink(missing_ok=True)
+
 
 TOKEN_VARIABLE: Final = "EVERHOLD_MCP_TOKEN"
 TOKEN_FILE: Final = "mcp-token"
@@ -54,9 +82,9 @@ def load_token(
     path = get_data_folder() / TOKEN_FILE if file is None else Path(file).expanduser().absolute()
     try:
         if not path.exists():
-            owner_file.create_owner_file(path, secrets.token_urlsafe(32).encode() + b"\n")
+            create_owner_file(path, secrets.token_urlsafe(32).encode() + b"\n")
         with path.open("rb") as source:
-            is_open = owner_file.is_open_to_others(source.fileno())
+            is_open = is_open_to_others(source.fileno())
             found = source.read(_LONGEST + 1)
     except OSError as error:
         words = f"the token file {path} cannot be used: {error.strerror or error}"

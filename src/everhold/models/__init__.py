@@ -11,14 +11,12 @@ query was not for this answerer, or the answerer cannot work here. Without an an
 open.
 """
 
-from everhold.models.answerer_spec import AnswererSpec
 from everhold.models.command import CommandModel
 from everhold.models.function import FunctionModel
 from everhold.models.provider import Model, Patience
-from everhold.models.registry import create_model
+from everhold.models.registry import AnswererSpec, create_model
 from everhold.models.script import ScriptModel
-from everhold.ports.answer import Answer
-from everhold.ports.answerer import Answerer
+from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.stream import Delta, DeltaKind, StreamListener, subscribe
 
 __all__ = [

@@ -2,15 +2,21 @@
 
 [project.entry-points."everhold.models"]
 mymodel = "my_package.model:make_model"    # called with "x" for llm="mymodel:x"
+
+What `llm=` takes, and the answerer that is made from it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from everhold.core.query import Query
 from everhold.errors import BadSetting
+from everhold.models.function import FunctionModel
 from everhold.models.provider import Model, is_model_name
 from everhold.models.provider.clients import PROVIDER_KEYS
+from everhold.models.script import ScriptModel
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answerer
 from everhold.ports.entry_points import MODELS, load_entry_point
@@ -57,3 +63,30 @@ def _find_registered(spec: str, setting: str) -> Answerer | None:
     if not isinstance(made, Answerer):
         raise found.refuse(f"made a {type(made).__name__}, not an everhold.models.Answerer")
     return made
+
+
+#: What `llm=` takes.
+AnswererSpec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
+
+_TAKES = (
+    "it takes provider:name, an async function of a query, everhold.CommandModel(…), a list or"
+    " dict of answers, an everhold.models.Answerer, or None"
+)
+
+
+def make_answerer(spec: AnswererSpec) -> Answerer | None:
+    """The answerer that is meant; None parks. Raises `BadSetting`."""
+    match spec:
+        case None:
+            return None
+        case str():
+            return create_model(spec)
+        case list() | dict() | tuple():
+            return ScriptModel(spec)
+        case type():
+            raise BadSetting("llm", f"{spec.__name__} is a class; {_TAKES}")
+    if isinstance(spec, Answerer):
+        return spec
+    if callable(spec):
+        return FunctionModel(spec)
+    raise BadSetting("llm", f"{_TAKES}, not {type(spec).__name__}")

@@ -3,7 +3,6 @@ leases.
 """
 
 from everhold.engine.limits import Limits
-from everhold.movers.worker_verbs import Workers
-from everhold.movers.workers import Worker, WorkerEvent
+from everhold.movers.workers import Worker, WorkerEvent, Workers
 
 __all__ = ["Limits", "Worker", "WorkerEvent", "Workers"]

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from everhold.engine.engine import Engine
-from everhold.engine.request_ref import load_full_query
 from everhold.engine.session_lookup import SessionRef, resolve_session_id
+from everhold.engine.session_view import load_full_query
 from everhold.errors import BadSetting
 from everhold.notify import outbox
 from everhold.notify.command import ByCommand

@@ -6,7 +6,7 @@
     llm            the settings file
     answer_with    the settings file
     tell           the settings file: who is told of questions (`notify/`)
-    retention      the settings file: how long sessions are kept that have ended (`archive/retention_settings.py`)
+    retention      the settings file: how long sessions are kept that have ended (`archive/retention.py`)
     worker         the settings file: how many sessions a worker drives, and its limits (`workers.py`)
     lua            the settings file: what Lua programs share with Python programs (`packages/lua/lua_settings.py`)
 

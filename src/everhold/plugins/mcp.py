@@ -1,7 +1,8 @@
 """MCP servers as sources of tools: processes that are spoken to on their standard streams, or
 addresses.
 
-    Agent("…", tools=[McpServer("files", command=["npx", "server-files", "/data"]), McpServer("wiki", url="https://…")])
+    files = McpServer("files", command=["npx", "server-files", "/data"])
+    Agent("…", tools=[files, McpServer("wiki", url="https://…")])
 
 Rules
   1. A server is not trusted: what it offers and says is bounded, its process has an environment of
@@ -9,12 +10,15 @@ Rules
   2. One connection for each loop; it begins with the first need, and a lost one is made again,
      after a failure not before 0.5 s have passed, then 1, 2, … 30.
   3. A call whose connection is lost is sent again only if the tool says that this does no harm.
-"""  # noqa: E501
+
+The last words of a process: its standard error, of which only the end is kept.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
@@ -34,13 +38,51 @@ from everhold.plugins.sanitize import (
     reduce_schema,
     sanitize_name,
 )
-from everhold.plugins.stderr_tail import StderrTail
 from everhold.ports import resource
-from everhold.ports.tool import Tool
-from everhold.ports.tool_source import OfferedTool
+from everhold.ports.tool import OfferedTool, Tool
 
 if TYPE_CHECKING:
     from mcp import Client
+
+
+#: Bytes that are kept.
+MAX_TAIL_BYTES: Final = 400
+
+
+class StderrTail:
+    """A pipe to hand to a process. It is read as long as it is open, so that nobody has to wait for
+    us.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self.file = os.fdopen(writing, "w")
+        self._kept = b""
+        self._loop.add_reader(self._reading, self._read)
+
+    @property
+    def said(self) -> str:
+        """What it said last, after a colon; nothing if it said nothing."""
+        words = " ".join(self._kept.decode("utf-8", "replace").split())
+        return f": {words}" if words else ""
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reading, 65_536)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._reading)
+        self._kept = (self._kept + data)[-MAX_TAIL_BYTES:]
+
+    def close(self) -> None:
+        self._read()
+        self._loop.remove_reader(self._reading)
+        os.close(self._reading)
+        self.file.close()
+
 
 log = logging.getLogger("everhold")
 

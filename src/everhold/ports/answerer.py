@@ -1,11 +1,17 @@
-"""Answerers: those who answer questions of programs now, such as models."""
+"""Answerers: those who answer questions of programs now, such as models.
+
+What an answerer says when it knows more than the value.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Any
 
-from everhold.core.query import Kind, Query
+import msgspec
+
+from everhold.core.codec import JSON
+from everhold.core.query import Kind, Query, Usage
 
 
 class Answerer(ABC):
@@ -36,3 +42,10 @@ class Answerer(ABC):
         """Close what it opened on the running event loop. A runtime calls it when it closes; it may
         be asked again later.
         """
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """An answer's value, and the tokens it cost as far as the answerer counted them."""
+
+    value: JSON
+    usage: Usage | None = None

@@ -2,10 +2,25 @@
 
     @tool(read_only=True)
     def weather(city: Annotated[str, "its name"]) -> str:
-        \"""Tell the weather in a city.\"""
+        \"\"\"Tell the weather in a city.\"\"\"
 
 A parameter annotated `ToolContext` is not the model's to give: it receives what is known of the
 call.
+
+Direct completions: a model asked once, from within the work of a session (row 30).
+
+What is asked here is a part of the effect that asks it: a replay has the effect's result and asks
+nobody, and what it cost is entered under the source of the effect (`tool:<name>` for a tool).
+
+Where tools come from that are not written in the agent: somebody outside offers them, and may
+change his mind.
+
+Rules
+  1. What is offered is asked once a turn, and what came of it is in the journal: a replay asks
+     nobody.
+  2. Whoever cannot be reached keeps the tools that he offered last; the model is told that he
+     cannot be reached.
+  3. What an offer says is data: `tool` makes the same tool of it, in whatever process.
 """
 
 from __future__ import annotations
@@ -18,19 +33,19 @@ import inspect
 import threading
 import types
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import is_dataclass
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload, runtime_checkable
 
 import msgspec
 
 from everhold.core.codec import JSON, to_plain
 from everhold.core.message import Image, Text
-from everhold.core.query import Rerun
-from everhold.core.schema import decode_value_as, encode_value_as
+from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
+from everhold.core.schema import decode_value_as, encode_value_as, schema_of
 from everhold.core.tool import Wanted, Window
-from everhold.errors import BadArguments
+from everhold.errors import BadArguments, ForeignCall
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
-from everhold.ports.completion import complete
 from everhold.ports.moment import Moment
 from everhold.ports.signature import (
     build_parameter_schema,
@@ -40,6 +55,44 @@ from everhold.ports.signature import (
 )
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 from everhold.ports.tool_services import StateWrite, ToolSessions, ToolValues
+
+
+class Completer(Protocol):
+    """Asks a model for the session whose work is under way."""
+
+    async def complete(self, query: Query) -> JSON:
+        """What it said; raises `AnswerFailed` if it could not be asked."""
+        ...
+
+
+COMPLETER: ContextVar[Completer] = ContextVar("everhold_completer")
+
+
+async def complete(
+    prompt: str,
+    *,
+    system: str | None = None,
+    returns: Any = None,
+    max_tokens: int = MAX_TOKENS,
+    **options: JSON,
+) -> Any:
+    """Ask a model once. `returns` names the type of the answer, which is else its words."""
+    completer = COMPLETER.get(None)
+    if completer is None:
+        raise ForeignCall("a completion outside the work of a session")
+    query = Query(
+        0,
+        "",
+        prompt,
+        Kind.LLM,
+        system=system,
+        max_tokens=max_tokens,
+        options=to_plain(options, "options") or None,
+        schema=None if returns is None else schema_of(returns),
+    )
+    said = await completer.complete(query)
+    return said if returns is None else decode_value_as(said, returns)
+
 
 T = TypeVar("T")
 
@@ -315,3 +368,30 @@ def _is_typed(value: Any) -> bool:
         or is_dataclass(value)
         or hasattr(value, "model_json_schema")
     )
+
+
+class OfferedTool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool, as somebody offers it."""
+
+    name: str  # as the model knows it
+    origin: str  # as he knows it himself
+    description: str = ""
+    schema: dict[str, JSON] = {}
+    read_only: bool = False
+    idempotent: bool = False
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Somebody who offers tools."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def offered(self) -> list[OfferedTool]:
+        """What he offers now; raises `ToolServerFailed` if he cannot be reached."""
+        ...
+
+    def tool(self, offer: OfferedTool) -> Tool:
+        """The tool that was offered."""
+        ...

@@ -5,8 +5,7 @@ Schedule, Trigger          what is set up
 Emitted, Handover          what became of an event
 """
 
-from everhold.schedules.action import Feed, Start
-from everhold.schedules.runner import SessionActionRunner
+from everhold.schedules.action import Feed, SessionActionRunner, Start
 from everhold.schedules.schedule import Schedule, Schedules
 from everhold.schedules.trigger import Emitted, Handover, Trigger, Triggers
 

@@ -23,8 +23,7 @@ from everhold.core.session import Birth
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models import CommandModel, ScriptModel
 from everhold.models.script import compile_prompt_pattern
-from everhold.ports.answer import Answer
-from everhold.ports.answerer import Answerer
+from everhold.ports.answerer import Answer, Answerer
 
 Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[str] | str
 

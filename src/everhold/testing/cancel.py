@@ -39,7 +39,7 @@ from everhold.core.query import SCRIPTED_KINDS, Kind, Query, Rerun
 from everhold.core.session import Birth
 from everhold.core.status import Finished, OpenQuery, Returned
 from everhold.errors import BadSetting
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 from everhold.ports.program import Call
 from everhold.ports.store import SessionRecord, Store
 from everhold.stores.registry import create_store as store_at

@@ -9,8 +9,7 @@ from everhold.archive.check import check_session
 from everhold.core.tool import Deny
 from everhold.hooks import Contribute, Plugin
 from everhold.ports.store import SessionFilter
-from everhold.ports.tool import Tool, tool
-from everhold.ports.tool_source import OfferedTool
+from everhold.ports.tool import OfferedTool, Tool, tool
 from everhold.programs.lua.code_executor import Lua
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore

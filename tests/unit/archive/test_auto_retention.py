@@ -8,9 +8,7 @@ import logging
 import pytest
 
 import everhold
-from everhold.archive.auto_retention import AutoRetention
-from everhold.archive.retention import RetentionPlan
-from everhold.archive.retention_settings import load_retention
+from everhold.archive.retention import AutoRetention, RetentionPlan, load_retention
 from everhold.core.session import SessionState
 from everhold.errors import BadArguments, BadSetting, StoreFull
 from everhold.packages.settings import settings

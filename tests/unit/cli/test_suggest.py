@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everhold.cli import suggest as room
-from everhold.cli.suggest import suggest_reference
+from everhold.cli import context as room
+from everhold.cli.context import suggest_reference
 
 TEXT = """
 raise SystemExit("it was run")

@@ -1,8 +1,14 @@
 """Options of turns, frame by frame."""
 
 from everhold.core.graph import INITIAL_FRAME, Frame
-from everhold.core.options import FrameOptions, compute_frame_options, merge_options
-from everhold.core.turn import OptionsConfigured, SettledTurn, TurnAnswered
+from everhold.core.turn import (
+    FrameOptions,
+    OptionsConfigured,
+    SettledTurn,
+    TurnAnswered,
+    compute_frame_options,
+    merge_options,
+)
 
 
 def test_one_set_lies_over_another_name_by_name():

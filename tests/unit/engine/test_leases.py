@@ -6,7 +6,7 @@ import pytest
 
 from everhold.core.lease import LeaseOwner, LeaseTimings
 from everhold.engine.leases import Leases
-from everhold.engine.presence import Presence
+from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
 from everhold.errors import StoreBusy, StoreUnavailable, UnknownSession
 from everhold.stores.memory import MemoryStore

@@ -17,7 +17,7 @@ from mcp.types import (
 from everhold.core.query import Kind, Query, Usage
 from everhold.core.status import OpenQuery, Paused
 from everhold.mcp import multi_round
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 
 TALK = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
 BLOCKS = [{"role": "user", "content": [{"type": "text", "text": "Hi."}]}]

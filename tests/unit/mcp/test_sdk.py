@@ -33,7 +33,7 @@ def says(code: str) -> str:
     ],
 )
 def test_a_server_on_pipes_loads_no_client_no_second_server_no_web_and_no_seals(name: str) -> None:
-    assert says(LOADED + f"import everhold.mcp.serve; print({name!r} in sys.modules)") == "False"
+    assert says(LOADED + f"import everhold.mcp.stdio; print({name!r} in sys.modules)") == "False"
 
 
 @pytest.mark.parametrize("web", [True, False])

@@ -5,7 +5,7 @@ import pytest
 from everhold.core.query import Query
 from everhold.errors import BadSetting
 from everhold.models import Answerer, CommandModel, FunctionModel, Model, ScriptModel
-from everhold.models.answerer_spec import make_answerer
+from everhold.models.registry import make_answerer
 
 
 class Own(Answerer):

@@ -9,7 +9,7 @@ import pytest
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Usage
 from everhold.errors import BadSetting, NotAllowed
 from everhold.models import FunctionModel
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 
 ASK = Query(0, "0:0", "What is up?")
 

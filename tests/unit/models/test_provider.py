@@ -18,8 +18,7 @@ from everhold.errors import (
 )
 from everhold.models import Model, Patience
 from everhold.models.provider import model as home
-from everhold.models.provider.model_name import ModelName, parse_model_names
-from everhold.models.provider.model_settings import MODEL_OPTIONS
+from everhold.models.provider.model_name import MODEL_OPTIONS, ModelName, parse_model_names
 from everhold.models.provider.provider_errors import classify_model_error
 from everhold.models.provider.retry import RetryBackoff
 
@@ -408,8 +407,7 @@ def test_it_shows_its_models_and_no_key() -> None:
 
 def test_every_code_is_on_the_list_that_the_docs_are_written_from() -> None:
     from everhold.models.provider.attempt import FINAL_FINISH_REASONS
-    from everhold.models.provider.error_codes import ANSWER_ERROR_CODES
-    from everhold.models.provider.provider_errors import ERROR_KINDS
+    from everhold.models.provider.provider_errors import ANSWER_ERROR_CODES, ERROR_KINDS
 
     raised = {code for _, code, _ in ERROR_KINDS} | {
         code for code, _ in FINAL_FINISH_REASONS.values()

@@ -9,7 +9,7 @@ import pytest
 from everhold.core.query import Kind, Query, Usage
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed
 from everhold.models import ScriptModel
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 
 
 def ask(prompt="", q=0, **more):

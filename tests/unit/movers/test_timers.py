@@ -2,8 +2,8 @@
 
 import asyncio
 
-from everhold.movers import timers as module
-from everhold.movers.timers import MoveTimers
+from everhold.movers import local as module
+from everhold.movers.local import MoveTimers
 from everhold.testing.clock import ManualClock
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everhold.programs.python import determinism_guard, gc_guard
+from everhold.programs.python import determinism_guard, execution
 from tests.unit.programs.driving import Life, result
 
 
@@ -104,5 +104,5 @@ def test_outside_of_programs_the_collector_is_as_ever() -> None:
 
 def test_installing_it_again_changes_nothing() -> None:
     before = list(gc.callbacks)
-    gc_guard.install_gc_guard()
+    execution.install_gc_guard()
     assert gc.callbacks == before

@@ -8,7 +8,7 @@ import pytest
 
 from everhold.errors import StoreUnavailable
 from everhold.runtime import Runtime
-from everhold.stores.sqlite import SQLiteStore, copy
+from everhold.stores.sqlite import SQLiteStore, database
 from everhold.stores.sqlite.checkpoint import LOOK_AFTER
 
 
@@ -75,6 +75,6 @@ def test_a_copy_to_a_file_that_cannot_be_opened_closes_the_original(tmp_path, mo
     (tmp_path / "app.db").touch()
     monkeypatch.setattr(sqlite3, "connect", second_fails)
     with pytest.raises(StoreUnavailable):
-        copy.copy_database(tmp_path / "app.db", tmp_path / "copy.db")
+        database.copy_database(tmp_path / "app.db", tmp_path / "database.db")
     assert is_closed(opened[0])
     assert [path.name for path in tmp_path.iterdir()] == ["app.db"]

@@ -7,7 +7,7 @@ from everhold.core.query import Usage
 from everhold.mcp.algocline.query_ids import QueryNames
 from everhold.mcp.algocline.render import AlcRefused
 from everhold.mcp.algocline.tools import AlcResponse
-from everhold.ports.answer import Answer
+from everhold.ports.answerer import Answer
 
 
 def is_repeated(known: QueryNames, said: list[AlcResponse]) -> bool:

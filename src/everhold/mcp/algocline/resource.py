@@ -19,7 +19,7 @@ from everhold.errors import EverholdError
 from everhold.mcp.algocline import render, transcripts
 from everhold.mcp.algocline.render import AlcRefused
 from everhold.mcp.runtime_holder import RuntimeHolder
-from everhold.packages.lua import folder, paths, stubs
+from everhold.packages.lua import folder, paths, scaffold
 from everhold.packages.lua.meta import read_package_meta
 from everhold.ports.store import Store
 
@@ -35,8 +35,8 @@ _LOG: Final = {"limit": (50, 10_000), "max_chars": (20_000, 1_000_000)}
 _SAMPLES: Final = {"offset": (0, 10_000_000), "limit": (100, 10_000)}
 
 RESOURCES: Final = (
-    (stubs.STUBS_FILE, "Types of everything under `alc`, for editors of Lua"),
-    (stubs.SHAPES_FILE, "Types of the package alc_shapes, if it is installed"),
+    (scaffold.STUBS_FILE, "Types of everything under `alc`, for editors of Lua"),
+    (scaffold.SHAPES_FILE, "Types of the package alc_shapes, if it is installed"),
 )
 TEMPLATES: Final = (
     (
@@ -96,7 +96,7 @@ class AlcResources:
         service, parts, query = _parsed(uri)
         try:
             match service, parts:
-                case "types", [stubs.STUBS_FILE | stubs.SHAPES_FILE as name]:
+                case "types", [scaffold.STUBS_FILE | scaffold.SHAPES_FILE as name]:
                     _parameters(uri, query, {})
                     return self._types(uri, name), LUA_MIME_TYPE
                 case "packages", [name, "init.lua" | "meta" as what]:
@@ -136,7 +136,7 @@ class AlcResources:
         try:
             return (paths.get_alc_home().types / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            return stubs.load_stubs() if name == stubs.STUBS_FILE else _absent(uri)
+            return scaffold.load_stubs() if name == scaffold.STUBS_FILE else _absent(uri)
 
     def _package(self, uri: str, name: str, what: str) -> tuple[str, str]:
         folders = self._house.folders

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from everhold.archive.archive import get_everhold_version
 from everhold.errors import EverholdError
 from everhold.mcp import sdk
-from everhold.mcp.algocline import package, render, resource
+from everhold.mcp.algocline import handlers, render, resource
 from everhold.mcp.algocline.handlers import AlcToolHandlers, ReportedSteps
 from everhold.mcp.algocline.render import AlcRefused
 from everhold.mcp.algocline.tools import (
@@ -107,8 +107,8 @@ class AlcFront(McpFront):
     async def _done(
         self, context: RequestContext, tool: AlcTool, given: Any, heard: int
     ) -> tuple[str, dict[str, int]]:
-        if package.is_package_verb(tool.verb):
-            return render.dump_compact(await package.run_package_verb(tool.verb, given)), {}
+        if handlers.is_package_verb(tool.verb):
+            return render.dump_compact(await handlers.run_package_verb(tool.verb, given)), {}
         desk = AlcToolHandlers(self.house, self.pulse, await self.house.runtime(), context, heard)
         verb = "continue_" if tool.verb == "continue" else tool.verb
         return await getattr(desk, verb)(given), desk.telling

@@ -18,9 +18,12 @@ from everhold.models.provider.request import (
     make_model_settings,
     make_request_parameters,
 )
-from everhold.models.provider.response import read_answer_value, read_response_usage
-from everhold.models.provider.stream import parse_stream_event
-from everhold.ports.answer import Answer
+from everhold.models.provider.response import (
+    parse_stream_event,
+    read_answer_value,
+    read_response_usage,
+)
+from everhold.ports.answerer import Answer
 from everhold.ports.stream import Delta
 
 #: Reasons to end that are no answer: asking again would end the same way.

@@ -26,12 +26,10 @@ from typing import Any
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed, ProviderMismatch
 from everhold.models.provider.clients import ModelClients, check_model_access
-from everhold.models.provider.model_name import ModelName, parse_model_names
-from everhold.models.provider.model_settings import refuse_unknown_option
+from everhold.models.provider.model_name import ModelName, parse_model_names, refuse_unknown_option
 from everhold.models.provider.retry import Patience, RetryBackoff
 from everhold.models.test_guard import refuse_in_tests
-from everhold.ports.answer import Answer
-from everhold.ports.answerer import Answerer
+from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")

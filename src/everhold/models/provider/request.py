@@ -37,7 +37,7 @@ from everhold.core.codec import JSON
 from everhold.core.graph import to_blocks
 from everhold.core.query import Query
 from everhold.errors import AnswerFailed
-from everhold.models.provider.model_settings import LOCAL_OPTIONS, refuse_unknown_option
+from everhold.models.provider.model_name import LOCAL_OPTIONS, refuse_unknown_option
 
 #: Where a value stands in an answer whose form is not an object.
 WRAPPED_VALUE: Final = "value"

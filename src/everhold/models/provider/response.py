@@ -1,15 +1,29 @@
-"""What a model answered, as everhold keeps it."""
+"""What a model answered, as everhold keeps it.
+
+What comes in while a model speaks, as deltas for whoever listens.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
 
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, dumps
 from everhold.core.query import Query, Usage
 from everhold.models.provider.request import WRAPPED_VALUE, has_structured_answer, is_wrapped_schema
+from everhold.ports.stream import Delta, DeltaKind
 
 
 def read_answer_value(query: Query, response: ModelResponse) -> JSON:
@@ -99,3 +113,31 @@ def _beside(
         "details": part.provider_details,
     }
     return {"provider": {name: value for name, value in kept.items() if value is not None}}
+
+
+def parse_stream_event(event: Any) -> Delta | None:
+    """The piece of the answer that an event brings; None for those that bring none."""
+    match event:
+        case PartStartEvent(index=part, part=TextPart(content=words)):
+            return _words(DeltaKind.TEXT, words, part)
+        case PartStartEvent(index=part, part=ThinkingPart(content=words)):
+            return _words(DeltaKind.THINKING, words, part)
+        case PartStartEvent(
+            index=part, part=ToolCallPart(tool_name=name, tool_call_id=call, args=args)
+        ):
+            return Delta(DeltaKind.TOOL, _json(args), part, call, name)
+        case PartDeltaEvent(index=part, delta=TextPartDelta(content_delta=words)):
+            return _words(DeltaKind.TEXT, words, part)
+        case PartDeltaEvent(index=part, delta=ThinkingPartDelta(content_delta=words)):
+            return _words(DeltaKind.THINKING, words, part)
+        case PartDeltaEvent(index=part, delta=ToolCallPartDelta(args_delta=args)):
+            return _words(DeltaKind.TOOL, _json(args), part)
+    return None
+
+
+def _words(kind: DeltaKind, words: str | None, part: int) -> Delta | None:
+    return Delta(kind, words, part) if words else None
+
+
+def _json(args: Any) -> str:
+    return args or "" if args is None or isinstance(args, str) else dumps(args)

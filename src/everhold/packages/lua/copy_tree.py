@@ -2,18 +2,22 @@
 
 A package that replaces another is copied beside it first. Then two renames follow; whoever dies
 between them leaves an `.old-` folder, which the next one who changes something puts back.
+
+How large an installation may be before the user is asked.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from everhold.errors import BadPackage
+from everhold.errors import BadPackage, PackageTooLarge
+from everhold.packages.lua.lua_settings import format_size, read_lua_options
 from everhold.packages.lua.project import is_package_name
+from everhold.packages.settings import settings
 from everhold.programs.lua.search_path import INIT_FILE
 
 _NEW: Final = ".new-"
@@ -116,3 +120,25 @@ def _parts(source: Path) -> Iterator[tuple[Path, Path, bool]]:
             path = Path(place, name)
             if name != ".git":
                 yield path, here / name, path.is_file() and path.resolve().is_relative_to(real)
+
+
+#: Says whether so many bytes are wanted, given the limit.
+AcceptSize = Callable[[int, int], bool]
+
+
+def check_size_limit(
+    source: str,
+    folders: Iterable[Path],
+    *,
+    limit: int | None = None,
+    accept: AcceptSize | None = None,
+) -> None:
+    """Raise `PackageTooLarge` if these folders are larger than the limit, unless whoever is asked
+    accepts it.
+
+    Without a `limit`, that of the settings counts. Nothing is written here.
+    """
+    largest = read_lua_options(settings()).max_package if limit is None else limit
+    size = sum(measure_package(folder) for folder in folders)
+    if size > largest and not (accept is not None and accept(size, largest)):
+        raise PackageTooLarge(source, format_size(size), format_size(largest))

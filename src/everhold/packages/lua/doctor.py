@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from everhold.errors import BadPackage, PackageTooLarge
-from everhold.packages.lua import copy_tree, size_limit
-from everhold.packages.lua.fetch import fetch_packages
-from everhold.packages.lua.installed import change_installed, load_installed
-from everhold.packages.lua.meta import read_package_meta
-from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home, read_packages_path
-from everhold.packages.lua.pins import find_in_fetched, pin_by_git
-from everhold.packages.lua.project import GitNeed, LockedPackage, PathNeed, Project, is_package_name
-from everhold.packages.lua.roots import find_pinned_folder
-from everhold.packages.lua.source import (
+from everhold.packages.lua import copy_tree
+from everhold.packages.lua.fetch import (
     UNKNOWN_SOURCE,
     BundledSource,
     FolderSource,
     GitSource,
     InstalledSource,
     PackageSource,
+    fetch_packages,
 )
+from everhold.packages.lua.installed import change_installed, load_installed
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home, read_packages_path
+from everhold.packages.lua.pins import find_in_fetched, pin_by_git
+from everhold.packages.lua.project import GitNeed, LockedPackage, PathNeed, Project, is_package_name
+from everhold.packages.lua.roots import find_pinned_folder
 from everhold.programs.lua.search_path import INIT_FILE
 
 _MOST: Final = 1000  # files of a package that are looked into
@@ -276,7 +276,7 @@ def _installed_again(name: str, source: PackageSource, at: AlcHome) -> None:
     rev = source.rev if isinstance(source, GitSource) else None
     with fetch_packages(source.shown, rev) as offer, change_installed(at) as changes:
         folder = find_in_fetched(offer, name)
-        size_limit.check_size_limit(offer.source.shown, [folder])
+        copy_tree.check_size_limit(offer.source.shown, [folder])
         copy_tree.copy_package(folder, at.packages / name)
         changes.put(name, offer.source, read_package_meta(folder / INIT_FILE).version or None)
 

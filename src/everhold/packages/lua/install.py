@@ -8,23 +8,102 @@ Rules
   3. What is larger than the settings allow is installed only if the user accepts it.
   4. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be
      read is known before anything is done.
+
+What a collection brings besides packages: cards of its packages, and scenarios. What is there
+already stays.
+
+<package>/cards/*.toml, *.samples.jsonl   to cards/<package>/ in the home
+scenarios/*.lua                           to scenarios/ in the home
 """
 
 from __future__ import annotations
 
+import shutil
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from everhold.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import bundle, copy_tree, size_limit, stubs
-from everhold.packages.lua.fetch import FetchedFolder, fetch_packages
+from everhold.packages.lua import copy_tree, scaffold
+from everhold.packages.lua.fetch import (
+    INSTALLED_SOURCE,
+    FetchedFolder,
+    GitSource,
+    fetch_packages,
+    parse_source,
+)
 from everhold.packages.lua.installed import InstalledChanges, change_installed
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
 from everhold.packages.lua.project import LockedPackage, Project, check_package_name
-from everhold.packages.lua.source import INSTALLED_SOURCE, GitSource, parse_source
 from everhold.programs.lua.search_path import INIT_FILE
+
+
+def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[str, Any]:
+    """Take over what was brought; returns what it was, under the keys of an installation."""
+    cards = [
+        card
+        for name, place in packages.items()
+        for card in _cards(place / "cards", to.cards / name)
+    ]
+    scenarios, failures = _scenarios(folder / "scenarios", to.scenarios)
+    told = {
+        "cards_installed": cards,
+        "scenarios_installed": scenarios,
+        "scenarios_failures": failures,
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def list_bundle_folders(folder: Path) -> list[Path]:
+    """Folders that are taken over from beside the packages."""
+    scenarios = folder / "scenarios"
+    return [scenarios] if scenarios.is_dir() and not scenarios.is_symlink() else []
+
+
+def _cards(source: Path, target: Path) -> Iterator[str]:
+    for file in _files(source, "*.toml"):
+        if (target / file.name).exists() or not _is_card(file):
+            continue
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        samples = file.with_suffix(".samples.jsonl")
+        if samples.is_file() and not samples.is_symlink() and not (target / samples.name).exists():
+            shutil.copyfile(samples, target / samples.name)
+        shutil.copyfile(file, target / file.name)
+        yield file.stem
+
+
+def _is_card(file: Path) -> bool:
+    """A file of aliases is none."""
+    try:
+        return not file.name.startswith("_") and isinstance(
+            tomllib.loads(file.read_text("utf-8")), dict
+        )
+    except (ValueError, OSError):
+        return False
+
+
+def _scenarios(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    installed = []
+    failures = []
+    for file in _files(source, "*.lua"):
+        if (target / file.name).exists():
+            continue
+        try:
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(file, target / file.name)
+            installed.append(file.stem)
+        except OSError as error:
+            failures.append(f"{file.name}: {error.strerror}")
+    return installed, failures
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return sorted(file for file in folder.glob(pattern) if file.is_file() and not file.is_symlink())
 
 
 @dataclass(slots=True)
@@ -50,7 +129,7 @@ def install(
     force: bool = False,
     project: str | Path | None = None,
     limit: int | None = None,
-    accept: size_limit.AcceptSize | None = None,
+    accept: copy_tree.AcceptSize | None = None,
 ) -> dict[str, Any]:
     """Install what is at an absolute path or in a git repository: one package, or each of a
     collection.
@@ -64,9 +143,9 @@ def install(
     into = _project(project)
     with fetch_packages(url, rev) as offer:
         packages = _packages(offer, name)
-        size_limit.check_size_limit(
+        copy_tree.check_size_limit(
             offer.source.shown,
-            [*packages.values(), *bundle.list_bundle_folders(offer.folder)],
+            [*packages.values(), *list_bundle_folders(offer.folder)],
             limit=limit,
             accept=accept,
         )
@@ -75,10 +154,8 @@ def install(
             for each, folder in packages.items():
                 _one(offer, each, folder, to=to, changes=changes, done=done, force=force)
             told = _told(offer, done)
-            told |= bundle.import_bundle(
-                offer.folder, {each: packages[each] for each in done.here}, to
-            )
-    told |= stubs.write_stubs(to)
+            told |= import_bundle(offer.folder, {each: packages[each] for each in done.here}, to)
+    told |= scaffold.write_stubs(to)
     if into is not None and (warnings := _named_in(into, done.here)):
         told["project_files_warnings"] = warnings
     return told

@@ -18,8 +18,8 @@ import msgspec
 
 from everhold.errors import BadPackageFile
 from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
+from everhold.packages.lua.fetch import UNKNOWN_SOURCE, PackageSource, dump_source, parse_source
 from everhold.packages.lua.paths import AlcHome
-from everhold.packages.lua.source import UNKNOWN_SOURCE, PackageSource, dump_source, parse_source
 
 
 class InstalledPackage(msgspec.Struct, frozen=True):

@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from everhold.errors import BadPackage
-from everhold.packages.lua import copy_tree, size_limit
+from everhold.packages.lua import copy_tree
 from everhold.packages.lua.fetch import (
+    INSTALLED_SOURCE,
     FetchedFolder,
+    GitSource,
     fetch_packages,
     hide_credentials,
     normalize_git_url,
@@ -21,7 +23,6 @@ from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import GitNeed, LockedPackage
 from everhold.packages.lua.roots import SHORT_REVISION
-from everhold.packages.lua.source import INSTALLED_SOURCE, GitSource
 from everhold.programs.lua.search_path import INIT_FILE
 
 _COMMIT = 40  # letters of a whole commit id
@@ -42,7 +43,7 @@ def pin_by_git(name: str, need: GitNeed, at: AlcHome) -> LockedPackage:
         assert isinstance(offer.source, GitSource) and offer.source.rev is not None
         folder = at.pinned(name, offer.source.rev[:SHORT_REVISION])
         if not copy_tree.is_package(folder):
-            size_limit.check_size_limit(offer.source.shown, [find_in_fetched(offer, name)])
+            copy_tree.check_size_limit(offer.source.shown, [find_in_fetched(offer, name)])
         _keep(find_in_fetched(offer, name), folder, at)
         return LockedPackage(name, offer.source, _version(folder))
 
@@ -87,7 +88,7 @@ def _keep_tag(name: str, version: str, url: str, at: AlcHome) -> None:
                     raise BadPackage(
                         f"'{name}@{version}': tag {tag} of {url} has version {_version(folder)}"
                     )
-                size_limit.check_size_limit(offer.source.shown, [folder])
+                copy_tree.check_size_limit(offer.source.shown, [folder])
                 return _keep(folder, at.pinned(name, version), at)
         except BadPackage as error:
             problem = error

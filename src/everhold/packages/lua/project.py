@@ -24,8 +24,8 @@ import msgspec
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import toml_edit
 from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
+from everhold.packages.lua.fetch import PackageSource, dump_source, parse_source
 from everhold.packages.lua.paths import PROJECT_FILE
-from everhold.packages.lua.source import PackageSource, dump_source, parse_source
 
 LOCK: Final = "alc.lock"
 LOCAL: Final = "alc.local.toml"

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from everhold.errors import BadPackage, BadPackageFile, PackageTooLarge
-from everhold.packages.lua import copy_tree, stubs, toml_edit
+from everhold.packages.lua import copy_tree, scaffold, toml_edit
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.fetch import INSTALLED_SOURCE, FolderSource
 from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
 from everhold.packages.lua.pins import pin_by_git, pin_by_version
 from everhold.packages.lua.project import (
@@ -22,7 +23,6 @@ from everhold.packages.lua.project import (
     Project,
     is_package_name,
 )
-from everhold.packages.lua.source import INSTALLED_SOURCE, FolderSource
 
 IGNORED_FILES: Final = (LOCAL, INSTALL_LOCK_FILE)
 NOTHING_TO_MIGRATE: Final = "nothing to migrate"
@@ -48,7 +48,7 @@ def init(project: str | Path | None = None) -> dict[str, Any]:
         "gitignore_path": str(ignore),
         "gitignore_updated": bool(missing),
     }
-    return told | stubs.write_stubs(get_alc_home())
+    return told | scaffold.write_stubs(get_alc_home())
 
 
 def update(project: str | Path | None = None) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
         entries = [entry for entry in (*resolved, *kept, *fresh) if entry.name in order]
         one.write_lock(sorted(entries, key=lambda entry: order.index(entry.name)))
     told = {"resolved": len(resolved), "errors": errors, "alc_lock": str(one.lock)}
-    return told | stubs.write_stubs(at)
+    return told | scaffold.write_stubs(at)
 
 
 def _resolved(name: str, need: PackageNeed, project: Project, at: AlcHome) -> LockedPackage:

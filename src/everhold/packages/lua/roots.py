@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from everhold.packages.lua.fetch import FolderSource, GitSource, InstalledSource
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import (
     AlcHome,
@@ -26,7 +27,6 @@ from everhold.packages.lua.paths import (
     read_packages_path,
 )
 from everhold.packages.lua.project import LockedPackage, Project
-from everhold.packages.lua.source import FolderSource, GitSource, InstalledSource
 from everhold.programs.lua.search_path import INIT_FILE, SearchRoot
 
 SHORT_REVISION = 12  # letters of a revision in the name of its folder

@@ -1,13 +1,20 @@
-"""A new package to begin with: an init.lua that runs, and a test beside it that passes."""
+"""A new package to begin with: an init.lua that runs, and a test beside it that passes.
+
+Types of `alc` for editors of Lua: a file of ours, written into the home for whoever points an
+editor at it.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from everhold.errors import BadPackage
-from everhold.packages.lua.atomic_file import write_atomically
+from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.paths import AlcHome
 from everhold.programs.lua.search_path import INIT_FILE
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -88,3 +95,23 @@ def _lua(text: str) -> str:
     """A string as Lua writes it, on one line."""
     plain = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03d}", plain) + '"'
+
+
+STUBS_FILE: Final = "alc.d.lua"
+SHAPES_FILE: Final = "alc_shapes.d.lua"  # of the package alc_shapes, if somebody put it there
+
+
+@cache
+def load_stubs() -> str:
+    """The types of everything that programs find under `alc`."""
+    return files(__package__).joinpath(STUBS_FILE).read_text("utf-8")
+
+
+def write_stubs(home: AlcHome) -> dict[str, str]:
+    """Write the types if they are not there as they are now; returns where types are."""
+    file = home.types / STUBS_FILE
+    shapes = home.types / SHAPES_FILE
+    if read_text_file(file) != load_stubs():
+        write_atomically(file, load_stubs(), mode=0o644)
+    told = {"types_path": str(file)}
+    return told | ({"alc_shapes_types_path": str(shapes)} if shapes.is_file() else {})

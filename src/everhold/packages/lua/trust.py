@@ -32,7 +32,7 @@ import msgspec
 
 from everhold.errors import BadSetting, NotAllowed, UnknownProgram
 from everhold.packages.settings import get_data_folder
-from everhold.programs.lua.file_fingerprint import (
+from everhold.programs.lua.search_path import (
     FileFingerprint,
     is_settled,
     make_file_fingerprint,

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from everhold.packages.strategies.approaches import get_approach
 from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
 from everhold.packages.strategies.parse import extract_short_answer, normalize_answer, parse_choice
-from everhold.packages.strategies.prompt import build_prompt, wrap_in_tags
+from everhold.packages.strategies.prompt import build_prompt, get_approach, wrap_in_tags
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

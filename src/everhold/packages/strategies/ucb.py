@@ -14,10 +14,14 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from everhold.packages.strategies.approaches import APPROACHES
 from everhold.packages.strategies.metadata import Estimate, Paper, Strategy, TaskText
 from everhold.packages.strategies.parse import extract_answer, parse_list, parse_score
-from everhold.packages.strategies.prompt import LONG_ANSWER_TOKENS, build_prompt, wrap_in_tags
+from everhold.packages.strategies.prompt import (
+    APPROACHES,
+    LONG_ANSWER_TOKENS,
+    build_prompt,
+    wrap_in_tags,
+)
 from everhold.ports.context import Context
 from everhold.ports.program import program
 

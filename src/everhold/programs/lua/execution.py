@@ -45,8 +45,8 @@ from everhold.ports.program import Call
 from everhold.programs.lua import module_reader
 from everhold.programs.lua.coroutine import ForkWait, LuaCoroutine, QueryWait
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.value_namespace import CARD_NAMESPACES, get_namespace_name
 from everhold.programs.lua.values import (
+    CARD_NAMESPACES,
     decode_lua_json,
     decode_lua_text,
     derive_lua_seed,
@@ -54,6 +54,7 @@ from everhold.programs.lua.values import (
     encode_lua_json,
     encode_model_answer,
     format_answer_error,
+    get_namespace_name,
 )
 from everhold.programs.lua.vm import (
     DEFAULT_CPU_SECONDS,

@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from everhold.programs.lua.file_fingerprint import (
+from everhold.programs.lua.search_path import (
     FileFingerprint,
+    SearchRoot,
     is_settled,
     make_file_fingerprint,
 )
-from everhold.programs.lua.search_path import SearchRoot
 from everhold.programs.lua.vm import compile_lua
 
 #: The largest file that is read, in bytes.

@@ -34,7 +34,7 @@ from everhold.programs.lua.protocol import (
     slice_steps,
 )
 from everhold.programs.lua.sync_client import SyncLuaWorker
-from everhold.programs.lua.value_namespace import get_namespace_name, may_use_namespace
+from everhold.programs.lua.values import get_namespace_name, may_use_namespace
 from everhold.programs.lua.worker_client import (
     LuaWorker,
     ProtocolBreach,

@@ -2,7 +2,7 @@
 was chosen for it.
 
     /home/ana/packages         `a.b` is a/b.lua or a/b/init.lua in this folder
-    panel=/home/ana/src/p2     `panel` is init.lua in this folder, `panel.b` is b.lua or b/init.lua; no more is here
+    panel=/home/ana/src/p2     `panel` is init.lua in this folder, `panel.b` is b.lua or b/init.lua
     !/home/ana/packages        as the first, but no link may lead out of it
 
 Rules
@@ -12,7 +12,9 @@ Rules
   3. In a folder the first name may be a link: whoever put it there meant it. Below that nothing may
      leave the folder it is in, so that a package cannot carry links to other files. With `!` the
      first name may not leave either.
-"""  # noqa: E501
+
+By what a change of a file is seen without reading it: what the file system says of it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,45 @@ from typing import Final
 
 import msgspec
 
-from everhold.programs.lua.file_fingerprint import make_file_fingerprint, resolve_cached_path
+FileFingerprint = tuple[int, ...]
+
+#: Nanoseconds in which a file may change twice and look the same: so fresh a one is not remembered.
+TICK: Final = 100_000_000
+
+#: How many paths are remembered.
+_MANY: Final = 1000
+_resolved_by_stat: dict[str, tuple[FileFingerprint, str]] = {}
+
+
+def make_file_fingerprint(found: os.stat_result) -> FileFingerprint:
+    """What a file looks like. The last number cannot be chosen by anybody."""
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_uid,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    )
+
+
+def resolve_cached_path(path: str, seen: FileFingerprint) -> str:
+    """Where a path really leads. It is followed again if what is there is another, or has
+    changed.
+    """
+    known = _resolved_by_stat.get(path)
+    if known is None or known[0] != seen:
+        if len(_resolved_by_stat) >= _MANY:
+            _resolved_by_stat.clear()
+        known = _resolved_by_stat[path] = seen, os.path.realpath(path)
+    return known[1]
+
+
+def is_settled(seen: FileFingerprint, now: int) -> bool:
+    """Whether the file had changed long enough ago that every change from now on is seen."""
+    return now - seen[-1] > TICK
+
 
 INIT_FILE: Final = "init.lua"
 #: What a package may be called.

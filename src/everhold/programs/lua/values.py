@@ -1,16 +1,30 @@
 """What goes into a Lua state and comes out of it: bytes, numbers and truth values, and JSON for
 everything else.
+
+Which durable values a Lua program may read and write.
+
+    lua/<name>                the namespace of the program: `ctx._ns` is the name, or "default"
+    <name>                    the same, where the settings share that name with Python programs
+    fork-<session>-<strand>   what one child of an `alc.fork` keeps for itself
+    card/…                    what `alc.card` keeps
+
+Rules
+  1. The process that begins a session decides its namespace. What a Lua state or a worker says does
+     not change it.
+  2. No name that a program may use holds a "/", so that no program reaches the namespace of the
+     other language.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.query import QueryAnswer
+from everhold.core.query import QueryAnswer, make_own_namespace
 from everhold.errors import ChildFailed, Expired, OutcomeUnknown
 
 #: Names in a ctx that are handed over one by one; a longer one is JSON.
@@ -66,4 +80,29 @@ def derive_lua_seed(seed: str, path: str) -> tuple[int, int]:
     drawn = sha256(f"{seed}/{path}".encode()).digest()
     return int.from_bytes(drawn[:8], "big", signed=True), int.from_bytes(
         drawn[8:16], "big", signed=True
+    )
+
+
+CARD_NAMESPACES: Final = frozenset(
+    {"card/id", "card/body", "card/index", "card/samples", "card/alias"}
+)
+
+
+def get_namespace_name(ctx: Mapping[str, JSON]) -> str:
+    """The name that a program's ctx gives to its namespace."""
+    name = ctx.get("_ns")
+    return name if isinstance(name, str) else "default"
+
+
+def may_use_namespace(args: JSON, space: str, session_id: str) -> bool:
+    """Whether a session whose program has this space may ask for durable values with these
+    arguments.
+    """
+    namespace = args.get("in") if isinstance(args, dict) else None
+    if not isinstance(namespace, str):
+        return False
+    return (
+        namespace == space
+        or namespace in CARD_NAMESPACES
+        or namespace.startswith(make_own_namespace(session_id, ""))
     )

@@ -40,13 +40,13 @@ from everhold.programs.lua.protocol import (
     LuaLimits,
     OrderResult,
     RemoteError,
+    SocketReader,
     WorkerOrder,
     WorkerStep,
     decode_order,
     decode_step,
     encode_worker_json,
 )
-from everhold.programs.lua.socket_reader import SocketReader
 
 #: Seconds after which a long replay tells how far it is.
 _BREATH: Final = 0.05

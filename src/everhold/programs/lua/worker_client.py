@@ -29,11 +29,11 @@ from everhold.programs.lua.protocol import (
     FRAME_HEADER,
     OrderResult,
     RemoteError,
+    SpinWait,
     WorkerOrder,
     decode_order_result,
     encode_frame,
 )
-from everhold.programs.lua.socket_reader import SpinWait
 
 if TYPE_CHECKING:
     from everhold.programs.lua.pool import LuaWorkerPool

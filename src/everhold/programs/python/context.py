@@ -1,4 +1,13 @@
-"""`ctx` for Python programs: each verb makes a query, or a value that is the same on replay."""
+"""`ctx` for Python programs: each verb makes a query, or a value that is the same on replay.
+
+Child sessions as their parent's program holds them: one that it awaits, and one in the
+background.
+
+What a program hands to `ctx`, checked where it is handed over.
+
+A record is written as it is, and read by its types: what is not of its type would be written and
+never be read again. The error is the program's own, and the same on replay.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +17,11 @@ import functools
 import random
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
@@ -26,8 +35,6 @@ from everhold.core.turn import SettledTurn
 from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
 from everhold.ports.program import Call
 from everhold.ports.signature import get_return_type
-from everhold.programs.python import context_args
-from everhold.programs.python.child_handles import PythonChild, PythonProcess
 from everhold.programs.python.event_loop import (
     DeterministicFuture,
     DeterministicLoop,
@@ -37,6 +44,118 @@ from everhold.programs.python.event_loop import (
 
 if TYPE_CHECKING:
     from everhold.programs.python.execution import PythonExecution
+
+
+_LIMIT: Final = 2**63
+_NEVER: Final = float("inf")
+
+
+def check_ctx_string(value: Any, what: str) -> str:
+    if type(value) is not str:
+        raise BadValue(what, f"{type(value).__name__} is not text")
+    to_plain(value, what)
+    return value
+
+
+def check_ctx_name(value: Any, what: str) -> str:
+    """A name. Text of a kind of its own, a member of a StrEnum for one, is the text it stands
+    for.
+    """
+    if not isinstance(value, str):
+        raise _misfit(what, "text", value)
+    return check_ctx_string(str.__str__(value), what)
+
+
+def check_ctx_integer(value: Any, what: str) -> int:
+    """A whole number that can be stored."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -_LIMIT <= value < _LIMIT:
+        raise _misfit(what, "a whole number of 64 bits", value)
+    return int(value)
+
+
+def check_ctx_count(value: Any, what: str) -> int:
+    """How often: no or more times."""
+    if check_ctx_integer(value, what) < 0:
+        raise _misfit(what, "0 or more", value)
+    return int(value)
+
+
+def check_ctx_flag(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise _misfit(what, "True or False", value)
+    return value
+
+
+def check_ctx_seconds(value: Any, what: str) -> float | None:
+    """How long to wait; an infinite time, as None, is for ever."""
+    if value is None or value == _NEVER:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LIMIT:
+        raise _misfit(what, "a number of seconds", value)
+    return value
+
+
+def parse_ctx_rerun(value: Any) -> Rerun:
+    try:
+        return Rerun(value)
+    except ValueError:
+        raise _misfit("rerun", ", ".join(Rerun), value) from None
+
+
+def _misfit(what: str, expected: str, value: object) -> BadArguments:
+    shown = (
+        repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+    )
+    return BadArguments("ctx", f"{what} should be {expected}, not {shown[:80]}")
+
+
+_ENDED: Final = ("completed", "failed", "cancelled")
+
+
+class PythonChild:
+    """A child session, to be awaited."""
+
+    def __init__(self, session_id: str, pending: asyncio.Future[Any]) -> None:
+        self.session_id = session_id
+        self._pending = pending
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has cost, once it has ended, if that was counted."""
+        return getattr(self._pending, "usage", None)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._pending.__await__())
+
+
+class PythonProcess:
+    """A child session in the background."""
+
+    def __init__(self, context: PythonContext, session_id: str) -> None:
+        self.session_id = session_id
+        self._context = context
+
+    async def wait(self, timeout: float | None = None) -> dict[str, Any]:
+        found = await self.look()
+        if found["state"] not in _ENDED:
+            _, found = await self._context.put(
+                Kind.SIGNAL, name=f"process:{self.session_id}", timeout=timeout
+            )
+        return found
+
+    async def look(self) -> dict[str, Any]:
+        return dict(await self._do("look"))
+
+    async def signal(self, name: str, value: JSON = None) -> bool:
+        return bool(await self._do("signal", name=str(name), args=to_plain(value, "the signal")))
+
+    async def cancel(self, reason: str = "") -> bool:
+        return bool(await self._do("stop", args=str(reason)))
+
+    async def _do(self, verb: str, **more: Any) -> Any:
+        options: dict[str, JSON] = {"do": verb, "process": self.session_id}
+        return (await self._context.put(Kind.SESSION, options=options, **more))[1]
+
 
 _NONE: Any = msgspec.UNSET
 _BOOLEAN = {"type": "boolean"}
@@ -93,13 +212,13 @@ class PythonContext:
         if execution.birth.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():
-            context_args.check_ctx_string(prompt, "the prompt")
+            check_ctx_string(prompt, "the prompt")
         if system is not None:
-            context_args.check_ctx_string(system, "system")
+            check_ctx_string(system, "system")
         if max_tokens is not MAX_TOKENS or grounded is not False or underspecified is not False:
-            max_tokens = context_args.check_ctx_integer(max_tokens, "max_tokens")
-            context_args.check_ctx_flag(grounded, "grounded")
-            context_args.check_ctx_flag(underspecified, "underspecified")
+            max_tokens = check_ctx_integer(max_tokens, "max_tokens")
+            check_ctx_flag(grounded, "grounded")
+            check_ctx_flag(underspecified, "underspecified")
         query = Query(
             execution.next_q(),
             f"{task.path}:{task.asked}",
@@ -113,7 +232,7 @@ class PythonContext:
             grounded,
             underspecified,
             to_plain(options, "options") if options else None,
-            to=None if to is None else context_args.check_ctx_name(to, "to"),
+            to=None if to is None else check_ctx_name(to, "to"),
             schema=None if returns is None else _schema(returns),
             expires_at=None if timeout is None else self._after(timeout),
             default=_NONE if default is _NONE else encode_value_as(default, returns, "default"),
@@ -150,7 +269,7 @@ class PythonContext:
     ) -> bool:
         query = self._query(
             Kind.APPROVAL,
-            prompt=context_args.check_ctx_string(prompt, "prompt"),
+            prompt=check_ctx_string(prompt, "prompt"),
             to=to,
             schema=_BOOLEAN,
             timeout=timeout,
@@ -170,7 +289,7 @@ class PythonContext:
         schema = None if returns is None else _schema(returns)
         query = self._query(
             Kind.INPUT,
-            prompt=context_args.check_ctx_string(prompt, "prompt"),
+            prompt=check_ctx_string(prompt, "prompt"),
             to=to,
             schema=schema,
             timeout=timeout,
@@ -182,7 +301,7 @@ class PythonContext:
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
     ) -> Any:
         schema = None if returns is None else _schema(returns)
-        named = context_args.check_ctx_string(name, "name")
+        named = check_ctx_string(name, "name")
         query = self._query(
             Kind.SIGNAL, name=named, schema=schema, timeout=timeout, default=default
         )
@@ -204,15 +323,15 @@ class PythonContext:
                 "ctx.call", "give it the function and its arguments, not a coroutine"
             )
         options: dict[str, JSON] = (
-            {"retries": retries} if context_args.check_ctx_count(retries, "retries") else {}
+            {"retries": retries} if check_ctx_count(retries, "retries") else {}
         )
-        if context_args.check_ctx_seconds(timeout, "timeout") is not None:
+        if check_ctx_seconds(timeout, "timeout") is not None:
             options["timeout"] = timeout
         query = self._query(
             Kind.CALL,
             name=_name_of(function),
             args=_shown(args, kwargs),
-            rerun=context_args.parse_ctx_rerun(rerun),
+            rerun=parse_ctx_rerun(rerun),
             options=options or None,
         )
         effect = functools.partial(function, *args, **kwargs)
@@ -334,7 +453,7 @@ class PythonContext:
         raise AssertionError("unreachable")
 
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
-        return self._spawn(call, title=context_args.check_ctx_name(title, "title"))[1]
+        return self._spawn(call, title=check_ctx_name(title, "title"))[1]
 
     async def delegate(
         self, call: Call[Any], *, title: str = "", source: str = ""
@@ -399,8 +518,8 @@ class PythonContext:
 
     def version(self, name: str, number: int) -> int:
         execution = self._execution
-        name = context_args.check_ctx_name(name, "name")
-        number = context_args.check_ctx_integer(number, "number")
+        name = check_ctx_name(name, "name")
+        number = check_ctx_integer(number, "number")
         known = execution.versions.get(name)
         if known is None:
             known = execution.recorded_versions.get(name, 1) if execution.replaying else number
@@ -424,8 +543,8 @@ class PythonContext:
 
     def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
         execution = self._execution
-        step = context_args.check_ctx_integer(step, "step")
-        total = context_args.check_ctx_integer(total, "total")
+        step = check_ctx_integer(step, "step")
+        total = check_ctx_integer(total, "total")
         if not execution.silent:
             execution.notes.progress = Progress(
                 step, total, None if message is None else _text(message)
@@ -433,7 +552,7 @@ class PythonContext:
 
     def record(self, name: str, value: JSON) -> None:
         execution = self._execution
-        name, kept = context_args.check_ctx_name(name, "name"), to_plain(value, f"record {name!r}")
+        name, kept = check_ctx_name(name, "name"), to_plain(value, f"record {name!r}")
         execution.record[name] = kept
         if not execution.silent:
             execution.notes.record[name] = kept
@@ -473,7 +592,7 @@ class PythonContext:
             name=name,
             args=args,
             rerun=rerun,
-            to=None if to is None else context_args.check_ctx_name(to, "to"),
+            to=None if to is None else check_ctx_name(to, "to"),
             schema=schema,
             expires_at=None if timeout is None else self._after(timeout),
             default=_NONE if default is _NONE else to_plain(default, "default"),
@@ -490,7 +609,7 @@ class PythonContext:
         return task
 
     def _after(self, timeout: float) -> float | None:
-        patience = context_args.check_ctx_seconds(timeout, "timeout")
+        patience = check_ctx_seconds(timeout, "timeout")
         return None if patience is None else self._execution.loop.now + patience
 
     def _within_budget(self, asking: int) -> None:
@@ -523,7 +642,7 @@ class PythonState:
     """Durable values of one namespace."""
 
     def __init__(self, context: PythonContext, namespace: str) -> None:
-        if not context_args.check_ctx_name(namespace, "ctx.state") or any(
+        if not check_ctx_name(namespace, "ctx.state") or any(
             part in namespace for part in ("/", "\\", "..", "\0")
         ):
             raise BadArguments("ctx.state", f"Invalid namespace: '{namespace}'")
@@ -537,9 +656,7 @@ class PythonState:
         args = {"in": self._namespace, "do": verb}
         if value is not None:
             args["value"] = to_plain(value, f"state {key!r}")
-        query = self._context._query(
-            Kind.STATE, name=context_args.check_ctx_string(key, "key"), args=args
-        )
+        query = self._context._query(Kind.STATE, name=check_ctx_string(key, "key"), args=args)
         return await self._context._execution.ask(query, None)
 
     async def get(self, key: str, default: JSON = None) -> JSON:

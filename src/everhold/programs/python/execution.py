@@ -3,13 +3,39 @@
 An execution holds the program's coroutine, the futures of its open queries, and what it said since
 the last delivery. Answers go in as decoded JSON, queries come out in the order asked; nothing here
 touches the world.
+
+The shortest way through a journal: a program that is replayed goes from pause to pause without
+its loop.
+
+A pause is still a pause. The program's coroutine yields the future of its query and is sent on when
+that has its answer, as its task would do it; what is left out is the way through the task, the loop
+and the engine, and back.
+
+Rules
+  1. Only where that way leads nowhere else: the program's own task waits for the one query it has
+     just asked, which is word for word the recorded one; the next delivery brings its answer and
+     nothing more; nothing else is ready.
+  2. Within one turn of the loop. After the first pause where rule 1 does not hold, things take
+     their usual way.
+
+What Python's garbage collector does while a program advances is not the program's.
+
+It runs wherever it happens to be, and calls the finalizers of whatever it finds. Some of these look
+for the loop that runs: clients of model providers start a task that closes them. In a program that
+would be one task more, at a moment that no replay repeats, and everything that is asked after it
+would have another key.
+
+Rule: while the collector works, no program runs. There is no loop to be found, and nothing is
+watched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
+from operator import attrgetter
 from typing import Any
 
 from everhold.core.codec import JSON
@@ -35,18 +61,77 @@ from everhold.errors import (
 )
 from everhold.ports.interrupts import is_raised_by_code
 from everhold.ports.program import Call, Program
-from everhold.programs.python import asyncio_parts, determinism_guard, gc_guard
+from everhold.programs.python import asyncio_parts, determinism_guard
 from everhold.programs.python.context import PythonContext
+from everhold.programs.python.coroutine_close import INNER_AWAITS
 from everhold.programs.python.event_loop import (
     UNDROPPED_LOOPS,
     DeterministicFuture,
     DeterministicLoop,
     DeterministicTask,
 )
-from everhold.programs.python.fast_replay import ReplayCoroutine
+
+# what stands aside: one at most, because only one thread collects at a time
+_aside: list[tuple[DeterministicLoop, Any]] = []
+
+
+def install_gc_guard() -> None:
+    """From now on, be told when the collector begins and ends."""
+    if _told not in gc.callbacks:
+        gc.callbacks.append(_told)
+
+
+def _told(phase: str, _info: dict[str, int]) -> None:
+    if phase == "start":
+        running = asyncio._get_running_loop()
+        if type(running) is DeterministicLoop:
+            _aside.append((running, determinism_guard.swap_executing(None)))
+            asyncio._set_running_loop(None)
+    elif _aside:
+        running, executing = _aside.pop()
+        asyncio._set_running_loop(running)
+        determinism_guard.swap_executing(executing)
+
+
+class ReplayCoroutine:
+    """The coroutine of a program that is replayed, as its task sees it."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], execution: PythonExecution) -> None:
+        self._coro = coro
+        self._execution = execution
+        self.recorded: Sequence[Delivery] = ()
+        self.place = self._last = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coro, name)
+
+    def lay(self, recorded: Sequence[Delivery], place: int, last: int) -> None:
+        """The delivery at `place` is handed over; the program may go on by itself as far as the one
+        at `last`.
+        """
+        self.recorded = recorded
+        self.place = place
+        self._last = last
+
+    def leave(self) -> None:
+        """The replay is over: from now on the task has the coroutine itself."""
+        self.send = self._coro.send  # type: ignore[method-assign, assignment]
+
+    def send(self, value: None) -> Any:
+        paused = self._coro.send(value)
+        if self.place < self._last:
+            last = self._last
+            self._last = 0
+            paused = self._execution.go_along(self, paused, self._coro, last)
+        return paused
+
+
+Coroutine.register(ReplayCoroutine)
+INNER_AWAITS[ReplayCoroutine] = attrgetter("cr_await")
+
 
 asyncio_parts.install_asyncio_parts()
-gc_guard.install_gc_guard()
+install_gc_guard()
 
 
 class PendingQuery(DeterministicFuture):

@@ -8,20 +8,30 @@ Rules
   4. SQLite's own busy handler is never used: it would sleep on the loop's thread.
   5. A database knows the file it is in. The first process that opens a copy decides whether it came
      with its write-ahead log, and that is kept.
+
+Copying a database while it is in use.
+
+Long reads run in a thread, with a connection of their own.
+
+A read that may look at every row begins on the loop, where most are short. After `STEPS`
+instructions of SQLite it is interrupted, and a thread does it from the beginning.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from everhold.errors import (
+    BadSetting,
     BadValue,
     EverholdError,
     ReadOnlyStore,
@@ -31,6 +41,7 @@ from everhold.errors import (
     StoreNewer,
     StoreUnavailable,
 )
+from everhold.ports.store import ProgressCallback
 
 T = TypeVar("T")
 
@@ -341,3 +352,116 @@ def translate_sqlite_error(error: sqlite3.Error, where: str) -> EverholdError:
     ):
         return BadValue("what was given", str(error))
     return StoreDamaged(where, str(error))
+
+
+#: Pages that are copied before it is told how far that is.
+PAGES: Final = 256
+
+
+def copy_database(source: Path, target: Path, progress: ProgressCallback | None = None) -> int:
+    """Copy a whole database into a new file, for this user alone; returns its size. Overwrites
+    nothing.
+    """
+    if target.exists():
+        raise BadSetting("target", f"{target} is there already; name a file that is not")
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(str(target), error.strerror or str(error)) from None
+    try:
+        _backup(source, partial, progress)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def _backup(source: Path, target: Path, progress: ProgressCallback | None) -> None:
+    try:
+        with (
+            closing(sqlite3.connect(source, timeout=10)) as origin,
+            closing(sqlite3.connect(target)) as copied,
+        ):
+            # In a transaction the copy is of one moment, and need not begin anew when others write.
+            origin.execute("BEGIN")
+            origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            origin.backup(copied, pages=PAGES, progress=_told(progress))
+            copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
+            adopt_copied_file(copied, target)
+    except sqlite3.Error as error:
+        raise translate_sqlite_error(error, str(target)) from None
+
+
+def _told(progress: ProgressCallback | None) -> Callable[[int, int, int], object] | None:
+    if progress is None:
+        return None
+    return lambda status, left, pages: progress(pages - left, pages)
+
+
+R = TypeVar("R")
+
+#: Instructions of SQLite's virtual machine that one statement may take on the loop: a few
+#: milliseconds.
+STEPS: Final = 100_000
+
+
+class ScanTooLong(Exception):
+    """A statement took more than `STEPS`."""
+
+
+@contextmanager
+def limit_steps(connection: sqlite3.Connection) -> Iterator[None]:
+    """Raise `ScanTooLong` where a statement takes more than `STEPS`."""
+    connection.set_progress_handler(lambda: 1, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise ScanTooLong from None
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+async def run_in_thread(place: DatabaseFile, act: Callable[[sqlite3.Connection], R]) -> R:
+    """Run a read in a thread, in one transaction. It is interrupted if its caller is cancelled."""
+    left = threading.Event()
+
+    def work() -> R:
+        with closing(place.connect()) as connection:
+            connection.set_progress_handler(left.is_set, STEPS)
+            connection.execute("BEGIN")
+            return act(connection)
+
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+    except asyncio.CancelledError:
+        left.set()
+        raise
+
+
+class ThreadProgress:
+    """The progress of a thread, told on the loop. What `progress` raises there stops the thread."""
+
+    def __init__(self, progress: ProgressCallback) -> None:
+        self._progress, self._loop = progress, asyncio.get_running_loop()
+        self._error: Exception | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """For the thread."""
+        if self._error is not None:
+            raise self._error
+        self._loop.call_soon_threadsafe(self._tell, done, total)
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._error is None:
+            try:
+                self._progress(done, total)
+            except Exception as error:
+                self._error = error
+
+    def check(self) -> None:
+        """Raise what the last call of `progress` raised."""
+        if self._error is not None:
+            raise self._error

@@ -17,7 +17,7 @@ from everhold.core.session import Birth
 from everhold.ports.store import ProgressCallback, QuestionFilter, ReclaimResult, StoreProblem
 from everhold.stores.loop_turns import give_loop_turns
 from everhold.stores.sqlite import lineage, verify
-from everhold.stores.sqlite.scan import ThreadProgress
+from everhold.stores.sqlite.database import ThreadProgress
 
 if TYPE_CHECKING:
     from everhold.stores.sqlite.store import SQLiteStore

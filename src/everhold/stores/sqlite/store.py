@@ -55,16 +55,18 @@ from everhold.stores.sqlite.checkpoint import LOOK_AFTER, Checkpoints
 from everhold.stores.sqlite.database import (
     ClosedConnection,
     DatabaseFile,
+    ScanTooLong,
     connect_file,
     has_log,
     is_copied_alone,
+    limit_steps,
     prepare_database,
+    run_in_thread,
     translate_sqlite_error,
 )
 from everhold.stores.sqlite.group_commit import SQLiteGroupCommit, find_newer_format
 from everhold.stores.sqlite.intake_rows import SQLiteIntakeRows, build_prefix_condition
 from everhold.stores.sqlite.maintenance import SQLiteMaintenance, quote_kinds, select_questions
-from everhold.stores.sqlite.scan import ScanTooLong, limit_steps, run_in_thread
 from everhold.stores.sqlite.write import HEAD_COLUMNS, write_value
 
 T = TypeVar("T")

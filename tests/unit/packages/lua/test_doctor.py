@@ -10,9 +10,9 @@ import pytest
 
 from everhold.errors import BadPackage
 from everhold.packages.lua.api import doctor, install, repair, update
+from everhold.packages.lua.fetch import INSTALLED_SOURCE
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project
-from everhold.packages.lua.source import INSTALLED_SOURCE
 from tests.unit.packages.lua.making import committed, package
 
 EMPTY: dict[str, list[object]] = {

@@ -13,6 +13,13 @@ import pytest
 
 from everhold.errors import BadPackage, BadPackageFile, StoreBusy
 from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
+from everhold.packages.lua.fetch import (
+    INSTALLED_SOURCE,
+    UNKNOWN_SOURCE,
+    BundledSource,
+    FolderSource,
+    GitSource,
+)
 from everhold.packages.lua.installed import change_installed, load_installed
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import (
@@ -22,13 +29,6 @@ from everhold.packages.lua.project import (
     Project,
     VersionNeed,
     check_package_name,
-)
-from everhold.packages.lua.source import (
-    INSTALLED_SOURCE,
-    UNKNOWN_SOURCE,
-    BundledSource,
-    FolderSource,
-    GitSource,
 )
 
 # Files
@@ -263,7 +263,7 @@ ADD = """
 import sys
 from everhold.packages.lua.paths import get_alc_home
 from everhold.packages.lua.installed import change_installed
-from everhold.packages.lua.source import INSTALLED_SOURCE
+from everhold.packages.lua.fetch import INSTALLED_SOURCE
 for n in range(10):
     with change_installed(get_alc_home()) as changes:
         changes.put(f"{sys.argv[1]}{n}", INSTALLED_SOURCE)

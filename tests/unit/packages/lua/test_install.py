@@ -19,11 +19,16 @@ import pytest
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import copy_tree, fetch
 from everhold.packages.lua.api import install
-from everhold.packages.lua.fetch import hide_credentials, normalize_git_url
+from everhold.packages.lua.fetch import (
+    INSTALLED_SOURCE,
+    FolderSource,
+    GitSource,
+    hide_credentials,
+    normalize_git_url,
+)
 from everhold.packages.lua.installed import load_installed
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project
-from everhold.packages.lua.source import INSTALLED_SOURCE, FolderSource, GitSource
 from tests.unit.packages.lua.making import committed, git, package
 
 

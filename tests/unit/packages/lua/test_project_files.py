@@ -9,10 +9,10 @@ import pytest
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import project_files
 from everhold.packages.lua.api import init, install, migrate, update
+from everhold.packages.lua.fetch import INSTALLED_SOURCE, FolderSource, GitSource
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, PackageNeed, Project
 from everhold.packages.lua.roots import find_package_roots
-from everhold.packages.lua.source import INSTALLED_SOURCE, FolderSource, GitSource
 from everhold.programs.lua import module_reader
 from tests.unit.packages.lua.making import committed, git, package
 

@@ -12,10 +12,10 @@ import pytest
 
 import everhold
 from everhold.errors import BadPackage
-from everhold.packages.lua import stubs
 from everhold.packages.lua.api import install, list_packages, scaffold
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.scaffold import load_stubs, write_stubs
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.vm import _places
 from tests.warm import start
@@ -87,9 +87,9 @@ def test_what_is_there_is_not_touched(tmp_path: Path, there: str) -> None:
 
 def named() -> set[str]:
     """What the types name under `alc`."""
-    found = set(re.findall(r"^function alc\.([\w.]+)\(", stubs.load_stubs(), re.MULTILINE))
-    found |= set(re.findall(r"^---@field (null|log|_dirs) ", stubs.load_stubs(), re.MULTILINE))
-    return found | set(re.findall(r"^alc\.(\w+) = \{\}", stubs.load_stubs(), re.MULTILINE))
+    found = set(re.findall(r"^function alc\.([\w.]+)\(", load_stubs(), re.MULTILINE))
+    found |= set(re.findall(r"^---@field (null|log|_dirs) ", load_stubs(), re.MULTILINE))
+    return found | set(re.findall(r"^alc\.(\w+) = \{\}", load_stubs(), re.MULTILINE))
 
 
 @pytest.mark.process
@@ -142,17 +142,15 @@ def test_all_that_the_reference_tells_of_is_named() -> None:
 
 @pytest.mark.process
 def test_the_types_are_lua(tmp_path: Path) -> None:
-    assert (
-        everhold.run(LuaProgram.text(f"{stubs.load_stubs()}\nreturn 1"), database="memory://") == 1
-    )
+    assert everhold.run(LuaProgram.text(f"{load_stubs()}\nreturn 1"), database="memory://") == 1
 
 
 def test_the_types_are_written_when_they_differ(home: AlcHome) -> None:
-    file = Path(stubs.write_stubs(home)["types_path"])
+    file = Path(write_stubs(home)["types_path"])
     before = file.stat().st_mtime_ns
-    stubs.write_stubs(home)
-    assert (file.read_text(), file.stat().st_mtime_ns) == (stubs.load_stubs(), before)
+    write_stubs(home)
+    assert (file.read_text(), file.stat().st_mtime_ns) == (load_stubs(), before)
     file.write_text("old")
     (home.types / "alc_shapes.d.lua").write_text("")
-    assert stubs.write_stubs(home)["alc_shapes_types_path"] == str(home.types / "alc_shapes.d.lua")
-    assert file.read_text() == stubs.load_stubs()
+    assert write_stubs(home)["alc_shapes_types_path"] == str(home.types / "alc_shapes.d.lua")
+    assert file.read_text() == load_stubs()

@@ -11,7 +11,7 @@ import pytest
 from everhold.cli import pkg
 from everhold.cli.app import main
 from everhold.errors import BadSetting, PackageTooLarge
-from everhold.mcp.algocline import package as tools
+from everhold.mcp.algocline import handlers as tools
 from everhold.mcp.algocline.tools import InstallPackageArgs
 from everhold.packages.lua import copy_tree
 from everhold.packages.lua.api import install, repair

@@ -17,7 +17,7 @@ from everhold.packages.lua.trust import (
     trust_package,
     untrust_package,
 )
-from everhold.programs.lua.file_fingerprint import TICK
+from everhold.programs.lua.search_path import TICK
 
 
 @pytest.fixture(autouse=True)

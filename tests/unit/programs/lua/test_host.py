@@ -20,11 +20,10 @@ from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.packages.lua import trust as marks
 from everhold.packages.lua.trust import trust_package
-from everhold.programs.lua import module_reader, requires
-from everhold.programs.lua.file_fingerprint import is_settled, make_file_fingerprint
-from everhold.programs.lua.host import LuaHost
+from everhold.programs.lua import host, module_reader
+from everhold.programs.lua.host import LuaHost, is_fully_trusted
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.requires import is_fully_trusted
+from everhold.programs.lua.search_path import is_settled, make_file_fingerprint
 
 RUN = "local M = {} function M.run(ctx) return 'ran' end return M"
 
@@ -218,8 +217,8 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(
     folder = package(root, "one", part="return 1")
     trust_package(folder)
     read: list[str] = []
-    native = requires._read
-    monkeypatch.setattr(requires, "_read", lambda file: read.append(file.name) or native(file))
+    native = host._read
+    monkeypatch.setattr(host, "_read", lambda file: read.append(file.name) or native(file))
     runs_here(in_root(root, "one")), runs_here(in_root(root, "one"))
     once = sorted(read)
     (folder / "part.lua").write_text("return require('strange')")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.programs.lua import file_fingerprint, module_reader
+from everhold.programs.lua import module_reader, search_path
 from everhold.programs.lua.vm import compile_lua
 
 
@@ -16,7 +16,7 @@ from everhold.programs.lua.vm import compile_lua
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is remembered yet, and every file counts as settled."""
     monkeypatch.setattr(module_reader, "_known", {})
-    monkeypatch.setattr(file_fingerprint, "TICK", -(10**12))
+    monkeypatch.setattr(search_path, "TICK", -(10**12))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_file_that_is_gone_is_not_remembered(file: Path) -> None:
 def test_a_fresh_file_could_change_unseen_and_is_not_remembered(
     file: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_fingerprint, "TICK", 10**15)
+    monkeypatch.setattr(search_path, "TICK", 10**15)
     source(file)
     source(file)
     assert reads == [str(file)] * 2

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from everhold.errors import Overtaken
-from everhold.programs.lua import socket_reader, worker_client
+from everhold.programs.lua import protocol, worker_client
 from everhold.programs.lua.protocol import LuaLimits
 from everhold.programs.lua.worker_client import LuaWorker
 from tests.unit.programs.lua.test_pool import (
@@ -103,7 +103,7 @@ async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(
 async def test_its_answer_is_looked_for_before_the_processor_sleeps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(socket_reader, "BLINK", 30.0)
+    monkeypatch.setattr(protocol, "BLINK", 30.0)
     async with hosted() as host:
         execution = begin(host)
         await told(execution, 0)

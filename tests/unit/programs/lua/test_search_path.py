@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from everhold.programs.lua import module_reader
+from everhold.programs.lua.host import is_fully_trusted
 from everhold.programs.lua.module_reader import LuaSource
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.requires import is_fully_trusted
 from everhold.programs.lua.search_path import SearchRoot, parse_search_root
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from everhold.programs.lua import socket_reader
-from everhold.programs.lua.socket_reader import SocketReader, SpinWait
+from everhold.programs.lua import protocol
+from everhold.programs.lua.protocol import SocketReader, SpinWait
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A blink is long: the machine may be busy."""
-    monkeypatch.setattr(socket_reader, "BLINK", 30.0)
+    monkeypatch.setattr(protocol, "BLINK", 30.0)
 
 
 def sleeps(end: socket.socket) -> bool:
@@ -49,7 +49,7 @@ def test_what_comes_while_it_looks_is_heard(ends: tuple[socket.socket, socket.so
 def test_what_comes_after_the_blink_is_heard(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_reader, "BLINK", 1e-9)
+    monkeypatch.setattr(protocol, "BLINK", 1e-9)
     ours, its = ends
     timer = later(ours, b"order")
     assert SocketReader(its.fileno()).read() == b"order"
@@ -68,7 +68,7 @@ def test_whoever_writes_meanwhile_may_sleep(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, blink: float
 ) -> None:
     """Else a long reply would fail where its reader is slow."""
-    monkeypatch.setattr(socket_reader, "BLINK", blink)
+    monkeypatch.setattr(protocol, "BLINK", blink)
     ours, its = ends
     ours.send(b"order")
     SocketReader(its.fileno()).read()
@@ -76,7 +76,7 @@ def test_whoever_writes_meanwhile_may_sleep(
 
 
 def test_where_there_is_one_processor_nobody_blinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_reader, "BLINK", 0.0)
+    monkeypatch.setattr(protocol, "BLINK", 0.0)
     assert SpinWait().begin() == 0.0
 
 
