@@ -264,7 +264,7 @@ def mcp_(
     if context.invoked_subcommand is not None:
         return
     if address is None:
-        from everhold.mcp.stdio import guard_stdout
+        from everhold.mcp.stdout import guard_stdout
 
         guard_stdout()
     _refuse_shown(token)

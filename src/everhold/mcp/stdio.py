@@ -10,12 +10,6 @@ Nobody waits for what was not understood: a line that is not a message is answer
 and a reply that cannot be read is an error to the request it names. Where it names none, every open
 form fails (`lost`).
 
-Over standard output goes the protocol and nothing else.
-
-Before anything of the user's is loaded, file descriptor 1 is made to point at standard error, and
-the protocol gets a private copy of what it was: what a program, a library, a warning or a child
-process prints cannot reach the client.
-
 Serving one client over standard input and output.
 """
 
@@ -39,6 +33,7 @@ from mcp.shared.message import SessionMessage
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
 from everhold.mcp.profiles import DEFAULT_PROFILE, make_front
 from everhold.mcp.server import McpFront
+from everhold.mcp.stdout import take_client_descriptors
 from everhold.models import AnswererSpec
 from everhold.ports.interrupts import set_signals_handled
 
@@ -237,46 +232,6 @@ def _written(file: IO[bytes], line: bytes) -> None:
     left = memoryview(line)
     while left:
         left = left[file.write(left) :]
-
-
-#: The private copy, once it has been made.
-_PRIVATE: Final[list[int]] = []
-
-
-def guard_stdout() -> None:
-    """Point file descriptor 1 at standard error; the client is reached by `take_client_descriptors`
-    only. Once a process.
-    """
-    if not _PRIVATE:
-        sys.stdout.flush()
-        _open_standard_error()
-        _PRIVATE.append(os.dup(1))  # not inheritable: no child has it
-        os.dup2(2, 1)
-
-
-def _open_standard_error() -> None:
-    """Where it was closed, let it lead nowhere; else the next file we open would be taken for
-    it.
-    """
-    try:
-        os.fstat(2)
-    except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        if nothing != 2:
-            os.dup2(nothing, 2)
-            os.close(nothing)
-
-
-def take_client_descriptors() -> tuple[int, int]:
-    """Descriptors of what the client writes and of what it reads; standard input is empty for all
-    others from now.
-    """
-    guard_stdout()
-    incoming = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return incoming, _PRIVATE[0]
 
 
 async def serve_stdio(

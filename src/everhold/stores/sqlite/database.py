@@ -430,6 +430,9 @@ async def run_in_thread(place: DatabaseFile, act: Callable[[sqlite3.Connection],
 
     def work() -> R:
         with closing(place.connect()) as connection:
+            # Another process may lock the file for a moment, for example to restart its log. This
+            # thread may sleep until then; the loop's thread may not.
+            connection.execute("PRAGMA busy_timeout = 10000")
             connection.set_progress_handler(left.is_set, STEPS)
             connection.execute("BEGIN")
             return act(connection)

@@ -556,11 +556,13 @@ class SQLiteStore(SQLiteIntakeRows):
             return act(store)
 
         self._data_version()  # a store that is shut, or another thread's, says so here
-        with self._translating():
-            try:
+        try:
+            with self._translating():
                 return await run_in_thread(self._place, seen)
-            except StoreUnavailable:
-                pass
+        except StoreUnavailable:
+            pass
+        except SQLiteBusy as busy:
+            raise busy.error from None
         with self._reading():  # the file is gone from its path, but not for this connection
             return act(self)
 
