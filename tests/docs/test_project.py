@@ -449,6 +449,14 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_no_page_installs_everhold_from_an_index_that_does_not_have_it() -> None:
+    """Until the first release. `install.md` says how to add an extra to an installed everhold."""
+    assert "not yet released" in (ROOT / "CHANGELOG.md").read_text(), "then change these pages"
+    index = re.compile(r"pip install (?:-\S+ )*'?everhold\b")
+    pages_ = [page for page in pages() if page.name not in ("install.md", "CHANGELOG.md")]
+    assert [page.name for page in pages_ if index.search(page.read_text())] == []
+
+
 def test_nothing_names_the_machine_it_was_written_on() -> None:
     rooms = ("src", "tools", "docs", "examples", "bench", ".ci")
     files = [path for room in rooms for path in (ROOT / room).rglob("*") if path.is_file()]
