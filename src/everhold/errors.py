@@ -941,7 +941,7 @@ class StoreNewer(StoreError):
     """A newer everhold wrote the database."""
 
     code = "store_newer"
-    hint = "Upgrade everhold here: pip install --upgrade everhold"
+    hint = "Upgrade everhold here to the version that wrote the database, or a newer one."
 
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(f"{where} has format {found}; this everhold knows formats up to {known}")

@@ -88,6 +88,22 @@ def test_every_requirement_has_a_lower_bound() -> None:
     assert [line for line in everything if not re.search(r"[>~]=", line)] == []
 
 
+def test_a_major_version_that_may_change_recorded_messages_is_not_installed() -> None:
+    pinned = next(pin for pin in PINS if pin.startswith("pydantic-ai-slim=="))
+    major = int(pinned.partition("==")[2].partition(".")[0])
+    [models] = map(Requirement, PROJECT["optional-dependencies"]["models"])
+    assert models.specifier.contains(pinned.partition("==")[2])
+    assert not models.specifier.contains(f"{major + 1}.0")
+
+
+def test_the_project_links_its_home_docs_changes_and_issues() -> None:
+    assert PROJECT["urls"].keys() == {"Homepage", "Documentation", "Changelog", "Issues"}
+    home = PROJECT["urls"]["Homepage"]
+    assert [url for url in PROJECT["urls"].values() if not url.startswith(home)] == []
+    pages = [url.partition("/blob/main/")[2] for url in PROJECT["urls"].values() if "/blob/" in url]
+    assert [page for page in pages if not (ROOT / page).is_file()] == []
+
+
 def test_a_pin_is_a_name_and_a_version_and_nothing_else() -> None:
     assert [
         line for line in PINS if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)
@@ -431,6 +447,14 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / link).exists()
     ]
     assert broken == []
+
+
+def test_no_page_installs_everhold_from_an_index_that_does_not_have_it() -> None:
+    """Until the first release. `install.md` says how to add an extra to an installed everhold."""
+    assert "not yet released" in (ROOT / "CHANGELOG.md").read_text(), "then change these pages"
+    index = re.compile(r"pip install (?:-\S+ )*'?everhold\b")
+    pages_ = [page for page in pages() if page.name not in ("install.md", "CHANGELOG.md")]
+    assert [page.name for page in pages_ if index.search(page.read_text())] == []
 
 
 def test_nothing_names_the_machine_it_was_written_on() -> None:
