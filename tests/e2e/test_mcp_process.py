@@ -405,7 +405,7 @@ async def test_a_database_that_is_taken_away_is_missed_by_each_tool_until_it_is_
             await host.refused("answer", session_id=session, answers=[{"response": "x"}])
             == "store_unavailable"
         )
-        assert "Put the file back" in host.last["hint"]
+        assert "Restore the file" in host.last["hint"]
         (shop / "aside.db").rename(shop / "app.db")
         assert (await host.call("answer", session_id=session, answers=[{"response": "x"}]))[
             "result"

@@ -469,7 +469,7 @@ async def test_a_claim_of_a_lease_that_never_was_is_found_in_memory():
 
     door.seq = 0
     assert (
-        StoreProblem("s-1", "intake", "item 1 is there, and only 0 have come")
+        StoreProblem("s-1", "intake", "item 1 exists, but only 0 were accepted")
         in await store.maintenance.verify()
     )
 

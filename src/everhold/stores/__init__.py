@@ -1,11 +1,11 @@
-"""Where sessions are kept: the stores, the port that they implement, and the envelopes of fluers.
+"""Stores: the built-in ones, the port that a store implements, and fluers' session envelopes.
 
     MemoryStore, SQLiteStore, PostgresStore     what `everhold.open(database)` opens
     Store, Change, SessionRecord, …             the port, for a store of your own; its tests are in
                                                 `everhold.testing.conformance`
     JsonFiles, SessionStore, Envelope, …        fluers' session envelopes, read and written
 
-Names are loaded when they are first used: `PostgresStore` needs the extra `postgres`.
+Names are loaded on first use: `PostgresStore` needs the extra `postgres`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Addresses of Postgres databases, read strictly, so that no part of a password is taken for
-something else.
+"""Strict parsing of database addresses, so that no part of a password leaks as something else.
 
     postgresql://user:password@host:5432/name?option=value
 
 Rules
-  1. An address that can be read in two ways is refused. A password that holds one of @ / ? # [ ] %
-     has them percent-encoded; else a part of it would be a host, a port or a name, and be shown as
-     such.
-  2. What is said about an address never quotes it.
+  1. An ambiguous address is refused. The characters @ / ? # [ ] % in a password must be
+     percent-encoded; otherwise a part of it would be read, and shown, as a host, port or name.
+  2. Error messages never quote the address.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from urllib.parse import unquote
 
 import msgspec
 
-#: What is wrong with an address that cannot be read, and what to do.
+#: Message and hint for an address that cannot be parsed.
 MALFORMED: Final = (
     "it is not a valid postgresql:// address (it is not shown, because it may hold a password);"
     " say postgresql://user:password@host:5432/name, with @ / ? # [ ] % in user and password"
     " percent-encoded (@ is %40)"
 )
-#: What the path of an SQLite file ends in.
+#: File name endings of SQLite databases.
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[\w.~%-]*)(?::[0-9]*)?"
 _ADDRESS: Final = re.compile(
@@ -39,7 +37,7 @@ _SECRETS: Final = frozenset({"password", "sslpassword"})
 
 
 class AddressParts(msgspec.Struct, frozen=True):
-    """An address in pieces, each as it was written."""
+    """The parts of an address, as written."""
 
     user: str | None
     password: str | None
@@ -48,7 +46,7 @@ class AddressParts(msgspec.Struct, frozen=True):
     options: list[tuple[str, str]]
 
     def url(self, *, without: frozenset[str] = frozenset(), shown: bool = False) -> str:
-        """The address again, without these options; if it is `shown`, without its secrets."""
+        """Joins the parts again without these options; `shown` also leaves out the secrets."""
         secret = None if self.password is None else "***" if shown else self.password
         who = (
             "" if self.user is None else self.user + ("" if secret is None else f":{secret}") + "@"
@@ -62,14 +60,14 @@ class AddressParts(msgspec.Struct, frozen=True):
 
 
 def split_address(address: str) -> AddressParts | None:
-    """The pieces of an address; None if it is not one."""
+    """Splits an address into its parts; None if the text is not an address."""
     found = _ADDRESS.fullmatch(address)
     if found is None or _PERCENT.search(address):
         return None
     query = found["query"] or ""
     hosts = found["hosts"]
     if "@" in query and found["user"] is None and ":" in hosts:
-        return None  # user:password with a ? in the password looks like host:port and an option
+        return None  # user:password with a ? in the password looks like host:port with an option
     pairs = [one.partition("=") for one in query.split("&") if one]
     if not all(mark for _, mark, _ in pairs):
         return None
@@ -84,7 +82,7 @@ def split_address(address: str) -> AddressParts | None:
 
 
 def hide_password(address: str) -> str:
-    """An address without its password; of one that cannot be read, only the scheme."""
+    """An address without its password. Of an address that cannot be parsed, only the scheme."""
     scheme, mark, _ = address.partition("://")
     if not mark:
         is_file = address.endswith(SUFFIXES) and not address.startswith("postgres")
@@ -102,5 +100,5 @@ def hide_password(address: str) -> str:
 
 
 def may_hold_secret(text: str) -> bool:
-    """Whether text that is not an address may be one with a slip in it, or another form of one."""
+    """Whether text that is not an address looks like a mistyped one."""
     return "@" in text or "password" in text.lower()

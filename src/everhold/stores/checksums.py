@@ -1,8 +1,7 @@
-"""Rows with seals: what every durable store writes beside a head or a delivery, and how it reads
-them back.
+"""Checksummed rows, shared by the durable stores: writing and reading heads and deliveries.
 
-A seal is a checksum of a row's content. A row that does not match its seal is damaged, and is never
-taken for an answer.
+The seal of a row is a checksum of its content. A row that does not match its seal is damaged and
+is never used as an answer.
 """
 
 from __future__ import annotations
@@ -31,35 +30,35 @@ def checksum_head(head: Head, metrics: bytes) -> int:
     return crc32(metrics, crc32(row, (_PARKED if head.parked else _STATES)[head.state]))
 
 
-# A head that is not parked has the seal it had before there was such a column.
+# A head that is not parked keeps the seal it had before this column existed.
 _STATES: Final = {state: crc32(state.encode()) for state in SessionState}
 _PARKED: Final = {state: crc32(b"parked", begin) for state, begin in _STATES.items()}
 
 
-#: Why some strings are no text.
+#: Why some strings cannot be stored as text.
 LONE_SURROGATE: Final = "a lone surrogate is not text"
-#: What a damaged row may raise when it is read.
+#: Exceptions that reading a damaged row may raise.
 UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
 
 
 class StoredBirth(Birth, frozen=True, omit_defaults=True, kw_only=True):
-    """A birth as a durable store writes it: for a fork, also the session whose rows it reads.
+    """A birth as stored. For a fork it also names the session whose rows the fork reads.
 
-    That is `origin` unless `source` says otherwise. Readers of a `Birth` ignore the field.
+    That session is `origin` unless `source` is set. Readers of a `Birth` ignore the field.
     """
 
     source: SessionId | None = None
 
 
 def encode_birth(birth: Birth, source: SessionId | None) -> str:
-    """The text of a birth, for a row; `source` is the session whose rows a fork reads."""
+    """Encodes a birth for its row; `source` is the session whose rows a fork reads."""
     if source == birth.origin:
         return dumps(birth)
     return dumps(StoredBirth(**msgspec.structs.asdict(birth), source=source))
 
 
 def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
-    """A delivery from its row; raises one of `UNREADABLE` if the row is damaged."""
+    """Decodes a delivery; raises one of `UNREADABLE` if the row is damaged."""
     n, at, answers, asked, notes, sealed = row
     given = answers.encode()
     said = asked.encode()
@@ -70,9 +69,7 @@ def read_delivery(ref: int, row: tuple[Any, ...]) -> Delivery:
 
 
 def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
-    """Deliveries from their rows, whose texts are bytes; raises one of `UNREADABLE` if one of them
-    is damaged.
-    """
+    """Decodes deliveries whose texts are bytes; raises one of `UNREADABLE` if a row is damaged."""
     for n, at, answers, asked, notes, sealed in rows:
         if delivery_seal(n, at, answers, asked, notes) != sealed:
             raise ValueError(f"delivery {n} of session number {ref} does not match its seal")
@@ -80,7 +77,7 @@ def read_journal(ref: int, rows: list[tuple[Any, ...]]) -> list[Delivery]:
 
 
 def read_head(row: tuple[Any, ...]) -> Head:
-    """A head from its row; raises `ValueError` if the row is damaged."""
+    """Decodes a head; raises `ValueError` if the row is damaged."""
     (
         ref,
         revision,

@@ -1,4 +1,4 @@
-"""Rows of the intake and of duties, as every durable store writes them beside a session."""
+"""Intake and duty rows, in the form that every durable store writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ITEM_COLUMNS: Final = (
     *("seq", "id", "key", "body", "at", "available_at"),
     *("state", "deferred", "hold", "fence", "ended", "seal"),
 )
-#: Those of them that may change.
+#: The columns that may change.
 CHANGING_COLUMNS: Final = ITEM_COLUMNS[-6:]
 LEASE_COLUMNS: Final = (
     "seq",
@@ -52,7 +52,7 @@ def make_item_row(item: IntakeItem) -> tuple[Any, ...]:
 
 
 def read_item(row: tuple[Any, ...]) -> IntakeItem:
-    """An item from its row; raises `ValueError` if the row is damaged."""
+    """Decodes an item; raises `ValueError` if the row is damaged."""
     seq, id, _, body, _, _, state, deferred, hold, fence, ended, sealed = row
     if checksum_row(*row[:-1]) != sealed:
         raise ValueError(f"item {seq} ({id}) does not match its seal")
@@ -67,7 +67,7 @@ def read_item(row: tuple[Any, ...]) -> IntakeItem:
 
 
 def make_lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
-    """A row, also of a session for which something came before anybody worked on it."""
+    """The lease row of a session; also for a session that received input before its first lease."""
     held = _NOBODYS if lease is None else lease
     owner = held.owner
     row = (seq, owner.name, owner.incarnation, held.token, held.generation, float(held.claimed_at))
@@ -75,7 +75,7 @@ def make_lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
 
 
 def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
-    """The lease and the counter; raises `ValueError` if the row is damaged."""
+    """Decodes the lease and the counter; raises `ValueError` if the row is damaged."""
     seq, name, incarnation, token, generation, claimed_at, sealed, expires_at, released = row
     if checksum_row(*row[:6]) != sealed:
         raise ValueError(f"lease {generation} does not match its seal")
@@ -89,7 +89,7 @@ def read_lease(row: tuple[Any, ...]) -> tuple[Lease | None, int]:
 def find_intake_flaws(
     lease: tuple[Any, ...] | None, rows: Iterable[tuple[Any, ...]]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with the rows of an intake: a code and a sentence each."""
+    """Yields the problems of an intake's rows: a code and a sentence each."""
     try:
         held, seq = (None, 0) if lease is None else read_lease(lease)
     except UNREADABLE:
@@ -105,7 +105,7 @@ def find_intake_flaws(
 
 
 def find_item_flaws(lease: Lease | None, seq: int, item: IntakeItem) -> Iterator[tuple[str, str]]:
-    """What is wrong with an item beside its lease and the counter."""
+    """The problem of an item when compared with its lease and the counter, if any."""
     generation = 0 if lease is None else lease.generation
     if item.hold is not None and item.hold.generation > generation:
         yield (
@@ -114,33 +114,33 @@ def find_item_flaws(lease: Lease | None, seq: int, item: IntakeItem) -> Iterator
             f" {generation}",
         )
     if item.seq > seq:
-        yield "intake", f"item {item.seq} is there, and only {seq} have come"
+        yield "intake", f"item {item.seq} exists, but only {seq} were accepted"
 
 
 def release_if_held(fence: Fence, came: int, intake: Intake) -> bool:
-    """Release a lease, if it is still this one; returns whether something waits that came after
-    item `came`.
+    """Releases a lease if this owner still holds it. Returns whether items newer than
+    `came` wait.
     """
     intake.release(fence)
     return any(item.seq > came and item.available_at <= intake.now for item in intake.waiting())
 
 
 def check_duties(duties: Sequence[Duty]) -> None:
-    """Raises `BadValue` if one could not be written."""
+    """Raises `BadValue` if a duty cannot be written."""
     for one in duties:
         to_plain([one.kind, one.id, one.due_at], "the duty")
         to_plain(one.body, f"the duty {one.kind}/{one.id}")
 
 
 def make_duty_row(duty: Duty) -> tuple[Any, ...]:
-    """A row as it will be, one version on."""
+    """The row of a duty at its next version."""
     due = None if duty.due_at is None else float(duty.due_at)
     row = (duty.kind, duty.id, dumps(duty.body), due, duty.version + 1)
     return (*row, checksum_row(*row))
 
 
 def read_duty(row: tuple[Any, ...]) -> Duty:
-    """A duty from its row; raises `ValueError` if the row is damaged."""
+    """Decodes a duty; raises `ValueError` if the row is damaged."""
     kind, id, body, due_at, version, sealed = row
     if checksum_row(kind, id, body, due_at, version) != sealed:
         raise ValueError(f"the duty {kind}/{id} does not match its seal")

@@ -1,9 +1,8 @@
-"""Verbs of a store that answers in place give the event loop a turn now and then.
+"""Lets in-process stores yield to the event loop now and then.
 
-A store in this process answers without waiting for anything, so a task that calls it in a loop
-would never let another task run: heartbeats, timers, web requests. After `TURNS` verbs of one task,
-its next one gives the loop a turn before it begins. It can be cancelled there, and then it has done
-nothing.
+A store in this process never waits for anything, so a task that calls it in a loop would starve
+the other tasks: heartbeats, timers, web requests. After `TURNS` store calls in a row, the next call
+of the task first yields to the loop. If the task is cancelled there, the call has done nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from everhold.ports.store import Maintenance, Store
 
 T = TypeVar("T")
 
-#: Verbs of one task in a row after which the loop is given a turn.
+#: Store calls of one task in a row before it yields.
 TURNS: Final = 16
-#: Rows that are looked at before the loop is given a turn.
+#: Rows that are read before the loop gets a turn.
 ROWS: Final = 256
 _VERBS: Final = {*dir(Store), *dir(Maintenance)} - {"open", "close"}
-#: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
+#: Returns a loop's running task. Before Python 3.12, asyncio's own function is not written in C.
 current_task: Any = (
     asyncio.current_task
     if sys.version_info >= (3, 12)
@@ -33,8 +32,8 @@ current_task: Any = (
 
 
 def give_loop_turns(store: type[T]) -> type[T]:
-    """Let the verbs of a class of stores, or of their maintenance, give turns. `commit_now` gives
-    none: its caller does.
+    """Class decorator: the verbs of a store or of its maintenance yield to the loop. `commit_now`
+    does not; its caller does.
     """
     for name, verb in inspect.getmembers(store, inspect.iscoroutinefunction):
         if name in _VERBS:
@@ -44,7 +43,7 @@ def give_loop_turns(store: type[T]) -> type[T]:
 
 
 async def iterate_with_turns(rows: Iterable[T]) -> AsyncIterator[T]:
-    """What was read, with a turn for the loop now and then."""
+    """Iterates over rows and yields to the loop now and then."""
     for number, row in enumerate(rows, 1):
         yield row
         if not number % ROWS:

@@ -1,8 +1,8 @@
-"""When this process could not get through to its store for a while.
+"""Detects the times when this process could not reach its store.
 
-Others may not have got through either: the time in which nobody could be heard does not count for
-those who were not heard. Else a server that was away for longer than a lease would make every
-worker a dead one in the eyes of the first that is back, and what they do would be done twice.
+Other processes may not have reached it either, so that time does not count against them. Otherwise
+a server outage longer than a lease would make the first worker that returns declare all others
+dead, and their work would be done twice.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Final
 
 from everhold.errors import StoreBusy, StoreFull, StoreUnavailable
 
-#: Seconds after which something that was asked of the store took suspiciously long.
+#: A store call that takes longer than this many seconds counts as stalled.
 LONG: Final = 1.0
-#: How many stalls are remembered.
+#: Number of stalls that are remembered.
 MOST: Final = 16
 
 
 class OutageTracker:
     def __init__(self) -> None:
-        self._sound = time.monotonic()  # when something came through
-        self._times: list[tuple[float, float]] = []  # when nothing did, oldest first
+        self._sound = time.monotonic()  # the last successful call
+        self._times: list[tuple[float, float]] = []  # the stalls, oldest first
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Ask something of the store, and see whether it comes through, and in time."""
+        """Runs a store call and records whether it succeeded in time."""
         began = time.monotonic()
         try:
             yield
@@ -39,14 +39,12 @@ class OutageTracker:
             self._note(began)
 
     def _note(self, began: float) -> None:
-        """From then until now nothing came through."""
+        """Records an outage from then until now."""
         while self._times and self._times[-1][1] >= began:
             began = min(began, self._times.pop()[0])
         self._times = [*self._times[1 - MOST :], (began, time.monotonic())]
 
     def age(self, seconds: float) -> float:
-        """For how long somebody who was last heard of so many seconds ago could have been heard
-        since.
-        """
+        """Seconds of a peer's silence, minus the time that this process itself was cut off."""
         since = time.monotonic() - seconds
         return seconds - sum(end - max(began, since) for began, end in self._times if end > since)

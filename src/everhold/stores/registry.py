@@ -16,7 +16,9 @@ from everhold.ports.store import Store
 
 
 class StoreFactory(Protocol):
-    """Makes the store at an address, not opened yet. `durability` is what `everhold.open` got."""
+    """Creates the store for an address, without opening it. `durability` comes from
+    `everhold.open`.
+    """
 
     def __call__(self, address: str, *, durability: str) -> Store: ...
 
@@ -41,7 +43,7 @@ def _postgres(address: str, *, durability: str) -> Store:
     return PostgresStore(address, durability=durability)
 
 
-#: Our own, which go before those of other packages.
+#: The built-in stores take precedence over those of other packages.
 _OWN: Final[dict[str, StoreFactory]] = {
     "sqlite": _sqlite,
     "memory": _memory,
@@ -50,13 +52,15 @@ _OWN: Final[dict[str, StoreFactory]] = {
 
 
 def create_store(address: str, *, durability: str = "mixed") -> Store:
-    """The store at a full address, not opened yet; raises `BadSetting` for an unknown scheme."""
+    """Creates the store for a full address, without opening it; raises `BadSetting` for an unknown
+    scheme.
+    """
     factory = find_store_factory(address.partition("://")[0])
     return factory(address, durability=durability)
 
 
 def find_store_factory(scheme: str, setting: str = "database") -> StoreFactory:
-    """What makes the stores of a scheme; raises `BadSetting` if nothing does."""
+    """The factory for a scheme; raises `BadSetting` if there is none."""
     if scheme in _OWN:
         return _OWN[scheme]
     found = load_entry_point(STORES, scheme)
@@ -69,7 +73,7 @@ def find_store_factory(scheme: str, setting: str = "database") -> StoreFactory:
 
 
 def list_store_schemes() -> list[str]:
-    """The schemes that are known here: our own, then those of installed packages."""
+    """The known schemes: the built-in ones, then those of installed packages."""
     return list(dict.fromkeys([*_OWN, *list_entry_point_names(STORES)]))
 
 
@@ -86,7 +90,9 @@ def _describe_unknown(scheme: str) -> str:
 
 
 def get_pending_sql(address: str) -> str:
-    """The SQL that opening this Postgres database would run; an empty text if it is up to date."""
+    """The SQL that opening this Postgres database would run; empty if the database is up to
+    date.
+    """
     if not address.startswith("postgresql://"):
         raise BadSetting(
             "--print-sql", "only a Postgres database can be brought up to date by hand"

@@ -1,10 +1,10 @@
-"""The session envelope of fluers, version 1: read, written, and kept in files as fluers keeps it.
+"""The session envelope of fluers, version 1, read and written as fluers does.
 
 format    the JSON object and the session in it
 store     sessions in memory, with save, load, list and delete
-adapter   the seam: where envelopes are kept
-files     one JSON file a session
-errors    what can go wrong, in fluers' own sentences
+adapter   the port: where envelopes are stored
+files     one JSON file per session
+errors    the errors, with fluers' own messages
 """
 
 from everhold.stores.envelope.adapter import EnvelopeAdapter, MemoryAdapter

@@ -1,4 +1,4 @@
-"""Where envelopes are kept: three verbs over opaque JSON, and delete."""
+"""The adapter port of envelopes: save, load, list and delete opaque JSON."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from everhold.core.codec import JSON
 
 
 class EnvelopeAdapter(Protocol):
-    """Keeps one JSON value under each id. Saving again replaces; there is no history and no
+    """Stores one JSON value per id. Saving again replaces it; there is no history and no
     merging.
     """
 
     async def save_session(self, session_id: str, data: JSON) -> None:
-        """Keep `data`. MUST be there whole, or not at all, after a crash."""
+        """Stores `data`. After a crash it MUST be there completely or not at all."""
         ...
 
     async def load_session(self, session_id: str) -> JSON | None:
-        """Return what was kept last, or None."""
+        """Returns the stored value, or None."""
         ...
 
     async def list_sessions(self) -> list[str]:
-        """Return the ids of all that is kept, in any order."""
+        """Returns all stored ids, in any order."""
         ...
 
     async def delete_session(self, session_id: str) -> bool:
-        """Keep it no longer; return whether it was there."""
+        """Deletes the value; returns whether it existed."""
         ...
 
 
 class MemoryAdapter:
-    """An adapter that forgets with the process; for tests, and for programs that keep nothing."""
+    """An adapter in memory, for tests and for programs that store nothing."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}  # text, so that nobody can change what is kept
+        self._texts: dict[str, str] = {}  # text, so that callers cannot change the stored value
 
     async def save_session(self, session_id: str, data: JSON) -> None:
         self._texts[session_id] = codec.dumps(data)

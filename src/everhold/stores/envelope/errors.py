@@ -1,13 +1,13 @@
-"""What can go wrong with an envelope: the sentences of fluers, as leaves of our tree.
+"""Errors of envelopes, with the messages of fluers, in our error tree.
 
 UsageError
 ├── SessionNotFound      the store in memory has no such session
-├── InvalidSessionId     not a UUID, so not the name of a file either
-└── SerializeFailed      the session holds what JSON has no form for
+├── InvalidSessionId     not a UUID, so not a file name either
+└── SerializeFailed      the session holds a value that JSON cannot represent
 StoreError
-├── DeserializeFailed    what was kept is not an envelope
-├── UnsupportedVersion   it is one, of another version
-└── FileFailed           the disk refused, or a file holds no JSON
+├── DeserializeFailed    the stored value is not an envelope
+├── UnsupportedVersion   the envelope has another version
+└── FileFailed           a file operation failed, or a file holds no JSON
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class InvalidSessionId(UsageError):
 
 
 class SerializeFailed(UsageError):
-    """A session holds what JSON or fluers has no form for; nothing was written."""
+    """A session holds a value that JSON or fluers cannot represent; nothing was written."""
 
     code = "envelope_serialize_failed"
     hint = "Nothing was written; the place that is named needs another value."
@@ -51,7 +51,7 @@ class SerializeFailed(UsageError):
 
 
 class DeserializeFailed(StoreError):
-    """What was kept is not an envelope."""
+    """The stored value is not an envelope."""
 
     code = "envelope_deserialize_failed"
     hint = "What was kept under this id is not an envelope; restore it from a copy."
@@ -76,7 +76,7 @@ class UnsupportedVersion(StoreError):
 
 
 class FileFailed(StoreError):
-    """The disk refused, or a file holds no JSON."""
+    """A file operation failed, or a file holds no JSON."""
 
     code = "envelope_file_failed"
     hint = "The file as it was before is still in place."

@@ -1,12 +1,11 @@
-"""One pretty-printed `<uuid>.json` a session, in one directory.
+"""One pretty-printed `<uuid>.json` per session, in one directory.
 
 Rules
-  1. Only a UUID becomes a file name. Nothing else gets near a path.
-  2. A file is written whole under a name of its own, brought to the disk, then renamed over the old
-     one; then the directory is brought to the disk. A reader meets the old session or the new one,
-     also after a power cut.
-  3. What a crash leaves behind does not end in `.json`, so it is never listed.
-  4. Directories we make are 0700, files 0600.
+  1. Only a UUID becomes a file name. No other text is used in a path.
+  2. A file is written under a temporary name, synced, then renamed over the old one; then the
+     directory is synced. A reader sees the old session or the new one, also after a power cut.
+  3. A crash leaves only files that do not end in `.json`, so they are never listed.
+  4. Directories that we create are 0700, files 0600.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ from everhold.stores.envelope.format import parse_session_id as checked
 
 
 class JsonFiles:
-    """An adapter over a directory. Any number of processes may use one; the last save of a session
-    wins.
-    """
+    """An adapter over a directory, for any number of processes; the last save of a session wins."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
@@ -130,7 +127,7 @@ def _make(directory: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    if os.name == "nt":  # where a directory cannot be opened, nor be synced
+    if os.name == "nt":  # a directory that cannot be opened cannot be synced either
         return
     handle = os.open(directory, os.O_RDONLY)
     try:

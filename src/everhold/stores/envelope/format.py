@@ -1,9 +1,10 @@
 """The envelope: one session as one JSON object, as fluers 0.5 writes it.
 
 Rules
-  1. The version is read before the shape, so that a newer envelope is called newer and not broken.
-  2. The id is not inside: it is the name that an adapter keeps the envelope under.
-  3. Keys that we do not know are ignored. `system_message` is written also when it is null.
+  1. The version is checked before the shape, so that a newer envelope is reported as newer, not as
+     broken.
+  2. The id is not inside: it is the name under which an adapter stores the envelope.
+  3. Unknown keys are ignored. `system_message` is also written when it is null.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as fluers keeps it: one JSON object."""
+    """A session as fluers stores it: one JSON object."""
 
     schema_version: int = SCHEMA_VERSION
     model: str
@@ -44,7 +45,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvelopeSession(msgspec.Struct, frozen=True, kw_only=True):
-    """An envelope with its name and without its version. A value: `msgspec.structs.replace` it."""
+    """An envelope with its id and without its version. Immutable: use `msgspec.structs.replace`."""
 
     id: UUID = msgspec.field(default_factory=uuid4)
     model: str = ""
@@ -55,7 +56,7 @@ class EnvelopeSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_session_id(raw: object) -> UUID:
-    """The id in its one accepted form (lower case, with hyphens), or `InvalidSessionId`."""
+    """The id in its one accepted form (lower case, with hyphens); raises `InvalidSessionId`."""
     text = str(raw)
     if not _CANONICAL.fullmatch(text):
         raise InvalidSessionId(text, "not a UUID in lower case with hyphens")
@@ -63,9 +64,7 @@ def parse_session_id(raw: object) -> UUID:
 
 
 def pack(session: EnvelopeSession) -> JSON:
-    """The session as the JSON object of an envelope, or `SerializeFailed`. What is packed can be
-    read.
-    """
+    """Encodes a session as an envelope that can be read back; raises `SerializeFailed`."""
     try:
         data = {
             "schema_version": SCHEMA_VERSION,
@@ -87,9 +86,7 @@ def pack(session: EnvelopeSession) -> JSON:
 
 
 def unpack(data: JSON, of: UUID) -> EnvelopeSession:
-    """The session in an envelope; `UnsupportedVersion` or `DeserializeFailed` if it cannot be
-    read.
-    """
+    """Decodes the session in an envelope; raises `UnsupportedVersion` or `DeserializeFailed`."""
     envelope = read_envelope(data, of)
     return EnvelopeSession(
         id=of,
@@ -102,7 +99,7 @@ def unpack(data: JSON, of: UUID) -> EnvelopeSession:
 
 
 def read_envelope(data: JSON, of: object) -> Envelope:
-    """The envelope in a JSON object; `of` names it in errors."""
+    """Decodes the envelope in a JSON object; `of` names it in errors."""
     if not isinstance(data, dict):
         raise DeserializeFailed(of, "an envelope is an object")
     version = data.get("schema_version")

@@ -1,7 +1,7 @@
-"""Sessions of the old kind: held in memory, saved and loaded whole.
+"""fluers' session store: sessions in memory, saved and loaded as a whole.
 
-This is the store of fluers, for those who come from it. Sessions of everhold are kept by commits
-and survive without being saved; they only meet an envelope on the way in or out.
+It exists for programs that come from fluers. Sessions of everhold are committed step by step and
+need no saving; they only use envelopes for import and export.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SessionStore:
         )
 
     def adopt(self, session: EnvelopeSession) -> UUID:
-        """Take in a session that was loaded, or changed; it replaces one with the same id."""
+        """Adds a session that was loaded or changed; it replaces one with the same id."""
         with self._lock:
             self._sessions[session.id] = session
         return session.id
@@ -54,24 +54,24 @@ class SessionStore:
         return list(self.session(id).messages)
 
     async def save(self, adapter: EnvelopeAdapter, id: UUID) -> None:
-        """Give the session as it is now to the adapter."""
+        """Saves the current session with the adapter."""
         data = pack(self.session(id))
         await adapter.save_session(str(id), data)
 
     @staticmethod
     async def load(adapter: EnvelopeAdapter, id: UUID | str) -> EnvelopeSession | None:
-        """Read a session, or None if there is none. It is not taken in: see `adopt`."""
+        """Loads a session, or None. It is not added to the store: see `adopt`."""
         name = parse_session_id(id)
         data = await adapter.load_session(str(name))
         return None if data is None else unpack(data, name)
 
     @staticmethod
     async def list(adapter: EnvelopeAdapter) -> list[UUID]:
-        """The ids of everything the adapter keeps; `InvalidSessionId` if one of them is no UUID."""
+        """The ids of everything in the adapter; raises `InvalidSessionId` if one is not a UUID."""
         return [parse_session_id(raw) for raw in await adapter.list_sessions()]
 
     async def delete(self, adapter: EnvelopeAdapter, id: UUID | str) -> bool:
-        """Remove the session here and from the adapter; return whether it was in either."""
+        """Deletes the session here and in the adapter; returns whether either had it."""
         name = parse_session_id(id)
         kept = await adapter.delete_session(str(name))
         with self._lock:

@@ -1,4 +1,4 @@
-"""The intake and the duties in the memory of one process."""
+"""Intake and duties in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class MemoryIntake:
-    """What waits for one session."""
+    """The intake of one session."""
 
     __slots__ = ("items", "lease", "seq")
 
@@ -59,16 +59,14 @@ class MemoryIntake:
         )
 
     def take(self, intake: Intake) -> None:
-        """Keep what was changed, as a file would: what cannot be written is refused before anything
-        is.
-        """
+        """Stores the changes as a file would: everything is checked before anything is written."""
         fresh = {
             id: None if item is None else read_item(make_item_row(item))
             for id, item in intake.written.items()
         }
         for id, item in fresh.items():
             if item is not None and id in self.items and self.items[id].seq != item.seq:
-                raise BadArguments("intake", f"the id {id!r} was given before")
+                raise BadArguments("intake", f"the id {id!r} was already used")
         self.lease = intake.lease
         self.seq = intake.seq
         for id, item in fresh.items():
@@ -79,7 +77,7 @@ class MemoryIntake:
 
 
 class MemoryIntakeRows:
-    """The verbs of the intake and of duties, for a store in memory."""
+    """The intake and duty verbs of a store in memory."""
 
     time: Callable[[], float] | None = None
 

@@ -1,4 +1,4 @@
-"""The upkeep of a store in memory: questions to notify people of, sizes, leftovers, flaws."""
+"""Maintenance of a store in memory: unnotified questions, sizes, leftovers, flaws."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _notice = msgspec.json.Decoder(Notice).decode
 
 
 def is_wanted_notice(wanted: QuestionFilter, notice: Notice) -> bool:
-    """Whether a notice is of the kinds, and for those, that are wanted."""
+    """Whether a notice matches the wanted kinds and addressees."""
     kind = notice.kind
     to = notice.to
     of_kind = kind in wanted.kinds if wanted.kinds else kind in NOTIFIED or to is not None
@@ -85,14 +85,14 @@ class MemoryMaintenance:
         return ReclaimResult(len(gone), freed)
 
     def _kept(self) -> builtins.list[_Session]:
-        """All sessions, also the buried ones."""
+        """All sessions, including buried ones."""
         return [*self._store._sessions.values(), *self._store._buried.values()]
 
     async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
         problems = []
         sessions = [*self._store._sessions.items()]
         for done, (id, session) in enumerate(sessions, 1):
-            if id in self._store._sessions:  # else it was deleted meanwhile
+            if id in self._store._sessions:  # otherwise it was deleted meanwhile
                 problems += [StoreProblem(id, *found) for found in self._flaws(session)]
             if progress is not None:
                 progress(done, len(sessions))

@@ -1,15 +1,15 @@
-"""Sessions in the memory of one process: the reference for every other store, gone when the process
-is.
+"""Sessions in the memory of one process: the reference for every other store.
 
 Rules
-  1. Nothing here is shared with a caller. Journal, births, queries, letters and values are kept as
-     JSON text; heads are copied on the way in and on the way out.
-  2. A commit is checked and encoded whole before any of it lands, and nothing in between awaits.
-  3. A fork holds only the deliveries after `origin_n`. What came before is read from its source:
-     its origin, or where that one has no delivery of its own up to `origin_n`, the source of its
-     origin. So every session in a chain of sources contributes deliveries, and forks of forks cost
-     no more than forks.
-  4. A deleted session that a fork still reads from is buried: hidden, and only as long as that fork
+  1. Nothing is shared with a caller. Journal, births, queries, letters and values are kept as JSON
+     text; heads are copied on the way in and on the way out.
+  2. A commit is checked and encoded completely before any of it is stored, without an await in
+     between.
+  3. A fork holds only the deliveries after `origin_n`. Earlier ones are read from its source: its
+     origin or, if that session has no delivery of its own up to `origin_n`, the source of its
+     origin. So every session in a chain of sources contributes deliveries, and a fork of a fork
+     costs no more than a fork.
+  4. A deleted session that a fork still reads is buried: hidden, and kept only as long as the fork
      needs it.
 """
 
@@ -70,7 +70,7 @@ _NEVER: Final = (None, 0)
 
 
 class _Post(msgspec.Struct, frozen=True):
-    """A letter as it is kept: `body` is JSON text."""
+    """A stored letter; `body` is JSON text."""
 
     kind: str
     body: str
@@ -78,7 +78,7 @@ class _Post(msgspec.Struct, frozen=True):
 
 
 class _Session:
-    """One session as it is kept."""
+    """A stored session."""
 
     __slots__ = (
         "attached",
@@ -94,15 +94,15 @@ class _Session:
     )
 
     def __init__(self, birth: Birth, head: Head, source: SessionId | None) -> None:
-        self.text = _encode(birth)  # of which callers get their own
-        self.birth = birth  # for reading here what nobody can change in it
+        self.text = _encode(birth)  # callers get copies of it
+        self.birth = birth  # only for reading here
         self.source = source  # the session that has the deliveries up to `birth.origin_n`
         self.head = _copied(head)
         self.rows: list[Row] = []
         self.letters: dict[int, _Post] = {}
         self.notices: dict[int, bytes] = {}
         self.effects: dict[int, Effect] = {}
-        self.forks: set[SessionId] = set()  # the sessions whose source this is
+        self.forks: set[SessionId] = set()  # the sessions that have this one as their source
         # each with the step at which it was kept
         self.attached: dict[str, tuple[Attachment, int]] = {}
 
@@ -111,7 +111,7 @@ class _Session:
         return (self.birth.created_at, self.birth.id)
 
     def taken(self) -> set[int]:
-        """The queries that an answer in the intake or a worker takes care of already."""
+        """The queries that a queued answer or a worker already handles."""
         answered = (
             loads(post.body)["q"] for post in self.letters.values() if post.kind == "answer"
         )
@@ -129,22 +129,20 @@ class MemoryStore(MemoryIntakeRows):
         super().__init__()
         self.maintenance = MemoryMaintenance(self)
         self._sessions: dict[str, _Session] = {}
-        self._live: dict[str, _Session] = {}  # those that have not ended
+        self._live: dict[str, _Session] = {}  # the sessions that have not ended
         self._buried: dict[str, _Session] = {}
         self._keys: dict[str, SessionId] = {}
         self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
-        self._workers: dict[
-            str, tuple[WorkerRecord, float]
-        ] = {}  # each with when it was last heard of
+        self._workers: dict[str, tuple[WorkerRecord, float]] = {}  # each with its last heartbeat
         self._blobs: dict[str, bytes] = {}
         self._ref = 0
         self._letter = 0
 
     async def open(self) -> None:
-        """Nothing to do: the store is as old as the object."""
+        """Does nothing: the store exists as long as the object."""
 
     async def close(self) -> None:
-        """Nothing to do: what is kept stays until the object goes."""
+        """Does nothing: the content stays until the object is deleted."""
 
     def commit_now(self, change: Change, fence: int) -> bool:
         self._commit(change, fence)
@@ -188,7 +186,7 @@ class MemoryStore(MemoryIntakeRows):
         self._values.update(values)
 
     def _handed(self, change: Change, session: _Session | None) -> list[Row]:
-        """The rows of a change's deliveries; raises if the journal has their numbers already."""
+        """The rows of a change's deliveries; raises if the journal already has their numbers."""
         rows = [(one.n, one.at, *journal.encode_delivery(one)) for one in change.deliveries]
         twice = len(rows) > 1 and len({row[0] for row in rows}) < len(rows)
         if twice or (session is not None and rows[0][0] <= session.head.n):
@@ -196,7 +194,7 @@ class MemoryStore(MemoryIntakeRows):
         return rows
 
     def _born(self, change: Change) -> list[tuple[_Session, Head]]:
-        """The sessions that a change would add; raises if one of them cannot be."""
+        """The sessions that a change creates; raises if one of them is not valid."""
         births = (
             [(change.birth, change.head), *change.births]
             if change.birth is not None
@@ -220,7 +218,7 @@ class MemoryStore(MemoryIntakeRows):
         return born
 
     def _source(self, birth: Birth) -> SessionId | None:
-        """The session from which a newborn fork reads what it shares."""
+        """The session from which a new fork reads its shared deliveries."""
         if birth.origin is None:
             return None
         link = self._sessions[birth.origin]
@@ -229,7 +227,7 @@ class MemoryStore(MemoryIntakeRows):
         return link.birth.id
 
     def _written(self, change: Change) -> dict[tuple[str, str], tuple[str | None, int]]:
-        """The durable values after a change; raises if one was computed from another version."""
+        """The durable values after a change; raises if one was computed from an older version."""
         values: dict[tuple[str, str], tuple[str | None, int]] = {}
         for write in change.writes:
             place = (write.namespace, write.key)
@@ -253,7 +251,7 @@ class MemoryStore(MemoryIntakeRows):
             before.forks.add(birth.id)
 
     def _settle(self, session: _Session, change: Change, notices: dict[int, bytes]) -> None:
-        """Bring head, inbox, marks and intake to where the change says they are."""
+        """Updates head, inbox, marks and intake as the change says."""
         ref = session.head.ref
         head = session.head = _copied(change.head)
         head.ref = ref
@@ -273,8 +271,8 @@ class MemoryStore(MemoryIntakeRows):
             session.effects[effect.q] = effect
 
     def _deliver(self, to: str, post: _Post, sender: str) -> None:
-        """Put a letter into an intake. One for a session that has ended, or is gone, has no
-        reader.
+        """Puts a letter into an intake. A letter to a session that has ended or is deleted is
+        dropped.
         """
         session = self._sessions.get(to)
         if session is None or (session.head.ended and to != sender):
@@ -320,8 +318,8 @@ class MemoryStore(MemoryIntakeRows):
         return [journal.decode_delivery(*row) for part in reversed(parts) for row in part]
 
     def _chain(self, session: _Session) -> Iterator[tuple[_Session, int]]:
-        """A session, its source, the source of that one, …: each with its last delivery that the
-        session reads.
+        """A session and its chain of sources, each with the last delivery that the session
+        reads.
         """
         link: _Session | None = session
         last = session.head.n
@@ -343,7 +341,7 @@ class MemoryStore(MemoryIntakeRows):
         if wanted.after in self._sessions:
             last = self._sessions[wanted.after].place
             found = [one for one in found if one.place < last]
-        # deleted by now; but ids sort by time, so it still says where the page ended
+        # deleted meanwhile, but ids sort by time, so it still marks the end of the page
         elif wanted.after is not None:
             found = [one for one in found if one.birth.id < wanted.after]
         found.sort(key=lambda one: one.place, reverse=True)
@@ -370,9 +368,7 @@ class MemoryStore(MemoryIntakeRows):
         return [(_birth(text), query, at) for at, _, _, text, query in oldest]
 
     def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
-        """What somebody outside may answer: what models are asked, and what was noted for
-        others.
-        """
+        """Questions that the outside may answer: those to models, and those with notices."""
         waiting = {
             q: (one.query, one.at)
             for q, one in self._opened(session).items()
@@ -403,7 +399,7 @@ class MemoryStore(MemoryIntakeRows):
         return [one for *_, one in nsmallest(limit, found, key=lambda each: each[:3])]
 
     def _unended(self) -> builtins.list[_Session]:
-        """Sessions that have not ended, and those for which something waits."""
+        """Sessions that have not ended, and those with queued input."""
         rest = [
             self._sessions[id]
             for id in self._doors
@@ -414,7 +410,7 @@ class MemoryStore(MemoryIntakeRows):
     def _needs(
         self, session: _Session, now: float, living: set[str], parked: bool
     ) -> Iterator[tuple[str, float, int]]:
-        """Why a session needs a move: the reason, since when, and how much came for it."""
+        """Why a session needs a move: the reason, since when, and the number of queued items."""
         head = session.head
         clock = self.now()
         if not head.ended:
@@ -485,15 +481,15 @@ class MemoryStore(MemoryIntakeRows):
         return [*found.values()]
 
     def _attached(self, session: _Session) -> Iterator[Attachment]:
-        """What a session may read: its origins' from before it was forked, and its own; the oldest
-        first.
+        """Attachments that a session may read, oldest first: its own, and its origins' from before
+        the fork.
         """
         for link, upto in reversed([*self._chain(session)]):
             yield from (made for made, n in link.attached.values() if link is session or n < upto)
 
     def _let_go(self, session: _Session, needed: int) -> None:
-        """Drop what no fork reads of a deleted session, and the bytes that nobody names any
-        more.
+        """Deletes attachments of a deleted session that no fork reads, and bytes that no row refers
+        to.
         """
         gone = [id for id, (_, n) in session.attached.items() if n >= needed]
         if not gone:
@@ -529,9 +525,7 @@ class MemoryStore(MemoryIntakeRows):
         return len(session.rows) if session_id in self._buried else 0
 
     def _sweep(self, session: _Session | None) -> None:
-        """Let go of what no fork needs any more, from a buried session up to the first that is
-        not.
-        """
+        """Deletes what no fork needs any more, from a buried session up to the first living one."""
         while session is not None and session.birth.id in self._buried:
             needed = self._needed(session)
             del session.rows[bisect_right(session.rows, needed, key=_number) :]
@@ -541,11 +535,11 @@ class MemoryStore(MemoryIntakeRows):
                 del self._buried[session.birth.id]
                 if before is not None:
                     before.forks.discard(session.birth.id)
-            # else that is read as far as before
+            # otherwise that one is read as far as before
             session = before if needed < session.birth.origin_n else None
 
     def _needed(self, session: _Session) -> int:
-        """The last delivery of a session that some fork still reads; -1 if none does."""
+        """The last delivery of a session that a fork still reads; -1 if there is none."""
         needed = -1
         left = [(fork_id, session.head.n) for fork_id in session.forks]
         while left:

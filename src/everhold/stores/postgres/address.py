@@ -1,9 +1,8 @@
-"""The address of a database: what libpq understands, and `schema`, which is ours.
+"""Postgres addresses: the options of libpq, and our own option `schema`.
 
     postgresql://user@host:5432/name?schema=everhold&sslmode=require
 
-Text that goes into a column outside JSON is made free of NUL by `escape_nul`, and read back by
-`unescape_nul`.
+Text for a column outside JSON is freed of NUL by `escape_nul` and restored by `unescape_nul`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from everhold.stores.address import MALFORMED, AddressParts, split_address
 from everhold.stores.checksums import LONE_SURROGATE
 
 SCHEMA: Final = "everhold"
-#: A line that is dead without saying so is found within half a minute.
+#: A dead connection is detected within half a minute.
 _DEFAULTS: Final = {
     "application_name": "everhold",
     "connect_timeout": "10",
@@ -33,7 +32,7 @@ _DEFAULTS: Final = {
 
 
 class PostgresAddress:
-    """Where a database is, and which of its schemas is ours."""
+    """The address of a database, and the schema that is ours."""
 
     def __init__(self, url: str, schema: str | None = None) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
@@ -50,17 +49,17 @@ class PostgresAddress:
         ):
             raise BadSetting(
                 "schema",
-                f"{self.schema!r} should be letters, digits and _, at most 41, and not pg_…",
+                f"{self.schema!r} must be at most 41 letters, digits and _, and not start with pg_",
             )
         try:
             given = conninfo_to_dict(found.url(without=frozenset({"schema"})))
-        except psycopg.ProgrammingError:  # what it says quotes the address
+        except psycopg.ProgrammingError:  # the message quotes the address
             raise BadSetting("database", _unknown(found)) from None
         self.facts: dict[str, Any] = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
         self.where = self._shown(given)
 
     def _shown(self, given: dict[str, Any]) -> str:
-        """The address for people, without its password."""
+        """The address without its password, for display."""
         user = f"{given['user']}@" if given.get("user") else ""
         port = f":{given['port']}" if given.get("port") else ""
         schema = "" if self.schema == SCHEMA else f"?schema={self.schema}"
@@ -68,24 +67,24 @@ class PostgresAddress:
 
 
 def _unknown(found: AddressParts) -> str:
-    """What libpq does not take of an address that can be read: an option."""
+    """The option that libpq does not accept, in a message."""
     for name, _ in found.options:
         if re.fullmatch(r"[A-Za-z_]{1,30}", name) and name != "schema":
             try:
                 conninfo_to_dict(f"postgresql:///?{name}=")
             except psycopg.ProgrammingError:
-                return f"there is no option {name!r} of a connection"
+                return f"{name!r} is not a connection option"
     return MALFORMED
 
 
 @lru_cache(maxsize=1024)
 def qualify_schema(statement: str, schema: str) -> str:
-    """A statement about the schema `everhold`, said of another."""
+    """Rewrites a statement about the schema `everhold` for another schema."""
     return re.sub(r"\beverhold\.", f'"{schema}".', statement)
 
 
 def escape_nul(text: str) -> str:
-    """Text without NUL, which no column can hold: the same order, and nothing is lost; raises
+    """Text without NUL, which no column can hold. Order and content are preserved; raises
     `BadValue`.
     """
     if not text.isascii():
@@ -99,7 +98,7 @@ def escape_nul(text: str) -> str:
 
 
 def unescape_nul(text: str) -> str:
-    """The text that `escape_nul` was given."""
+    """Reverses `escape_nul`."""
     if "\1" in text:
         return re.sub(
             "\1(.)", lambda found: "\0" if found[1] == "\1" else "\1", text, flags=re.DOTALL

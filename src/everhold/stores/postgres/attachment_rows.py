@@ -1,8 +1,6 @@
-"""Attachments in the tables: what a session may read, and what goes with the last that refers to
-it.
+"""Attachment rows in PostgreSQL: what a session may read, and when the bytes are deleted.
 
-Who keeps something and who lets go of something wait for each other at the lock of the garbage
-collection.
+Attaching and deleting exclude each other through the advisory lock of the garbage collection.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import StoreProblem
 from everhold.stores.postgres.address import escape_nul, unescape_nul
 
-#: Says a statement on a line, and gives its rows.
+#: Runs a statement on a connection and returns its rows.
 RunQuery = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
 #: A session and its sources (see `SOURCE` in write.py), each with the step before which its
@@ -49,7 +47,7 @@ async def insert_attachment(
 
 
 async def select_attachment(say: RunQuery, ref: int, id: str) -> tuple[Attachment, bytes] | None:
-    """What a session keeps or shares; raises `ValueError` if it is damaged."""
+    """Reads an attachment that the session owns or shares; raises `ValueError` if it is damaged."""
     rows = await say(
         f"{_CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN everhold.attachment a ON"
         " a.session = chain.ref"
@@ -76,8 +74,8 @@ async def list_attachments(say: RunQuery, ref: int) -> list[Attachment]:
 
 
 async def drop_attachments(say: RunQuery, ref: int, needed: int) -> None:
-    """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any
-    more.
+    """Deletes attachments of a deleted session that no fork reads, and bytes that no row
+    refers to.
     """
     gone = await say(
         "DELETE FROM everhold.attachment WHERE session = %s AND n >= %s RETURNING blob", ref, needed
@@ -91,7 +89,7 @@ async def drop_attachments(say: RunQuery, ref: int, needed: int) -> None:
 
 
 async def find_attachment_problems(say: RunQuery) -> list[StoreProblem]:
-    """Bytes that are not what their name says, and rows that name what is not there."""
+    """Yields bytes that do not match their name, and rows that refer to missing bytes."""
     broken = await say(
         "SELECT id FROM everhold.blob WHERE encode(sha256(data), 'hex') <> id ORDER BY id"
     )

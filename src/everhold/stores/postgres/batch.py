@@ -1,8 +1,7 @@
-"""Asking once for many: what is wanted while an asking is under way is asked for together in the
-next.
+"""Batches lookups: requests that arrive during a lookup are answered together by the next one.
 
-Whoever wants something hears what was so after he asked, never before; one that cannot be had harms
-no other.
+A request is always answered by a lookup that started after it. A request that fails does not affect
+the others.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any, Final, Generic, TypeVar
 K = TypeVar("K")
 T = TypeVar("T")
 
-#: What is asked for in one go.
+#: Requests in one batch.
 MOST: Final = 100
 
 
 class BatchLoader(Generic[K, T]):
-    """`await loader(wanted)`; `ask` is given some that are wanted, and says something of each, in
+    """`await loader(wanted)`; `ask` receives several requests and returns an answer for each, in
     order.
     """
 
@@ -29,8 +28,9 @@ class BatchLoader(Generic[K, T]):
         self._ask = ask
         self._at_once = at_once
         self._wanted: list[tuple[K, asyncio.Future[T]]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()  # kept, or nobody would
-        # those that will still look at what is wanted; one that is over may be among the tasks
+        # a strong reference; asyncio keeps only weak ones
+        self._tasks: set[asyncio.Task[Any]] = set()
+        # tasks that will still look at the queue; a finished one may be among the tasks
         self._busy = 0
 
     async def __call__(self, wanted: K) -> T:

@@ -1,12 +1,11 @@
-"""Lines to the server: how they are opened, kept and tried again, and what the server's errors
-mean.
+"""Connections to the server: opening, pooling and retrying them, and the meaning of server errors.
 
 Rules
-  1. Who loses a line tries again on a new one, with growing pauses, until `patience` is over; then
-     it is `StoreUnavailable`. A wrong name or password is told at once.
-  2. Between us and the server may be a pooler that hands each transaction to another backend. Then
-     nothing is set for longer than a transaction, and no statement is prepared.
-  3. A line on which something was cut short is closed, never used again.
+  1. When a connection breaks, the work is retried on a new one, with growing pauses, for at most
+     `patience` seconds; then `StoreUnavailable` is raised. A wrong name or password fails at once.
+  2. There may be a pooler that gives each transaction to another backend. Then nothing is set for
+     longer than a transaction, and no statement is prepared.
+  3. A connection on which a command was interrupted is closed and never reused.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ T = TypeVar("T")
 OLDEST_SERVER: Final = 130000
 _FIRST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 1.0
-#: Milliseconds after which a lock that somebody else holds counts as busy, and is tried again
-#: later.
+#: Milliseconds after which a lock that another transaction holds counts as busy; the work is
+#: retried later.
 LOCK_TIMEOUT: Final = "1000"
 _FOR_GOOD: Final = (
     "does not exist",
@@ -57,14 +56,14 @@ _AWAY: Final = (
 
 
 class ConnectionLost(Exception):
-    """The line broke: whether what was sent has landed is not known."""
+    """The connection broke: it is unknown whether the sent work was committed."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error).strip() or type(error).__name__)
 
 
 def is_connection_lost(error: psycopg.Error, line: PgConnection) -> bool:
-    """Whether an error means that the line is gone, rather than that the server refused
+    """Whether an error means that the connection is lost, and not that the server refused
     something.
     """
     state = error.sqlstate or ""
@@ -77,7 +76,7 @@ def is_connection_lost(error: psycopg.Error, line: PgConnection) -> bool:
 
 
 class PostgresConnections:
-    """The lines of one store: some that are lent to whoever reads, and others on demand."""
+    """The connections of one store: a small pool for readers, and others on demand."""
 
     def __init__(self, address: PostgresAddress, *, patience: float, size: int = 4) -> None:
         self.where = address.where
@@ -91,11 +90,11 @@ class PostgresConnections:
         self._closed = False
         self.stall = OutageTracker()
 
-    # ---- one line
+    # ---- one connection
 
     async def connect(self, patience: float | None = None, *, settings: str = "") -> PgConnection:
-        """A new line, with settings that hold if it is all ours; raises `StoreUnavailable` when
-        none was to be had.
+        """Opens a connection, with session settings unless a pooler shares it; raises
+        `StoreUnavailable`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.patience if patience is None else patience)
@@ -118,7 +117,7 @@ class PostgresConnections:
             wait = min(wait * 2, _LONGEST_WAIT)
 
     async def _introduced(self, line: PgConnection, settings: str) -> PgConnection:
-        """Learn who answers, and set what holds for the whole line if it is all ours."""
+        """Checks the server, and sets session settings unless a pooler shares the connection."""
         try:
             cursor = await line.execute(
                 "SELECT pg_backend_pid(), current_setting('server_version_num')::int,"
@@ -150,11 +149,11 @@ class PostgresConnections:
                 self.where, f"its encoding is {encoding}", "Create the database with UTF8."
             )
 
-    # ---- lending
+    # ---- pool
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[PgConnection]:
-        """A line for a while. Raises `ConnectionLost` if it breaks meanwhile."""
+        """Lends a connection. Raises `ConnectionLost` if it breaks meanwhile."""
         async with self._free:
             line = await self._taken()
             sound = False
@@ -176,7 +175,7 @@ class PostgresConnections:
                     await line.close()
 
     def give(self, line: PgConnection) -> None:
-        """Let others use a line."""
+        """Returns a connection to the pool."""
         self._idle.append(line)
 
     async def _taken(self) -> PgConnection:
@@ -189,7 +188,7 @@ class PostgresConnections:
         return await self.connect()
 
     async def _tidied(self, line: PgConnection) -> bool:
-        """End what was left open by an error; whether the line can be used again."""
+        """Ends the transaction that an error left open; whether the connection can be reused."""
         try:
             if line.info.transaction_status is not TransactionStatus.IDLE:
                 await line.execute("ROLLBACK")
@@ -198,9 +197,7 @@ class PostgresConnections:
         return True
 
     async def insisting(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
-        """Do something that may be done twice, on as many lines as it takes; errors are told in our
-        words.
-        """
+        """Runs repeatable work, on as many connections as it takes; raises translated errors."""
         with self.stall.watched():
             return await self._insisted(act)
 
@@ -213,7 +210,7 @@ class PostgresConnections:
                 async with self.lent() as line:
                     return await act(line)
             except ConnectionLost as error:
-                await self._let_go()  # the others are hardly better
+                await self._let_go()  # the other connections are probably broken too
                 if loop.time() > deadline:
                     raise StoreUnavailable(self.where, str(error), _AWAY) from None
             except psycopg.Error as error:
@@ -223,11 +220,11 @@ class PostgresConnections:
             wait = min(wait * 2, _LONGEST_WAIT)
 
     async def told(self, error: psycopg.Error) -> EverholdError:
-        """An error of the server in our words."""
+        """Translates an error of the server."""
         if error.sqlstate in (
             "42P01",
             "42883",
-        ):  # a table or function is gone: somebody else brought it to a new format
+        ):  # a table or function is gone: another process has migrated the schema
             return await self._other_format() or translate_pg_error(error, self.where)
         return translate_pg_error(error, self.where)
 
@@ -252,7 +249,7 @@ class PostgresConnections:
             await self._idle.pop().close()
 
 
-# ---- what errors mean
+# ---- server errors
 
 
 def _words(error: psycopg.Error) -> str:
@@ -261,19 +258,19 @@ def _words(error: psycopg.Error) -> str:
 
 
 def is_transient_error(error: psycopg.Error) -> bool:
-    """Whether the same may well succeed in a moment: a deadlock, a lock, a race."""
+    """Whether a retry may succeed: a deadlock, a lock timeout, a race."""
     return error.sqlstate in ("40001", "40P01", "55P03")
 
 
 def translate_pg_error(error: psycopg.Error, where: str) -> EverholdError:
-    """An error of the server in our words; nothing of what was asked has happened."""
+    """Translates an error of the server; the refused work had no effect."""
     state = error.sqlstate or ""
     words = _words(error)
     if state in ("40001", "40P01", "55P03", "57014"):
         return StoreBusy(where, 0)
     if state in ("53100", "53200"):
         return StoreFull(where)
-    if state == "54000":  # the row of an index; only what somebody named is in one
+    if state == "54000":  # the row of an index; only user-given names are indexed
         return BadValue("a key or a name", f"it is too long, {words}")
     if state == "25006":
         return ReadOnlyStore(where)

@@ -1,18 +1,16 @@
-"""Group commit: one writer connection; changes that arrive during a transaction go into the next
-one.
+"""Group commit: one writer connection; changes during a transaction go into the next one.
 
 Rules
   1. A change alone is one statement. Several are one transaction, sent in one go (pipeline mode),
      one round trip.
-  2. Each change is refused or taken by itself. If one breaks the transaction (a race for a key, a
-     deadlock), all are tried again one by one, and only the guilty one is refused.
-  3. A line that breaks in the middle leaves the outcome unknown. The same changes are sent again:
-     those that had landed are recognised, by their receipt or their row in the journal, and are
+  2. Each change is accepted or refused by itself. If one breaks the transaction (a race for a key,
+     a deadlock), all are retried one by one, and only the offending one is refused.
+  3. When the connection breaks in the middle, the outcome is unknown. The same changes are sent
+     again: those that were committed are recognised by their receipt or their journal row, and are
      never applied twice.
-  4. A change with an `intake` goes past the others, on a line that is lent: it is computed between
+  4. A change with an `intake` bypasses the queue, on a pooled connection: it is computed between
      two statements.
-  5. A change for which a line could not be had within `patience` seconds is refused with
-     `StoreUnavailable`.
+  5. A change that gets no connection within `patience` seconds is refused with `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -77,11 +75,11 @@ T = TypeVar("T")
 log = logging.getLogger("everhold")
 
 BATCH: Final = 200
-#: How many numbers for sessions are asked for at once.
+#: Number of session numbers that are reserved at once.
 REFS: Final = 50
 #: Changes between two sweeps of old receipts.
 SWEEP_EVERY: Final = 5000
-#: The columns of a head in the order that `read_head` takes.
+#: The columns of a head in the order of `read_head`.
 HEAD_COLUMNS: Final = (
     "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail,"
     " h.attempts, h.seal,"
@@ -92,11 +90,11 @@ _OTHERS: Final = (
     " WHERE s.id = ANY(%s) OR h.ref = %s ORDER BY h.ref FOR NO KEY UPDATE OF h"
 )
 _KNOWN: Final = "SELECT 1 FROM everhold.receipt WHERE id = %s"
-#: Forgets receipts that nobody can ask for any more.
+#: Deletes receipts that no retry can need any more.
 SWEEP: Final = "DELETE FROM everhold.receipt WHERE at < now() - interval '1 hour'"
 
 _UNKNOWN: Final = (
-    "Whether it landed is not known; the same call again is safe: it never happens twice."
+    "The outcome is unknown. Repeating the same call is safe: it is never applied twice."
 )
 
 
@@ -107,7 +105,7 @@ class NotifyStatement(Protocol):
 
 
 class NotifyLater(Protocol):
-    """Tells them, of what has landed without; see `PostgresNotifyChannel.later`."""
+    """Notifies them of changes committed without it; see `PostgresNotifyChannel.later`."""
 
     def __call__(self, news: RemoteChange, *, soon: bool) -> None: ...
 
@@ -174,7 +172,7 @@ class PostgresGroupCommit:
         await landing.done
 
     async def close(self) -> None:
-        """Land what waits, if that is possible now; nobody waits for a closed store."""
+        """Commits the queue if that is possible now, then refuses the rest: the store is closed."""
         self._closed = True
         self._wake.set()
         done, _ = await asyncio.wait([self._task], timeout=5)
@@ -198,7 +196,7 @@ class PostgresGroupCommit:
         return [row[0] for row in await (await line.execute(statement, (REFS,))).fetchall()]
 
     async def _source(self, birth: Birth) -> SessionId | None:
-        """Where a new fork reads what it shares. That never changes, so it can be asked for before
+        """Where a new fork reads its shared deliveries. That never changes, so it is read before
         the transaction.
         """
         if birth.origin is None:
@@ -214,7 +212,7 @@ class PostgresGroupCommit:
         return SessionId(unescape_nul(rows[0][0])) if rows else birth.origin
 
     def _linked(self, batch: list[PendingChange]) -> list[tuple[str, tuple[Any, ...]]]:
-        """What follows the landing of forks of forks."""
+        """The statements that follow the creation of forks of forks."""
         return [(self._link, values) for _, values in build_link_statement(batch)]
 
     # ---- the writer
@@ -233,8 +231,8 @@ class PostgresGroupCommit:
             self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
 
     def _next(self) -> list[PendingChange]:
-        """What lands next: those that wait, but no two of one session, and one with letters to
-        others alone.
+        """The next batch: queued changes, but no two of one session; a change with letters to
+        others is alone.
         """
         if self._queue and self._queue[0].posts:
             return [self._queue.pop(0)]
@@ -246,11 +244,11 @@ class PostgresGroupCommit:
             else:
                 batch[one.ref] = one
         self._queue = left
-        # as everybody, so that none wait for each other
+        # in the same order everywhere, to avoid deadlocks
         return sorted(batch.values(), key=lambda one: one.ref)
 
     async def _batch(self, batch: list[PendingChange]) -> None:
-        """Land or refuse each of these, on as many lines as it takes."""
+        """Commits or refuses each of these, on as many connections as it takes."""
         try:
             line = await self._pen()
             if len(batch) > 1:
@@ -264,9 +262,10 @@ class PostgresGroupCommit:
             )
         except EverholdError as error:
             self._refuse([one for one in batch if not one.tried], error)
-            self._refuse(batch, StoreUnavailable(self._where, str(error), _UNKNOWN))
-        except Exception as error:  # nobody may wait for ever
-            log.exception("a commit failed in a way that nobody foresaw")
+            reason = error.reason if isinstance(error, StoreUnavailable) else str(error)
+            self._refuse(batch, StoreUnavailable(self._where, reason, _UNKNOWN))
+        except Exception as error:  # no caller may wait for ever
+            log.exception("unexpected error in a commit")
             await self._drop_line()
             self._refuse(batch, StoreUnavailable(self._where, repr(error)))
         self._unswept += len(batch)
@@ -275,7 +274,7 @@ class PostgresGroupCommit:
             await self._swept(self._line)
 
     def _again(self, left: list[PendingChange], reason: str) -> None:
-        """Try those again that nobody knows the outcome of."""
+        """Retries the changes with an unknown outcome."""
         now = asyncio.get_running_loop().time()
         for one in left:
             one.tried = True
@@ -288,7 +287,7 @@ class PostgresGroupCommit:
             one.answer(error)
 
     async def _pen(self) -> PgConnection:
-        """The line of the writer."""
+        """The writer's connection."""
         if self._line is not None and not self._line.closed:
             return self._line
         self._line = await self._lines.connect(
@@ -334,7 +333,7 @@ class PostgresGroupCommit:
             await self._answer(line, one, said)
 
     async def _failed(self, one: PendingChange, error: psycopg.Error) -> None:
-        """A change that the server would not take, alone."""
+        """Handles a change that the server refused alone."""
         waited = asyncio.get_running_loop().time() - one.since
         if is_transient_error(error) or isinstance(error, psycopg.errors.UniqueViolation):
             if (error.diag.table_name or "") == "journal":
@@ -347,8 +346,8 @@ class PostgresGroupCommit:
         one.answer(await self._lines.told(error))
 
     async def _sent(self, line: PgConnection, batch: list[PendingChange]) -> list[Any]:
-        """Send these as one transaction; what was said to each: how many moved, or the answer of
-        `land_1`.
+        """Sends these as one transaction; returns each outcome: the number of moved rows, or the
+        answer of `land_1`.
         """
         durable = any(one.durable for one in batch)
         if len(batch) == 1 and (batch[0].step is None or batch[0].is_light):
@@ -394,8 +393,8 @@ class PostgresGroupCommit:
         return cursors
 
     async def _posted(self, line: PgConnection, one: PendingChange) -> Any:
-        """Send a change with letters to other sessions, whose heads have to be read and locked
-        first.
+        """Sends a change with letters to other sessions, whose heads must be read and
+        locked first.
         """
         async with line.pipeline():
             await line.execute("BEGIN")
@@ -422,15 +421,15 @@ class PostgresGroupCommit:
         act: Callable[[Intake], object],
         change: Change,
     ) -> None:
-        """Land a change and let its `intake` act, in one transaction; once, however often it is
-        tried.
+        """Commits a change and runs its `intake` in one transaction; once, however often it is
+        retried.
         """
         try:
             await self._land_and_act(line, one, act, change)
         except psycopg.errors.UniqueViolation as error:
             await self._rolled_back(line, error)
             if error.diag.table_name == "session":
-                # its id or key is just being taken; by us, if a line broke
+                # its id or key is being taken; by this process, if a connection broke
                 raise ConnectionLost(error) from None
             if error.diag.table_name == "journal":
                 raise Overtaken(one.change_id, one.fence) from None
@@ -449,7 +448,7 @@ class PostgresGroupCommit:
         one.tried = True
         begin: list[Statement] = [("BEGIN", ()), local, *([(_KNOWN, (receipt,))] if again else [])]
         others: list[Statement] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
-        # else nothing depends on it
+        # otherwise nothing depends on it
         said = await send_statements(line, self._schema, [*begin, *others]) if others else []
         given = (LAND, one.addressed(self._readers(one, said[-1] if said else [])))
         acts: list[Statement] = [
@@ -461,7 +460,7 @@ class PostgresGroupCommit:
         said += await send_statements(line, self._schema, acts if said else [*begin, *acts])
         known = said[2] if again else []
         ((refused,),), _, rows, *_ = said[len(begin) + len(others) :]
-        if known:  # it had landed on the line that broke
+        if known:  # it was committed before the connection broke
             await line.execute("ROLLBACK")
             return
         if refused is not None:
@@ -475,13 +474,13 @@ class PostgresGroupCommit:
             self._later(one.news, soon=one.soon)
 
     def _readers(self, one: PendingChange, rows: Rows) -> dict[str, Head]:
-        """The heads of other sessions that get a letter."""
+        """The heads of other sessions that receive a letter."""
         return self._sound(
             lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts}
         )
 
     def _sound(self, reading: Callable[[], T]) -> T:
-        """What rows say; raises `StoreDamaged` if they cannot be read."""
+        """Decodes rows; raises `StoreDamaged` if they are unreadable."""
         try:
             return reading()
         except (BadValue, *UNREADABLE) as error:
@@ -497,7 +496,7 @@ class PostgresGroupCommit:
             one.answer(None if said is None else one.refusal(said))
 
     async def _had_landed(self, line: PgConnection, one: PendingChange) -> bool:
-        """Whether a step landed on the line that broke."""
+        """Whether a step was committed before the connection broke."""
         try:
             cursor = await line.execute(self._landed, one.landed)
             return bool(await cursor.fetchall())
@@ -517,4 +516,4 @@ class PostgresGroupCommit:
         try:
             await line.execute(qualify_schema(SWEEP, self._schema))
         except psycopg.Error:
-            pass  # the next one will do it
+            pass  # the next sweep does it

@@ -1,14 +1,13 @@
-"""The intake and the duties in the tables.
+"""Intake and duty rows in PostgreSQL.
 
 Rules
-  1. Who changes an intake has locked the session's head and its lease, in this order. A look locks
-     nothing. Those who want to look or to change at the same time do it together; what another
-     process has locked is waited for alone.
-  2. The time is the server's, read after the locks, unless the store was given a clock.
-  3. What came in or has ended survives the server's death, at levels "mixed" and "power". That a
-     lease or a claim moved waits for no disk: what is committed under it does, and the server keeps
-     the order. Forgotten with all that came after, it leaves a lease whose time runs out, or one
-     that is free.
+  1. A writer of an intake has locked the session's head and its lease, in this order. A read locks
+     nothing. Concurrent reads and writes are batched; an intake that another process has locked is
+     waited for separately.
+  2. The time is the server's, read after the locks, unless the store has a clock of its own.
+  3. Accepted and ended items survive the server's death, at the levels "mixed" and "power". A moved
+     lease or claim is not flushed: what is committed under it is, and the server keeps the order.
+     If it is lost with everything after it, the lease is free or expires.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ from everhold.stores.postgres.listen import PostgresNotifyChannel
 T = TypeVar("T")
 log = logging.getLogger("everhold")
 
-#: A session, and what is to be done to its intake.
+#: A session, and the action on its intake.
 IntakeRequest = tuple[str, Callable[[Intake], Any]]
-#: Says what came of it, or raises.
+#: Returns the action's result or raises its error.
 IntakeResult = Callable[[], Any]
 
 _DUTY: Final = ", ".join(DUTY_COLUMNS)
@@ -82,7 +81,7 @@ _KEEP: Final = (
 _LEAVE: Final = (
     "UPDATE everhold.lease SET released = 1 WHERE incarnation = %s AND owner = %s AND released = 0"
 )
-#: Releases one lease, and says whether anything waits for the session.
+#: Releases one lease, and returns whether the session has queued items.
 _RELEASE: Final = (
     "WITH one AS (SELECT ref FROM everhold.session WHERE id = %s AND deleted = 0), freed AS"
     " (UPDATE everhold.lease l"
@@ -93,7 +92,7 @@ _RELEASE: Final = (
     " 'waiting'"
     f" AND i.seq > %s AND i.available_at <= {NOW}) FROM one"
 )
-#: Kind by kind: the index of what is due begins with it, and would be read as a whole.
+#: One query per kind: the index of due duties starts with the kind and would be scanned otherwise.
 _NEXT_DUTY: Final = (
     "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM everhold.duty WHERE due_at IS NOT NULL"
     " UNION ALL SELECT"
@@ -104,7 +103,7 @@ _NEXT_DUTY: Final = (
     " FROM k), (SELECT min(available_at) FROM everhold.item WHERE state = 'waiting' AND"
     " available_at > %s))"
 )
-#: One row if this was not done before; who does it at the same moment is waited for.
+#: One row if this was not done before; a concurrent transaction that does it is waited for.
 _RECEIPT: Final = "INSERT INTO everhold.receipt (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING 1"
 _ONE: Final = f"SELECT {_DUTY} FROM everhold.duty WHERE kind = %s AND id = %s"
 _DUE: Final = (
@@ -119,7 +118,7 @@ _AS_IT_WAS: Final = "kind = %s AND id = %s AND version = %s"
 
 
 class PostgresIntakeRows:
-    """The verbs of the intake and of duties, for a store that has lines to a server."""
+    """The intake and duty verbs of a store with connections to a server."""
 
     time: Callable[[], float] | None = None
     where: str
@@ -149,7 +148,7 @@ class PostgresIntakeRows:
         self._known(session_id)
         chosen = None if whole else named
         alone = chosen is None or bool(chosen)
-        # those that name nothing are looked at together with others, and see what waits
+        # reads without names are batched, and see the queued items
         only = only and alone
         if writes:
             return await self._lines.insisting(
@@ -161,7 +160,7 @@ class PostgresIntakeRows:
             else self._looks(session_id)
         )
         _, given = self._seen(session_id, rows, chosen, only=only)
-        said = act(given)  # most looks change nothing, and take no lock
+        said = act(given)  # most reads change nothing and take no lock
         if not (given.moved or given.written):
             return said
         outcome = None if alone else await self._moves((session_id, act))
@@ -173,7 +172,7 @@ class PostgresIntakeRows:
         return made
 
     async def _looked(self, sessions: builtins.list[str]) -> builtins.list[Rows]:
-        """What is in the intakes of some sessions."""
+        """Reads the intakes of some sessions."""
         return group_intake_rows(sessions, await self._said(*build_intake_select(sessions)))
 
     async def _change(
@@ -185,7 +184,7 @@ class PostgresIntakeRows:
         only: bool,
         lasting: bool = False,
     ) -> T:
-        """Let somebody act on one intake; waits for whoever else does."""
+        """Runs an action on one intake; waits for other transactions on it."""
         local = self._local(lasting=lasting)
         begin = [
             ("BEGIN", ()),
@@ -223,7 +222,7 @@ class PostgresIntakeRows:
         sessions = tuple(one.session_id for one in intakes.values())
         news = RemoteChange(
             sessions, heads=False, first=_last_holder(intakes.values())
-        )  # that one may have the session in memory
+        )  # that process may have the session in memory
         told = self._tell(news) if tells else []
         await write_intakes(line, self.schema, intakes, [*lasting, *told])
         self._landed(tells, told, news)
@@ -231,8 +230,8 @@ class PostgresIntakeRows:
     async def _moved(
         self, wanted: builtins.list[IntakeRequest]
     ) -> builtins.list[IntakeResult | None]:
-        """Let several act, each on another intake, in one transaction; None: that one has to go
-        alone.
+        """Runs several actions, each on another intake, in one transaction; None for an action that
+        must run alone.
         """
         if len(wanted) == 1:
             return [None]
@@ -240,8 +239,8 @@ class PostgresIntakeRows:
             return await self._lines.insisting(lambda line: self._change_many(line, wanted))
         except StoreUnavailable:
             raise
-        except EverholdError as error:  # the guilty one is found when each goes alone
-            log.debug("intakes could not be changed together: %s", error)
+        except EverholdError as error:  # the offending one is found when each runs alone
+            log.debug("intakes could not be changed in one transaction: %s", error)
             return [None] * len(wanted)
 
     async def _change_many(
@@ -259,7 +258,7 @@ class PostgresIntakeRows:
         changed: dict[int, Intake] = {}
         outcomes: builtins.list[IntakeResult | None] = []
         for session_id, act in wanted:
-            seen = found.pop(session_id, ())  # whoever comes second goes alone
+            seen = found.pop(session_id, ())  # the second action on a session runs alone
             outcomes.append(
                 self._acted(session_id, seen, act, changed)
                 if is_intake_locked(seen, heads, leases)
@@ -271,7 +270,7 @@ class PostgresIntakeRows:
     def _acted(
         self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]
     ) -> IntakeResult:
-        """What comes of one of several; an error is its own."""
+        """The outcome of one of several actions; an error affects only this one."""
         try:
             ref, fresh = self._seen(session_id, rows, ())
             said = act(fresh)
@@ -292,7 +291,7 @@ class PostgresIntakeRows:
             raise StoreDamaged(self.where, str(error)) from None
 
     def _local(self, *, lasting: bool = False) -> Statement:
-        """What holds for one transaction: how long it waits for a lock, and what it survives."""
+        """Settings of one transaction: how long it waits for a lock, and what it survives."""
         strong = lasting and self.durability != "process"
         return SET_LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
 
@@ -301,7 +300,7 @@ class PostgresIntakeRows:
         return [] if telling is None else [telling]
 
     def _landed(self, tells: bool, told: builtins.list[Statement], news: RemoteChange) -> None:
-        """Others have to know of what landed, and were told with it or not."""
+        """Other processes must know of this change; they were notified with it or not."""
         if tells and not told:
             self._ear.later(news)
 
@@ -310,7 +309,7 @@ class PostgresIntakeRows:
         return None if self.time is None else float(self.time())
 
     async def _once(self, act: Statement, *, tells: bool) -> Rows:
-        """Say something that may be said twice, in a transaction of its own."""
+        """Runs a repeatable statement in a transaction of its own."""
         told = self._tell(RemoteChange()) if tells else []
         acts = [("BEGIN", ()), self._local(), act, *told, ("COMMIT", ())]
         said = await self._lines.insisting(lambda line: send_statements(line, self.schema, acts))
@@ -318,7 +317,7 @@ class PostgresIntakeRows:
         return said[2]
 
     async def _said(self, statement: str, values: tuple[Any, ...]) -> Rows:
-        """What a single statement that changes nothing says."""
+        """The rows of a single reading statement."""
 
         async def act(line: PgConnection) -> Rows:
             return await (await line.execute(named_in(statement, self.schema), values)).fetchall()
@@ -375,7 +374,7 @@ class PostgresIntakeRows:
 
         async def act(line: PgConnection) -> None:
             before = [("BEGIN", ()), self._local(lasting=True), (_RECEIPT, (receipt,))]
-            # it had landed on the line that broke
+            # it was committed before the connection broke
             if not (await send_statements(line, self.schema, before))[-1]:
                 await line.execute("ROLLBACK")
                 return
@@ -399,7 +398,7 @@ def _refuse(error: Exception) -> NoReturn:
 
 
 def _last_holder(intakes: Iterable[Intake]) -> str:
-    """Who had the lease of these sessions last, if it is one; else nobody."""
+    """The last lease holder of these sessions if it is the same one for all, otherwise empty."""
     holders = {"" if one.lease is None else one.lease.owner.incarnation for one in intakes}
     return holders.pop() if len(holders) == 1 else ""
 
@@ -409,7 +408,7 @@ def _owner(owner: LeaseOwner) -> tuple[str, str]:
 
 
 def _change(duty: Duty) -> Statement:
-    """The statement that writes a duty, and says 1 if it was what it was computed from."""
+    """The statement that writes a duty and returns 1 if its version was unchanged."""
     kind = escape_nul(duty.kind)
     id = escape_nul(duty.id)
     version = duty.version

@@ -1,6 +1,4 @@
-"""One session's intake on a line: the statements that read it and write it, and what their rows
-mean.
-"""
+"""The statements that read and write intakes on a connection, and the decoding of their rows."""
 
 from __future__ import annotations
 
@@ -33,10 +31,10 @@ from everhold.stores.postgres.connection import PgConnection
 
 Rows = Sequence[tuple[Any, ...]]
 Statement = tuple[str, tuple[Any, ...]]
-#: Says a statement on a line, and gives its rows.
+#: Runs a statement on a connection and returns its rows.
 RunQuery = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
-#: The time: one that is given, or the server's.
+#: The time: a given one, or the server's.
 NOW: Final = "coalesce(%s::float8, extract(epoch FROM clock_timestamp())::float8)"
 _ITEM: Final = ", ".join(ITEM_COLUMNS)
 _LEASE: Final = ", ".join(LEASE_COLUMNS)
@@ -60,7 +58,7 @@ _LOCK_BOTH: Final = (
     " IN (SELECT ref FROM head) FOR NO KEY UPDATE) SELECT (SELECT count(*) FROM head), (SELECT"
     " count(*) FROM lease)"
 )
-#: Items by an index each, however many have ended: what waits, and what is named.
+#: Items, each by an index, however many have ended: the queued ones, and the named ones.
 _WAITING: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state = 'waiting'"
 _ENDED: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state <> 'waiting'"
 _CHOSEN: Final = (
@@ -93,11 +91,9 @@ def lock_head_and_lease(session_id: str) -> Statement:
 
 
 def build_lock_statements(sessions: Sequence[str], *, free: bool = False) -> list[Statement]:
-    """The statements after which nobody else changes the intakes of sessions until the transaction
-    ends.
+    """The statements that lock the intakes of sessions until the transaction ends.
 
-    They say the numbers of those that are locked; with `free`, what others have locked is passed
-    over.
+    They return the numbers of the locked sessions; `free` skips those that others have locked.
     """
     ids = [escape_nul(each) for each in sessions]
     how = " SKIP LOCKED" if free else ""
@@ -109,8 +105,8 @@ def build_intake_select(
 ) -> Statement:
     """The statement that reads the intakes of sessions at one moment, for `read_intake`.
 
-    `chosen` are the names of items that are read though they have ended; None: all of them. With
-    `only`, no others are.
+    `chosen` are the names of items to read although they have ended; None reads all of them. With
+    `only`, no others are read.
     """
     ids = [escape_nul(each) for each in sessions]
     if chosen is None:
@@ -122,7 +118,7 @@ def build_intake_select(
 
 
 def group_intake_rows(sessions: Sequence[str], rows: Rows) -> list[Rows]:
-    """What `build_intake_select` reads of each of some sessions."""
+    """Groups the rows of `build_intake_select` by session."""
     found: dict[str, list[tuple[Any, ...]]] = {escape_nul(each): [] for each in sessions}
     for row in rows:
         found[row[0]].append(row)
@@ -130,8 +126,8 @@ def group_intake_rows(sessions: Sequence[str], rows: Rows) -> list[Rows]:
 
 
 def is_intake_locked(rows: Rows, heads: Rows, leases: Rows) -> bool:
-    """Whether what `build_intake_select` reads of a session cannot change any more; `heads` and
-    `leases` are what `build_lock_statements` read.
+    """Whether the rows of `build_intake_select` cannot change any more; `heads` and `leases` are
+    what `build_lock_statements` read.
     """
     if not rows:
         return False
@@ -165,13 +161,13 @@ def read_intake(
 async def write_intakes(
     line: PgConnection, schema: str, intakes: Mapping[int, Intake], more: Iterable[Statement]
 ) -> None:
-    """Write what was changed, do what else there is to do, and end the transaction."""
+    """Writes the changes, runs the remaining statements, and ends the transaction."""
     try:
         await send_statements(line, schema, [*_writes(intakes), *more, ("COMMIT", ())])
     except psycopg.errors.UniqueViolation as error:
         if error.diag.table_name != "item":
             raise
-        raise BadArguments("intake", "an id was given before") from None
+        raise BadArguments("intake", "the id was already used") from None
 
 
 def _writes(intakes: Mapping[int, Intake]) -> Iterator[Statement]:
@@ -205,7 +201,7 @@ def _named_lease(ref: int, intake: Intake) -> dict[str, Any]:
 
 
 async def find_intake_problems(say: RunQuery) -> list[StoreProblem]:
-    """What is wrong with intakes and duties."""
+    """Yields the problems of intakes and duties."""
     names = {
         ref: unescape_nul(id)
         for ref, id in await say("SELECT ref, id FROM everhold.session WHERE deleted = 0")
@@ -220,7 +216,7 @@ async def find_intake_problems(say: RunQuery) -> list[StoreProblem]:
     ):
         items.setdefault(ref, []).append(_told_row(tuple(row)))
     found = [
-        StoreProblem("", f"dangling_{table}", f"rows of session number {ref}, which is not there")
+        StoreProblem("", f"dangling_{table}", f"rows of session number {ref}, which does not exist")
         for table, refs in (("item", items), ("lease", leases))
         for ref in refs
         if ref not in names
@@ -241,12 +237,12 @@ async def find_intake_problems(say: RunQuery) -> list[StoreProblem]:
 
 
 def decode_duty(row: tuple[Any, ...]) -> Duty:
-    """A duty from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
+    """Decodes a duty; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
     return read_duty((unescape_nul(row[0]), unescape_nul(row[1]), *row[2:]))
 
 
 async def send_statements(line: PgConnection, schema: str, acts: Iterable[Statement]) -> list[Rows]:
-    """What each of some statements said; they are sent in one go."""
+    """Sends statements in one go and returns the rows of each."""
     async with line.pipeline():
         cursors = [
             await line.execute(qualify_schema(statement, schema), values)
@@ -256,7 +252,7 @@ async def send_statements(line: PgConnection, schema: str, acts: Iterable[Statem
 
 
 def decode_item(row: tuple[Any, ...]) -> IntakeItem:
-    """An item from its row; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
+    """Decodes an item; raises one of `UNREADABLE`, or `BadValue`, if it is damaged."""
     return read_item(_told_row(row))
 
 

@@ -1,19 +1,18 @@
-"""Hearing that another process has written, and telling the others: NOTIFY, a count beside it, and
-a look now and then.
+"""Change notifications between processes: NOTIFY, a counter beside it, and polling.
 
 Rules
-  1. A process tells the others in the transaction of a commit, but at most every `NOTIFY_EVERY`
-     seconds, or `NOTIFY_EVERY_SOON` where somebody may wait for it; what it writes in between is
-     told when it has landed and that time is over. (Transactions that notify wait for each other.)
-     A telling alone does not wait for the disk: what it tells of has landed.
-  2. A telling names the sessions that were written to, and says whether one of them may have to be
-     moved, and which worker sees to it first: the process itself, if it looks for work, or the one
-     that had the session last. That is a hint: others leave it to that worker for a moment.
-  3. `changed` reads the counts of the others, so that nothing depends on a notification that was
+  1. A process notifies the others in the transaction of a commit, but at most every `NOTIFY_EVERY`
+     seconds, or `NOTIFY_EVERY_SOON` where another process may be waiting; changes in between are
+     notified after that time. (Transactions that notify wait for each other.) A notification alone
+     does not wait for the disk: the changes it names are committed.
+  2. A notification names the changed sessions, and says whether one of them may need a move and
+     which worker sees to it first: the sender, if it looks for work, or the last lease holder. That
+     is a hint: others leave the session to that worker for a moment.
+  3. `changed` reads the counters of the others, so that nothing depends on a notification that was
      missed.
-  4. Where notifications do not arrive (a pooler in transaction mode), the counts are read a few
-     times a second, and a warning says so. A server that was slow looks the same at first: every
-     `AGAIN` seconds it is tried once more.
+  4. Where notifications do not arrive (a pooler in transaction mode), the counters are polled a few
+     times a second, and a warning is logged. A slow server looks the same at first, so
+     notifications are tried again every `AGAIN` seconds.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ log = logging.getLogger("everhold")
 
 #: Stands for any session.
 ANY: Final = ""
-#: Characters of a notification, of which the server takes 8,000 bytes.
+#: Characters of a notification; the server accepts 8,000 bytes.
 LONGEST: Final = 7000
 NOTIFY_EVERY: Final = 0.02
 NOTIFY_EVERY_SOON: Final = 0.005
 POLL_EVERY: Final = 0.3
-#: Seconds after which a notification of one's own counts as never to come.
+#: Seconds after which a notification to oneself counts as lost.
 TEST: Final = 2.0
-#: Seconds until it is tried again whether notifications arrive.
+#: Seconds until notifications are tried again.
 AGAIN: Final = 300.0
-#: Seconds between two looks of somebody who is told.
+#: Seconds between two polls of a process that receives notifications.
 LOOK_EVERY: Final = 5.0
 
 _TELL: Final = (
@@ -60,7 +59,7 @@ _FORGET: Final = f"DELETE FROM everhold.pulse WHERE at < now() - interval '1 day
 
 
 class PostgresNotifyChannel:
-    """Tells and hears for one store."""
+    """Sends and receives the notifications of one store."""
 
     def __init__(self, lines: PostgresConnections, schema: str) -> None:
         self._lines = lines
@@ -75,11 +74,11 @@ class PostgresNotifyChannel:
         )
         self._told = 0.0
         self._later: asyncio.Task[None] | None = None
-        self._me = ""  # who looks for work here
-        self._firsts: set[str] = set()  # who sees first to what nobody was told of
-        self._sessions: set[str] = set()  # to which sessions it was written
-        self._moves = self._heads = False  # whether one of them may have to be moved, or was
-        # whether something landed that nobody was told of, and somebody may wait for
+        self._me = ""  # the worker that looks for work here
+        self._firsts: set[str] = set()  # the worker that sees first to changes not yet notified
+        self._sessions: set[str] = set()  # the sessions that were changed
+        self._moves = self._heads = False  # whether one of them may need a move
+        # whether a change was not notified that another process may wait for
         self._untold = self._soon = False
         self._seen = (0, 0)
         self._wake: Callable[[RemoteChange], None] | None = None
@@ -88,7 +87,7 @@ class PostgresNotifyChannel:
         self.hears = "when asked"
 
     async def open(self) -> None:
-        """Forget what is old, and learn what was told before."""
+        """Deletes old counters, and reads the current ones."""
 
         async def first(line: PgConnection) -> None:
             await line.execute(self._forget)
@@ -97,7 +96,7 @@ class PostgresNotifyChannel:
         await self.changed()
 
     async def close(self) -> None:
-        """Tell what was not told yet, and hear no more."""
+        """Sends what was not sent yet, and stops listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -107,15 +106,15 @@ class PostgresNotifyChannel:
             try:
                 await asyncio.wait_for(self._lines.insisting(self._tell_now), 2)
             except (EverholdError, TimeoutError):
-                pass  # they will see it when they look
+                pass  # the others see it when they poll
 
-    # ---- telling
+    # ---- sending
 
     def telling(
         self, news: RemoteChange, *, soon: bool = True
     ) -> tuple[str, tuple[Any, ...]] | None:
-        """A statement for the transaction that is about to be sent; None if it is too early:
-        `later` when it landed.
+        """A statement for the transaction that is about to be sent; None if it is too early: then
+        call `later` after the commit.
         """
         now = asyncio.get_running_loop().time()
         if now - self._told < (NOTIFY_EVERY_SOON if soon else NOTIFY_EVERY):
@@ -124,16 +123,14 @@ class PostgresNotifyChannel:
         return self._tell, self._words(news, self._me or news.first)
 
     def _words(self, news: RemoteChange, first: str) -> tuple[str, str, str]:
-        """What is sent: who sees first to it, whether anything has to be moved, and the sessions,
-        if they fit.
-        """
+        """The payload: the first worker, whether a move is needed, and the sessions if they fit."""
         words = dumps([first, news.moves, news.heads, sorted(news.sessions)])
         if len(words) > LONGEST:
             words = dumps([first, True, True, []])
         return self._id, self._channel, f"{self._id} {words}"
 
     def later(self, news: RemoteChange, *, soon: bool = True) -> None:
-        """Tell soon, or in a while, that something has landed."""
+        """Schedules a notification about committed changes, soon or after a while."""
         self._untold = True
         self._soon = self._soon or soon
         self._firsts.add(self._me or news.first)
@@ -144,7 +141,7 @@ class PostgresNotifyChannel:
             self._later = asyncio.get_running_loop().create_task(self._tell_later())
 
     async def tell(self, line: PgConnection) -> None:
-        """Tell the others, whoever it is for, with the transaction that is under way."""
+        """Notifies all other processes with the running transaction."""
         self._told = asyncio.get_running_loop().time()
         await line.execute(self._tell, self._words(RemoteChange(), ""))
 
@@ -165,16 +162,17 @@ class PostgresNotifyChannel:
                 - loop.time()
             ) > 0:
                 await asyncio.sleep(min(left, NOTIFY_EVERY_SOON))  # it may have become urgent
-            self._untold = self._soon = False  # what lands while this is told is told once more
+            # changes that are committed during this notification are notified again
+            self._untold = self._soon = False
             try:
                 await self._lines.insisting(self._tell_now)
             except EverholdError as error:
-                log.debug("other processes were not told: %s", error)
+                log.debug("other processes were not notified: %s", error)
 
-    # ---- hearing
+    # ---- receiving
 
     async def changed(self) -> bool:
-        """Whether another process told that it wrote since the last call."""
+        """Whether another process has written since the last call."""
 
         async def counted(line: PgConnection) -> tuple[int, int]:
             return (await (await line.execute(self._counts, (self._id,))).fetchall())[0]
@@ -202,12 +200,12 @@ class PostgresNotifyChannel:
             await self._look_no_more()
 
     async def _heard(self) -> bool:
-        """Hear the others for as long as a line lasts; False if nothing arrives on it."""
+        """Listens for as long as a connection lasts; False if no notification arrives on it."""
         line: PgConnection | None = None
         try:
             line = await self._lines.connect()
             await line.execute(f'LISTEN "{self._channel}"')
-            self._woken()  # what was written before is not announced any more
+            self._woken()  # earlier changes are not announced any more
             if not await self._arrives(line):
                 return False
             await self._look_no_more()
@@ -224,7 +222,7 @@ class PostgresNotifyChannel:
         return True
 
     async def _arrives(self, line: PgConnection) -> bool:
-        """Whether a notification of one's own comes back."""
+        """Whether a notification to oneself arrives."""
 
         async def send(other: PgConnection) -> None:
             await other.execute("SELECT pg_notify(%s, %s)", (self._channel, self._id))
@@ -250,7 +248,7 @@ class PostgresNotifyChannel:
             try:
                 before = self._seen
                 await self.changed()
-                # whoever is woken asks for itself
+                # the woken task reads for itself
                 found = self._seen
                 self._seen = before
             except EverholdError:
@@ -271,7 +269,7 @@ class PostgresNotifyChannel:
 
 
 def _news(words: str) -> RemoteChange | None:
-    """What another process said; None if it is one of another version, which says it otherwise."""
+    """Decodes the payload of another process; None if its version uses another format."""
     try:
         first, moves, heads, sessions = loads(words)
         return RemoteChange(tuple(map(str, sessions)), bool(moves), bool(heads), str(first))

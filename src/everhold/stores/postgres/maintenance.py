@@ -1,4 +1,4 @@
-"""The upkeep of a store in PostgreSQL: questions to notify people of, sizes, leftovers, damage."""
+"""Maintenance of a store in PostgreSQL: unnotified questions, sizes, leftovers, damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from everhold.stores.postgres.schema import LOCKS, make_lock_number
 if TYPE_CHECKING:
     from everhold.stores.postgres.store import PostgresStore
 
-#: Blobs that are removed in one transaction, so that writers need not wait for all of them.
+#: Blobs that are deleted in one transaction, so that writers wait only briefly.
 AT_ONCE: Final = 200
 
 _SIZE: Final = (
@@ -33,7 +33,7 @@ _query = msgspec.json.Decoder(Query).decode
 
 
 def build_question_select(wanted: QuestionFilter) -> tuple[str, list[Any]]:
-    """The statement of `asking`, and its values."""
+    """The statement of `asking` and its values."""
     where = [
         "NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)",
         "NOT EXISTS (SELECT 1 FROM everhold.letter l WHERE l.session = n.session AND l.kind ="
@@ -68,7 +68,7 @@ def build_question_select(wanted: QuestionFilter) -> tuple[str, list[Any]]:
 
 
 async def measure_session(say: RunQuery, ref: int, needed: int) -> int:
-    """Bytes of a session, but for its steps up to `needed`, which forks read."""
+    """Bytes of a session, without its steps up to `needed`, which forks read."""
     steps = await say(
         "SELECT coalesce(sum(octet_length(answers) + octet_length(asked) +"
         " coalesce(octet_length(notes), 0)), 0)::int8"
@@ -89,7 +89,7 @@ async def measure_session(say: RunQuery, ref: int, needed: int) -> int:
 
 
 async def drop_loose_blobs(say: RunQuery) -> tuple[int, int]:
-    """Remove some of the bytes that nobody names; returns how many they were, and their length."""
+    """Deletes some of the bytes that no row refers to; returns their number and size."""
     gone = await say(
         "DELETE FROM everhold.blob WHERE id IN (SELECT id FROM everhold.blob b"
         " WHERE NOT EXISTS (SELECT 1 FROM everhold.attachment WHERE blob = b.id) LIMIT %s)"
@@ -100,7 +100,7 @@ async def drop_loose_blobs(say: RunQuery) -> tuple[int, int]:
 
 
 async def drop_loose_rows(say: RunQuery) -> int:
-    """Remove rows of sessions that are not there any more; returns how many."""
+    """Deletes rows of sessions that do not exist any more; returns how many."""
     there = "SELECT 1 FROM everhold.session s WHERE s.ref = x.session"
     gone = len(
         await say(f"DELETE FROM everhold.attachment x WHERE NOT EXISTS ({there}) RETURNING 1")
@@ -118,7 +118,7 @@ class PostgresMaintenance:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
-        self._bytes = 0  # when it was last verified
+        self._bytes = 0  # the time of the last `verify`
 
     async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
         statement, values = build_question_select(wanted)
@@ -147,7 +147,7 @@ class PostgresMaintenance:
         lock = make_lock_number(f"{store.schema} gc")
 
         async def act(line: PgConnection, drop: Any) -> Any:
-            async with line.transaction():  # who attaches something holds this lock, too
+            async with line.transaction():  # attaching takes this lock, too
                 await store._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock)
                 return await drop(functools.partial(store._on, line))
 

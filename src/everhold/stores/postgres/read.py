@@ -1,4 +1,4 @@
-"""Reading: the statements of a store's reading verbs, and what their rows mean. Nothing here
+"""The statements of a store's reading verbs, and the decoding of their rows. Nothing here
 writes.
 """
 
@@ -25,7 +25,7 @@ from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.intake_sql import NOW
 from everhold.stores.postgres.write import make_label_row
 
-#: Begins a transaction whose statements all read the same moment.
+#: Starts a transaction in which all statements see the same moment.
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SESSION: Final = (
     f"SELECT s.birth, s.seal, {HEAD_COLUMNS} FROM everhold.session s JOIN everhold.head_1 h ON"
@@ -33,8 +33,8 @@ SESSION: Final = (
     " s.ref"
     " WHERE s.id = %s AND s.deleted = 0"
 )
-#: The deliveries of sessions from some number on, each with the session that reads it; those of
-#: sources included.
+#: The deliveries of sessions from a number on, each with the session that reads it, including those
+#: of its sources.
 _CHAIN: Final = (
     "chain (root, source, since, upto, origin, origin_n) AS ({first} UNION ALL"
     " SELECT c.root, o.ref, c.since, least(c.upto, c.origin_n), o.origin, o.origin_n FROM chain c"
@@ -44,11 +44,11 @@ _STEPS: Final = (
     "chain c JOIN everhold.journal j ON j.session = c.source AND j.n >= c.since AND j.n <= c.upto"
 )
 _TOP: Final = "9223372036854775807"
-# its place among the metrics, which are an array
+# its position in the array of metrics
 _BEGUN: Final = Metrics.__struct_fields__.index("begun")
-#: What `load` reads, all at one moment: which of the wanted it is, which part of it, and the
-#: columns of `_PARTS`. Each of the wanted has the number of its first delivery, or says with a
-#: negative one where to begin.
+#: What `load` reads at one moment: the index of the wanted session, the part, and the columns of
+#: `_PARTS`. Each wanted session has the number of its first delivery, or a negative number that
+#: says where to start.
 LOAD: Final = (
     "WITH RECURSIVE wanted AS (SELECT w.i, w.since, s.ref, s.birth, s.seal, s.origin, s.origin_n"
     " FROM unnest(%s::text[], %s::int8[]) WITH ORDINALITY AS w (id, since, i)"
@@ -74,8 +74,7 @@ LOAD: Final = (
     " NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.effect e ON e.session = w.ref ORDER BY 1, 2, 3"
 )
-#: The columns of each part, in the order in which they are read: a head after its birth, a
-#: delivery, a letter, a mark.
+#: The columns of each part, in reading order: a head after its birth, a delivery, a letter, a mark.
 _PARTS: Final = tuple(
     itemgetter(*columns)
     for columns in (
@@ -85,8 +84,7 @@ _PARTS: Final = tuple(
         (2, 3, 6, 8, 9),
     )
 )
-#: The last delivery of a session that a living fork reads, itself or through forks that were
-#: deleted.
+#: The last delivery of a session that a living fork reads, directly or through deleted forks.
 NEEDED: Final = (
     "WITH RECURSIVE reader (ref, upto, deleted) AS (SELECT ref, origin_n, deleted FROM"
     " everhold.session"
@@ -128,7 +126,7 @@ LIVE: Final = (
     " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n ORDER BY since NULLS FIRST,"
     " s.ref"
 )
-#: Sessions that need a move, each with the reason: every part is read from an index of its own.
+#: Sessions that need a move, each with the reason. Every part uses an index of its own.
 UNMOVED: Final = (
     f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, w.why, w.since,"
     " coalesce(h.revision, 0), w.came"
@@ -165,7 +163,7 @@ LoadedRows = tuple[list[tuple[Any, ...]], ...]
 
 
 def split_loaded_rows(count: int, rows: Sequence[tuple[Any, ...]]) -> list[LoadedRows]:
-    """The rows of `LOAD`, one session after the other in the order in which they were wanted."""
+    """The rows of `LOAD`, session by session in the wanted order."""
     found: list[LoadedRows] = [tuple([] for _ in _PARTS) for _ in range(count)]
     for row in rows:
         part = row[1]
@@ -180,7 +178,7 @@ def build_record(
     letters: list[tuple[Any, ...]],
     effects: list[tuple[Any, ...]],
 ) -> SessionRecord:
-    """A session from its rows; raises one of `UNREADABLE` if one is damaged."""
+    """Decodes a session; raises one of `UNREADABLE` if a row is damaged."""
     deliveries = [read_delivery(head.ref, row) for row in journal]
     return SessionRecord(
         birth, head, deliveries, [*map(decode_letter, letters)], [*map(decode_effect, effects)]
@@ -188,7 +186,7 @@ def build_record(
 
 
 def decode_letter(row: tuple[Any, ...]) -> Letter:
-    """A letter from its row; raises `ValueError` if it is damaged."""
+    """Decodes a letter; raises `ValueError` if it is damaged."""
     kind, body, at, letter_id, sealed, _ = row
     if checksum_row(unescape_nul(kind), body, at) != sealed:
         raise ValueError(f"letter {letter_id} does not match its seal")
@@ -196,7 +194,7 @@ def decode_letter(row: tuple[Any, ...]) -> Letter:
 
 
 def decode_effect(row: tuple[Any, ...]) -> Effect:
-    """A mark from its row; raises `ValueError` if it is damaged."""
+    """Decodes a mark; raises `ValueError` if it is damaged."""
     q, worker, since, sealed, ref = row
     if checksum_row(ref, q, unescape_nul(worker), since) != sealed:
         raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
@@ -204,7 +202,7 @@ def decode_effect(row: tuple[Any, ...]) -> Effect:
 
 
 def build_list_select(wanted: SessionFilter) -> tuple[str, list[Any]]:
-    """The statement of `list`, and its values."""
+    """The statement of `list` and its values."""
     where = ["s.deleted = 0"]
     values: list[Any] = []
 
@@ -249,7 +247,7 @@ def build_list_select(wanted: SessionFilter) -> tuple[str, list[Any]]:
 
 
 class InboxReader:
-    """Finds the open queries of all sessions, in one transaction."""
+    """Finds the open queries of all sessions in one transaction."""
 
     def __init__(self, line: PgConnection, schema: str) -> None:
         self._line = line
@@ -261,9 +259,7 @@ class InboxReader:
         ).fetchall()
 
     async def noticed(self, kind: Kind | None, whom: str | None) -> list[FoundQuery]:
-        """Those that people answer, or that are addressed to somebody, whose name is as it is
-        kept.
-        """
+        """Open queries with a notice: for people, or for a named addressee (the name as stored)."""
         wanted = None if kind is None else kind.value
         rows = await self._rows(NOTICES, wanted, wanted, whom, whom)
         kept_answers = await self._answered([row[3] for row in rows if row[4]])
@@ -275,7 +271,7 @@ class InboxReader:
         ]
 
     async def unnoticed(self, kind: Kind | None, limit: int) -> list[FoundQuery]:
-        """Those that have no notice: they are found through the journals of live sessions,
+        """Open queries without a notice, found through the journals of live sessions,
         oldest first.
         """
         found: list[FoundQuery] = []
@@ -311,6 +307,6 @@ class InboxReader:
         ]
 
     async def _answered(self, refs: list[int]) -> set[tuple[int, int]]:
-        """Queries whose answer waits in the intake."""
+        """Queries whose answer is queued in the intake."""
         rows = await self._rows(LETTERS_OF, refs) if refs else []
         return {(row[5], decode_letter(row).body["q"]) for row in rows if row[0] == "answer"}

@@ -1,9 +1,9 @@
-"""The tables: made, recognised and brought up to date.
+"""The tables: created, recognised and migrated.
 
 Rules
-  1. Everything lands in one transaction. Processes that open at the same moment wait for each other
-     at an advisory lock.
-  2. A schema of a newer format, or with somebody else's tables, is refused before anything is
+  1. Everything is written in one transaction. Processes that open at the same moment wait for each
+     other at an advisory lock.
+  2. A schema with a newer format, or with tables of another program, is refused before anything is
      written.
 """
 
@@ -19,13 +19,13 @@ from everhold.errors import StoreNewer, StoreUnavailable
 from everhold.stores.postgres.address import PostgresAddress, qualify_schema
 from everhold.stores.postgres.connection import PgConnection, PostgresConnections
 
-#: First half of the number of our advisory locks.
+#: First half of the key of our advisory locks.
 LOCKS: Final = 0x65766872
 _FOREIGN: Final = "Name another schema: postgresql://…?schema=name"
 
 
 def load_migrations() -> list[str]:
-    """The migrations in order; the first makes an empty schema."""
+    """The migrations in order; the first one fills an empty schema."""
     folder = resources.files(__package__) / "migrations"
     return [
         entry.read_text()
@@ -35,7 +35,7 @@ def load_migrations() -> list[str]:
 
 
 def build_upgrade_sql(schema: str, found: int = 0) -> str:
-    """The SQL that brings a schema from a format to ours."""
+    """The SQL that migrates a schema from a format to the current one."""
     steps = [qualify_schema(step, schema) for step in load_migrations()[found:]]
     begin = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";'] if not found else []
     end = [qualify_schema(f"UPDATE everhold.about SET format = {len(load_migrations())};", schema)]
@@ -43,12 +43,12 @@ def build_upgrade_sql(schema: str, found: int = 0) -> str:
 
 
 def make_lock_number(name: str) -> int:
-    """The second half of the number of an advisory lock."""
+    """The second half of the key of an advisory lock."""
     return crc32(name.encode()) - 2**31
 
 
 async def prepare_schema(line: PgConnection, schema: str, where: str) -> int:
-    """Make the tables, or bring them up to date; returns their format."""
+    """Creates or migrates the tables; returns their format."""
     known = len(load_migrations())
     if await read_schema_format(line, schema, where) == known:
         return known
@@ -60,17 +60,17 @@ async def prepare_schema(line: PgConnection, schema: str, where: str) -> int:
             )
             there = await read_schema_format(
                 line, schema, where
-            )  # another process may have been quicker
+            )  # another process may have been faster
             if there < known:
                 await line.execute(build_upgrade_sql(schema, there).encode())
     except psycopg.errors.InsufficientPrivilege as error:
-        hint = "Let somebody who may run what `everhold db migrate --print-sql` prints."
+        hint = "Ask a user with these rights to run what `everhold db migrate --print-sql` prints."
         raise StoreUnavailable(where, str(error).strip().splitlines()[0], hint) from None
     return known
 
 
 async def build_pending_sql(address: str) -> str:
-    """The SQL that opening a database would run; an empty text if it is up to date."""
+    """The SQL that opening a database would run; empty if it is up to date."""
     meant = PostgresAddress(address)
     lines = PostgresConnections(meant, patience=2.0)
     try:
@@ -87,8 +87,8 @@ async def build_pending_sql(address: str) -> str:
 
 
 async def read_schema_format(line: PgConnection, schema: str, where: str) -> int:
-    """The format of a schema; 0 if it is empty or not there. Refuses what is not ours or too
-    new.
+    """The format of a schema; 0 if it is empty or missing. Refuses foreign tables and newer
+    formats.
     """
     cursor = await line.execute(
         "SELECT (SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON"

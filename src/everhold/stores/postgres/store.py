@@ -1,7 +1,7 @@
-"""Sessions in PostgreSQL: the verbs of `ports.store.Store`.
+"""The PostgreSQL store: the verbs of `ports.store.Store`.
 
-One line writes (see group_commit.py), a few others read. What a verb reads, it reads at one moment:
-in one statement, or in one repeatable-read transaction.
+One connection writes (see group_commit.py), a few others read. A verb reads one moment: in one
+statement, or in one repeatable-read transaction.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PostgresStore(PostgresIntakeRows):
         lines: int = 4,
     ) -> None:
         if durability not in DURABILITY:
-            raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
+            raise BadSetting("durability", f"{durability!r} is not one of {', '.join(DURABILITY)}")
         self._address = PostgresAddress(address, schema)
         self.where = self._address.where
         self.schema = self._address.schema
@@ -128,7 +128,7 @@ class PostgresStore(PostgresIntakeRows):
     # ---- the write verb
 
     def commit_now(self, change: Change, fence: int) -> bool:
-        return False  # a server has to be waited for
+        return False  # a server's answer must be awaited
 
     async def commit(self, change: Change, fence: int) -> None:
         await self._group.commit(change, fence)
@@ -146,13 +146,13 @@ class PostgresStore(PostgresIntakeRows):
     async def _loaded(
         self, wanted: builtins.list[tuple[str, int]]
     ) -> builtins.list[look.LoadedRows]:
-        """What there is of some sessions, all at one moment."""
+        """Reads some sessions at one moment."""
         ids = [id for id, _ in wanted]
         since = [n for _, n in wanted]
         return look.split_loaded_rows(len(wanted), await self._rows(look.LOAD, ids, since))
 
     def _known(self, session_id: str) -> str:
-        """An id as it is kept; raises `UnknownSession` for what cannot be one."""
+        """An id as stored; raises `UnknownSession` for text that cannot be an id."""
         try:
             session_id.encode()
         except UnicodeEncodeError:
@@ -264,7 +264,7 @@ class PostgresStore(PostgresIntakeRows):
     async def release(self, worker_id: str) -> None:
         await self._write("DELETE FROM everhold.worker WHERE id = %s", escape_nul(worker_id))
 
-    # ---- letting go
+    # ---- deletion
 
     async def delete(self, session_id: str, fence: int) -> int:
         self._known(session_id)
@@ -280,14 +280,14 @@ class PostgresStore(PostgresIntakeRows):
                     await self._ear.tell(line)
                 return kept_rows
             except UnknownSession:
-                if again:  # it had landed on the line that broke
+                if again:  # it was committed before the connection broke
                     return await self._left(line, session_id)
                 raise
 
         return await self._insisting(act)
 
     async def _delete(self, line: PgConnection, session_id: str, fence: int) -> int:
-        # What a chain of forks shares can only be judged by one at a time.
+        # Only one process at a time may decide what a chain of forks shares.
         await self._on(
             line,
             "SELECT pg_advisory_xact_lock(%s::int, %s::int)",
@@ -315,7 +315,9 @@ class PostgresStore(PostgresIntakeRows):
         return await self._left(line, session_id)
 
     async def _note(self, line: PgConnection, namespace: str, key: str, value: JSON) -> None:
-        """Write a durable value outside of a step, whatever it was before. One writer at a time."""
+        """Writes a durable value outside of a step, without comparing versions. One writer at a
+        time.
+        """
         statement = (
             "SELECT version FROM everhold.value WHERE namespace = %s AND key = %s FOR UPDATE"
         )
@@ -339,7 +341,7 @@ class PostgresStore(PostgresIntakeRows):
         )
 
     async def _left(self, line: PgConnection, session_id: str) -> int:
-        """How many deliveries are kept of a deleted session."""
+        """Number of deliveries that are kept of a deleted session."""
         statement = (
             "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref ="
             " j.session WHERE s.id = %s"
@@ -348,8 +350,8 @@ class PostgresStore(PostgresIntakeRows):
         return left
 
     async def _forget(self, line: PgConnection, ref: int | None) -> None:
-        """Remove what no living fork reads of a deleted session, and of deleted sources before
-        it.
+        """Deletes the rows of a deleted session, and of deleted sources before it, that no living
+        fork reads.
         """
         while ref is not None:
             needed = await self._needed(line, ref)
@@ -369,7 +371,7 @@ class PostgresStore(PostgresIntakeRows):
             ref = rows[0][0] if rows else None
 
     async def _needed(self, line: PgConnection, ref: int) -> int:
-        """The last delivery of a session that some living fork reads; -1 if none does."""
+        """The last delivery of a session that a living fork reads; -1 if there is none."""
         needed: int = (await self._on(line, look.NEEDED, ref))[0][0]
         return needed
 
@@ -440,7 +442,7 @@ class PostgresStore(PostgresIntakeRows):
         return await self._insisting(lambda line: self._on(line, statement, *values))
 
     async def _write(self, statement: str, *values: Any) -> None:
-        """Do a rare write that may be done twice, and tell the others."""
+        """Runs a rare write that may be repeated, and notifies the other processes."""
 
         async def act(line: PgConnection) -> None:
             async with line.transaction():

@@ -1,5 +1,5 @@
-"""What `verify` looks for: broken seals, gaps, dangling references, rows that do not say what
-their birth says.
+"""The checks of `verify`: broken seals, gaps, dangling references, rows that contradict their
+birth.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PostgresVerifier:
         self._known: dict[int, tuple[Any, ...]] = {}
 
     async def problems(self, progress: ProgressCallback | None) -> list[StoreProblem]:
-        """Everything that is wrong, in the order found; an empty list means that all is well."""
+        """Yields every problem in the order found."""
         sessions = await self._rows(_SESSIONS)
         self._known = {row[0]: row for row in sessions}
         found: list[StoreProblem] = []
@@ -63,7 +63,7 @@ class PostgresVerifier:
         ).fetchall()
 
     async def _parts(self, refs: list[int]) -> dict[str, dict[int, list[tuple[Any, ...]]]]:
-        """Heads, notices, effects and counts of letters of some sessions."""
+        """Heads, notices, effects and letter counts of some sessions."""
         wanted = {
             "head": f"SELECT h.ref, {HEAD_COLUMNS} FROM everhold.head_1 h WHERE h.ref = ANY(%s)",
             "notice": "SELECT session, q, kind, addressee, asked_at, query, seal FROM"
@@ -104,10 +104,12 @@ class PostgresVerifier:
         heads = parts["head"].get(ref)
         if deleted:
             if heads:
-                yield StoreProblem(born.id, "mismatch", "it is marked as deleted, and has a head")
+                yield StoreProblem(
+                    born.id, "mismatch", "the session is marked as deleted but has a head"
+                )
             return
         if heads is None:
-            yield StoreProblem(born.id, "no_head", "it has no head")
+            yield StoreProblem(born.id, "no_head", "the session has no head")
             return
         try:
             head = read_head(heads[0])
@@ -128,7 +130,7 @@ class PostgresVerifier:
             yield problem
 
     def _row(self, row: tuple[Any, ...], born: StoredBirth) -> StoreProblem | None:
-        """Whether a session's row says what its birth says."""
+        """The problem of a session's row that contradicts its birth, if any."""
         _, id, key, program, _, _, deleted, origin, origin_n, parent, created_at, labels = row
         said = (
             escape_nul(born.id),
@@ -143,7 +145,7 @@ class PostgresVerifier:
             0,
             1,
         ):
-            return StoreProblem(born.id, "mismatch", "its row does not say what its birth says")
+            return StoreProblem(born.id, "mismatch", "its row contradicts its birth")
         source = born.source or born.origin
         if origin in self._known and (other := unescape_nul(self._known[origin][1])) != source:
             return StoreProblem(
@@ -153,12 +155,12 @@ class PostgresVerifier:
             origin is not None and origin not in self._known
         ):
             return StoreProblem(
-                born.id, "dangling_origin", f"it shares the steps of {source}, which is not there"
+                born.id, "dangling_origin", f"it shares the steps of {source}, which does not exist"
             )
         return None
 
     async def _journal(self, ref: int) -> list[Delivery]:
-        """Every delivery of a session, those of its sources first."""
+        """Every delivery of a session; those of its sources come first."""
         spans: dict[int, int] = {}
         at: int | None = ref
         upto = 2**63 - 1
@@ -171,7 +173,7 @@ class PostgresVerifier:
             " session = %s AND n <= %s ORDER BY n"
         )
         for source, last in reversed(spans.items()):
-            # in old chains there are some that contribute nothing
+            # old chains have sessions that contribute nothing
             if self._known[source][8] < last:
                 found += [
                     read_delivery(source, row) for row in await self._rows(statement, source, last)
@@ -194,7 +196,7 @@ class PostgresVerifier:
             for (ref,) in rows:
                 name = table.removesuffix("_1")
                 yield StoreProblem(
-                    "", f"dangling_{name}", f"rows of session number {ref}, which is not there"
+                    "", f"dangling_{name}", f"rows of session number {ref}, which does not exist"
                 )
         letters = await self._rows("SELECT id, kind, body, at, seal FROM everhold.letter")
         async for letter_id, kind, body, at, sealed in iterate_with_turns(letters):
@@ -215,7 +217,7 @@ class PostgresVerifier:
 def _open(
     id: str, head: Head, deliveries: list[Delivery], parts: dict[str, Any]
 ) -> Iterator[StoreProblem]:
-    """What a head, the inbox and the marks say, beside what the journal says."""
+    """Compares the head, the inbox and the marks with the journal."""
     opened = find_open_queries(deliveries)
     if not head.ended and find_first_open_delivery(opened, head.n) < head.open_from:
         yield StoreProblem(
@@ -227,7 +229,7 @@ def _open(
     last = deliveries[-1].notes.outcome if deliveries and deliveries[-1].notes is not None else None
     if head.ended != (last is not None):
         yield StoreProblem(
-            id, "end", f"it is {head.state}, and its journal {'ends' if last else 'goes on'}"
+            id, "end", f"it is {head.state}, but its journal {'ends' if last else 'does not end'}"
         )
     for q, kind, addressee, asked_at, text, sealed in parts["notice"].get(head.ref, ()):
         if (
@@ -247,7 +249,7 @@ def _open(
         else:
             shown = msgspec.json.decode(text, type=Query)
             if shown.kind not in EFFECTS and shown != opened[q].query:
-                yield StoreProblem(id, "mismatch", f"the notice of q-{q} is not what was asked")
+                yield StoreProblem(id, "mismatch", f"the notice of q-{q} differs from the question")
     for q, worker, since, sealed in parts["effect"].get(head.ref, ()):
         if checksum_row(head.ref, q, unescape_nul(worker), since) != sealed:
             yield StoreProblem(id, "broken_seal", f"the effect of q-{q}")
@@ -255,4 +257,4 @@ def _open(
             yield StoreProblem(id, "dangling_effect", f"q-{q} is not open")
     count = parts["mail"].get(head.ref, [(0,)])[0][0]
     if count != head.mail and not head.ended:
-        yield StoreProblem(id, "mail", f"{count} letters, its head says {head.mail}")
+        yield StoreProblem(id, "mail", f"{count} letters, but its head counts {head.mail}")

@@ -1,7 +1,6 @@
-"""A change as the server takes it: encoded whole before anything is sent, so that what cannot be
-written harms nobody.
+"""Encodes changes for the server, completely before anything is sent: a bad value harms no other.
 
-A light change is one statement of its own, and so are steps, however many. Every other is a call of
+A light change is one statement, and so are any number of steps. Every other change is a call of
 `land_1` (see migrations/0001.sql) with three JSON texts: the head, the deliveries, and the rest.
 """
 
@@ -31,8 +30,8 @@ LIGHT: Final = (
     " SELECT ref, %s, %s, %s, %s, %s, %s FROM moved"
 )
 LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
-#: What steps change, of as many sessions: the head, one delivery, and what is worked on; says which
-#: sessions moved.
+#: Applies the steps of many sessions: the head, one delivery, and the effect marks. Returns the
+#: sessions that moved.
 STEPS: Final = (
     "WITH moved AS (UPDATE everhold.head_1 h SET revision = g.revision, state = g.state, n ="
     " g.head_n,"
@@ -59,15 +58,15 @@ STEPS: Final = (
     " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal)"
     " SELECT ref FROM moved"
 )
-#: Many other changes, one after the other; says what came of each.
+#: Applies many other changes in order; returns the outcome of each.
 LAND_MANY: Final = (
     "SELECT g.receipt, everhold.land_1(g.receipt, g.ref, g.fence, g.head, g.deliveries, g.rest)"
     " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json,"
     " deliveries json, rest json)"
 )
-#: Where a new fork reads what it shares, by id: its origin, or where that one has no delivery of
-#: its own up to this number, the source of its origin. So every session in a chain of sources
-#: contributes deliveries.
+#: Where a new fork reads its shared deliveries, by id: its origin or, if that session has no
+#: delivery of its own up to this number, the source of its origin. So every session in a chain of
+#: sources contributes deliveries.
 SOURCE: Final = (
     "WITH RECURSIVE chain (id, origin, origin_n) AS (SELECT id, origin, origin_n FROM"
     " everhold.session"
@@ -75,14 +74,14 @@ SOURCE: Final = (
     " JOIN everhold.session s ON s.ref = c.origin WHERE c.origin_n >= %s)"
     " SELECT id FROM chain WHERE origin IS NULL OR origin_n < %s"
 )
-#: Sets the source of forks, after `land_1` has given them their origin, which it checks. Repeating
-#: it is harmless.
+#: Sets the source of forks, after `land_1` has set and checked their origin. Repeating it is
+#: harmless.
 LINK: Final = (
     "UPDATE everhold.session s SET origin = o.ref FROM unnest(%s::int8[], %s::text[]) AS g (ref,"
     " source)"
     " JOIN everhold.session o ON o.id = g.source WHERE s.ref = g.ref"
 )
-#: Whether a step landed whose acknowledgement was lost.
+#: Whether a step was committed although its acknowledgement was lost.
 LANDED: Final = (
     "SELECT 1 FROM everhold.journal WHERE session = %s AND n = %s AND at = %s AND seal = %s"
 )
@@ -96,7 +95,7 @@ _FULL: Final = ("receipt", "ref", "fence", "head", "deliveries", "rest")
 
 
 class PendingChange:
-    """One change on its way."""
+    """One change on its way to the server."""
 
     __slots__ = (
         "births",
@@ -133,23 +132,22 @@ class PendingChange:
         ]
         self.fence = fence
         self.durable = change.durable
-        #: Whether others may wait for it: more than that this process goes on to work on the
+        #: Whether other processes may wait for it; false if only this process continues the
         #: session.
         self.soon = change.head.state is not SessionState.RUNNING or bool(
             births or change.letters or change.notices
         )
         told = [letter.to for letter in change.letters if letter.to is not None]
-        #: What others have to know of it: where something was delivered, or a worker may take a
-        #: question.
+        #: What other processes must know of it: a delivery, or a question that a worker may take.
         self.news = RemoteChange(
             (change.id, *told, *(birth.id for birth, _ in births)),
             bool(births or change.letters or change.head.parked),
         )
-        self.tried = False  # sent before, on a line that broke
+        self.tried = False  # sent before, on a connection that broke
         self.since = 0.0
         self.done: asyncio.Future[None] | None = None
         self.is_light = False
-        self.step: dict[str, Any] | None = None  # what most changes are; else it is `full`
+        self.step: dict[str, Any] | None = None  # true for most changes; the others are `full`
         self.full: tuple[Any, ...] = ()
         self.posts: dict[str, list[dict[str, Any]]] = {}  # letters to other sessions, by id
         if len(change.deliveries) == 1 and not births and (change.light or _is_step(change)):
@@ -204,7 +202,7 @@ class PendingChange:
     def _letters(
         self, change: Change, ref: int, heads: dict[Any, Head]
     ) -> Iterator[dict[str, Any]]:
-        """The letters whose reader is known; the others wait in `posts`."""
+        """The letters whose reader is known; the others stay in `posts`."""
         for i, letter in enumerate(change.letters):
             row = _letter_row(i, letter)
             if letter.to is None or letter.to == change.id:
@@ -216,7 +214,7 @@ class PendingChange:
                 self.posts.setdefault(escape_nul(letter.to), []).append(row)
 
     def addressed(self, heads: dict[str, Head]) -> tuple[Any, ...]:
-        """The parameters of `LAND`, with the letters to others; `heads` are theirs, and locked."""
+        """The parameters of `LAND`, with the letters to others, whose `heads` are locked."""
         if not self.posts:
             return self.full
         rest = {} if self.full[5] is None else msgspec.json.decode(self.full[5])
@@ -225,7 +223,7 @@ class PendingChange:
         for id, posts in self.posts.items():
             head = heads.get(id)
             if head is None or head.ended:
-                continue  # nobody reads them
+                continue  # they have no reader
             for post in posts:
                 receive_letter(head)
                 letters.append({**post, "session": head.ref})
@@ -233,7 +231,7 @@ class PendingChange:
         return (*self.full[:5], _json({name: part for name, part in rest.items() if part}))
 
     def refusal(self, said: list[str]) -> EverholdError:
-        """The error for what `land_1` said."""
+        """The error for a refusal of `land_1`."""
         why = said[0]
         which = int(said[1])
         if why == "overtaken" and (self.fence or which):
@@ -250,7 +248,7 @@ class PendingChange:
         return ref
 
     def answer(self, refused: BaseException | None) -> None:
-        """Tell whoever waits, if somebody still does."""
+        """Resolves the future of the change, if its caller still waits."""
         if self.done is not None and not self.done.done():
             if refused is None:
                 self.done.set_result(None)
@@ -259,7 +257,7 @@ class PendingChange:
 
 
 def merge_news(news: Sequence[RemoteChange]) -> RemoteChange:
-    """What others have to know of several changes."""
+    """Combines what other processes must know of several changes."""
     return RemoteChange(
         tuple({each for one in news for each in one.sessions}), any(one.moves for one in news)
     )
@@ -271,7 +269,7 @@ def encode_steps(batch: list[PendingChange]) -> str:
 
 
 def encode_full_changes(batch: list[PendingChange]) -> str:
-    """The parameter of `LAND_MANY`; what is JSON text already stays as it is."""
+    """The parameter of `LAND_MANY`; JSON text is passed as it is."""
     rows = []
     for one in batch:
         row = dict(zip(_FULL, one.full, strict=True))
@@ -282,7 +280,7 @@ def encode_full_changes(batch: list[PendingChange]) -> str:
 
 
 def build_link_statement(batch: list[PendingChange]) -> list[tuple[str, tuple[Any, ...]]]:
-    """`LINK` and its parameters, to follow these; nothing if there is nothing to link."""
+    """`LINK` and its parameters, to run after these changes; nothing if no fork needs it."""
     found = [link for one in batch for link in one.links]
     return (
         [(LINK, ([ref for ref, _ in found], [escape_nul(source) for _, source in found]))]
@@ -292,7 +290,7 @@ def build_link_statement(batch: list[PendingChange]) -> list[tuple[str, tuple[An
 
 
 def collect_births(change: Change) -> list[tuple[Birth, Head]]:
-    """The sessions that a change adds; raises if two of them cannot be together."""
+    """The sessions that a change creates; raises if two of them conflict."""
     births = [*([(change.birth, change.head)] if change.birth is not None else []), *change.births]
     ids: set[str] = set()
     keys: dict[str, str] = {}
@@ -306,7 +304,7 @@ def collect_births(change: Change) -> list[tuple[Birth, Head]]:
 
 
 def receive_letter(head: Head) -> None:
-    """What a letter from another session does to a head."""
+    """Applies a letter from another session to a head."""
     head.mail += 1
     head.revision += 1
     head.state = apply_event(head.state, SessionEvent.ANSWERED)
@@ -320,7 +318,7 @@ def _json(value: Any) -> str:
 
 
 def _is_step(change: Change) -> bool:
-    """Whether a change is about the head, a delivery and what is worked on, and nothing else."""
+    """Whether a change only contains the head, a delivery and effect marks."""
     rest = change.intake or change.notices or change.read or change.letters or change.writes
     return not rest and not any(effect.q in change.closed for effect in change.effects)
 
@@ -400,7 +398,7 @@ def _birth_row(i: int, birth: Birth, ref: int, source: SessionId | None) -> dict
 
 
 def make_label_row(labels: dict[str, str]) -> dict[str, str]:
-    """Labels as they are looked for."""
+    """Labels in the form that searches use."""
     return {escape_nul(name): escape_nul(value) for name, value in labels.items()}
 
 

@@ -1,6 +1,4 @@
-"""Attachments in the file: what a session may read, and what goes with the last that refers to
-it.
-"""
+"""Attachment rows in SQLite: what a session may read, and when the bytes are deleted."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def insert_attachment(run: Run, ref: int, n: int, made: Attachment, data: bytes,
 
 
 def select_attachment(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
-    """What a session keeps or shares; raises `ValueError` if it is damaged."""
+    """Reads an attachment that the session owns or shares; raises `ValueError` if it is damaged."""
     row = run(
         f"{CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN attachment a ON a.session"
         " = chain.ref"
@@ -60,8 +58,8 @@ def list_attachments(run: Run, ref: int) -> list[Attachment]:
 
 
 def drop_attachments(run: Run, ref: int, needed: int) -> None:
-    """Drop what a deleted session keeps and no fork reads, and the bytes that nobody names any
-    more.
+    """Deletes attachments of a deleted session that no fork reads, and bytes that no row
+    refers to.
     """
     gone = run("SELECT blob FROM attachment WHERE session = ? AND n >= ?", (ref, needed)).fetchall()
     run("DELETE FROM attachment WHERE session = ? AND n >= ?", (ref, needed))
@@ -74,7 +72,7 @@ def drop_attachments(run: Run, ref: int, needed: int) -> None:
 
 
 def find_attachment_problems(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
-    """Bytes that are not what their name says, and rows that name what is not there."""
+    """Yields bytes that do not match their name, and rows that refer to missing bytes."""
     for id, data in connection.execute("SELECT id, data FROM blob"):
         if not isinstance(data, bytes) or sha256(data).hexdigest() != id:
             yield StoreProblem("", "broken_seal", f"attachment {id}")

@@ -1,18 +1,18 @@
-"""Checkpoints: a thread moves the write-ahead log into the file, with a connection of its own.
+"""Checkpoints: a thread with its own connection moves the write-ahead log into the database file.
 
 Rules
-  1. The loop's thread never makes a checkpoint and never waits for one: it looks at the size of the
-     log.
-  2. After some changes the thread makes a passive checkpoint, which holds off no process but never
-     resets the log of a busy writer. A restart moves the few frames that came meanwhile, and the
-     next writer begins the log anew, in the blocks that the file has already. Writers are refused
-     for that moment and try again.
+  1. The loop's thread never makes a checkpoint and never waits for one: it only looks at the size
+     of the log.
+  2. After some changes the thread makes a passive checkpoint. That blocks no other process, but it
+     never resets the log of a busy writer. A restart moves the few frames that arrived meanwhile,
+     and the next writer starts the log from the beginning, in blocks that are already allocated.
+     Writers are refused for that moment and try again.
   3. Above `LIMIT` bytes the thread truncates the log. SQLite lets one process at a time do that. It
-     takes longer, and the file grows anew afterwards, so it is kept for logs that restarts did not
-     keep small.
-  4. Above `MOST` bytes commits of this process wait until its thread has tried.
-  5. A reader that stays open keeps the log. The thread waits for it once, for at most `HOLD`
-     seconds, and then lets the log grow until the reader has moved.
+     takes longer, and the file must grow again, so it is only used when restarts did not keep the
+     log small.
+  4. Above `MOST` bytes, commits of this process wait until its thread has tried.
+  5. A reader that stays open holds the log. The thread waits for it once, for at most `HOLD`
+     seconds, and then lets the log grow until the reader moves on.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from everhold.stores.sqlite.database import DatabaseFile, is_busy_error, transla
 
 log = logging.getLogger("everhold")
 
-#: Changes after which the size of the log is looked at, and after which there is a passive
-#: checkpoint.
+#: Changes after which the size of the log is checked, and after which a passive checkpoint runs.
 LOOK_AFTER: Final = 100
 MOVE_AFTER: Final = 1000
 #: Bytes of the log above which it is truncated, and above which commits wait for that.
@@ -40,11 +39,11 @@ LIMIT: Final = 32 * 1024 * 1024
 MOST: Final = 48 * 1024 * 1024
 #: Bytes of the log that the last connection may move when it closes.
 _LITTLE: Final = 1024 * 1024
-#: Seconds for which a truncation may hold off writers while it waits for readers.
+#: Seconds for which a truncation may block writers while it waits for readers.
 HOLD: Final = 0.25
-#: Milliseconds for which a restart of the log may hold off writers.
+#: Milliseconds for which a restart of the log may block writers.
 _BRIEFLY: Final = 10
-#: Seconds after which one job gives up, and between its tries.
+#: Seconds after which a job gives up, and between its tries.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.005
 #: Seconds between two jobs.
@@ -58,20 +57,19 @@ class Checkpoints:
         self._place = place
         self._where = where
         self._log = place.path + "-wal"
-        self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")  # starts with its first job
+        # the thread starts with its first job
+        self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")
         self._job: asyncio.Future[None] | None = None
-        self._held: asyncio.Future[None] | None = None  # the job, if commits wait for it
-        self._looked_after = self._moved_after = 0  # changes since
+        self._held: asyncio.Future[None] | None = None  # the job that commits wait for, if any
+        self._looked_after = self._moved_after = 0  # changes since the last job
         self._rest_until = 0.0
-        # frames that were moved when a truncation was last in vain; only the thread has it
+        # frames that the last failed truncation had moved; only the thread uses it
         self._stuck_at = -1
-        self._told = ""  # what was logged last
+        self._told = ""  # the last message that was logged
         self._closed = False
 
     def wrote(self, changes: int) -> asyncio.Future[None] | None:
-        """Count changes that have landed; returns what the next commit has to wait for, if
-        anything.
-        """
+        """Counts committed changes; returns what the next commit must wait for, if anything."""
         self._looked_after += changes
         return self._look() if self._looked_after >= LOOK_AFTER else None
 
@@ -92,7 +90,8 @@ class Checkpoints:
         if asyncio.get_running_loop().time() >= self._rest_until:
             try:
                 self._begin()
-            except RuntimeError as error:  # no thread to be had: what has landed has landed
+            # no thread could be started; the changes are committed all the same
+            except RuntimeError as error:
                 self._tell(error)
 
     def _begin(self) -> asyncio.Future[None]:
@@ -102,7 +101,7 @@ class Checkpoints:
         return job
 
     async def room(self) -> None:
-        """Wait until the log may grow."""
+        """Waits until the log may grow."""
         if self._held is not None:
             await asyncio.wait([self._held])
 
@@ -112,15 +111,15 @@ class Checkpoints:
         self._tell(None if job.cancelled() else job.exception())
 
     def _tell(self, error: BaseException | None) -> None:
-        """Log what kept the log from being moved, once for as long as it lasts."""
+        """Logs why the log could not be moved, once per cause."""
         told = "" if error is None else str(error)
         if told and told != self._told:
             log.warning("the write-ahead log was not moved into the database: %s", error)
         self._told = told
 
     async def close(self) -> None:
-        """Finish the running job and begin no other. Little is left to move for the last connection
-        that closes.
+        """Finishes the running job and starts no other, so that the last connection has little left
+        to move when it closes.
         """
         self._closed = True
         if self._job is not None:
@@ -132,7 +131,7 @@ class Checkpoints:
     # ---- in the thread
 
     def move(self) -> None:
-        """Move the log into the file, then restart the log, or truncate a large one. Raises
+        """Moves the log into the file, then restarts it, or truncates it if it is large. Raises
         translated errors.
         """
         try:
@@ -140,9 +139,9 @@ class Checkpoints:
                 connection.execute("PRAGMA fullfsync = 1")
                 self._insist(connection)
         except StoreUnavailable:
-            pass  # a file that is gone has nothing to move, and must not be made anew
+            pass  # a removed file has nothing to move, and must not be created again
         except sqlite3.Error as error:
-            if not is_busy_error(error):  # else the next one will do it
+            if not is_busy_error(error):  # otherwise the next job does it
                 raise translate_sqlite_error(error, self._where) from None
 
     def _insist(self, connection: sqlite3.Connection) -> None:
@@ -153,7 +152,7 @@ class Checkpoints:
                 connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
                 _checkpoint(connection, "RESTART")
                 return
-            if frames >= 0:  # else another process makes a checkpoint
+            if frames >= 0:  # otherwise another process is making a checkpoint
                 if moved == self._stuck_at or not _checkpoint(connection, "TRUNCATE")[0]:
                     return
                 self._stuck_at = moved
@@ -169,8 +168,6 @@ class Checkpoints:
 
 
 def _checkpoint(connection: sqlite3.Connection, mode: str) -> tuple[int, int, int]:
-    """Whether it was kept from finishing, the frames of the log, and how many of them are in the
-    file.
-    """
+    """Runs a checkpoint: whether it was blocked, the frames in the log, and the frames moved."""
     row: tuple[int, int, int] = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return row

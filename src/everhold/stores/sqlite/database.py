@@ -1,20 +1,16 @@
-"""One SQLite file: opening it, keeping it private, bringing it up to date, and what its errors
-mean.
+"""One SQLite file: opening, migrating, copying it, long reads, and the translation of its errors.
 
 Rules
-  1. Opening never leaves a half-made database: tables and format number land in one transaction.
-  2. A file of a newer format, or of somebody else, is refused before anything is written.
-  3. Migrations go forward, one number at a time, after a copy was made beside the file.
-  4. SQLite's own busy handler is never used: it would sleep on the loop's thread.
-  5. A database knows the file it is in. The first process that opens a copy decides whether it came
-     with its write-ahead log, and that is kept.
-
-Copying a database while it is in use.
-
-Long reads run in a thread, with a connection of their own.
-
-A read that may look at every row begins on the loop, where most are short. After `STEPS`
-instructions of SQLite it is interrupted, and a thread does it from the beginning.
+  1. Opening never leaves a half-made database: tables and format number are written in one
+     transaction.
+  2. A file with a newer format, or of another program, is refused before anything is written.
+  3. Migrations go forward one number at a time, after a backup was made beside the file.
+  4. SQLite's busy handler is not used on the loop's thread: it would block the loop.
+  5. A database records which file it is in. The first process that opens a copy checks whether it
+     came with its write-ahead log, and stores the result.
+  6. A read that may visit every row starts on the loop, where most are short. After `STEPS`
+     instructions of SQLite it is interrupted, and a thread runs it again from the beginning, with
+     a connection of its own.
 """
 
 from __future__ import annotations
@@ -45,13 +41,13 @@ from everhold.ports.store import ProgressCallback
 
 T = TypeVar("T")
 
-#: "evrh", so that `file` and we can tell our databases from others.
+#: "evrh": lets `file` and everhold recognise the database.
 APPLICATION_ID: Final = 0x65767268
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def load_migrations() -> list[str]:
-    """The migrations in order; the first makes an empty database."""
+    """The migrations in order; the first one creates an empty database."""
     folder = resources.files(__package__) / "migrations"
     return [
         entry.read_text()
@@ -61,8 +57,8 @@ def load_migrations() -> list[str]:
 
 
 def connect_file(path: Path) -> sqlite3.Connection:
-    """A connection with our settings; the file and its folder are made, for this user alone, if
-    need be.
+    """Opens a connection with our settings. Creates the file and its folder for this user alone if
+    needed.
     """
     try:
         if not path.exists():
@@ -77,13 +73,13 @@ def connect_file(path: Path) -> sqlite3.Connection:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above it. SQLite syncs the names in the folder of its file; those
-    above are for us.
+    """Creates a folder and its parents. SQLite syncs the folder of its file; the parents are synced
+    here.
     """
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in made:
-        with suppress(OSError):  # as SQLite does: not every system lets folders be synced
+        with suppress(OSError):  # like SQLite: not every system can sync a folder
             handle = os.open(one.parent, os.O_RDONLY)
             try:
                 os.fsync(handle)
@@ -93,14 +89,14 @@ def _make(folder: Path) -> None:
 
 def _hint(error: OSError) -> str:
     if isinstance(error, PermissionError):
-        return "Give this user the right to write the folder, or name another database."
+        return "Allow this user to write to the folder, or name another database."
     return ""
 
 
 def prepare_database(
     connection: sqlite3.Connection, path: Path, steps: list[str] | None = None
 ) -> None:
-    """Set the file up: write-ahead log, format, tables. Waits a little for another process that
+    """Prepares the file: write-ahead log, format, tables. Waits a little for another process that
     does the same.
     """
     known = load_migrations() if steps is None else steps
@@ -108,7 +104,9 @@ def prepare_database(
 
 
 def _insisting(connection: sqlite3.Connection, path: Path, act: Callable[[], T]) -> T:
-    """Do it when no other process holds the file; waits, asleep, because nothing runs yet."""
+    """Runs `action` when no other process locks the file. It sleeps, because nothing else
+    runs yet.
+    """
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -119,7 +117,7 @@ def _insisting(connection: sqlite3.Connection, path: Path, act: Callable[[], T])
             if not is_busy_error(error) or time.monotonic() > deadline:
                 raise translate_sqlite_error(error, str(path)) from None
             time.sleep(0.005)
-        # what SQLite says about a damaged schema quotes the damage
+        # SQLite's message about a damaged schema quotes the damage
         except UnicodeDecodeError as error:
             raise StoreDamaged(str(path), str(error)) from None
 
@@ -135,13 +133,13 @@ def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> No
             )
     run("PRAGMA synchronous = NORMAL")
     run("PRAGMA wal_autocheckpoint = 0")
-    run("PRAGMA fullfsync = 1")  # macOS: without it, fsync does not reach the disk
+    run("PRAGMA fullfsync = 1")  # macOS: otherwise fsync does not reach the disk
     if found == len(steps):
         return
     if found:
         _copy(connection, path, found)
     run("BEGIN IMMEDIATE")
-    found = _format(connection, path, len(steps))  # another process may have been quicker
+    found = _format(connection, path, len(steps))  # another process may have been faster
     for step in steps[found:]:
         for statement in _statements(step):
             run(statement)
@@ -161,8 +159,8 @@ def has_log(path: Path) -> bool:
 
 
 def is_copied_alone(connection: sqlite3.Connection, path: Path, *, logged: bool) -> bool:
-    """Whether the file is a copy that was made without its write-ahead log; `logged` says if it has
-    one now.
+    """Whether the file is a copy made without its write-ahead log; `logged` says whether it has one
+    now.
     """
     return _insisting(connection, path, lambda: _is_copied_alone(connection, _inode(path), logged))
 
@@ -170,7 +168,7 @@ def is_copied_alone(connection: sqlite3.Connection, path: Path, *, logged: bool)
 def _is_copied_alone(connection: sqlite3.Connection, inode: str, logged: bool) -> bool:
     run = connection.execute
     row = run("SELECT inode, alone FROM file").fetchone()
-    if row is None:  # it was made to be copied
+    if row is None:  # it was made by `everhold db copy`
         return False
     if row[0] == inode:
         return bool(row[1])
@@ -191,7 +189,7 @@ def _is_copied_alone(connection: sqlite3.Connection, inode: str, logged: bool) -
 
 
 def adopt_copied_file(connection: sqlite3.Connection, path: Path) -> None:
-    """Let a copy that is complete know the file it is in."""
+    """Records the file's identity in a complete copy."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file'").fetchone():
         with connection:
             connection.execute("UPDATE file SET inode = ?, alone = 0", (_inode(path),))
@@ -202,7 +200,7 @@ def _inode(path: Path) -> str:
 
 
 def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
-    """The format of the file; 0 for an empty one. Refuses what is not ours or too new."""
+    """The format of the file; 0 if empty. Refuses a file of another program or a newer format."""
     found, owner, filled = _marks(connection)
     if owner != APPLICATION_ID:
         if found or owner or filled:
@@ -216,8 +214,8 @@ def _format(connection: sqlite3.Connection, path: Path, known: int) -> int:
 
 
 def _marks(connection: sqlite3.Connection) -> tuple[int, int, bool]:
-    """Format, owner, and whether there is anything, read at one moment: another process may be
-    making the file.
+    """Reads format, owner and whether there are tables at one moment: another process may be
+    creating the file.
     """
     run = connection.execute
     alone = not connection.in_transaction
@@ -233,7 +231,7 @@ def _marks(connection: sqlite3.Connection) -> tuple[int, int, bool]:
 
 
 def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
-    """Keep the file as it was before a migration, beside it."""
+    """Makes a backup beside the file before a migration."""
     target = path.with_name(f"{path.name}.format-{found}")
     if target.exists():
         return
@@ -248,12 +246,12 @@ def _copy(connection: sqlite3.Connection, path: Path, found: int) -> None:
         copy.close()
     if is_old:
         os.replace(partial, target)
-    else:  # another process has migrated meanwhile, and has kept the file as it was
+    else:  # another process has migrated meanwhile and made the backup
         partial.unlink()
 
 
 class DatabaseFile:
-    """Where a file was when it was opened. SQLite does not notice that it is gone, and keeps
+    """The identity of an open file. SQLite does not notice that its file was removed, and keeps
     writing to it.
     """
 
@@ -267,7 +265,7 @@ class DatabaseFile:
         self.device = found.st_dev
 
     def check(self) -> None:
-        """Raise `StoreUnavailable` if another file, or none, is there now."""
+        """Raises `StoreUnavailable` if the file at the path was removed or replaced."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -276,20 +274,20 @@ class DatabaseFile:
             raise self.gone()
 
     def connect(self, timeout: float = 0.0) -> sqlite3.Connection:
-        """Another connection to the file. It makes no new file where it is gone."""
+        """Opens another connection to the file; never creates a new file."""
         self.check()
         at = Path(self.path).as_uri() + "?mode=rw"
         return sqlite3.connect(at, uri=True, isolation_level=None, timeout=timeout)
 
     def gone(self) -> StoreUnavailable:
-        """The refusal of a write into a file that nobody can open any more."""
-        hint = "Put the file back, or start again; nothing of this call was written."
+        """The error for a write into a file that was removed from its path."""
+        hint = "Restore the file, or restart the process; this call wrote nothing."
         return StoreUnavailable(self.path, "it was removed or replaced while it was open", hint)
 
 
 class ClosedConnection:
-    """Stands in for the connection of a store that is not open: whatever is wanted of it, it says
-    so.
+    """Stands in for the connection of a store that is not open; every use raises
+    `StoreUnavailable`.
     """
 
     def __init__(self, where: str) -> None:
@@ -325,7 +323,7 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def translate_sqlite_error(error: sqlite3.Error, where: str) -> EverholdError:
-    """An SQLite error in our words."""
+    """Translates an SQLite error."""
     code = _code(error)
     if code in _BUSY:
         return StoreBusy(where, 0)
@@ -339,31 +337,31 @@ def translate_sqlite_error(error: sqlite3.Error, where: str) -> EverholdError:
         return StoreUnavailable(where, "the file or its folder cannot be opened")
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(
-            where, f"the disk does not answer ({error})", "Check the disk; nothing was changed."
+            where, f"the disk failed ({error})", "Check the disk; nothing was changed."
         )
     if isinstance(error, sqlite3.ProgrammingError) and "thread" in str(error):
         hint = (
-            "A runtime is used where it was opened; everhold.open_blocking makes one for all"
+            "Use a runtime in the thread that opened it; everhold.open_blocking makes one for all"
             " threads."
         )
         return StoreUnavailable(where, "it was opened in another thread", hint)
     if code == sqlite3.SQLITE_MISMATCH or isinstance(
         error, sqlite3.InterfaceError | sqlite3.ProgrammingError
     ):
-        return BadValue("what was given", str(error))
+        return BadValue("the value", str(error))
     return StoreDamaged(where, str(error))
 
 
-#: Pages that are copied before it is told how far that is.
+#: Pages that are copied between two progress reports.
 PAGES: Final = 256
 
 
 def copy_database(source: Path, target: Path, progress: ProgressCallback | None = None) -> int:
-    """Copy a whole database into a new file, for this user alone; returns its size. Overwrites
-    nothing.
+    """Copies a whole database into a new file, for this user alone; returns its size. Never
+    overwrites a file.
     """
     if target.exists():
-        raise BadSetting("target", f"{target} is there already; name a file that is not")
+        raise BadSetting("target", f"{target} already exists; name a new file")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -383,11 +381,12 @@ def _backup(source: Path, target: Path, progress: ProgressCallback | None) -> No
             closing(sqlite3.connect(source, timeout=10)) as origin,
             closing(sqlite3.connect(target)) as copied,
         ):
-            # In a transaction the copy is of one moment, and need not begin anew when others write.
+            # In a transaction the copy shows one moment, and need not start again when others
+            # write.
             origin.execute("BEGIN")
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
             origin.backup(copied, pages=PAGES, progress=_told(progress))
-            copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
+            copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete without a log
             adopt_copied_file(copied, target)
     except sqlite3.Error as error:
         raise translate_sqlite_error(error, str(target)) from None
@@ -401,7 +400,7 @@ def _told(progress: ProgressCallback | None) -> Callable[[int, int, int], object
 
 R = TypeVar("R")
 
-#: Instructions of SQLite's virtual machine that one statement may take on the loop: a few
+#: Instructions of SQLite's virtual machine that a statement may take on the loop: a few
 #: milliseconds.
 STEPS: Final = 100_000
 
@@ -412,7 +411,7 @@ class ScanTooLong(Exception):
 
 @contextmanager
 def limit_steps(connection: sqlite3.Connection) -> Iterator[None]:
-    """Raise `ScanTooLong` where a statement takes more than `STEPS`."""
+    """Makes statements raise `ScanTooLong` after `STEPS` instructions."""
     connection.set_progress_handler(lambda: 1, STEPS)
     try:
         yield
@@ -425,7 +424,7 @@ def limit_steps(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 async def run_in_thread(place: DatabaseFile, act: Callable[[sqlite3.Connection], R]) -> R:
-    """Run a read in a thread, in one transaction. It is interrupted if its caller is cancelled."""
+    """Runs a read in a thread, in one transaction. Cancelling the caller interrupts it."""
     left = threading.Event()
 
     def work() -> R:
@@ -445,14 +444,14 @@ async def run_in_thread(place: DatabaseFile, act: Callable[[sqlite3.Connection],
 
 
 class ThreadProgress:
-    """The progress of a thread, told on the loop. What `progress` raises there stops the thread."""
+    """Reports a thread's progress on the loop. An exception from `progress` stops the thread."""
 
     def __init__(self, progress: ProgressCallback) -> None:
         self._progress, self._loop = progress, asyncio.get_running_loop()
         self._error: Exception | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """For the thread."""
+        """Called in the thread."""
         if self._error is not None:
             raise self._error
         self._loop.call_soon_threadsafe(self._tell, done, total)
@@ -465,6 +464,6 @@ class ThreadProgress:
                 self._error = error
 
     def check(self) -> None:
-        """Raise what the last call of `progress` raised."""
+        """Raises what the last call of `progress` raised."""
         if self._error is not None:
             raise self._error

@@ -1,13 +1,13 @@
-"""Group commit in SQLite: a change alone in place, or many in one transaction, never asleep on the
-loop's thread.
+"""Group commit in SQLite: one change in place, or many in one transaction; never blocks the loop.
 
 Rules
   1. A task that commits alone in its turn of the loop commits in place: no future, no thread, no
      wait.
-  2. A second task in the same turn waits for the end of the turn, and all that came by then land in
-     one transaction; each change is isolated, so one refusal never fails its neighbours.
-  3. Nobody commits in place more than `TURNS` times (with fsync: 2) without giving the loop a turn.
-  4. A write lock of another process is met with a short try and an async retry.
+  2. A second task in the same turn waits for the end of the turn. All changes that arrived by then
+     go into one transaction. Each change is isolated, so a refused one never fails the others.
+  3. No task commits in place more than `TURNS` times (with fsync: 2) without yielding to the loop.
+  4. When another process holds the write lock, the commit tries briefly, then retries
+     asynchronously.
   5. Commits wait while the write-ahead log is too large: see `checkpoint`.
   6. Every transaction checks, right before it commits, that the file is still at its path.
 """
@@ -77,7 +77,7 @@ class SQLiteGroupCommit:
         self._path = place.path
         self._inode = place.inode
         self._device = place.device
-        # told how many changes a transaction held; says what the next one waits for
+        # receives the number of changes in a transaction; returns what the next one must wait for
         self._after = after
         self._held: asyncio.Future[None] | None = None  # what the next batch waits for
         self._now = now
@@ -96,10 +96,9 @@ class SQLiteGroupCommit:
             await self._together(change, fence)
 
     def commit_now(self, change: Change, fence: int) -> bool:
-        """See `Store.commit_now`: it lands in place, if this task commits alone in this turn of the
-        loop.
+        """See `Store.commit_now`: commits in place if this task is the only one in this turn.
 
-        Who calls this gives the loop a turn now and then.
+        The caller must yield to the loop now and then.
         """
         loop = asyncio.get_running_loop()
         task = current_task(loop)
@@ -123,7 +122,7 @@ class SQLiteGroupCommit:
         return False
 
     def close(self) -> None:
-        """One last try for those who still wait; nobody waits for a closed store."""
+        """Tries the waiting changes once more, then refuses them: the store is closed."""
         if self._retry is not None:
             self._retry.cancel()
         try:
@@ -181,7 +180,7 @@ class SQLiteGroupCommit:
             if not self._try_flush():
                 self._retry = asyncio.get_running_loop().create_task(self._flush_later())
                 return
-        except BaseException as error:  # nobody may wait for ever
+        except BaseException as error:  # no caller may wait for ever
             self._fail(error)
         self._flushed()
 
@@ -212,7 +211,7 @@ class SQLiteGroupCommit:
             self._flushing = False
 
     def _hold(self, until: asyncio.Future[None]) -> None:
-        """Let whoever commits wait until then."""
+        """Makes commits wait until then."""
         self._flushing = True
         until.add_done_callback(lambda _: self._flush())
 
@@ -225,7 +224,9 @@ class SQLiteGroupCommit:
                 done.set_exception(told)
 
     def _try_flush(self) -> bool:
-        """Land what waits, in one transaction; False if another process holds the write lock."""
+        """Commits the waiting changes in one transaction; False if another process holds the write
+        lock.
+        """
         batch = self._queue[:BATCH]
         self._queue = self._queue[BATCH:]
         if not batch:
@@ -250,7 +251,7 @@ class SQLiteGroupCommit:
             refused = dict.fromkeys(range(len(batch)), error)
         except BaseException:
             self._rolled_back()
-            self._queue[:0] = batch  # whoever catches this tells them
+            self._queue[:0] = batch  # the code that catches this reports it to them
             raise
         finally:
             if fsync:
@@ -284,7 +285,7 @@ class SQLiteGroupCommit:
         return refused
 
     def _land_light(self, batch: list[Waiter]) -> bool:
-        """All at once; False, and nothing changed, if any of them is refused."""
+        """Applies all changes at once; False, with nothing changed, if one of them is refused."""
         many = self._many
         run = self._run
         try:
@@ -294,7 +295,7 @@ class SQLiteGroupCommit:
                 for one in change.deliveries
             ]
         except (TypeError, ValueError):
-            return False  # one by one, to see which
+            return False  # one by one, to find the refused one
         run("SAVEPOINT all_of_them")
         many.executemany(LIGHT, [make_light_row(change.head, fence) for change, fence, _ in batch])
         if many.rowcount == len(batch):
@@ -308,7 +309,7 @@ class SQLiteGroupCommit:
         run("RELEASE all_of_them")
         return False
 
-    # ---- when it goes wrong
+    # ---- failures
 
     def _rolled_back(self) -> None:
         if self._connection.in_transaction:
@@ -318,7 +319,7 @@ class SQLiteGroupCommit:
         self._run("PRAGMA synchronous = NORMAL")
 
     def _misfit(self, error: Exception) -> EverholdError:
-        """What was given cannot be written, or what is there cannot be read."""
+        """The error for a value that cannot be written or a row that cannot be read."""
         if isinstance(error, TypeError | UnicodeError):
             return BadValue("the change", str(error))
         return StoreDamaged(self._where, str(error))
@@ -330,7 +331,7 @@ class SQLiteGroupCommit:
 
 
 def find_newer_format(connection: sqlite3.Connection, where: str) -> StoreNewer | None:
-    """Whether the file was brought to a newer format under us."""
+    """Whether another process has migrated the file to a newer format."""
     try:
         found = connection.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.Error:

@@ -1,4 +1,4 @@
-"""The intake and the duties in the file."""
+"""Intake and duty rows in SQLite."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _DUTY = ", ".join(DUTY_COLUMNS)
 
 
 def build_prefix_condition(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
-    """The condition that a text begins so, for which an index can be used, and its values."""
+    """A condition for "text starts with prefix" that can use an index, and its values."""
     for end in range(len(prefix), 0, -1):
         code = ord(prefix[end - 1]) + 1
-        # there is a character after the last one: whatever begins so comes before it
+        # the upper bound is the prefix with its last character replaced by the next one
         if code <= sys.maxunicode:
             after = chr(0xE000 if code == 0xD800 else code)
             return f"{column} >= ? AND {column} < ?", (prefix, prefix[: end - 1] + after)
@@ -68,7 +68,7 @@ def read_intake(
     whole: bool = False,
     only: bool = False,
 ) -> Intake:
-    """One session's intake; raises `ValueError` if a row is damaged."""
+    """Reads the intake of one session; raises `ValueError` if a row is damaged."""
     found = run(f"SELECT {_LEASE} FROM lease WHERE session = ?", (ref,)).fetchone()
     lease, seq = (None, 0) if found is None else read_lease(found)
     rows = [] if found is None else _items(run, ref, named, whole, only)
@@ -85,13 +85,13 @@ def read_intake(
 
 
 def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) -> list[Any]:
-    """Rows of items; what has ended is only looked for by name, however much of it there is."""
+    """Item rows. Ended items are only looked up by name, because there may be many."""
     of = f"SELECT {_ITEM} FROM item WHERE session = ?"
     if whole:
         return run(of, (ref,)).fetchall()
     each: list[str] = []
     values: list[Any] = []
-    if not only:  # without the hint SQLite reads all of the session's rows, and filters them
+    if not only:  # without the hint SQLite reads and filters all rows of the session
         each.append(
             f"SELECT {_ITEM} FROM item INDEXED BY item_open WHERE session = ? AND state = 'waiting'"
         )
@@ -103,7 +103,7 @@ def _items(run: Run, ref: int, named: Sequence[str], whole: bool, only: bool) ->
 
 
 def write_intake(run: Run, ref: int, intake: Intake) -> None:
-    """Write what was changed."""
+    """Writes the changed rows of an intake."""
     if intake.moved:
         row = make_lease_row(intake.lease, intake.seq)
         run(
@@ -127,7 +127,7 @@ def _put(run: Run, row: tuple[Any, ...]) -> None:
     try:
         run(f"{upsert} SET {changed}", row)
     except sqlite3.IntegrityError:
-        raise BadArguments("intake", f"the id {row[2]!r} was given before") from None
+        raise BadArguments("intake", f"the id {row[2]!r} was already used") from None
 
 
 def select_fingerprints(
@@ -186,7 +186,7 @@ def select_duties(
 
 
 def write_duties(run: Run, given: Sequence[Duty]) -> None:
-    """Write duties; raises `Overtaken` if one was computed from another version."""
+    """Writes duties; raises `Overtaken` if one was computed from an older version."""
     for one in given:
         if one.body is None and one.version == 0:
             done = run(
@@ -216,7 +216,8 @@ def write_duties(run: Run, given: Sequence[Duty]) -> None:
 
 
 def select_next_duty(run: Run, after: float) -> float | None:
-    # Kind by kind: the index of what is due begins with it, and would be read as a whole.
+    # One query per kind: the index of due duties starts with the kind and would be scanned
+    # otherwise.
     found: float | None = run(
         "WITH RECURSIVE k (kind) AS (SELECT min(kind) FROM duty WHERE due_at IS NOT NULL UNION"
         " ALL SELECT"
@@ -232,13 +233,13 @@ def select_next_duty(run: Run, after: float) -> float | None:
 
 
 def find_intake_problems(run: Run) -> Iterator[StoreProblem]:
-    """What is wrong with intakes and duties."""
+    """Yields the problems of intakes and duties."""
     names = dict(run("SELECT ref, id FROM session WHERE deleted = 0").fetchall())
     for table in ("item", "lease"):
         for (ref,) in run(f"SELECT DISTINCT session FROM {table}").fetchall():
             if ref not in names:
                 yield StoreProblem(
-                    "", f"dangling_{table}", f"rows of session number {ref}, which is not there"
+                    "", f"dangling_{table}", f"rows of session number {ref}, which does not exist"
                 )
     leases = {row[0]: row[1:] for row in run(f"SELECT session, {_LEASE} FROM lease").fetchall()}
     for (ref,) in run("SELECT session FROM lease UNION SELECT session FROM item").fetchall():
@@ -255,7 +256,7 @@ def find_intake_problems(run: Run) -> Iterator[StoreProblem]:
 
 
 class SQLiteIntakeRows:
-    """The verbs of the intake and of duties, for a store that has one connection."""
+    """The intake and duty verbs of a store with one connection."""
 
     time: Callable[[], float] | None = None
     _run: Run
@@ -283,7 +284,7 @@ class SQLiteIntakeRows:
         only: bool = False,
         writes: bool = False,
     ) -> T:
-        with self._reading():  # most looks change nothing, and take no lock
+        with self._reading():  # most reads change nothing and take no lock
             _, given = self._looked(session_id, named, whole, only)
         said = act(given)
         if not given.moved and not given.written:

@@ -1,10 +1,10 @@
-"""Which rows of other sessions a fork reads, and what a deleted session keeps for its forks.
+"""Which rows of other sessions a fork reads, and which rows a deleted session keeps for its forks.
 
 The column `session.origin` is the source of a fork: the session that has its deliveries up to
-`origin_n`. That is the session it was forked from, or where that one has no delivery of its own up
-to `origin_n`, the source of that one. So every session in a chain of sources contributes
-deliveries, and forks of forks cost no more than forks. Chains that older versions wrote have
-sessions in between that contribute nothing; they are read in the same way.
+`origin_n`. That is the session it was forked from or, if that session has no delivery of its own up
+to `origin_n`, the source of that session. So every session in a chain of sources contributes
+deliveries, and a fork of a fork costs no more than a fork. Chains that older versions wrote contain
+sessions that contribute nothing; they are read in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everhold.stores.sqlite import attachment_rows
 
 Run = Callable[..., sqlite3.Cursor]
 
-# `UNION`, not `UNION ALL`: it ends also where damage has made a circle of a chain.
+# `UNION`, not `UNION ALL`: it terminates even when damage made a chain circular.
 _SOURCE: Final = """
 WITH RECURSIVE chain (ref, id, origin, origin_n) AS (
   SELECT ref, id, origin, origin_n FROM session WHERE id = :origin AND deleted = 0
@@ -50,7 +50,7 @@ SELECT coalesce(max(upto), -1) FROM reader WHERE NOT deleted
 
 
 def find_fork_source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, SessionId]:
-    """The session from which a new fork reads its deliveries up to `origin_n`, by number and id."""
+    """The session from which a new fork reads its deliveries up to `origin_n`: number and id."""
     found = run(_SOURCE, {"origin": origin, "origin_n": origin_n}).fetchone()
     if found is None:
         raise UnknownSession(origin)
@@ -58,20 +58,22 @@ def find_fork_source(run: Run, origin: SessionId, origin_n: int) -> tuple[int, S
 
 
 def list_fork_spans(run: Run, ref: int, first: int) -> list[tuple[int, int]]:
-    """The sessions that have deliveries of a fork from `first` on, in order, each with the last one
-    that it reads.
+    """The sessions that hold a fork's deliveries from `first` on, in order, each with the last one
+    it contributes.
     """
     return run(_SPANS, {"ref": ref, "first": first}).fetchall()
 
 
 def find_last_needed(run: Run, ref: int) -> int:
-    """The last delivery of a session that some living fork reads; -1 if none does."""
+    """The last delivery of a session that a living fork reads; -1 if there is none."""
     found: int = run(_NEEDED, (ref,)).fetchone()[0]
     return found
 
 
 def forget_unneeded(run: Run, ref: int | None) -> None:
-    """Remove what no living fork reads of a deleted session, and of deleted sources before it."""
+    """Deletes the rows of a deleted session, and of deleted sources before it, that no living fork
+    reads.
+    """
     while ref is not None:
         last = find_last_needed(run, ref)
         attachment_rows.drop_attachments(run, ref, last)
@@ -87,4 +89,4 @@ def forget_unneeded(run: Run, ref: int | None) -> None:
             " origin = ?)",
             (ref, ref),
         )
-        ref = before if last < origin_n else None  # else its source is read as far as before
+        ref = before if last < origin_n else None  # otherwise its source is read as far as before

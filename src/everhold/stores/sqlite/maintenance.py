@@ -1,4 +1,4 @@
-"""The upkeep of a store in SQLite: questions to notify people of, sizes, leftovers, damage."""
+"""Maintenance of a store in SQLite: unnotified questions, sizes, leftovers, damage."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Run = Callable[..., sqlite3.Cursor]
 
-#: Rows that are removed in one transaction, so that writers need not wait for all of them.
+#: Rows that are deleted in one transaction, so that writers wait only briefly.
 AT_ONCE: Final = 200
-#: Tables whose rows are of a session, each with the table where that must be.
+#: Tables with rows that belong to a session, each with the table that must hold the session.
 _REFERRING: Final = {"attachment": "session"} | dict.fromkeys(
     ("notice", "effect", "letter", "item", "lease"), "head_1"
 )
@@ -38,7 +38,7 @@ _query = msgspec.json.Decoder(Query).decode
 def select_questions(
     run: Run, wanted: QuestionFilter, without: str | None = None
 ) -> list[tuple[Birth, Query, float]]:
-    """What is asked by notices; signals of the name `without` are left out."""
+    """Open questions that have notices, except signals named `without`."""
     where = [
         "NOT EXISTS (SELECT 1 FROM effect e WHERE e.session = n.session AND e.q = n.q)",
         "NOT EXISTS (SELECT 1 FROM letter l WHERE l.session = n.session AND l.kind = 'answer'"
@@ -57,7 +57,7 @@ def select_questions(
         where.append(f"n.addressee IN ({_marks(wanted.to)})")
         values += wanted.to
     if without is not None:
-        # functions for JSON stumble over NUL
+        # SQLite's JSON functions stop at NUL
         where.append(f"(n.kind NOT IN ({quote_kinds(SENT_BY_NAME)}) OR instr(n.query, ?) = 0)")
         values.append(f'"name":{dumps(without)}')
     if wanted.without is not None:
@@ -73,7 +73,7 @@ def select_questions(
 
 
 def quote_kinds(kinds: Collection[Kind]) -> str:
-    """Kinds of queries as a list in SQL."""
+    """Kinds of queries as an SQL list."""
     return ", ".join(f"'{kind}'" for kind in sorted(kinds))
 
 
@@ -82,7 +82,7 @@ def _marks(given: tuple[str, ...]) -> str:
 
 
 def measure_session(run: Run, ref: int, needed: int) -> int:
-    """Bytes of a session, but for its steps up to `needed`, which forks read."""
+    """Bytes of a session, without its steps up to `needed`, which forks read."""
     steps: int = run(
         "SELECT coalesce(sum(length(CAST(answers AS BLOB)) + length(CAST(asked AS BLOB))"
         " + coalesce(length(CAST(notes AS BLOB)), 0)), 0) FROM journal WHERE session = ? AND n > ?",
@@ -98,7 +98,7 @@ def measure_session(run: Run, ref: int, needed: int) -> int:
 
 
 def find_loose_blobs(run: Run) -> list[str]:
-    """The bytes that nobody names."""
+    """The attachment bytes that no row refers to."""
     rows = run(
         "SELECT id FROM blob b WHERE NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)"
     )
@@ -106,7 +106,7 @@ def find_loose_blobs(run: Run) -> list[str]:
 
 
 def drop_loose_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
-    """Remove bytes that still nobody names; returns how many they were, and their length."""
+    """Deletes bytes that still no row refers to; returns their number and size."""
     count = length = 0
     for id in ids:
         still = "id = ? AND NOT EXISTS (SELECT 1 FROM attachment WHERE blob = b.id)"
@@ -119,9 +119,7 @@ def drop_loose_blobs(run: Run, ids: Sequence[str]) -> tuple[int, int]:
 
 
 def find_loose_rows(run: Run) -> list[tuple[str, int]]:
-    """Tables that have rows of sessions that are not there any more, each with the number of one of
-    them.
-    """
+    """Tables with rows of deleted sessions, each with the number of one such session."""
     return [
         (table, row[0])
         for table, there in _REFERRING.items()
@@ -132,7 +130,7 @@ def find_loose_rows(run: Run) -> list[tuple[str, int]]:
 
 
 def drop_loose_rows(run: Run, found: Sequence[tuple[str, int]]) -> int:
-    """Remove rows of sessions that are still not there; returns how many."""
+    """Deletes rows of sessions that still do not exist; returns how many."""
     return sum(
         run(
             f"DELETE FROM {table} WHERE session = ? AND NOT EXISTS (SELECT 1 FROM"
@@ -163,9 +161,9 @@ class SQLiteMaintenance:
 
     async def reclaim(self) -> ReclaimResult:
         store = self._store
-        store._place.check()  # also where there is nothing to remove
-        # What is to be removed is looked for before: a look at every row would keep other writers
-        # waiting.
+        store._place.check()  # also where nothing is deleted
+        # Candidates are found beforehand, outside the write transaction: scanning every row would
+        # block other writers.
         rows = blobs = length = 0
         found = await store._scan(lambda each: find_loose_rows(each._run))
         for some in _portions(found):

@@ -1,6 +1,6 @@
-"""Sessions in one SQLite file: the verbs of `ports.store.Store`.
+"""The SQLite store: the verbs of `ports.store.Store` on one file.
 
-One connection, on the loop's thread. Reads of more than one statement happen in one read
+One connection, on the loop's thread. A read of more than one statement runs in one read
 transaction, so that a session is never seen half old and half new.
 """
 
@@ -73,15 +73,14 @@ T = TypeVar("T")
 
 DURABILITY: Final = ("process", "mixed", "power")
 
-# As bytes: what is checked and decoded need not be made into text before.
+# As bytes: checking and decoding need no str.
 _JOURNAL: Final = (
     "SELECT n, at, CAST(answers AS BLOB), CAST(asked AS BLOB), CAST(notes AS BLOB), seal FROM"
     " journal"
     " WHERE session = ? AND n >= ? AND n <= ? ORDER BY n"
 )
 _TOP: Final = 2**63 - 1
-#: Whether a session asked something that somebody outside can answer, that has no notice, and was
-#: not answered.
+#: Whether a session has an open question that needs an outside answer and has no notice.
 _UNNOTICED: Final = (
     "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >="
     " h.open_from"
@@ -93,7 +92,7 @@ _UNNOTICED: Final = (
     " AND json_extract(g.value, '$.q') = json_extract(a.value, '$.q')))"
 )
 
-#: Sessions that need a move, each with the reason: every part is read from an index of its own.
+#: Sessions that need a move, each with the reason. Every part uses an index of its own.
 _UNMOVED: Final = (
     "SELECT s.id, w.why, w.since, coalesce(h.revision, 0), w.came FROM ("
     "SELECT ref, 'timer' AS why, due_at AS since, 0 AS came FROM head_1 INDEXED BY head_due"
@@ -126,7 +125,7 @@ class SQLiteStore(SQLiteIntakeRows):
         self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0
     ) -> None:
         if durability not in DURABILITY:
-            raise BadSetting("durability", f"{durability!r} is none of {', '.join(DURABILITY)}")
+            raise BadSetting("durability", f"{durability!r} is not one of {', '.join(DURABILITY)}")
         self.path = Path(path)
         self.where = str(path)
         self.durability = durability
@@ -223,7 +222,7 @@ class SQLiteStore(SQLiteIntakeRows):
     def _deliveries(
         self, ref: int, first: int, origin_n: int, origin: int | None
     ) -> builtins.list[Delivery]:
-        """Deliveries from `first` on; those up to `origin_n` are in the rows of other sessions."""
+        """Deliveries from `first` on; those up to `origin_n` are rows of other sessions."""
         if origin is None or first > origin_n:
             return read_journal(ref, self._run(_JOURNAL, (ref, first, _TOP)).fetchall())
         found: builtins.list[Delivery] = []
@@ -341,13 +340,13 @@ class SQLiteStore(SQLiteIntakeRows):
         return found[:limit]
 
     def _kept_answers(self, ref: int) -> set[int]:
-        """Queries whose answer waits in the intake."""
+        """Queries whose answer is queued in the intake."""
         return {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
 
     def _unnoticed(
         self, kind: Kind | None, limit: int
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries that have no notice: they are found through the journals of live sessions,
+        """Open queries without a notice, found through the journals of live sessions,
         oldest first.
         """
         found: builtins.list[tuple[Birth, Query, float]] = []
@@ -461,7 +460,7 @@ class SQLiteStore(SQLiteIntakeRows):
         with self._reading():
             return attachment_rows.list_attachments(self._run, self._session(session_id)[1].ref)
 
-    # ---- letting go
+    # ---- deletion
 
     async def delete(self, session_id: str, fence: int) -> int:
         kept: int = await self._write(lambda: self._delete(session_id, fence))
@@ -494,7 +493,7 @@ class SQLiteStore(SQLiteIntakeRows):
         return before != self._seen_version
 
     def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
-        return LOOK_EVERY  # a file tells nobody
+        return LOOK_EVERY  # a file cannot notify
 
     def _data_version(self) -> int:
         with self._translating():
@@ -502,8 +501,8 @@ class SQLiteStore(SQLiteIntakeRows):
         return found
 
     async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
-        """Do a rare write; waits, awake, for other processes. What is lasting survives power loss
-        at "mixed" too.
+        """Runs a rare write; waits for other processes without blocking the loop. A `lasting` write
+        survives power loss at "mixed" too.
         """
         with self._stall.watched():
             return await self._written(act, lasting)
@@ -538,7 +537,7 @@ class SQLiteStore(SQLiteIntakeRows):
             wait = min(wait * 1.5, 2e-3)
 
     async def _scan(self, act: Callable[[SQLiteStore], T]) -> T:
-        """Do a read that may have to look at every row; a long one is done by a thread."""
+        """Runs a read that may visit every row; a thread runs a long one."""
         with self._reading():
             try:
                 with limit_steps(self._connection):
@@ -548,14 +547,14 @@ class SQLiteStore(SQLiteIntakeRows):
         return await self._aside(act)
 
     async def _aside(self, act: Callable[[SQLiteStore], T]) -> T:
-        """Do a long read in a thread."""
+        """Runs a long read in a thread."""
 
         def seen(connection: sqlite3.Connection) -> T:
             store = copy(self)
             store._connection, store._run = connection, connection.cursor().execute
             return act(store)
 
-        self._data_version()  # a store that is shut, or another thread's, says so here
+        self._data_version()  # a closed store, or one of another thread, raises here
         try:
             with self._translating():
                 return await run_in_thread(self._place, seen)
@@ -568,7 +567,7 @@ class SQLiteStore(SQLiteIntakeRows):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """One moment's view of the file."""
+        """A read transaction: one moment's view of the file."""
         with self._translating():
             self._run("BEGIN")
             try:
@@ -587,15 +586,16 @@ class SQLiteStore(SQLiteIntakeRows):
             )
             raise SQLiteBusy(found) if found.code == "store_busy" else found from None
         except OverflowError as error:
-            raise BadValue("what was given", str(error)) from None
-        except UnicodeEncodeError as error:  # somebody looks for it; what is there can be read
+            raise BadValue("the value", str(error)) from None
+        # a text that was looked for; stored rows cannot hold it
+        except UnicodeEncodeError as error:
             raise BadValue(repr(error.object), LONE_SURROGATE) from None
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
 
 class SQLiteBusy(Exception):
-    """The file is locked by another process; tried again by whoever can wait."""
+    """Another process locks the file; callers that can wait try again."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""What `verify` looks for in a file: damage SQLite sees, broken seals, gaps, dangling
+"""The checks of `verify` on a file: damage that SQLite reports, broken seals, gaps, dangling
 references.
 """
 
@@ -27,7 +27,7 @@ from everhold.stores.sqlite.write import HEAD_COLUMNS
 def find_problems(
     connection: sqlite3.Connection, progress: ProgressCallback | None = None
 ) -> list[StoreProblem]:
-    """Everything that is wrong, in the order found; an empty list means that all is well."""
+    """Yields every problem in the order found."""
     found = []
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
@@ -55,21 +55,23 @@ def warn_copied_alone(path: Path) -> StoreProblem:
 
 
 def _schema(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
-    """Tables and views must read as they were made; what others added is their own affair."""
+    """Tables and views must be as everhold created them; additional ones are ignored."""
     known = dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
     with closing(sqlite3.connect(":memory:")) as fresh:
         for step in load_migrations():
             fresh.executescript(step)
         for name, sql in fresh.execute("SELECT name, sql FROM sqlite_master"):
             if known.get(name, "") != sql:
-                yield StoreProblem("", "damaged_schema", f"{name} is not as it was made")
+                yield StoreProblem(
+                    "", "damaged_schema", f"{name} differs from what everhold created"
+                )
 
 
 def _partial_indexes(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
     """A partial index must find the rows that a scan finds.
 
-    `integrity_check` does not read the header of each index entry, so it misses some damage that a
-    query meets.
+    `integrity_check` does not read the header of each index entry, so it misses some damage that
+    a query meets.
     """
     partial = (
         "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE"
@@ -123,7 +125,7 @@ def _row(
         born.created_at,
     )
     if said != (session_id, program, key, origin_n, parent, created_at) or deleted not in (0, 1):
-        yield StoreProblem(str(session_id), "mismatch", "its row does not say what its birth says")
+        yield StoreProblem(str(session_id), "mismatch", "its row contradicts its birth")
         return
     source = born.source or born.origin
     if origin in known and known[origin][1] != source:
@@ -133,11 +135,13 @@ def _row(
         return
     if (origin is None) != (source is None) or (origin is not None and origin not in known):
         yield StoreProblem(
-            session_id, "dangling_origin", f"it shares the steps of {source}, which is not there"
+            session_id, "dangling_origin", f"it shares the steps of {source}, which does not exist"
         )
         return
     if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
-        yield StoreProblem(session_id, "mismatch", "it is marked as deleted, and has a head")
+        yield StoreProblem(
+            session_id, "mismatch", "the session is marked as deleted but has a head"
+        )
     if not deleted:
         yield from _session(connection, ref, session_id, known, origin_n)
 
@@ -149,7 +153,7 @@ def _session(
         f"SELECT {HEAD_COLUMNS} FROM head_1 h WHERE ref = ?", (ref,)
     ).fetchone()
     if row is None:
-        yield StoreProblem(session_id, "no_head", "it has no head")
+        yield StoreProblem(session_id, "no_head", "the session has no head")
         return
     try:
         head = read_head(row)
@@ -188,7 +192,7 @@ def _open(
         yield StoreProblem(
             session_id,
             "end",
-            f"it is {head.state}, and its journal {'ends' if last else 'goes on'}",
+            f"it is {head.state}, but its journal {'ends' if last else 'does not end'}",
         )
     yield from _marks(connection, session_id, head)
     for table in ("notice", "effect"):
@@ -200,7 +204,7 @@ def _open(
             shown = msgspec.json.decode(text, type=Query)
             if q in opened and shown.kind not in EFFECTS and shown != opened[q].query:
                 yield StoreProblem(
-                    session_id, "mismatch", f"the notice of q-{q} is not what was asked"
+                    session_id, "mismatch", f"the notice of q-{q} differs from the question"
                 )
         except (msgspec.MsgspecError, UnicodeError) as error:
             yield StoreProblem(session_id, "unreadable", f"the notice of q-{q}: {error}")
@@ -208,7 +212,7 @@ def _open(
         "SELECT count(*) FROM letter WHERE session = ?", (head.ref,)
     ).fetchone()[0]
     if count != head.mail and not head.ended:
-        yield StoreProblem(session_id, "mail", f"{count} letters, its head says {head.mail}")
+        yield StoreProblem(session_id, "mail", f"{count} letters, but its head counts {head.mail}")
 
 
 def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[StoreProblem]:
@@ -227,7 +231,7 @@ def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Itera
 def _chain(
     connection: sqlite3.Connection, ref: int, known: dict[int, Any]
 ) -> Iterator[Delivery | StoreProblem]:
-    """Every delivery of a session, those of its sources first."""
+    """Every delivery of a session; those of its sources come first."""
     for source, last in lineage.list_fork_spans(connection.execute, ref, 0):
         rows = connection.execute(
             "SELECT n, at, answers, asked, notes, seal FROM journal WHERE session = ? AND n <= ?"
@@ -249,13 +253,13 @@ def _loose_rows(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
         )
         for (ref,) in rows.fetchall():
             yield StoreProblem(
-                "", f"dangling_{table}", f"rows of session number {ref}, which is not there"
+                "", f"dangling_{table}", f"rows of session number {ref}, which does not exist"
             )
     for (ref,) in connection.execute(
         "SELECT ref FROM head_1 WHERE ref NOT IN (SELECT ref FROM session)"
     ).fetchall():
         yield StoreProblem(
-            "", "dangling_head", f"the head of session number {ref}, which is not there"
+            "", "dangling_head", f"the head of session number {ref}, which does not exist"
         )
     for letter_id, kind, body, at, sealed in connection.execute(
         "SELECT id, kind, body, at, seal FROM letter"

@@ -91,7 +91,7 @@ def make_delivery_row(ref: int, delivery: Delivery) -> tuple[Any, ...]:
 
 
 def write_change(run: Any, change: Change, fence: int, now: Callable[[], float]) -> None:
-    """Land one change; raises `Overtaken` or `KeyConflict` if it is refused."""
+    """Writes one change; raises `Overtaken` or `KeyConflict` if it is refused."""
     head = change.head
     if change.birth is not None:
         head.ref = _bear(run, change.birth, head)
@@ -200,7 +200,7 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
 
 
 def _post(run: Any, letter: Letter, own: int) -> None:
-    """Put a letter into the intake of this session, or of another, which is then ready to go on."""
+    """Puts a letter into the intake of this session or of another one, which then becomes ready."""
     ref = own
     if letter.to is not None:
         found = run(
@@ -248,7 +248,7 @@ def _write(run: Any, write: ValueWrite, change: Change) -> None:
 
 
 def write_value(run: Any, namespace: str, key: str, value: JSON) -> None:
-    """Write a durable value outside of a step, whatever it was before."""
+    """Writes a durable value outside of a step, without comparing versions."""
     row = run(
         "SELECT version FROM value WHERE namespace = ? AND key = ?", (namespace, key)
     ).fetchone()
