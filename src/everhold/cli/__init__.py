@@ -1,9 +1,11 @@
-"""The command line. A command reads its arguments, calls one method, and prints.
+"""The command line: a command reads its arguments, calls one method, and prints.
 
     app       the command `everhold`: its groups, its errors, its exit codes
-    context   what commands share: options, the open runtime, which session is meant
-    output    how things are printed: tables, ages, JSON
-    prompt    asking a person at the terminal
+    context   the open runtime of a command, which session a name means, who is at the keyboard
+    options   the options that commands share
+    output    how things are printed: tables, ages, statuses, JSON
+    terminal  asking a person, and driving a session until it ends or waits
 
-Everything heavy is imported inside the commands, so that `everhold --help` answers at once.
+The other modules hold the commands; `app.GROUPS` says which. Heavy modules are imported inside the
+commands, so that `everhold --help` is fast.
 """

@@ -11,22 +11,25 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from everhold.cli.action_options import parse_json_or_text
-from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
 from everhold.cli.context import (
     CommandRuntime,
-    Duration,
-    add_common_options,
     at_terminal,
     describe_user,
-    make_usage_error,
     open_command_runtime,
     read_text_argument,
+)
+from everhold.cli.options import (
+    AnswerOptions,
+    Duration,
+    add_answer_options,
+    add_common_options,
+    make_usage_error,
+    open_moving_runtime,
+    parse_json_or_text,
     session_argument,
 )
-from everhold.cli.drive_session import drive_until_blocked, report_on_interrupt
 from everhold.cli.output import report_status
-from everhold.cli.prompt import parse_typed_answer
+from everhold.cli.terminal import drive_until_blocked, parse_typed_answer, report_on_interrupt
 from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Paused, require_sole_query
 from everhold.errors import NotAllowed
@@ -78,11 +81,11 @@ def answer_(
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
         raise make_usage_error("give one of VALUE, --file, --error, --yes and --no")
-    with open_moving_runtime(database, who) as house:
-        session_id = house.session(session)
-        status = house.runtime.status(session_id)
+    with open_moving_runtime(database, who) as opened:
+        session_id = opened.session(session)
+        status = opened.runtime.status(session_id)
         if given or not (at_terminal() and isinstance(status, Paused)):
-            query = _meant(house, session_id, query_id)
+            query = _meant(opened, session_id, query_id)
             if query is not None:
                 _refuse_nobody(query, name, verdict)
             counted = (
@@ -91,8 +94,8 @@ def answer_(
                 else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
             )
             said = UNSET if error is not None else _value(query, value, file, verdict)
-            with report_on_interrupt(house, lambda: house.name(session_id)):
-                status = house.runtime.answer(
+            with report_on_interrupt(opened, lambda: opened.name(session_id)):
+                status = opened.runtime.answer(
                     session_id,
                     said,
                     query_id=query_id,
@@ -102,13 +105,13 @@ def answer_(
                     wait=wait,
                 )
         return drive_until_blocked(
-            house, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given
+            opened, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given
         )
 
 
-def _meant(house: CommandRuntime, session_id: str, query_id: str | None) -> OpenQuery | None:
+def _meant(opened: CommandRuntime, session_id: str, query_id: str | None) -> OpenQuery | None:
     """The open question that is meant; None for one that is not open any more."""
-    status = house.runtime.status(session_id)
+    status = opened.runtime.status(session_id)
     queries = status.queries if isinstance(status, Paused) else ()
     if query_id is None:
         return require_sole_query(session_id, status.state, queries)
@@ -146,11 +149,11 @@ def _value(
 @add_common_options
 def signal_(session: str, name: str, value: str | None, database: str | None, as_json: bool) -> int:
     """Send a signal; it is kept until the program receives it. VALUE is JSON, or else text."""
-    with open_moving_runtime(database) as house:
+    with open_moving_runtime(database) as opened:
         said = None if value is None else parse_json_or_text(value)
-        status = house.runtime.signal(house.session(session), name, said)
+        status = opened.runtime.signal(opened.session(session), name, said)
         return report_status(
-            status, house.name(status.session_id), as_json=as_json, terminal=at_terminal()
+            status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
         )
 
 
@@ -160,8 +163,8 @@ def signal_(session: str, name: str, value: str | None, database: str | None, as
 @add_common_options
 def cancel_(session: str, reason: str, database: str | None, as_json: bool) -> None:
     """Stop a session and its children."""
-    with open_command_runtime(database) as house:
-        status = house.runtime.cancel(house.session(session), reason)
+    with open_command_runtime(database) as opened:
+        status = opened.runtime.cancel(opened.session(session), reason)
         report_status(
-            status, house.name(status.session_id), as_json=as_json, terminal=at_terminal()
+            status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
         )

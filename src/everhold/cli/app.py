@@ -23,7 +23,7 @@ import click
 #: name and `_`.
 GROUPS: Final = {
     "Run": {
-        "demo": "run",
+        "demo": "demo",
         "init": "init",
         "run": "run",
         "chat": "chat",

@@ -15,27 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
-from everhold.cli.context import (
-    CommandRuntime,
+from everhold.cli.context import CommandRuntime, at_terminal, describe_user, resolve_program
+from everhold.cli.options import (
+    AnswerOptions,
+    add_answer_options,
     add_common_options,
-    at_terminal,
-    describe_user,
-    resolve_program,
+    open_moving_runtime,
 )
 from everhold.cli.output import (
+    NO_MODEL,
     format_count,
     format_line,
     format_plain_value,
-    print_json,
-    strip_controls,
-)
-from everhold.cli.turn_output import (
-    NO_MODEL,
     format_turn,
     get_outcome_tag,
+    print_json,
     print_waiting,
     queries_to_json,
+    strip_controls,
 )
 from everhold.core.query import MODEL_KINDS
 from everhold.errors import NotAnAgent
@@ -79,14 +76,14 @@ def chat_(
     """
     found = _agent(database, agent)
     name = name or f"chat-{secrets.token_hex(4)}"
-    with open_moving_runtime(database, who, makes=True) as house:
-        session = house.runtime.session(found, name, again=again)
+    with open_moving_runtime(database, who, makes=True) as opened:
+        session = opened.runtime.session(found, name, again=again)
         if at_terminal() and not as_json:
             next_time = (
-                f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{house.place}"
+                f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{opened.place}"
             )
-            return ChatTerminal(house, session, name, f"{next_time}{_with(who)}").hold(agent)
-        return _piped(house, session, name, as_json=as_json)
+            return ChatTerminal(opened, session, name, f"{next_time}{_with(who)}").hold(agent)
+        return _piped(opened, session, name, as_json=as_json)
 
 
 def _with(who: AnswerOptions) -> str:
@@ -113,7 +110,7 @@ def _agent(database: str | None, name: str) -> Agent:
 # ---- without a terminal
 
 
-def _piped(house: CommandRuntime, session: BlockingSession, name: str, *, as_json: bool) -> int:
+def _piped(opened: CommandRuntime, session: BlockingSession, name: str, *, as_json: bool) -> int:
     rows: list[JSON] = []
     waiting: tuple[OpenQuery, ...] = ()
     for words in _lines(sys.stdin):
@@ -134,7 +131,7 @@ def _piped(house: CommandRuntime, session: BlockingSession, name: str, *, as_jso
             }
         )
     else:
-        print_waiting(house, name, waiting)
+        print_waiting(waiting, name, opened.place)
     return ExitCode.WAITING if waiting else ExitCode.OK
 
 
@@ -162,9 +159,9 @@ class ChatTerminal:
     """One conversation with the person at the keyboard."""
 
     def __init__(
-        self, house: CommandRuntime, session: BlockingSession, name: str, again: str
+        self, opened: CommandRuntime, session: BlockingSession, name: str, again: str
     ) -> None:
-        self._house = house
+        self._house = opened
         self._session = session
         self._name = name
         self._again = again
@@ -231,7 +228,7 @@ class ChatTerminal:
             )
 
     def _ask(self, turn: Turn) -> None:
-        from everhold.cli.prompt import PromptQuit, prompt_for_answer
+        from everhold.cli.terminal import PromptQuit, prompt_for_answer
 
         for query in turn.queries:
             if query.kind in MODEL_KINDS and not self._alone:

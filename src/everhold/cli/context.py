@@ -13,9 +13,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -95,103 +94,10 @@ def _last(node: ast.expr) -> str:
     )
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 #: Characters of an id that tables show: enough to be unique.
 SHORT_ID_LENGTH: Final = 18
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
-# ---- options
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, for other programs."
-)
-
-
-def add_common_options(command: F) -> F:
-    """`--database` and `--json`, which every command that reads a database has."""
-    command = json_option(command)
-    return click.option(
-        "-d",
-        "--database",
-        metavar="ADDRESS",
-        help="Which database; without it, the settings say which.",
-    )(command)
-
-
-session_argument = click.argument("session", metavar="SESSION")
-
-
-def gather_options(
-    command: Callable[..., Any], name: str, kind: Any, options: Sequence[Callable[..., Any]]
-) -> Callable[..., Any]:
-    """A command that has these options, and is given them as one argument: a named tuple of this
-    kind.
-    """
-
-    @wraps(command)
-    def given(**words: Any) -> Any:
-        whole = kind(**{field: words.pop(field) for field in kind._fields})
-        return command(**{name: whole}, **words)
-
-    found: Callable[..., Any] = given
-    for option in reversed(options):
-        found = option(found)
-    return found
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, or a number with a unit: 90s, 15m, 12h, 30d, 2w."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS else (value, "s")
-        try:
-            found = float(number) * _UNITS[unit]
-        except ValueError:
-            found = -1.0
-        if not found >= 0:
-            self.fail(f"{value!r} is not a duration; say 90s, 15m, 12h, 30d or 2w", param, ctx)
-        return found
-
-
-def parse_pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
-    """`k=v` words as a dict."""
-    found = {}
-    for word in given:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise BadSetting(what, f"{word!r} should look like name=value")
-        if name in found:
-            raise BadSetting(what, f"{name!r} is given twice")
-        found[name] = value
-    return found
-
-
-def invoke_default_command(usual: click.Command, **given: Any) -> None:
-    """A group without a subcommand does the `usual`, with the options it was `given`; else they
-    belong after it.
-    """
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        context.invoke(usual, **given)
-    elif any(given.values()):
-        group = context.info_name
-        verb = context.invoked_subcommand
-        raise make_usage_error(f"say it after {verb}: everhold {group} {verb} …")
-
-
-def make_usage_error(words: str) -> click.UsageError:
-    """What is wrong with how this command was called."""
-    return click.UsageError(words, click.get_current_context(silent=True))
 
 
 @contextmanager

@@ -16,14 +16,16 @@ from everhold.archive.transfer import copy_timetable, load_timetable
 from everhold.cli.app import SubcommandGroup
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
-    Duration,
-    add_common_options,
     confirm,
-    invoke_default_command,
     load_settings,
-    make_usage_error,
     open_command_runtime,
     override_hint,
+)
+from everhold.cli.options import (
+    Duration,
+    add_common_options,
+    invoke_default_command,
+    make_usage_error,
     parse_pairs,
     session_argument,
 )
@@ -43,23 +45,23 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
     with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
         file = Path(folder) / "all.jsonl"
         with (
-            open_command_runtime(database) as house,
+            open_command_runtime(database) as opened,
             show_progress("reading", quiet=as_json) as bar,
         ):
-            source = house.database
-            house.runtime.archive.export(file, values=True, progress=bar)
-            duties = house.ask(lambda runtime: load_timetable(runtime.store))
+            source = opened.database
+            opened.runtime.archive.export(file, values=True, progress=bar)
+            duties = opened.ask(lambda runtime: load_timetable(runtime.store))
         with (
-            open_command_runtime(target, makes=True) as house,
+            open_command_runtime(target, makes=True) as opened,
             show_progress("writing", quiet=as_json) as bar,
         ):
             with override_hint(
                 SessionExists,
                 "Nothing was copied. Copy to a database that has none of these sessions.",
             ):
-                done = house.runtime.archive.import_(file, progress=bar)
-                where = house.database
-            carried = house.ask(lambda runtime: copy_timetable(runtime.store, duties))
+                done = opened.runtime.archive.import_(file, progress=bar)
+                where = opened.database
+            carried = opened.ask(lambda runtime: copy_timetable(runtime.store, duties))
     if as_json:
         told = {"sessions": len(done.sessions), "values": done.values, **carried}
         return print_json({"database": source, "copy": where, **told})
@@ -78,11 +80,11 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
 @add_common_options
 def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> None:
     """Forget a session for good. Steps that a fork shares are kept."""
-    with open_command_runtime(database) as house:
-        session_id = house.session(session)
-        name = house.name(session_id)
+    with open_command_runtime(database) as opened:
+        session_id = opened.session(session)
+        name = opened.name(session_id)
         confirm(f"Forget {name} for good?", yes)
-        kept = house.runtime.delete(session_id)
+        kept = opened.runtime.delete(session_id)
         if as_json:
             return print_json({"deleted": session_id, "kept_steps": kept})
         more = f"; {format_count(kept, 'step')} kept, because a fork shares them" if kept else ""
@@ -115,14 +117,14 @@ def verify_database(database: str | None, as_json: bool) -> int:
     """Look for gaps, dangling references and damage; exits with 4 if there is any."""
     from everhold.wire import ExitCode
 
-    with open_command_runtime(database) as house:
+    with open_command_runtime(database) as opened:
         with show_progress("verifying", quiet=as_json) as bar:
-            found = house.runtime.archive.verify(bar)
+            found = opened.runtime.archive.verify(bar)
         problems = [one for one in found if not one.warning]
         if as_json:
             import msgspec
 
-            print_json({"database": house.database, "problems": msgspec.to_builtins(found)})
+            print_json({"database": opened.database, "problems": msgspec.to_builtins(found)})
         elif problems:
             print_table(
                 ("session", "code", "detail"),
@@ -135,7 +137,7 @@ def verify_database(database: str | None, as_json: bool) -> int:
             for one in found:
                 if one.warning:
                     click.secho(f"warning: {one.detail}", fg="yellow")
-            print_footer(house.database)
+            print_footer(opened.database)
         return ExitCode.STORE if problems else ExitCode.OK
 
 
@@ -202,11 +204,11 @@ def gc_sessions(
     if keep_last is not None and keep_last < 0:
         raise make_usage_error(f"--keep-last cannot be {keep_last}")
     told = parse_pairs(labels, "--label")
-    with open_command_runtime(database) as house:
+    with open_command_runtime(database) as opened:
 
         def sweep(words: str, *, only_look: bool) -> SweepReport:
             with show_progress(words, quiet=as_json) as bar:
-                return house.runtime.archive.gc(
+                return opened.runtime.archive.gc(
                     states,
                     older_than=ages,
                     keep_last=keep_last,
@@ -229,9 +231,9 @@ def gc_sessions(
                 swept = error.report
                 failed = error
         if as_json:
-            return _swept_json(house.database, swept, failed)
+            return _swept_json(opened.database, swept, failed)
         _show_swept(swept)
-        print_footer(house.database)
+        print_footer(opened.database)
         if failed is not None:
             raise failed
         return 0
@@ -292,17 +294,17 @@ def _swept_json(database: str, swept: SweepReport, failed: SweepFailed | None) -
 
 
 def _reclaim(database: str | None, as_json: bool) -> int:
-    with open_command_runtime(database) as house:
-        found = house.runtime.archive.reclaim()
+    with open_command_runtime(database) as opened:
+        found = opened.runtime.archive.reclaim()
         if as_json:
             import msgspec
 
-            print_json({"database": house.database, "reclaimed": msgspec.to_builtins(found)})
+            print_json({"database": opened.database, "reclaimed": msgspec.to_builtins(found)})
         else:
             if not found.blobs and not found.rows:
                 click.echo("nothing was left over")
             _show_reclaimed(found)
-            print_footer(house.database)
+            print_footer(opened.database)
     return 0
 
 
@@ -316,13 +318,13 @@ def vacuum_intake(
     """Forget inputs and commands that have ended, of one conversation or of all; what was said
     stays.
     """
-    with open_command_runtime(database) as house:
-        session_id = None if session is None else house.session(session)
-        removed = house.runtime.archive.vacuum(session_id, older_than=older_than)
+    with open_command_runtime(database) as opened:
+        session_id = None if session is None else opened.session(session)
+        removed = opened.runtime.archive.vacuum(session_id, older_than=older_than)
         if as_json:
             return print_json({"removed": removed})
         click.echo(f"forgotten: {removed}")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @db_.command("migrate")
@@ -334,12 +336,12 @@ def migrate_database(print_sql: bool, database: str | None, as_json: bool) -> No
         from everhold.stores.registry import get_pending_sql
 
         return click.echo(get_pending_sql(load_settings(database).database), nl=False)
-    with open_command_runtime(database) as house:
-        facts = house.stats()
+    with open_command_runtime(database) as opened:
+        facts = opened.stats()
         if as_json:
-            return print_json({"database": house.database, "format": facts.get("format")})
+            return print_json({"database": opened.database, "format": facts.get("format")})
         click.echo(f"format {facts.get('format', 'of memory')}: up to date")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @db_.command("copy")

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import (
-    add_common_options,
-    load_settings,
-    open_command_runtime,
-    session_argument,
-)
+from everhold.cli.context import load_settings, open_command_runtime
+from everhold.cli.options import add_common_options, session_argument
 from everhold.cli.output import print_footer, print_json, strip_controls
 from everhold.errors import EverholdError, NoMaintenance
 from everhold.wire import add_database_option
@@ -30,21 +26,21 @@ if TYPE_CHECKING:
 @add_common_options
 def explain_(session: str, database: str | None, as_json: bool) -> None:
     """Say why a session is where it is, and what moves it."""
-    with open_command_runtime(database) as house:
-        session_id = house.session(session)
-        told = house.runtime.explain(session_id)
+    with open_command_runtime(database) as opened:
+        session_id = opened.session(session)
+        told = opened.runtime.explain(session_id)
         if as_json:
             import msgspec
 
-            return print_json({"database": house.database, **msgspec.to_builtins(told)})
-        click.secho(f"{house.name(session_id)} is {told.state}.", bold=True)
+            return print_json({"database": opened.database, **msgspec.to_builtins(told)})
+        click.secho(f"{opened.name(session_id)} is {told.state}.", bold=True)
         for sentence in told.because:
             click.echo(f"  {strip_controls(sentence)}")
         if told.moves:
             click.echo("What moves it:")
         for sentence in told.moves:
-            click.echo(f"  {strip_controls(add_database_option(sentence, house.place))}")
-        print_footer(house.database)
+            click.echo(f"  {strip_controls(add_database_option(sentence, opened.place))}")
+        print_footer(opened.database)
 
 
 @click.command("info")
@@ -156,19 +152,19 @@ def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callab
 def _database(found: Settings, database: str | None) -> str:
     if found.path is not None and not found.path.exists():
         return _unmade(found.path)
-    with open_command_runtime(database) as house:
+    with open_command_runtime(database) as opened:
         try:
-            said = house.runtime.archive.verify()
+            said = opened.runtime.archive.verify()
         except NoMaintenance:
             return "opens; a store without maintenance cannot be verified"
-        facts = house.stats()
+        facts = opened.stats()
         problems = [one for one in said if not one.warning]
         warned = "".join(f"; warning: {one.detail}" for one in said if one.warning)
         if problems:
             from everhold.errors import StoreDamaged
 
             raise StoreDamaged(
-                house.database, f"{problems[0].detail} (and {len(problems) - 1} more)"
+                opened.database, f"{problems[0].detail} (and {len(problems) - 1} more)"
             )
         return (
             f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)}"

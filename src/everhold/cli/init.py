@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from everhold.cli.context import json_option
+from everhold.cli.options import json_option
 from everhold.cli.output import print_json
 from everhold.errors import BadSetting
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
-from everhold.cli.context import (
-    CommandRuntime,
+from everhold.cli.context import CommandRuntime, open_command_runtime, read_text_argument
+from everhold.cli.options import (
+    AnswerOptions,
     Duration,
+    add_answer_options,
     add_common_options,
     make_usage_error,
-    open_command_runtime,
-    read_text_argument,
+    open_moving_runtime,
     session_argument,
 )
 from everhold.cli.output import (
@@ -23,13 +23,11 @@ from everhold.cli.output import (
     format_line,
     format_moment,
     format_plain_value,
+    format_turn,
+    get_outcome_tag,
     print_footer,
     print_json,
     print_table,
-)
-from everhold.cli.turn_output import (
-    format_turn,
-    get_outcome_tag,
     print_waiting,
     queries_to_json,
 )
@@ -90,18 +88,18 @@ def send_(
         raise make_usage_error("--at goes with --no-wait")
     if no_wait:
         return _keep(session, words, key, at, database, as_json=as_json)
-    with open_moving_runtime(database, who) as house:
-        session_id = house.session(session)
-        handle = house.runtime.session(_agent(house, session_id), session_id)
-        return _told(house, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
+    with open_moving_runtime(database, who) as opened:
+        session_id = opened.session(session)
+        handle = opened.runtime.session(_agent(opened, session_id), session_id)
+        return _told(opened, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
 
 
 def _keep(
     session: str, words: str, key: str | None, at: str, database: str | None, *, as_json: bool
 ) -> int:
-    with open_command_runtime(database) as house:
-        session_id = house.session(session)
-        handle = house.runtime.session(_agent(house, session_id), session_id)
+    with open_command_runtime(database) as opened:
+        session_id = opened.session(session)
+        handle = opened.runtime.session(_agent(opened, session_id), session_id)
         receipt = handle.enqueue(words, key=key, at=at)
         if as_json:
             print_json({"session_id": session_id, "new": receipt.new, "item": _item(receipt.item)})
@@ -114,22 +112,22 @@ def _keep(
     return ExitCode.OK
 
 
-def _agent(house: CommandRuntime, session_id: str) -> Agent:
+def _agent(opened: CommandRuntime, session_id: str) -> Agent:
     from everhold.agents.agent import Agent
 
-    birth = house.record(session_id, since=-1).birth
-    found = house.programs.find(birth.program, birth.version)
+    birth = opened.record(session_id, since=-1).birth
+    found = opened.programs.find(birth.program, birth.version)
     if not isinstance(found, Agent):
-        named = shlex.quote(house.name(session_id))
+        named = shlex.quote(opened.name(session_id))
         raise NotAnAgent(
-            birth.program, f"Send it a signal: everhold signal {named} NAME{house.place}"
+            birth.program, f"Send it a signal: everhold signal {named} NAME{opened.place}"
         )
     return found
 
 
-def _told(house: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
+def _told(opened: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
     """Say what became of what was said."""
-    name = house.name(turn.session_id)
+    name = opened.name(turn.session_id)
     if as_json:
         facts = {
             "session_id": turn.session_id,
@@ -141,8 +139,8 @@ def _told(house: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
     elif not turn.waiting:
         click.echo(format_turn(turn))
     else:
-        print_waiting(house, name, turn.queries)
-        listing = f"everhold intake {shlex.quote(name)}{house.place}"
+        print_waiting(turn.queries, name, opened.place)
+        listing = f"everhold intake {shlex.quote(name)}{opened.place}"
         click.echo(f"kept as {turn.input_id}; `{listing}` lists what waits", err=True)
     return ExitCode.WAITING if turn.waiting else ExitCode.OK
 
@@ -185,30 +183,32 @@ def intake_(
 
     if names and anchor is not None:
         raise make_usage_error("give --cancel or --cancel-from, not both")
-    with open_command_runtime(database) as house:
-        session_id = house.session(session)
+    with open_command_runtime(database) as opened:
+        session_id = opened.session(session)
         if names:
             return _outcomes(
-                house.ask(
+                opened.ask(
                     lambda runtime: cancel_intake_items(runtime.engine, session_id, names, reason)
                 ),
                 as_json=as_json,
             )
         if anchor is not None:
-            found = house.ask(
+            found = opened.ask(
                 lambda runtime: cancel_items_from(runtime.engine, session_id, anchor, reason)
             )
             return _outcomes(found, as_json=as_json)
-        items = house.ask(lambda runtime: list_intake_items(runtime.engine, session_id, all=whole))
+        items = opened.ask(lambda runtime: list_intake_items(runtime.engine, session_id, all=whole))
         if as_json:
             rows = [_item(item) for item in items]
-            return print_json({"database": house.database, "session_id": session_id, "items": rows})
+            return print_json(
+                {"database": opened.database, "session_id": session_id, "items": rows}
+            )
         if items:
             columns = ("id", "kind", "state", "for", "since", "what")
             print_table(columns, [_row(item) for item in items], wide=("id", "what"))
         else:
             click.echo("nothing waits" if not whole else "nothing waits, and nothing did")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 def _row(item: IntakeItem) -> tuple[str, ...]:
@@ -272,13 +272,13 @@ def command_(
     """
     from everhold.agents.inputs import enqueue_command, read_input_status
 
-    with open_moving_runtime(database, who) as house:
-        session_id = house.session(session)
-        receipt = house.ask(
+    with open_moving_runtime(database, who) as opened:
+        session_id = opened.session(session)
+        receipt = opened.ask(
             lambda runtime: enqueue_command(runtime.engine, session_id, do, key=key, reason=reason)
         )
-        house.ask(lambda runtime: runtime.mover.rest())
-        stands = house.ask(
+        opened.ask(lambda runtime: runtime.mover.rest())
+        stands = opened.ask(
             lambda runtime: read_input_status(runtime.engine, session_id, receipt.item.id)
         )
         return _done(session_id, do, stands, new=receipt.new, as_json=as_json)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 import click
 
-from everhold.cli.answer_options import AnswerOptions, add_answer_options
 from everhold.cli.app import SubcommandGroup
 from everhold.cli.context import load_settings
+from everhold.cli.options import AnswerOptions, add_answer_options
 from everhold.cli.output import print_json
 from everhold.errors import BadSetting, MissingExtra
 

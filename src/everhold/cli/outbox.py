@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from everhold.cli.app import SubcommandGroup
-from everhold.cli.context import (
-    CommandRuntime,
-    add_common_options,
-    format_short_name,
-    invoke_default_command,
-    make_usage_error,
-    open_command_runtime,
-)
+from everhold.cli.context import CommandRuntime, format_short_name, open_command_runtime
+from everhold.cli.options import add_common_options, invoke_default_command, make_usage_error
 from everhold.cli.output import (
     format_ago,
     format_moment,
@@ -47,10 +41,10 @@ def list_notifications(
     session: str | None, teller: str | None, database: str | None, as_json: bool
 ) -> None:
     """List what was told or is going to be, in the order asked."""
-    with open_command_runtime(database) as house:
+    with open_command_runtime(database) as opened:
         _show(
-            house,
-            house.runtime.notifications.list(_meant(house, session), teller=teller),
+            opened,
+            opened.runtime.notifications.list(_meant(opened, session), teller=teller),
             as_json,
             "nothing was told",
         )
@@ -66,9 +60,9 @@ def retry_notifications(
 ) -> None:
     """Have people told again; whoever keeps the database open sends it."""
     _refuse_unnamed(session, everything)
-    with open_command_runtime(database) as house:
-        moved = house.runtime.notifications.retry(_meant(house, session), teller=teller)
-        _show(house, moved, as_json, "nothing to tell again")
+    with open_command_runtime(database) as opened:
+        moved = opened.runtime.notifications.retry(_meant(opened, session), teller=teller)
+        _show(opened, moved, as_json, "nothing to tell again")
 
 
 @outbox_.command("drop")
@@ -81,9 +75,9 @@ def drop_notifications(
 ) -> None:
     """Have people not told any more; the questions stay open."""
     _refuse_unnamed(session, everything)
-    with open_command_runtime(database) as house:
-        moved = house.runtime.notifications.drop(_meant(house, session), teller=teller)
-        _show(house, moved, as_json, "nothing to drop")
+    with open_command_runtime(database) as opened:
+        moved = opened.runtime.notifications.drop(_meant(opened, session), teller=teller)
+        _show(opened, moved, as_json, "nothing to drop")
 
 
 def _refuse_unnamed(session: str | None, everything: bool) -> None:
@@ -91,33 +85,33 @@ def _refuse_unnamed(session: str | None, everything: bool) -> None:
         raise make_usage_error("say which SESSION, or --all")
 
 
-def _meant(house: CommandRuntime, session: str | None) -> str | None:
-    return None if session is None else house.session(session)
+def _meant(opened: CommandRuntime, session: str | None) -> str | None:
+    return None if session is None else opened.session(session)
 
 
-def _show(house: CommandRuntime, found: list[OutboxEntry], as_json: bool, none: str) -> None:
+def _show(opened: CommandRuntime, found: list[OutboxEntry], as_json: bool, none: str) -> None:
     if as_json:
         rows = [
             record_to_wire(entry, "asked_at", "since", "due_at") | {"id": entry.id}
             for entry in found
         ]
-        return print_json({"database": house.database, "entries": rows})
+        return print_json({"database": opened.database, "entries": rows})
     if found:
         columns = ("session", "question", "teller", "state", "tries", "asked", "next", "error")
-        print_table(columns, [_row(house, entry) for entry in found], wide=("error",))
+        print_table(columns, [_row(opened, entry) for entry in found], wide=("error",))
     else:
         click.echo(none)
-    print_footer(house.database)
+    print_footer(opened.database)
 
 
-def _row(house: CommandRuntime, entry: OutboxEntry) -> tuple[str, ...]:
+def _row(opened: CommandRuntime, entry: OutboxEntry) -> tuple[str, ...]:
     from everhold.notify import OutboxState
 
     open_ends = (OutboxState.WAITING, OutboxState.SENDING)
     due = (
         format_moment(entry.due_at) if entry.state in open_ends and entry.due_at is not None else ""
     )
-    name = _name(house, entry.session_id)
+    name = _name(opened, entry.session_id)
     state = entry.state.value.replace("_", " ")
     return (
         name,
@@ -131,10 +125,10 @@ def _row(house: CommandRuntime, entry: OutboxEntry) -> tuple[str, ...]:
     )
 
 
-def _name(house: CommandRuntime, session_id: str) -> str:
+def _name(opened: CommandRuntime, session_id: str) -> str:
     from everhold.errors import UnknownSession
 
     try:
-        return house.name(session_id)
+        return opened.name(session_id)
     except UnknownSession:  # deleted meanwhile
         return format_short_name(session_id, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from everhold.core.codec import JSON
-from everhold.core.query import Kind, Query
+from everhold.core.query import MODEL_KINDS, Kind, Query
 from everhold.core.status import (
     LATEST,
     Accepted,
@@ -31,6 +32,7 @@ from everhold.core.status import (
 )
 
 if TYPE_CHECKING:
+    from everhold.agents import Turn
     from everhold.ports.store import ProgressCallback
 
 #: Spaces between two columns.
@@ -304,3 +306,41 @@ def format_question(query: OpenQuery, limit: int = 0) -> str:
 def format_asked_text(query: OpenQuery | Query) -> str:
     """What is asked; a model may be asked to go on with what was said."""
     return query.prompt or query.name or ("a conversation" if query.kind is Kind.LLM else "")
+
+
+# ---- turns of a conversation
+
+
+NO_MODEL: Final = "no model answers here; give --model provider:name, or --answer-with a command"
+
+
+def get_outcome_tag(turn: Turn) -> str:
+    return "waiting" if turn.outcome is None else str(type(turn.outcome).__struct_config__.tag)
+
+
+def format_turn(turn: Turn) -> str:
+    """What a turn that has ended says: its words, or how else it ended."""
+    return (
+        strip_controls(turn.text)
+        if get_outcome_tag(turn) == "answered"
+        else f"({get_outcome_tag(turn)})"
+    )
+
+
+def queries_to_json(queries: Iterable[OpenQuery]) -> list[JSON]:
+    from everhold.wire import query_json
+
+    return [{"id": query.id, **query_json(query)} for query in queries]
+
+
+def print_waiting(queries: Iterable[OpenQuery], name: str, database_option: str) -> None:
+    """Print open questions, and for each the command that answers it."""
+    for query in queries:
+        asked = f"{query.kind} {query.id}: {format_line(query.prompt or query.name, 200)}"
+        words = NO_MODEL if query.kind in MODEL_KINDS else asked
+        click.echo(f"waiting: {words}", err=True)
+        click.echo(
+            f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}"
+            f"{database_option}",
+            err=True,
+        )

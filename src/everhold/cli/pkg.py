@@ -17,14 +17,8 @@ from typing import Any, Final
 import click
 
 from everhold.cli.app import SubcommandGroup
-from everhold.cli.context import (
-    at_terminal,
-    confirm,
-    json_option,
-    load_settings,
-    make_usage_error,
-    parse_pairs,
-)
+from everhold.cli.context import at_terminal, confirm, load_settings
+from everhold.cli.options import json_option, make_usage_error, parse_pairs
 from everhold.cli.output import format_count, print_json, print_table, strip_controls
 from everhold.errors import NotAllowed, UnknownProgram
 

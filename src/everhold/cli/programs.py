@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from everhold.cli.action_options import hint_parameters, parse_arguments
-from everhold.cli.context import (
+from everhold.cli.context import load_settings, resolve_program
+from everhold.cli.options import (
     add_common_options,
-    load_settings,
+    hint_parameters,
     make_usage_error,
-    resolve_program,
+    parse_arguments,
 )
 from everhold.cli.output import print_json, print_table, strip_controls
 from everhold.core.codec import JSON

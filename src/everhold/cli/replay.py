@@ -30,14 +30,12 @@ import click
 
 from everhold.cli.context import (
     CommandRuntime,
-    add_common_options,
     at_terminal,
     format_short_name,
     load_settings,
-    make_usage_error,
     open_command_runtime,
-    session_argument,
 )
+from everhold.cli.options import add_common_options, make_usage_error, session_argument
 from everhold.cli.output import (
     format_asked_text,
     format_count,
@@ -226,25 +224,25 @@ def replay_(
         raise make_usage_error(
             f"--watch does not go together with {'--pdb' if debug else '--json'}"
         )
-    with open_command_runtime(database) as house:
-        record = house.record(house.session(session))
+    with open_command_runtime(database) as opened:
+        record = opened.record(opened.session(session))
         last = record.head.n if at is None else at
         if not 0 <= last <= record.head.n:
             raise BadStep(record.birth.id, last, f"it has steps 0 to {record.head.n}")
         if debug:
             _refuse_blind()
-            _stop_at(house, record, last)
+            _stop_at(opened, record, last)
         elif not watch:
-            _replay(house, record, last, as_json, files_to)
+            _replay(opened, record, last, as_json, files_to)
     if watch:
         _watch(record, at, database)
 
 
 def _replay(
-    house: CommandRuntime, record: SessionRecord, last: int, as_json: bool, files_to: str | None
+    opened: CommandRuntime, record: SessionRecord, last: int, as_json: bool, files_to: str | None
 ) -> None:
     steps = reworded = 0
-    for one in _played(house, record, last):
+    for one in _played(opened, record, last):
         if steps == 0 and files_to is not None:
             _write_files(files_to)
         if not as_json:
@@ -254,12 +252,12 @@ def _replay(
     session_id = record.birth.id
     if as_json:
         counts = {"steps": steps, "calls_made": 0, "reworded": reworded}
-        return print_json({"database": house.database, "session_id": session_id, **counts})
+        return print_json({"database": opened.database, "session_id": session_id, **counts})
     name = format_short_name(session_id, record.birth.key)
     click.secho(
         f"{name} asks what it asked, over {format_count(steps, 'step')}; calls made: 0", bold=True
     )
-    print_footer(house.database)
+    print_footer(opened.database)
 
 
 def _write_files(path: str) -> None:
@@ -275,11 +273,11 @@ def _watch(record: SessionRecord, at: int | None, database: str | None) -> None:
 
 
 def _played(
-    house: CommandRuntime, record: SessionRecord, last: int
+    opened: CommandRuntime, record: SessionRecord, last: int
 ) -> Generator[ReplayedDelivery, None, None]:
     from everhold.engine.replay import replay_session
 
-    for one in replay_session(record, house.host, to=last):
+    for one in replay_session(record, opened.host, to=last):
         yield one
         if one.recorded.n >= last:
             return
@@ -324,12 +322,12 @@ def _refuse_blind() -> None:
         raise make_usage_error("--pdb needs a terminal")
 
 
-def _stop_at(house: CommandRuntime, record: SessionRecord, last: int) -> None:
+def _stop_at(opened: CommandRuntime, record: SessionRecord, last: int) -> None:
     """Replay up to the step before, then hand over step `last` under the debugger."""
     from everhold.core.journal import split_at_last_restart
 
-    file = _file(house, record)
-    steps = _played(house, record, last)
+    file = _file(opened, record)
+    steps = _played(opened, record, last)
     begun = split_at_last_restart(record.deliveries[:last])[0]
     for _ in range(last if begun is None else last - begun.n - 1):
         next(steps, None)
@@ -345,12 +343,12 @@ def _stop_at(house: CommandRuntime, record: SessionRecord, last: int) -> None:
         steps.close()
 
 
-def _file(house: CommandRuntime, record: SessionRecord) -> str:
+def _file(opened: CommandRuntime, record: SessionRecord) -> str:
     """Where the program is written; raises if it is not here, or not in Python."""
     from everhold.core.metrics import Metrics
     from everhold.programs.python.execution import PythonExecution
 
-    execution = house.host.begin(record.birth, Metrics())
+    execution = opened.host.begin(record.birth, Metrics())
     execution.drop()
     if not isinstance(execution, PythonExecution):
         raise make_usage_error("--pdb is for programs in Python")
@@ -371,18 +369,18 @@ def diff_(one: str, other: str, database: str | None, as_json: bool) -> int:
     """
     from everhold.wire import ExitCode
 
-    with open_command_runtime(database) as house:
-        records = [house.record(house.session(name)) for name in (one, other)]
+    with open_command_runtime(database) as opened:
+        records = [opened.record(opened.session(name)) for name in (one, other)]
         names = [format_short_name(record.birth.id, record.birth.key) for record in records]
         found = list(diff_records(*records))
         if as_json:
             rows = [
                 {"step": step, "what": what, "one": a, "other": b} for step, what, a, b in found
             ]
-            print_json({"database": house.database, "same": not found, "differences": rows})
+            print_json({"database": opened.database, "same": not found, "differences": rows})
         else:
             _tell_differences(names, found)
-            print_footer(house.database)
+            print_footer(opened.database)
         return ExitCode.FAILED if found else ExitCode.OK
 
 

@@ -7,22 +7,19 @@ from typing import Any
 
 import click
 
-from everhold.cli.action_options import build_call
-from everhold.cli.answer_options import AnswerOptions, add_answer_options, open_moving_runtime
-from everhold.cli.context import (
-    CommandRuntime,
+from everhold.cli.context import CommandRuntime, format_short_name, resolve_program
+from everhold.cli.options import (
+    AnswerOptions,
     Duration,
+    add_answer_options,
     add_common_options,
-    format_short_name,
-    json_option,
-    load_settings,
+    build_call,
     make_usage_error,
+    open_moving_runtime,
     parse_pairs,
-    resolve_program,
     session_argument,
 )
-from everhold.cli.drive_session import drive_until_blocked, report_on_interrupt
-from everhold.cli.output import print_json
+from everhold.cli.terminal import drive_until_blocked, report_on_interrupt
 from everhold.errors import UnknownProgram, UnknownSession
 
 
@@ -78,34 +75,34 @@ def run_(
     """
     if not goes_on and program is None:
         raise make_usage_error("it needs a PROGRAM, or -c to go on with the last session")
-    with open_moving_runtime(database, who, makes=True) as house:
+    with open_moving_runtime(database, who, makes=True) as opened:
         if goes_on:
-            status = house.runtime.status(_stopped(house, database, program or "@last"))
+            status = opened.runtime.status(_stopped(opened, database, program or "@last"))
         else:
             found = resolve_program(database, program or "")
             call = build_call(found, arguments, json_args)
             told = parse_pairs(labels, "--label")
             since = time.time()
-            with report_on_interrupt(house, lambda: _begun(house, found.ref, since)):
-                status = house.runtime.start(
+            with report_on_interrupt(opened, lambda: _begun(opened, found.ref, since)):
+                status = opened.runtime.start(
                     call, key=key, title=title, labels=told, wait=wait, again=again
                 )
-        return drive_until_blocked(house, status, wait=wait, as_json=as_json, tried=not goes_on)
+        return drive_until_blocked(opened, status, wait=wait, as_json=as_json, tried=not goes_on)
 
 
-def _begun(house: CommandRuntime, program: str, since: float) -> str | None:
+def _begun(opened: CommandRuntime, program: str, since: float) -> str | None:
     """What people call the session of this program that moved last, if it did since a moment."""
-    for info in house.runtime.sessions(
+    for info in opened.runtime.sessions(
         program=program, newer_than=time.time() - since + 1, limit=1
     ):
         return format_short_name(info.session_id, info.key)
     return None
 
 
-def _stopped(house: CommandRuntime, database: str | None, name: str) -> str:
+def _stopped(opened: CommandRuntime, database: str | None, name: str) -> str:
     """The session that is meant by its name, else the newest one of the program of this name."""
     try:
-        return house.session(name)
+        return opened.session(name)
     except UnknownSession:
         if name == "@last":
             raise
@@ -114,11 +111,11 @@ def _stopped(house: CommandRuntime, database: str | None, name: str) -> str:
     except UnknownProgram:
         if not name.isidentifier():
             raise
-        raise UnknownSession(name, house.database) from None
-    for info in house.runtime.sessions(program=wanted):
+        raise UnknownSession(name, opened.database) from None
+    for info in opened.runtime.sessions(program=wanted):
         if info.parent is None:
             return info.session_id
-    raise UnknownSession(f"of {name}", house.database)
+    raise UnknownSession(f"of {name}", opened.database)
 
 
 @click.command("retry")
@@ -136,11 +133,11 @@ def retry_(
     as_json: bool,
 ) -> int:
     """Go on from a failed session's last answer, with mended code."""
-    with open_moving_runtime(database, who) as house:
-        session_id = house.session(session)
-        with report_on_interrupt(house, lambda: house.name(session_id)):
-            status = house.runtime.retry(session_id, wait=wait)
-        return drive_until_blocked(house, status, wait=wait, as_json=as_json)
+    with open_moving_runtime(database, who) as opened:
+        session_id = opened.session(session)
+        with report_on_interrupt(opened, lambda: opened.name(session_id)):
+            status = opened.runtime.retry(session_id, wait=wait)
+        return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 
 @click.command("fork")
@@ -174,15 +171,15 @@ def fork_(
     as_json: bool,
 ) -> int:
     """Begin a session that shares the steps of another; change an answer."""
-    with open_moving_runtime(database, who) as house:
-        session_id = house.session(session)
+    with open_moving_runtime(database, who) as opened:
+        session_id = opened.session(session)
         if answer is None:
-            status = house.runtime.fork(
+            status = opened.runtime.fork(
                 session_id, at=at, key=key, title=title, wait=wait, again=again
             )
         else:
-            at, value = _replacement(house, session_id, at, query_id, answer)
-            status = house.runtime.fork(
+            at, value = _replacement(opened, session_id, at, query_id, answer)
+            status = opened.runtime.fork(
                 session_id,
                 at=at,
                 answer=value,
@@ -192,18 +189,18 @@ def fork_(
                 wait=wait,
                 again=again,
             )
-        return drive_until_blocked(house, status, wait=wait, as_json=as_json)
+        return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 
 def _replacement(
-    house: CommandRuntime, session_id: str, at: int | None, query_id: str | None, text: str
+    opened: CommandRuntime, session_id: str, at: int | None, query_id: str | None, text: str
 ) -> tuple[int, Any]:
     """The step (the last that has an answer, by default) and the new answer as its question wants
     it.
     """
-    from everhold.cli.prompt import parse_typed_answer
+    from everhold.cli.terminal import parse_typed_answer
 
-    deliveries = house.record(session_id).deliveries
+    deliveries = opened.record(session_id).deliveries
     asked = {query.q: query for delivery in deliveries for query in delivery.asked}
     answered = [
         delivery for delivery in deliveries if delivery.answers and at in (None, delivery.n)
@@ -212,19 +209,3 @@ def _replacement(
         return at or 0, text
     replaced = [answer for answer in answered[-1].answers if query_id in (None, answer.id)]
     return answered[-1].n, parse_typed_answer(asked[replaced[0].q], text) if replaced else text
-
-
-@click.command("demo")
-@json_option
-def demo_(as_json: bool) -> int:
-    """Kill a program in the middle and see it go on: 20 seconds, no key."""
-    from everhold.cli.demo.show import run_demo
-    from everhold.wire import ExitCode
-
-    load_settings(None)  # what is wrong here is told before anything is shown
-    shown = run_demo()
-    if as_json:
-        import msgspec
-
-        print_json({**msgspec.to_builtins(shown), "held": shown.held})
-    return ExitCode.OK if shown.held else ExitCode.FAILED

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from everhold.cli.action_options import ActionOptions, add_action_options, describe_action
 from everhold.cli.app import SubcommandGroup
-from everhold.cli.context import (
-    SHORT_ID_LENGTH,
+from everhold.cli.context import SHORT_ID_LENGTH, open_command_runtime
+from everhold.cli.options import (
+    ActionOptions,
     Duration,
+    add_action_options,
     add_common_options,
+    describe_action,
     invoke_default_command,
     make_usage_error,
-    open_command_runtime,
 )
 from everhold.cli.output import format_moment, print_footer, print_json, print_table, record_to_wire
 from everhold.core.codec import JSON
@@ -38,11 +39,11 @@ def schedule_(database: str | None, as_json: bool) -> None:
 @add_common_options
 def list_schedules(database: str | None = None, as_json: bool = False) -> None:
     """List the schedules: when, what, and what went wrong."""
-    with open_command_runtime(database) as house:
-        found = house.runtime.schedules.list()
+    with open_command_runtime(database) as opened:
+        found = opened.runtime.schedules.list()
         if as_json:
             return print_json(
-                {"database": house.database, "schedules": [_json(one) for one in found]}
+                {"database": opened.database, "schedules": [_json(one) for one in found]}
             )
         rows = [
             (one.name, one.when, describe_action(one.do), _stands(one), _last(one)) for one in found
@@ -53,7 +54,7 @@ def list_schedules(database: str | None = None, as_json: bool = False) -> None:
             click.echo(
                 "no schedules; make one: everhold schedule add NAME PROGRAM --cron '0 3 * * *'"
             )
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @schedule_.command("add")
@@ -92,7 +93,7 @@ def list_schedules(database: str | None = None, as_json: bool = False) -> None:
 @add_common_options
 def add_schedule(
     name: str,
-    deed: ActionOptions,
+    action: ActionOptions,
     cron: str | None,
     every: float | None,
     moment: str | None,
@@ -105,9 +106,9 @@ def add_schedule(
 ) -> None:
     """Make a schedule, or change the one of this name."""
     time = _when(cron, every, moment)
-    do, args = deed.read(database, whole=not give)
-    with open_command_runtime(database, makes=True) as house:
-        made = house.runtime.schedules.add(
+    do, args = action.read(database, whole=not give)
+    with open_command_runtime(database, makes=True) as opened:
+        made = opened.runtime.schedules.add(
             name,
             time,
             do,
@@ -116,12 +117,12 @@ def add_schedule(
             give=give,
             overlap=overlap,
             catch_up=catch_up,
-            **deed.told(),
+            **action.told(),
         )
         if as_json:
-            return print_json({"database": house.database, **_json(made)})
+            return print_json({"database": opened.database, **_json(made)})
         click.echo(f"{name}: {made.when}, next {_stands(made)}")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
@@ -146,8 +147,8 @@ def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
 @add_common_options
 def list_next_times(name: str, count: int, database: str | None, as_json: bool) -> None:
     """Say when a schedule comes round next."""
-    with open_command_runtime(database) as house:
-        moments = house.runtime.schedules.next_runs(name, count)
+    with open_command_runtime(database) as opened:
+        moments = opened.runtime.schedules.next_runs(name, count)
         if as_json:
             return print_json({"name": name, "moments": [int(at * 1000) for at in moments]})
         for at in moments:
@@ -159,8 +160,8 @@ def list_next_times(name: str, count: int, database: str | None, as_json: bool) 
 @add_common_options
 def pause_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Let a schedule rest until it is resumed."""
-    with open_command_runtime(database) as house:
-        _tell(house.runtime.schedules.pause(name), as_json)
+    with open_command_runtime(database) as opened:
+        _tell(opened.runtime.schedules.pause(name), as_json)
 
 
 @schedule_.command("resume")
@@ -168,8 +169,8 @@ def pause_schedule(name: str, database: str | None, as_json: bool) -> None:
 @add_common_options
 def resume_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Let a schedule go on with its next moment."""
-    with open_command_runtime(database) as house:
-        _tell(house.runtime.schedules.resume(name), as_json)
+    with open_command_runtime(database) as opened:
+        _tell(opened.runtime.schedules.resume(name), as_json)
 
 
 @schedule_.command("remove")
@@ -177,8 +178,8 @@ def resume_schedule(name: str, database: str | None, as_json: bool) -> None:
 @add_common_options
 def remove_schedule(name: str, database: str | None, as_json: bool) -> None:
     """Forget a schedule; sessions that it has begun go on."""
-    with open_command_runtime(database) as house:
-        house.runtime.schedules.remove(name)
+    with open_command_runtime(database) as opened:
+        opened.runtime.schedules.remove(name)
         if as_json:
             return print_json({"removed": name})
         click.echo(f"removed {name}")

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import (
-    CommandRuntime,
-    Duration,
-    add_common_options,
-    format_short_name,
-    open_command_runtime,
-    parse_pairs,
-    session_argument,
-)
+from everhold.cli.context import CommandRuntime, format_short_name, open_command_runtime
+from everhold.cli.options import Duration, add_common_options, parse_pairs, session_argument
 from everhold.cli.output import (
     format_ago,
     format_asked_text,
@@ -73,25 +66,25 @@ def sessions_(
     as_json: bool,
 ) -> None:
     """List sessions, newest first."""
-    with open_command_runtime(database) as house:
-        listed = house.runtime.sessions(
+    with open_command_runtime(database) as opened:
+        listed = opened.runtime.sessions(
             state=list(state) or None,
             program=program,
             labels=parse_pairs(labels, "--label"),
             older_than=older_than,
             newer_than=newer_than,
             limit=limit,
-            after=house.session(after) if after else None,
+            after=opened.session(after) if after else None,
         )
         if as_json:
             rows = [record_to_wire(info, "created_at", "updated_at", "due_at") for info in listed]
-            return print_json({"database": house.database, "sessions": rows})
+            return print_json({"database": opened.database, "sessions": rows})
         columns = ("session", "state", "program", "steps", "moved", "title")
         if listed:
             print_table(columns, [_row(info) for info in listed], wide=("program", "title"))
         else:
             click.echo("no sessions")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 def _row(info: Any) -> tuple[str, ...]:
@@ -111,15 +104,15 @@ def _brief(program: str) -> str:
 @add_common_options
 def show_(session: str, full: bool, database: str | None, as_json: bool) -> None:
     """Show one session: what was asked, what was answered, how it ended."""
-    with open_command_runtime(database) as house:
-        session_id = house.session(session)
-        record = house.record(session_id)
-        status = house.runtime.status(session_id)
+    with open_command_runtime(database) as opened:
+        session_id = opened.session(session)
+        record = opened.record(session_id)
+        status = opened.runtime.status(session_id)
         if as_json:
             from everhold.wire import status_json
 
             steps = [_step_json(delivery) for delivery in record.deliveries]
-            told = {"database": house.database, "session": _facts(record), "steps": steps}
+            told = {"database": opened.database, "session": _facts(record), "steps": steps}
             return print_json({**told, "status": status_json(status)})
         _show_facts(record)
         _show_steps(record, full)
@@ -127,8 +120,8 @@ def show_(session: str, full: bool, database: str | None, as_json: bool) -> None
             f"\n{format_headline(status, format_short_name(session_id, record.birth.key))}",
             bold=True,
         )
-        _show_rest(house, session_id, record)
-        print_footer(house.database)
+        _show_rest(opened, session_id, record)
+        print_footer(opened.database)
 
 
 def _facts(record: SessionRecord) -> dict[str, JSON]:
@@ -231,11 +224,11 @@ def _noted(delivery: Delivery) -> list[str]:
     )
 
 
-def _show_rest(house: CommandRuntime, session_id: str, record: SessionRecord) -> None:
+def _show_rest(opened: CommandRuntime, session_id: str, record: SessionRecord) -> None:
     """Open questions, or why it failed."""
     from everhold.core.status import Finished, Paused, Raised
 
-    status = house.runtime.status(session_id)
+    status = opened.runtime.status(session_id)
     if isinstance(status, Paused):
         for query in status.queries:
             click.echo(f"  {format_question(query)} ({format_ago(query.asked_at)})")
@@ -270,8 +263,8 @@ def inbox_(
 
     A conversation that waits to be told something asks nobody: --kind signal lists those.
     """
-    with open_command_runtime(database) as house:
-        queries = house.runtime.inbox(kind=kind, to=to, limit=limit)
+    with open_command_runtime(database) as opened:
+        queries = opened.runtime.inbox(kind=kind, to=to, limit=limit)
         if as_json:
             from everhold.wire import query_json
 
@@ -279,9 +272,9 @@ def inbox_(
                 {"session_id": one.session_id, "query_id": one.id, **query_json(one)}
                 for one in queries
             ]
-            return print_json({"database": house.database, "queries": rows})
+            return print_json({"database": opened.database, "queries": rows})
         if queries:
-            names = {one.session_id: house.name(one.session_id) for one in queries}
+            names = {one.session_id: opened.name(one.session_id) for one in queries}
             columns = ("session", "question", "kind", "asked", "words")
             rows_ = [
                 (
@@ -296,7 +289,7 @@ def inbox_(
             print_table(columns, rows_, wide=("words",))
         else:
             click.echo("no open questions")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @click.command("usage")
@@ -311,8 +304,8 @@ def inbox_(
 @add_common_options
 def usage_(by: str, newer_than: float | None, database: str | None, as_json: bool) -> None:
     """Add up what sessions cost in model calls and tokens."""
-    with open_command_runtime(database) as house:
-        rows = house.runtime.usage(by, newer_than=newer_than)
+    with open_command_runtime(database) as opened:
+        rows = opened.runtime.usage(by, newer_than=newer_than)
         names = [
             format_short_name(one.name, one.key) if by == "session" else one.name for one in rows
         ]
@@ -323,7 +316,7 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
                 {by: name, **dict(zip(columns, row, strict=True))}
                 for name, row in zip(names, counts, strict=True)
             ]
-            return print_json({"database": house.database, "usage": told})
+            return print_json({"database": opened.database, "usage": told})
         if rows:
             print_table(
                 (by, "sessions", "model calls", "prompt tokens", "answer tokens"),
@@ -334,7 +327,7 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
             click.echo(f"together {format_count(calls, 'model call')}")
         else:
             click.echo("no sessions")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @click.command("watch")
@@ -353,17 +346,17 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
     from everhold.core.status import Finished
     from everhold.wire import status_exit_code, status_json
 
-    with open_command_runtime(database) as house:
-        session_id = house.session(session)
-        name = house.name(session_id)
+    with open_command_runtime(database) as opened:
+        session_id = opened.session(session)
+        name = opened.name(session_id)
         seen = 0
         told: JSON = None
         while True:
-            record = house.record(session_id, since=seen)
+            record = opened.record(session_id, since=seen)
             for delivery in record.deliveries:
                 _tell_step(delivery, as_json)
             seen = record.head.n + 1
-            status = house.runtime.status(session_id)
+            status = opened.runtime.status(session_id)
             now = status_json(status) if as_json else format_headline(status, name)
             if now != told:
                 told = now

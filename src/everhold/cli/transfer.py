@@ -19,13 +19,11 @@ import click
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
     CommandRuntime,
-    add_common_options,
     load_settings,
-    make_usage_error,
     open_command_runtime,
     override_hint,
-    parse_pairs,
 )
+from everhold.cli.options import add_common_options, make_usage_error, parse_pairs
 from everhold.cli.output import format_count, format_line, print_footer, print_json, show_progress
 from everhold.errors import BadSetting, Overtaken, SessionExists
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def import_algocline_home(
-    house: CommandRuntime, home: str, *, dry_run: bool, as_json: bool, where: str
+    opened: CommandRuntime, home: str, *, dry_run: bool, as_json: bool, where: str
 ) -> None:
     """Take values and cards over that are not here yet, all at once or none, and say what was
     done.
@@ -49,9 +47,9 @@ def import_algocline_home(
     root = Path(home).expanduser().absolute()
     if not root.is_dir():
         raise BadSetting("--algocline", f"there is no folder {root}")
-    shares = read_lua_options(house.settings).shares
+    shares = read_lua_options(opened.settings).shares
     found = read_legacy_data(AlcHome(root), shares)
-    fresh, session_id = house.ask(lambda runtime: _taken(runtime, root, found.parts, dry_run))
+    fresh, session_id = opened.ask(lambda runtime: _taken(runtime, root, found.parts, dry_run))
     told = _told(found, fresh)
     if as_json:
         facts = {"database": where, "home": str(root), "dry_run": dry_run, "session_id": session_id}
@@ -247,13 +245,13 @@ def export_(
         raise make_usage_error(
             "--keep-arguments goes with --redact; --redact-part redacts what you name, and no more"
         )
-    with open_command_runtime(database) as house:
-        ids = [house.session(name) for name in sessions]
+    with open_command_runtime(database) as opened:
+        ids = [opened.session(name) for name in sessions]
         if folder is not None:
-            return _as_test(house, ids, folder, as_json)
+            return _as_test(opened, ids, folder, as_json)
         target: Any = sys.stdout.buffer if file in (None, "-") else file
         with show_progress("exporting", quiet=as_json) as bar:
-            done = house.runtime.archive.export(
+            done = opened.runtime.archive.export(
                 target,
                 ids or None,
                 state=list(state) or None,
@@ -268,11 +266,11 @@ def export_(
             return
         if as_json:
             told = {"file": file, "sessions": done.sessions, "redacted": done.redacted}
-            return print_json({"database": house.database, **told})
+            return print_json({"database": opened.database, **told})
         click.echo(f"wrote {format_count(len(done.sessions), 'session')} to {file}")
         if redact and "arguments" in done.redacted:
             click.echo("arguments of programs are redacted, too; to keep them: --keep-arguments")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
@@ -280,15 +278,15 @@ def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
         raise make_usage_error("name sessions, or say which fit; not both")
 
 
-def _as_test(house: CommandRuntime, ids: list[str], folder: str, as_json: bool) -> None:
+def _as_test(opened: CommandRuntime, ids: list[str], folder: str, as_json: bool) -> None:
 
     if len(ids) != 1:
         raise make_usage_error("a test is made of one session; name it")
-    made = write_test(house.record(ids[0]), folder)
+    made = write_test(opened.record(ids[0]), folder)
     if as_json:
-        return print_json({"database": house.database, "written": made})
+        return print_json({"database": opened.database, "written": made})
     click.echo(f"wrote {' and '.join(made)}")
-    print_footer(house.database)
+    print_footer(opened.database)
 
 
 @click.command("import")
@@ -327,28 +325,28 @@ def import_(
         is_new = found.path is not None and not found.path.exists()
         with open_command_runtime(
             "memory://" if dry_run and is_new else database, makes=True
-        ) as house:
+        ) as opened:
             return import_algocline_home(
-                house, home, dry_run=dry_run, as_json=as_json, where=found.shown
+                opened, home, dry_run=dry_run, as_json=as_json, where=found.shown
             )
     if dry_run:
         raise make_usage_error("--dry-run goes with --algocline")
     source: Any = sys.stdin.buffer if file == "-" else file
-    with open_command_runtime(database, makes=True) as house:
+    with open_command_runtime(database, makes=True) as opened:
         skip_them = "It is left as it is. To skip those that are here already: --skip."
         with (
             override_hint(SessionExists, skip_them),
             show_progress("importing", quiet=as_json) as bar,
         ):
-            done = house.runtime.archive.import_(
+            done = opened.runtime.archive.import_(
                 source, existing="skip" if skip else "refuse", progress=bar
             )
         if as_json:
             told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
-            return print_json({"database": house.database, **told})
+            return print_json({"database": opened.database, **told})
         more = f"; here already: {len(done.skipped)}" if done.skipped else ""
         click.echo(f"took in {format_count(len(done.sessions), 'session')}{more}")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @click.command("check")
@@ -381,10 +379,10 @@ def check_(
     _refuse_both(sessions, all_, program, labels)
     with open_command_runtime(
         "memory://" if file is not None and database is None else database
-    ) as house:
-        ids = [house.session(name) for name in sessions] if file is None else list(sessions)
+    ) as opened:
+        ids = [opened.session(name) for name in sessions] if file is None else list(sessions)
         with show_progress("checking", quiet=as_json) as bar:
-            report = house.runtime.archive.check(
+            report = opened.runtime.archive.check(
                 ids or None,
                 file=file,
                 state=None if all_ else ("running", "paused"),

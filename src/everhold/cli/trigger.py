@@ -6,22 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.action_options import (
-    ActionOptions,
-    add_action_options,
-    describe_action,
-    parse_json_or_text,
-)
-from everhold.cli.answer_options import open_moving_runtime
 from everhold.cli.app import SubcommandGroup
-from everhold.cli.context import (
-    SHORT_ID_LENGTH,
+from everhold.cli.context import SHORT_ID_LENGTH, open_command_runtime, read_text_argument
+from everhold.cli.options import (
+    ActionOptions,
     Duration,
+    add_action_options,
     add_common_options,
+    describe_action,
     invoke_default_command,
-    open_command_runtime,
+    open_moving_runtime,
+    parse_json_or_text,
     parse_pairs,
-    read_text_argument,
 )
 from everhold.cli.output import format_moment, print_footer, print_json, print_table, record_to_wire
 from everhold.core.codec import JSON, loads
@@ -42,11 +38,11 @@ def trigger_(database: str | None, as_json: bool) -> None:
 @add_common_options
 def list_triggers(database: str | None = None, as_json: bool = False) -> None:
     """List what is triggered, and by which event."""
-    with open_command_runtime(database) as house:
-        found = house.runtime.triggers.list()
+    with open_command_runtime(database) as opened:
+        found = opened.runtime.triggers.list()
         if as_json:
             return print_json(
-                {"database": house.database, "triggers": [_json(one) for one in found]}
+                {"database": opened.database, "triggers": [_json(one) for one in found]}
             )
         rows = [
             (
@@ -62,7 +58,7 @@ def list_triggers(database: str | None = None, as_json: bool = False) -> None:
             print_table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
         else:
             click.echo("no triggers; make one: everhold trigger add EVENT PROGRAM")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @trigger_.command("add")
@@ -84,7 +80,7 @@ def list_triggers(database: str | None = None, as_json: bool = False) -> None:
 @add_common_options
 def add_trigger(
     event: str,
-    deed: ActionOptions,
+    action: ActionOptions,
     name: str | None,
     where: tuple[str, ...],
     give: str,
@@ -92,18 +88,18 @@ def add_trigger(
     as_json: bool,
 ) -> None:
     """Let an event start a program or feed a session."""
-    do, args = deed.read(database, whole=False)
+    do, args = action.read(database, whole=False)
     wanted = {
         field: parse_json_or_text(text) for field, text in parse_pairs(where, "--where").items()
     }
-    with open_command_runtime(database, makes=True) as house:
-        made = house.runtime.triggers.add(
-            event, do, name=name, where=wanted, args=args, give=give, **deed.told()
+    with open_command_runtime(database, makes=True) as opened:
+        made = opened.runtime.triggers.add(
+            event, do, name=name, where=wanted, args=args, give=give, **action.told()
         )
         if as_json:
-            return print_json({"database": house.database, **_json(made)})
+            return print_json({"database": opened.database, **_json(made)})
         click.echo(f"{event} → {describe_action(made.do)} ({made.name})")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @trigger_.command("enable")
@@ -125,8 +121,8 @@ def disable_trigger(event: str, name: str, database: str | None, as_json: bool) 
 
 
 def _enable(event: str, name: str, enabled: bool, database: str | None, as_json: bool) -> None:
-    with open_command_runtime(database) as house:
-        found = (house.runtime.triggers.enable if enabled else house.runtime.triggers.disable)(
+    with open_command_runtime(database) as opened:
+        found = (opened.runtime.triggers.enable if enabled else opened.runtime.triggers.disable)(
             event, name
         )
         if as_json:
@@ -140,8 +136,8 @@ def _enable(event: str, name: str, enabled: bool, database: str | None, as_json:
 @add_common_options
 def remove_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
     """Forget a trigger; what it has started goes on."""
-    with open_command_runtime(database) as house:
-        house.runtime.triggers.remove(event, name)
+    with open_command_runtime(database) as opened:
+        opened.runtime.triggers.remove(event, name)
         if as_json:
             return print_json({"removed": name, "event": event})
         click.echo(f"removed {name} of {event}")
@@ -159,11 +155,11 @@ def list_handovers(
     event: str | None, state: str | None, database: str | None, as_json: bool
 ) -> None:
     """List what events have lately started, or could not."""
-    with open_command_runtime(database) as house:
-        found = house.runtime.triggers.handovers(event, state=state)
+    with open_command_runtime(database) as opened:
+        found = opened.runtime.triggers.handovers(event, state=state)
         if as_json:
             told = [record_to_wire(one, "due_at") for one in found]
-            return print_json({"database": house.database, "handovers": told})
+            return print_json({"database": opened.database, "handovers": told})
         if found:
             print_table(
                 ("handover", "state", "session", "error"),
@@ -172,7 +168,7 @@ def list_handovers(
             )
         else:
             click.echo("nothing was handed over")
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 @trigger_.command("retry")
@@ -180,8 +176,8 @@ def list_handovers(
 @add_common_options
 def retry_handover(handover: str, database: str | None, as_json: bool) -> None:
     """Try a handover again, now."""
-    with open_moving_runtime(database) as house:
-        _tell([house.runtime.triggers.retry(handover)], as_json)
+    with open_moving_runtime(database) as opened:
+        _tell([opened.runtime.triggers.retry(handover)], as_json)
 
 
 @trigger_.command("drop")
@@ -189,8 +185,8 @@ def retry_handover(handover: str, database: str | None, as_json: bool) -> None:
 @add_common_options
 def drop_handover(handover: str, database: str | None, as_json: bool) -> None:
     """Forget a handover: what it should have started is not started."""
-    with open_command_runtime(database) as house:
-        house.runtime.triggers.drop(handover)
+    with open_command_runtime(database) as opened:
+        opened.runtime.triggers.drop(handover)
         if as_json:
             return print_json({"dropped": handover})
         click.echo(f"dropped {handover}")
@@ -220,20 +216,20 @@ def emit_(
     JSON is the payload; - reads it from standard input.
     """
     given = _payload(payload)
-    with open_moving_runtime(database) as house:
-        found = house.runtime.triggers.emit(event, given, key=key)
+    with open_moving_runtime(database) as opened:
+        found = opened.runtime.triggers.emit(event, given, key=key)
         for one in found.handovers if found.new else ():
             if one.session_id is not None:
-                house.runtime.wait(one.session_id, wait, settled=True)
+                opened.runtime.wait(one.session_id, wait, settled=True)
         if as_json:
             handovers = [record_to_wire(one, "due_at") for one in found.handovers]
             return print_json(
-                {**record_to_wire(found, "at"), "handovers": handovers, "database": house.database}
+                {**record_to_wire(found, "at"), "handovers": handovers, "database": opened.database}
             )
         again = "" if found.new else f" (it happened before, {format_moment(found.at)})"
         click.echo(f"{event} {found.key}{again}")
         _tell(list(found.handovers), as_json)
-        print_footer(house.database)
+        print_footer(opened.database)
 
 
 def _payload(text: str | None) -> JSON:

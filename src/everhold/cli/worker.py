@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from everhold.cli.answer_options import AnswerOptions, add_answer_options
-from everhold.cli.context import (
-    SHORT_ID_LENGTH,
+from everhold.cli.context import SHORT_ID_LENGTH, resolve_program
+from everhold.cli.options import (
+    AnswerOptions,
     Duration,
+    add_answer_options,
     add_common_options,
     make_usage_error,
     parse_pairs,
-    resolve_program,
 )
 from everhold.cli.output import format_count, format_line, print_json, strip_controls
 from everhold.core.observer import Observer

@@ -247,7 +247,7 @@ def test_a_copy_is_whole_private_and_opens(cli: Cli) -> None:
     assert cli("db", "copy", "copy.db").code == 0
     assert stat.S_IMODE(Path("copy.db").stat().st_mode) == 0o600
     assert len(cli("sessions", "-d", "copy.db", "--json").json["sessions"]) == 2
-    assert "is there already" in cli("db", "copy", "copy.db").err
+    assert "already exists" in cli("db", "copy", "copy.db").err
 
 
 def test_bare_db_says_where_the_database_is(cli: Cli, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ and in how the first process ended.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shlex
 import shutil
 import signal
@@ -22,14 +24,33 @@ from typing import Any, Final
 import click
 import msgspec
 
-from everhold.cli.demo.panel import KEY, SAYINGS, THINKING, TOPIC, get_asked_file, get_database_file
-from everhold.core.codec import loads
+from everhold.cli.context import load_settings
+from everhold.cli.options import json_option
+from everhold.cli.output import print_json
+from everhold.core.codec import dumps, loads
 from everhold.core.journal import Delivery
-from everhold.core.query import FOR_PEOPLE
+from everhold.core.query import FOR_PEOPLE, Query
 from everhold.core.status import Finished, Paused, Status
+from everhold.ports.answerer import Answerer
+from everhold.ports.context import Context
+from everhold.ports.program import program
 
 KILL_AFTER: Final = 5  # questions
 PATIENCE: Final = 15.0  # seconds one process may take
+
+KEY: Final = "demo"
+TOPIC: Final = "Should the night train to the coast come back?"
+THINKING: Final = 0.35  # seconds the model takes
+
+SAYINGS: Final = {
+    "traveller": "Yes: I would sleep through the way and wake at the sea.",
+    "engineer": "Yes, if two old sleeping cars can be mended for less than a new one costs.",
+    "accountant": "Only on Fridays, or it runs half empty.",
+    "weakest": "The engineer's: nobody has looked at the brakes.",
+    "engineer, again": "The brakes can be replaced for the price of one seat a day.",
+    "accountant, again": "Then Fridays and Sundays pay for themselves.",
+    "verdict": "Bring it back on Fridays and Sundays, with the two old cars.",
+}
 
 Asked = dict[str, Any]
 
@@ -115,7 +136,7 @@ def _run(folder: Path) -> int:
 
 
 def _worker(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "everhold.cli.demo.panel", str(folder)])
+    return subprocess.Popen([sys.executable, "-m", "everhold.cli.demo", str(folder)])
 
 
 def _heard(folder: Path, process: subprocess.Popen[bytes], since: int) -> Iterator[Asked]:
@@ -143,8 +164,6 @@ def _asked(folder: Path) -> list[Asked]:
 
 def _looking(folder: Path, act: Callable[[Any, str], Any]) -> Any:
     """Do something with the demo's session in this process."""
-    import asyncio
-
     from everhold.runtime import open as open_runtime
 
     async def looked() -> Any:
@@ -253,3 +272,70 @@ def _told(one: DemoClaim) -> DemoClaim:
         f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red"
     )
     return one
+
+
+# ---- the program and its process
+
+
+@program
+async def panel(ctx: Context, topic: str) -> str:
+    """Three experts, a critic, a second round, a verdict, and a person who signs it."""
+    experts = ("traveller", "engineer", "accountant")
+    views = await ctx.llm_batch([f"As the {expert}: {topic}" for expert in experts])
+    doubt = await ctx.llm(f"Which of these is the weakest? {views}")
+    second = [await ctx.llm(f"As the {expert}, again: {doubt}") for expert in experts[1:]]
+    verdict = await ctx.llm(f"Give a verdict: {views + second}")
+    return verdict if await ctx.approval(f"Publish it? {verdict}") else "kept back"
+
+
+def get_asked_file(folder: Path) -> Path:
+    """The file into which the model writes what it was asked."""
+    return folder / "asked.jsonl"
+
+
+def get_database_file(folder: Path) -> Path:
+    return folder / "demo.db"
+
+
+class DemoModel(Answerer):
+    """Answers in a moment, and remembers across processes what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = get_asked_file(folder)
+
+    async def answer(self, query: Query, session_id: str) -> str:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(dumps({"id": query.id, "pid": os.getpid(), "prompt": query.prompt}) + "\n")
+        await asyncio.sleep(THINKING)
+        names = [
+            name for name in SAYINGS if f"{name}:" in query.prompt or f"{name}?" in query.prompt
+        ]
+        return SAYINGS[names[-1] if names else "verdict"]
+
+
+@click.command("demo")
+@json_option
+def demo_(as_json: bool) -> int:
+    """Kill a program in the middle and see it go on: 20 seconds, no key."""
+    from everhold.wire import ExitCode
+
+    load_settings(None)  # a mistake in the settings is reported before the demo starts
+    shown = run_demo()
+    if as_json:
+        print_json({**msgspec.to_builtins(shown), "held": shown.held})
+    return ExitCode.OK if shown.held else ExitCode.FAILED
+
+
+def main(folder: Path) -> None:
+    from everhold.blocking import open_blocking
+    from everhold.errors import Waiting
+
+    with open_blocking(get_database_file(folder), llm=DemoModel(folder)) as runtime:
+        try:
+            runtime.run(panel(topic=TOPIC), key=KEY, title=TOPIC)
+        except Waiting:
+            pass  # a person has to sign
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
