@@ -83,11 +83,10 @@ from everhold.models.registry import make_answerer
 from everhold.movers import Workers
 from everhold.movers.local import LocalMover
 from everhold.notify import Notifications, Notifier
+from everhold.packages.catalog import KnownPrograms
 from everhold.packages.find import refuse_while_loading
-from everhold.packages.known_programs import KnownPrograms
-from everhold.packages.lua.lua_settings import read_lua_options
 from everhold.packages.program_hosts import ProgramHosts
-from everhold.packages.settings import Settings, prepare_data_folder, settings
+from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
 from everhold.ports import resource
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock

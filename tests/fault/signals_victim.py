@@ -7,7 +7,7 @@ from typing import Any
 
 import everhold
 from everhold.errors import UnknownProgram
-from everhold.packages.known_programs import KnownPrograms
+from everhold.packages.catalog import KnownPrograms
 from everhold.ports.store import Store
 from everhold.runtime import Runtime
 from tests.fault.crowd import at

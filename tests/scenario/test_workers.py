@@ -11,7 +11,7 @@ from everhold.core.intake import Intake
 from everhold.core.lease import LeaseOwner
 from everhold.errors import BadSetting
 from everhold.movers import Limits
-from everhold.packages.known_programs import KnownPrograms
+from everhold.packages.catalog import KnownPrograms
 from everhold.ports.store import NO_WORKER, WorkerRecord
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore

@@ -12,7 +12,7 @@ from everhold.core.query import Kind, QueryId
 from everhold.core.session import Birth
 from everhold.engine.engine import Engine
 from everhold.errors import BadArguments, EverholdError, UnknownQuery, UnknownSession
-from everhold.packages.known_programs import KnownPrograms
+from everhold.packages.catalog import KnownPrograms
 from everhold.ports.verbs import ForkVerb, StartVerb
 
 #: Seconds between two looks whether a call has said that it finishes later.

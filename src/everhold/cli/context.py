@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from everhold.blocking import BlockingRuntime
     from everhold.core.codec import JSON
     from everhold.models import AnswererSpec
-    from everhold.packages.known_programs import KnownPrograms
+    from everhold.packages.catalog import KnownPrograms
     from everhold.packages.settings import Settings
     from everhold.ports.program import Program, ProgramHost
     from everhold.ports.store import SessionRecord

@@ -121,7 +121,7 @@ _ADVICE: Final = {
 def diagnose_pkg(name: str | None, project: str | None, as_json: bool) -> int:
     """Say what is wrong with packages, and what to do about it."""
     from everhold.packages import distributions
-    from everhold.packages.lua.api import doctor
+    from everhold.packages.lua.doctor import doctor
     from everhold.wire import ExitCode
 
     told = doctor(name, project)
@@ -154,7 +154,7 @@ def _tell(one: dict[str, Any]) -> None:
 @json_option
 def repair_pkg(name: str | None, project: str | None, as_json: bool) -> int:
     """Get again what is gone or incomplete, from where it came."""
-    from everhold.packages.lua.api import repair
+    from everhold.packages.lua.doctor import repair
     from everhold.wire import ExitCode
 
     told = repair(name, project)
@@ -181,7 +181,7 @@ def scaffold_pkg(
     name: str, folder: str, category: str | None, description: str | None, as_json: bool
 ) -> None:
     """Make a Lua package that runs, and a test for it that passes."""
-    from everhold.packages.lua.api import scaffold
+    from everhold.packages.lua.scaffold import scaffold
 
     told = scaffold(name, folder, category=category, description=description)
     if as_json:
@@ -194,7 +194,7 @@ def scaffold_pkg(
 @json_option
 def init_pkg_project(project: str | None, as_json: bool) -> None:
     """Begin a list of the packages that a project needs: alc.toml."""
-    from everhold.packages.lua.api import init
+    from everhold.packages.lua.scaffold import init
 
     told = init(project)
     if as_json:
@@ -208,7 +208,7 @@ def init_pkg_project(project: str | None, as_json: bool) -> None:
 @json_option
 def update_pkg_project(project: str | None, as_json: bool) -> int:
     """Resolve what alc.toml needs, and write alc.lock."""
-    from everhold.packages.lua.api import update
+    from everhold.packages.lua.resolve import update
     from everhold.wire import ExitCode
 
     told = update(project)
@@ -226,7 +226,7 @@ def update_pkg_project(project: str | None, as_json: bool) -> int:
 @json_option
 def migrate_pkg_project(project: str | None, as_json: bool) -> None:
     """Make an alc.toml of an old alc.lock."""
-    from everhold.packages.lua.api import migrate
+    from everhold.packages.lua.legacy_import import migrate
 
     told = migrate(project)
     if as_json:
@@ -289,7 +289,7 @@ def list_pkg(
 ) -> None:
     """List the packages that are here, and which of them a name means."""
     from everhold.packages import distributions
-    from everhold.packages.lua.api import list_packages
+    from everhold.packages.lua.listing import list_packages
     from everhold.packages.settings import PACKAGES_FOLDER
 
     found = load_settings(None)
@@ -383,8 +383,8 @@ def install_pkg(
                 "--name, --force, --max-size and --trust are not for Python packages"
             )
         return _python(source, rev, linked=False, as_json=as_json)
-    from everhold.packages.lua.api import install
-    from everhold.packages.lua.lua_settings import parse_size
+    from everhold.packages.lua.install import install
+    from everhold.packages.settings import parse_size
 
     limit = None if max_size is None else parse_size(max_size, "--max-size")
     accept = None if as_json or not at_terminal() else _accepted
@@ -404,7 +404,7 @@ def install_pkg(
 
 
 def _accepted(size: int, limit: int) -> bool:
-    from everhold.packages.lua.lua_settings import format_size
+    from everhold.packages.settings import format_size
 
     return click.confirm(
         f"It takes {format_size(size)}, more than {format_size(limit)}. Install it?"
@@ -495,7 +495,7 @@ def link_pkg(
         if name or force or variant:
             raise make_usage_error("--name, --force and --variant are not for Python packages")
         return _python(folder, None, linked=True, as_json=as_json)
-    from everhold.packages.lua.api import link
+    from everhold.packages.lua.install import link
 
     told = link(
         folder, name, force=force, scope="variant" if variant else "global", project=project
@@ -517,7 +517,7 @@ def link_pkg(
 @json_option
 def unlink_pkg(name: str, project: str | None, as_json: bool) -> None:
     """Take a link away; the folder that it leads to stays."""
-    from everhold.packages.lua.api import unlink
+    from everhold.packages.lua.install import unlink
 
     told = unlink(name, project=project)
     if as_json:
@@ -548,7 +548,7 @@ def remove_pkg(
 ) -> None:
     """Remove a package from the project's list, or delete what was installed."""
     from everhold.packages import distributions
-    from everhold.packages.lua.api import remove
+    from everhold.packages.lua.install import remove
 
     if from_home and from_all:
         raise make_usage_error("say --global or --all")

@@ -41,8 +41,8 @@ def import_algocline_home(
     done.
     """
     from everhold.packages.lua.legacy_import import read_legacy_data
-    from everhold.packages.lua.lua_settings import read_lua_options
     from everhold.packages.lua.paths import AlcHome
+    from everhold.packages.settings import read_lua_options
 
     root = Path(home).expanduser().absolute()
     if not root.is_dir():

@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING
 from everhold.lazy_exports import make_lazy_exports
 
 if TYPE_CHECKING:
-    from everhold.packages.lua.api import doctor as doctor
-    from everhold.packages.lua.api import init as init
-    from everhold.packages.lua.api import install as install
-    from everhold.packages.lua.api import link as link
-    from everhold.packages.lua.api import list_packages as list_packages
-    from everhold.packages.lua.api import migrate as migrate
-    from everhold.packages.lua.api import remove as remove
-    from everhold.packages.lua.api import repair as repair
-    from everhold.packages.lua.api import scaffold as scaffold
-    from everhold.packages.lua.api import unlink as unlink
-    from everhold.packages.lua.api import update as update
+    from everhold.packages.lua.doctor import doctor as doctor
+    from everhold.packages.lua.doctor import repair as repair
+    from everhold.packages.lua.install import install as install
+    from everhold.packages.lua.install import link as link
+    from everhold.packages.lua.install import remove as remove
+    from everhold.packages.lua.install import unlink as unlink
+    from everhold.packages.lua.legacy_import import migrate as migrate
+    from everhold.packages.lua.listing import list_packages as list_packages
+    from everhold.packages.lua.resolve import update as update
+    from everhold.packages.lua.scaffold import init as init
+    from everhold.packages.lua.scaffold import scaffold as scaffold
 
 _HOMES = {
-    "doctor": "packages.lua.api",
-    "init": "packages.lua.api",
-    "install": "packages.lua.api",
-    "link": "packages.lua.api",
-    "list_packages": "packages.lua.api",
-    "migrate": "packages.lua.api",
-    "remove": "packages.lua.api",
-    "repair": "packages.lua.api",
-    "scaffold": "packages.lua.api",
-    "unlink": "packages.lua.api",
-    "update": "packages.lua.api",
+    "doctor": "packages.lua.doctor",
+    "init": "packages.lua.scaffold",
+    "install": "packages.lua.install",
+    "link": "packages.lua.install",
+    "list_packages": "packages.lua.listing",
+    "migrate": "packages.lua.legacy_import",
+    "remove": "packages.lua.install",
+    "repair": "packages.lua.doctor",
+    "scaffold": "packages.lua.scaffold",
+    "unlink": "packages.lua.install",
+    "update": "packages.lua.resolve",
 }
 
 __all__ = sorted(_HOMES)

@@ -68,7 +68,7 @@ def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version
     """A Lua program that finds what it requires as its session's project says, wherever this
     process was started.
     """
-    from everhold.packages.lua.roots import find_package_roots
+    from everhold.packages.lua.project import find_package_roots
     from everhold.programs.lua.program import LuaProgram
 
     return LuaProgram.found(

@@ -30,7 +30,7 @@ from everhold.errors import (
     StoreDamaged,
     StoreError,
 )
-from everhold.packages.known_programs import KnownPrograms
+from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, Program
 from everhold.ports.store import Duty
 from everhold.ports.verbs import StartVerb

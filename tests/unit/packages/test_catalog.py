@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from everhold.errors import UnknownProgram, VersionMissing
+import everhold
+from everhold.errors import EverholdError, UnknownProgram, VersionMissing
 from everhold.packages import find as finding
 from everhold.packages.catalog import (
+    KnownPrograms,
     describe_program,
     estimate_program,
     find_named_program,
@@ -338,3 +340,23 @@ def test_folders_survive_the_way_to_another_process():
         (SearchRoot(Path("/c"), strict=True),),
     )
     assert PackageFolders.read(folders.plain) == folders
+
+
+# Programs that a runtime knows
+
+
+async def _one(ctx):
+    return 1
+
+
+def test_a_program_that_was_given_is_found_in_its_version():
+    """Another version of it is looked for elsewhere, and is not there."""
+    given = everhold.program(version=2)(_one)
+    programs = KnownPrograms(None)
+    programs.add(given)
+    assert programs.find(given.ref, 2) is given
+    assert programs.find_newest(given.ref) is given
+    with pytest.raises(EverholdError):
+        programs.find("absent.py:absent", 1)
+    with pytest.raises(EverholdError):
+        programs.find_newest("absent.py:absent")

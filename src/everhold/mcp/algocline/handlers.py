@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from everhold import packages
 from everhold.archive.archive import get_everhold_version
 from everhold.archive.transfer import iterate_sessions
 from everhold.core.budget import Budget
@@ -46,9 +47,9 @@ from everhold.mcp.algocline.query_ids import load_open_names, read_query_names, 
 from everhold.mcp.algocline.render import AlcRefused
 from everhold.mcp.progress_notes import ProgressObserver
 from everhold.mcp.runtime_holder import MAX_CODE_BYTES, RuntimeHolder
-from everhold.packages.lua import api, folder, paths
+from everhold.packages.lua import folder, paths
 from everhold.packages.lua.listing import DEFAULT_LIMIT, DEFAULT_SORT, get_everhold_packages
-from everhold.packages.lua.roots import PackageRoots, find_package_roots
+from everhold.packages.lua.project import PackageRoots, find_package_roots
 from everhold.packages.program_hosts import PROJECT_KEY
 from everhold.packages.settings import PACKAGES_FOLDER, settings
 from everhold.ports.program import Call
@@ -68,7 +69,7 @@ def list_settings_folders() -> list[tuple[Path, str]]:
 
 
 def _list(given: tools.ListPackagesArgs) -> dict[str, JSON]:
-    return api.list_packages(
+    return packages.list_packages(
         given.project_root,
         limit=DEFAULT_LIMIT if given.limit is None else given.limit,
         sort=DEFAULT_SORT if given.sort is None else given.sort,
@@ -81,34 +82,36 @@ def _list(given: tools.ListPackagesArgs) -> dict[str, JSON]:
 
 def _link(given: tools.LinkPackageArgs) -> dict[str, JSON]:
     scope = given.scope or "global"
-    return api.link(
+    return packages.link(
         given.path, given.name, force=given.force, scope=scope, project=given.project_root
     )
 
 
 def _remove(given: tools.RemovePackageArgs) -> dict[str, JSON]:
     scope = given.scope or "project"
-    return api.remove(given.name, scope=scope, version=given.version, project=given.project_root)
+    return packages.remove(
+        given.name, scope=scope, version=given.version, project=given.project_root
+    )
 
 
 def _scaffold(given: tools.ScaffoldPackageArgs) -> dict[str, JSON]:
     about = {"category": given.category, "description": given.description}
-    return api.scaffold(
+    return packages.scaffold(
         given.name, given.target_dir or ".", **{key: text for key, text in about.items() if text}
     )
 
 
 _VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {
-    "init": lambda given: api.init(given.project_root),
-    "update": lambda given: api.update(given.project_root),
-    "migrate": lambda given: api.migrate(given.project_root),
+    "init": lambda given: packages.init(given.project_root),
+    "update": lambda given: packages.update(given.project_root),
+    "migrate": lambda given: packages.migrate(given.project_root),
     "pkg_link": _link,
-    "pkg_unlink": lambda given: api.unlink(given.name),
+    "pkg_unlink": lambda given: packages.unlink(given.name),
     "pkg_list": _list,
-    "pkg_install": lambda given: api.install(given.url, given.name),
+    "pkg_install": lambda given: packages.install(given.url, given.name),
     "pkg_remove": _remove,
-    "pkg_repair": lambda given: api.repair(given.name, given.project_root),
-    "pkg_doctor": lambda given: api.doctor(given.name, given.project_root),
+    "pkg_repair": lambda given: packages.repair(given.name, given.project_root),
+    "pkg_doctor": lambda given: packages.doctor(given.name, given.project_root),
     "pkg_scaffold": _scaffold,
 }
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from everhold.errors import BadPackage, PackageTooLarge
-from everhold.packages.lua import copy_tree
 from everhold.packages.lua.fetch import (
     UNKNOWN_SOURCE,
     BundledSource,
@@ -29,12 +28,23 @@ from everhold.packages.lua.fetch import (
     PackageSource,
     fetch_packages,
 )
-from everhold.packages.lua.installed import change_installed, load_installed
+from everhold.packages.lua.folder import is_package, is_package_name
+from everhold.packages.lua.installed import (
+    change_installed,
+    check_size_limit,
+    copy_package,
+    load_installed,
+)
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home, read_packages_path
-from everhold.packages.lua.pins import find_in_fetched, pin_by_git
-from everhold.packages.lua.project import GitNeed, LockedPackage, PathNeed, Project, is_package_name
-from everhold.packages.lua.roots import find_pinned_folder
+from everhold.packages.lua.project import (
+    GitNeed,
+    LockedPackage,
+    PathNeed,
+    Project,
+    find_pinned_folder,
+)
+from everhold.packages.lua.resolve import find_in_fetched, pin_by_git
 from everhold.programs.lua.search_path import INIT_FILE
 
 _MOST: Final = 1000  # files of a package that are looked into
@@ -130,9 +140,7 @@ def _of_home(at: AlcHome) -> Iterator[PackageFinding]:
             continue
         if path.is_symlink() and not path.exists():
             yield _dangling(path.name, path)
-        elif is_package_name(path.name) and copy_tree.is_package(
-            path
-        ):  # a link, or put there by hand
+        elif is_package_name(path.name) and is_package(path):  # a link, or put there by hand
             yield _installed(path.name, path, UNKNOWN_SOURCE)
 
 
@@ -164,7 +172,7 @@ def _dangling(name: str, link: Path) -> PackageFinding:
 
 def _missing(name: str, folder: Path) -> Iterator[str]:
     """What a package requires of itself, by the words in its files, and does not have."""
-    if not copy_tree.is_package(folder):
+    if not is_package(folder):
         yield name
         return
     wanted = re.compile(
@@ -202,7 +210,7 @@ def _of_project(project: Project, at: AlcHome) -> Iterator[PackageFinding]:
         if isinstance(need, PathNeed):
             yield _used(name, project.place(need.path), "project", "alc.toml")
         elif name not in known and not any(
-            copy_tree.is_package(folder / name) for folder in (*read_packages_path(), at.packages)
+            is_package(folder / name) for folder in (*read_packages_path(), at.packages)
         ):
             advice = (
                 "alc_update" if isinstance(need, GitNeed) else _suggestion(name, UNKNOWN_SOURCE)
@@ -216,7 +224,7 @@ def _of_project(project: Project, at: AlcHome) -> Iterator[PackageFinding]:
         copy = find_pinned_folder(one, project, at)
         if copy is None or isinstance(one.source, FolderSource):
             continue
-        if copy_tree.is_package(copy):
+        if is_package(copy):
             yield PackageFinding(one.name)
         else:
             reason = f"pinned copy missing: {copy}"
@@ -269,15 +277,15 @@ def _mending(one: PackageFinding, at: AlcHome) -> Callable[[], None] | None:
 
 
 def _is_offered(name: str, folder: Path) -> bool:
-    return copy_tree.is_package(folder) or copy_tree.is_package(folder / name)
+    return is_package(folder) or is_package(folder / name)
 
 
 def _installed_again(name: str, source: PackageSource, at: AlcHome) -> None:
     rev = source.rev if isinstance(source, GitSource) else None
     with fetch_packages(source.shown, rev) as offer, change_installed(at) as changes:
         folder = find_in_fetched(offer, name)
-        copy_tree.check_size_limit(offer.source.shown, [folder])
-        copy_tree.copy_package(folder, at.packages / name)
+        check_size_limit(offer.source.shown, [folder])
+        copy_package(folder, at.packages / name)
         changes.put(name, offer.source, read_package_meta(folder / INIT_FILE).version or None)
 
 

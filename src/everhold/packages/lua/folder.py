@@ -11,11 +11,14 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from everhold.errors import BadPackage
 from everhold.packages.lua.meta import read_package_meta
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.search_path import INIT_FILE, PACKAGE_NAME, SearchRoot
@@ -23,10 +26,43 @@ from everhold.programs.lua.search_path import INIT_FILE, PACKAGE_NAME, SearchRoo
 __all__ = [
     "INIT_FILE",
     "PackageFolders",
+    "check_package_name",
     "find_package",
     "get_package_folder",
+    "is_package",
+    "is_package_name",
+    "list_collection",
     "list_folder_packages",
 ]
+
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def is_package_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def check_package_name(name: str) -> str:
+    """The name, if a package may have it."""
+    if not is_package_name(name):
+        raise BadPackage(
+            f"Invalid package name '{name}'",
+            "A name begins with a letter; then letters, digits, _ and - may follow.",
+        )
+    return name
+
+
+def is_package(folder: Path) -> bool:
+    return (folder / INIT_FILE).is_file()
+
+
+def list_collection(folder: Path) -> dict[str, Path]:
+    """The packages that stand in a folder side by side, by name."""
+    found = sorted(
+        path for path in folder.iterdir() if is_package_name(path.name) and is_package(path)
+    )
+    return {path.name: path for path in found}
 
 
 class PackageFolders(msgspec.Struct, frozen=True):

@@ -23,10 +23,10 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from everhold.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import copy_tree, scaffold
+from everhold.packages.lua import scaffold
 from everhold.packages.lua.fetch import (
     INSTALLED_SOURCE,
     FetchedFolder,
@@ -34,10 +34,18 @@ from everhold.packages.lua.fetch import (
     fetch_packages,
     parse_source,
 )
-from everhold.packages.lua.installed import InstalledChanges, change_installed
+from everhold.packages.lua.folder import check_package_name, is_package, list_collection
+from everhold.packages.lua.installed import (
+    AcceptSize,
+    InstalledChanges,
+    change_installed,
+    check_size_limit,
+    copy_package,
+    remove_package_folder,
+)
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
-from everhold.packages.lua.project import LockedPackage, Project, check_package_name
+from everhold.packages.lua.project import LockedPackage, Project
 from everhold.programs.lua.search_path import INIT_FILE
 
 
@@ -129,7 +137,7 @@ def install(
     force: bool = False,
     project: str | Path | None = None,
     limit: int | None = None,
-    accept: copy_tree.AcceptSize | None = None,
+    accept: AcceptSize | None = None,
 ) -> dict[str, Any]:
     """Install what is at an absolute path or in a git repository: one package, or each of a
     collection.
@@ -143,7 +151,7 @@ def install(
     into = _project(project)
     with fetch_packages(url, rev) as offer:
         packages = _packages(offer, name)
-        copy_tree.check_size_limit(
+        check_size_limit(
             offer.source.shown,
             [*packages.values(), *list_bundle_folders(offer.folder)],
             limit=limit,
@@ -173,9 +181,9 @@ def _project(given: str | Path | None) -> Project | None:
 
 
 def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:
-    if copy_tree.is_package(offer.folder):
+    if is_package(offer.folder):
         return {check_package_name(name or offer.name): offer.folder}
-    packages = copy_tree.list_collection(offer.folder)
+    packages = list_collection(offer.folder)
     if not packages:
         is_python = (offer.folder / "pyproject.toml").is_file()
         hint = (
@@ -221,7 +229,7 @@ def _one(
             raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
         done.skipped.append(name)
         return
-    done.left_out += [f"{name}/{path}" for path in copy_tree.copy_package(folder, target)]
+    done.left_out += [f"{name}/{path}" for path in copy_package(folder, target)]
     changes.put(name, offer.source, read_package_meta(target / INIT_FILE).version or None)
     (done.updated if is_there else done.installed).append(name)
 
@@ -239,7 +247,7 @@ def _came_alike(entry: Any, offer: FetchedFolder, is_alone: bool) -> bool:
 
 
 def _told(offer: FetchedFolder, done: _Done) -> dict[str, Any]:
-    kind = "single" if copy_tree.is_package(offer.folder) else "collection"
+    kind = "single" if is_package(offer.folder) else "collection"
     told: dict[str, Any] = {
         "installed": done.installed,
         "mode": f"local_{kind}" if offer.is_local else kind,
@@ -267,3 +275,217 @@ def _named_in(project: Project, names: list[str]) -> list[str]:
     except BadPackageFile as error:
         return [str(error)]
     return []
+
+
+# ---- links
+
+LINK_SCOPES: Final = ("global", "variant")
+
+
+def link(
+    path: str | Path,
+    name: str | None = None,
+    *,
+    force: bool = False,
+    scope: str = "global",
+    project: str | Path | None = None,
+) -> dict[str, Any]:
+    """Use a folder as a package, or each package in it; a real folder of that name is replaced by
+    force alone.
+    """
+    folder = Path(path).expanduser().absolute()
+    if scope not in LINK_SCOPES:
+        raise BadPackage(f"invalid scope '{scope}': expected one of global, variant")
+    if not folder.is_dir():
+        raise BadPackage(f"Path is not a directory: {folder}")
+    places = _link_targets(folder, name)
+    mode = "single" if is_package(folder) else "collection"
+    told: dict[str, Any] = {"mode": mode, "scope": scope}
+    if scope == "variant":
+        if force:
+            raise BadPackage("force is not supported with scope 'variant'", "It replaces nothing.")
+        return told | _as_variants(places, project)
+    _as_links(places, force)
+    return told | _named(places)
+
+
+def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
+    """Take a link away; the folder that it leads to stays."""
+    check_package_name(name)
+    at = get_alc_home().packages / name
+    if at.is_symlink():
+        with change_installed(get_alc_home()):
+            at.unlink()
+        return {"unlinked": name}
+    root = find_project_root(project)
+    if root is not None and name in Project(root).variants():
+        with Project(root).guarded():
+            Project(root).forget_variant(name)
+        return {"unlinked": name, "scope": "variant", "alc_local_toml": str(Project(root).local)}
+    if at.exists():
+        raise BadPackage(
+            f"Package '{name}' is not a symlink. Use pkg_remove to remove it.",
+            f"everhold pkg remove {name} --global",
+        )
+    raise BadPackage(f"Package '{name}' is not installed")
+
+
+def _link_targets(folder: Path, name: str | None) -> dict[str, Path]:
+    if is_package(folder):
+        return {check_package_name(folder.name if name is None else name): folder}
+    found = list_collection(folder)
+    if not found:
+        raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
+    if name is not None:
+        raise BadPackage(
+            "The 'name' parameter is only supported for a single package (init.lua at root)."
+        )
+    return found
+
+
+def _as_links(places: dict[str, Path], force: bool) -> None:
+    packages = get_alc_home().packages
+    real = [
+        packages / name
+        for name in places
+        if (packages / name).is_dir() and not (packages / name).is_symlink()
+    ]
+    if real and not force:
+        raise BadPackage(
+            f"Destination '{real[0]}' is a real directory. Use force=true to overwrite.",
+            "Nothing was changed; --force",
+        )
+    with change_installed(get_alc_home()) as changes:
+        packages.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, folder in places.items():
+            if remove_package_folder(packages / name) and name in changes.packages:
+                changes.drop(name)
+            fresh = packages / f".link-{name}"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(folder)
+            fresh.replace(packages / name)
+
+
+def _as_variants(places: dict[str, Path], given: str | Path | None) -> dict[str, Any]:
+    root = find_project_root(given)
+    if root is None:
+        raise BadPackage(
+            "alc.toml not found: scope 'variant' needs a project root.", "everhold pkg init"
+        )
+    project = Project(root)
+    with project.guarded():
+        known = project.variants()
+        fresh = {name: folder for name, folder in places.items() if name not in known}
+        project.add_variants({name: str(folder) for name, folder in fresh.items()})
+    return {**_named(fresh), "alc_local_toml": str(project.local)}
+
+
+def _named(places: dict[str, Path]) -> dict[str, Any]:
+    return {
+        "linked": sorted(places),
+        "targets": {name: str(folder) for name, folder in sorted(places.items())},
+    }
+
+
+# ---- removing
+
+REMOVE_SCOPES: Final = ("project", "global", "all")
+
+
+def remove(
+    name: str,
+    *,
+    project: str | Path | None = None,
+    version: str | None = None,
+    scope: str = "project",
+) -> dict[str, Any]:
+    """Remove a package; with a version only this version's entry in alc.lock, or its copy in the
+    home.
+    """
+    if scope not in REMOVE_SCOPES:
+        raise BadPackage(f"invalid scope '{scope}': expected one of project, global, all")
+    check_package_name(name)
+    if scope == "all":
+        return _from_all(name, project, version)
+    return (
+        _from_project(name, project, version) if scope == "project" else _from_home(name, version)
+    )
+
+
+def _from_project(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
+    root = find_project_root(given)
+    if root is None:
+        raise BadPackage(
+            f"alc.toml not found: cannot remove '{name}' without a project root.",
+            "Go into the project, name it, or remove the package from the user's folder: --global",
+        )
+    project = Project(root)
+    with project.guarded():
+        needs = project.needs()
+        locked = project.locked()
+        kept = [
+            one
+            for one in locked
+            if one.name != name or (version is not None and one.version != version)
+        ]
+        if kept == locked and (version is not None or name not in needs):
+            raise BadPackage(f"Package '{name}' not found in alc.lock at {project.lock}")
+        if name in needs and name not in {one.name for one in kept}:
+            project.forget(name)
+        if kept != locked:
+            project.write_lock(kept)
+    return {
+        "removed": name,
+        "scope": "project",
+        "alc_toml": str(project.toml),
+        "alc_lock": str(project.lock),
+    }
+
+
+def _from_home(name: str, version: str | None) -> dict[str, Any]:
+    at = get_alc_home()
+    folder = at.packages / name if version is None else at.pinned(name, version)
+    with change_installed(at) as changes:
+        if version is not None:
+            if not remove_package_folder(folder):
+                raise BadPackage(
+                    f"Package '{name}' has no copy of version {version} in {at.packages}"
+                )
+        elif name not in changes.packages:
+            hint = f"everhold pkg unlink {name}" if folder.is_symlink() else ""
+            raise BadPackage(
+                f"Package '{name}' not found in global manifest ({at.installed})", hint
+            )
+        else:
+            remove_package_folder(folder)
+            changes.drop(name)
+    return {
+        "removed": name,
+        "scope": "global",
+        "installed_json": str(at.installed),
+        "deleted": str(folder),
+    }
+
+
+def _from_all(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
+    notes: list[str | None] = []
+    for scope in ("project", "global"):
+        try:
+            remove(name, project=given, version=version, scope=scope)
+            notes.append(None)
+        except BadPackage as error:
+            notes.append(str(error))
+    of_project, of_home = notes
+    if of_project is not None and of_home is not None:
+        raise BadPackage(
+            f"Package '{name}' not found in any scope:\n  project: {of_project}\n  global:"
+            f" {of_home}"
+        )
+    return {
+        "removed": name,
+        "scope": "all",
+        "project_removed": of_project is None,
+        "global_removed": of_home is None,
+        "project_note": of_project,
+        "global_note": of_home,
+    }

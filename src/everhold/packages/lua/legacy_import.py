@@ -12,18 +12,23 @@ Logs stay where they are, for alc_log_view reads them in place.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Collection, Iterator
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from everhold.core.codec import JSON, loads, to_plain
 from everhold.core.query import make_lua_namespace
-from everhold.errors import BadValue
-from everhold.packages.lua.paths import AlcHome
+from everhold.errors import BadPackage, BadPackageFile, BadValue
+from everhold.packages.lua import toml_edit
+from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.folder import is_package_name
+from everhold.packages.lua.paths import AlcHome, find_project_root
+from everhold.packages.lua.project import LEGACY_SOURCE, Project
 
 LegacyKind = Literal["value", "card", "alias"]
 
@@ -162,3 +167,53 @@ def _without_dates(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_dates(one) for one in value]
     return value.isoformat() if isinstance(value, date | time) else value
+
+
+# ---- an old alc.lock
+
+NOTHING_TO_MIGRATE: Final = "nothing to migrate"
+
+
+def migrate(project: str | Path | None = None) -> dict[str, Any]:
+    """Make an alc.toml of an old alc.lock, which is kept as alc.lock.bak."""
+    one = Project(find_project_root(project) or Path.cwd())
+    text = read_text_file(one.lock)
+    if text is None:
+        return {"status": NOTHING_TO_MIGRATE, "reason": "alc.lock not found"}
+    old = _old(one.lock, text)
+    if not old:
+        return {
+            "status": NOTHING_TO_MIGRATE,
+            "reason": "already new format or no local_dir entries",
+        }
+    if one.toml.exists():
+        raise BadPackage(
+            f"alc.toml already exists at {one.toml}. Remove it first or migrate manually."
+        )
+    backup = one.lock.with_name("alc.lock.bak")
+    lines = [
+        "[packages]",
+        *(f"{name} = {toml_edit.format_toml_value({'path': path})}" for name, path in old.items()),
+        "",
+    ]
+    with one.guarded():
+        write_atomically(one.toml, "\n".join(lines), mode=0o644)
+        os.replace(one.lock, backup)
+    note = "Run alc_update to generate new alc.lock"
+    return {"migrated": True, "alc_toml": str(one.toml), "backup": str(backup), "note": note}
+
+
+def _old(file: Path, text: str) -> dict[str, str]:
+    """The folders of an old lock, by package; none if it is not old."""
+    try:
+        packages = toml_edit.parse_toml(text).get("package", [])
+        found = {
+            one["name"]: one["source"]["path"]
+            for one in packages
+            if one.get("source", {}).get("type") == LEGACY_SOURCE or "linked_at" in one
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadPackageFile(str(file), f"it cannot be read: {error}") from None
+    if not all(is_package_name(name) and isinstance(path, str) for name, path in found.items()):
+        raise BadPackageFile(str(file), "a [[package]] has no name or path that can be used")
+    return found

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages import settings
-from everhold.packages.lua import copy_tree
 from everhold.packages.lua.fetch import BundledSource, FolderSource, get_source_type
+from everhold.packages.lua.folder import is_package, is_package_name
 from everhold.packages.lua.installed import InstalledPackage, load_installed
 from everhold.packages.lua.meta import read_meta_fields, read_package_meta
 from everhold.packages.lua.paths import (
@@ -36,9 +36,8 @@ from everhold.packages.lua.project import (
     PackageNeed,
     PathNeed,
     Project,
-    is_package_name,
+    find_pinned_folder,
 )
-from everhold.packages.lua.roots import find_pinned_folder
 from everhold.programs.lua.search_path import INIT_FILE
 
 #: How values of different types are ordered among each other.
@@ -273,7 +272,7 @@ def _of_folder(folder: Path, known: dict[str, InstalledPackage]) -> Iterator[Row
         return
     for place in places:
         is_broken = place.is_symlink() and not place.exists()
-        if not is_package_name(place.name) or not (is_broken or copy_tree.is_package(place)):
+        if not is_package_name(place.name) or not (is_broken or is_package(place)):
             continue
         entry = known.get(place.name)
         where = "linked" if place.is_symlink() else "installed"
@@ -301,7 +300,7 @@ def _dates(entry: InstalledPackage) -> Row:
 def _row(name: str, scope: str, folder: Path, where: str) -> Row:
     """What a package says of itself never hides what we know of it."""
     row: Row = {"name": name, "scope": scope, "resolved_source_kind": where}
-    if not copy_tree.is_package(folder):
+    if not is_package(folder):
         return row | {"error": f"no init.lua in {folder}"}
     said = read_meta_fields(folder / INIT_FILE)
     said["description"] = read_package_meta(folder / INIT_FILE).description

@@ -13,19 +13,36 @@ Rules
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from everhold.errors import BadPackage, BadPackageFile
+from everhold.errors import BadPackageFile
 from everhold.packages.lua import toml_edit
 from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
-from everhold.packages.lua.fetch import PackageSource, dump_source, parse_source
-from everhold.packages.lua.paths import PROJECT_FILE
+from everhold.packages.lua.fetch import (
+    FolderSource,
+    GitSource,
+    InstalledSource,
+    PackageSource,
+    dump_source,
+    parse_source,
+)
+from everhold.packages.lua.folder import is_package_name
+from everhold.packages.lua.meta import read_package_meta
+from everhold.packages.lua.paths import (
+    PROJECT_FILE,
+    AlcHome,
+    Env,
+    find_project_root,
+    get_alc_home,
+    is_strict,
+    read_packages_path,
+)
+from everhold.programs.lua.search_path import INIT_FILE, SearchRoot
 
 LOCK: Final = "alc.lock"
 LOCAL: Final = "alc.local.toml"
@@ -34,8 +51,6 @@ LOCK_VERSION: Final = 1  # of alc.lock
 LEGACY_SOURCE: Final = (
     "local_dir"  # the source of packages in locks from before there was an alc.toml
 )
-
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 class VersionNeed(msgspec.Struct, frozen=True):
@@ -63,20 +78,6 @@ class LockedPackage(msgspec.Struct, frozen=True):
     name: str
     source: PackageSource
     version: str | None = None
-
-
-def is_package_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
-
-
-def check_package_name(name: str) -> str:
-    """The name, if a package may have it."""
-    if not is_package_name(name):
-        raise BadPackage(
-            f"Invalid package name '{name}'",
-            "A name begins with a letter; then letters, digits, _ and - may follow.",
-        )
-    return name
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -263,3 +264,67 @@ def _edit(file: Path, edit: Callable[[str], str]) -> None:
 
 def _said(table: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
+
+
+# ---- where packages are found
+
+SHORT_REVISION = 12  # letters of a revision in the name of its folder
+
+
+class PackageRoots(msgspec.Struct, frozen=True):
+    """What is looked through for a project, or for none."""
+
+    pinned: tuple[SearchRoot, ...]
+    path: tuple[SearchRoot, ...]
+    home: SearchRoot
+
+    @property
+    def all(self) -> tuple[SearchRoot, ...]:
+        return (*self.pinned, *self.path, self.home)
+
+
+def find_package_roots(
+    project: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
+) -> PackageRoots:
+    """Where packages are found for a project: the one named, else the one of `start` or of the
+    current folder.
+
+    Raises `BadPackageFile` if a file of the project cannot be read.
+    """
+    root = find_project_root(project, start=start, env=env)
+    at = get_alc_home(env)
+    strict = is_strict(env)
+    chosen = dict[str, Path]()
+    if root is not None:
+        for name, folder in _chosen(Project(root), at):
+            chosen.setdefault(name, folder)
+    return PackageRoots(
+        tuple(SearchRoot(folder, name, strict) for name, folder in chosen.items()),
+        tuple(SearchRoot(folder, strict=strict) for folder in read_packages_path(env)),
+        SearchRoot(at.packages, strict=strict),
+    )
+
+
+def _chosen(project: Project, at: AlcHome) -> Iterator[tuple[str, Path]]:
+    yield from project.variants().items()
+    for one in project.locked():
+        folder = find_pinned_folder(one, project, at)
+        if folder is not None:
+            yield one.name, folder
+
+
+def find_pinned_folder(one: LockedPackage, project: Project, at: AlcHome) -> Path | None:
+    """The folder that alc.lock means; None if any installed version will do."""
+    match one.source:
+        case FolderSource(path):
+            return project.place(path)
+        case GitSource(_, rev) if rev is not None:
+            return at.pinned(one.name, rev[:SHORT_REVISION])
+        case InstalledSource() if one.version is not None:
+            copy = at.pinned(one.name, one.version)
+            usual = at.packages / one.name
+            is_usual = (
+                not copy.exists() and read_package_meta(usual / INIT_FILE).version == one.version
+            )
+            return usual if is_usual else copy
+    return None

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
-from everhold.packages.lua.paths import AlcHome
+from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
+from everhold.packages.lua.project import INSTALL_LOCK_FILE, LOCAL, Project
 from everhold.programs.lua.search_path import INIT_FILE
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -115,3 +116,31 @@ def write_stubs(home: AlcHome) -> dict[str, str]:
         write_atomically(file, load_stubs(), mode=0o644)
     told = {"types_path": str(file)}
     return told | ({"alc_shapes_types_path": str(shapes)} if shapes.is_file() else {})
+
+
+# ---- a new project
+
+IGNORED_FILES: Final = (LOCAL, INSTALL_LOCK_FILE)
+
+
+def init(project: str | Path | None = None) -> dict[str, Any]:
+    """Begin a project: an empty alc.toml, and a .gitignore that names what is of this machine
+    alone.
+    """
+    one = Project(find_project_root(project) or Path.cwd())
+    with one.guarded():
+        if one.toml.exists():
+            raise BadPackage(f"alc.toml already exists at {one.toml}", "It is left as it is.")
+        ignore = one.root / ".gitignore"
+        text = read_text_file(ignore) or ""
+        missing = [name for name in IGNORED_FILES if name not in text.split()]
+        if missing:
+            gap = "\n" if text and not text.endswith("\n") else ""
+            write_atomically(ignore, text + gap + "\n".join([*missing, ""]), mode=0o644)
+        write_atomically(one.toml, "[packages]\n", mode=0o644)
+    told = {
+        "created": str(one.toml),
+        "gitignore_path": str(ignore),
+        "gitignore_updated": bool(missing),
+    }
+    return told | write_stubs(get_alc_home())

@@ -24,7 +24,7 @@ from everhold.core.session import ENDED, Birth
 from everhold.core.status import Finished, Paused, Status
 from everhold.errors import StoreUnavailable, UnknownProgram
 from everhold.movers.workers import Worker
-from everhold.packages.known_programs import KnownPrograms
+from everhold.packages.catalog import KnownPrograms
 from everhold.ports.mover import Next
 from everhold.ports.program import Call
 from everhold.ports.store import Change, RemoteChange, SessionFilter, Store

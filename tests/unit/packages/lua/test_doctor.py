@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackage
-from everhold.packages.lua.api import doctor, install, repair, update
+from everhold.packages.lua.doctor import doctor, repair
 from everhold.packages.lua.fetch import INSTALLED_SOURCE
+from everhold.packages.lua.install import install
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.resolve import update
 from tests.unit.packages.lua.making import committed, package
 
 EMPTY: dict[str, list[object]] = {

@@ -20,16 +20,10 @@ from everhold.packages.lua.fetch import (
     FolderSource,
     GitSource,
 )
+from everhold.packages.lua.folder import check_package_name
 from everhold.packages.lua.installed import change_installed, load_installed
 from everhold.packages.lua.paths import AlcHome
-from everhold.packages.lua.project import (
-    GitNeed,
-    LockedPackage,
-    PathNeed,
-    Project,
-    VersionNeed,
-    check_package_name,
-)
+from everhold.packages.lua.project import GitNeed, LockedPackage, PathNeed, Project, VersionNeed
 
 # Files
 

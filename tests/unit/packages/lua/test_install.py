@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import copy_tree, fetch
-from everhold.packages.lua.api import install
+from everhold.packages.lua import fetch
 from everhold.packages.lua.fetch import (
     INSTALLED_SOURCE,
     FolderSource,
@@ -26,7 +25,8 @@ from everhold.packages.lua.fetch import (
     hide_credentials,
     normalize_git_url,
 )
-from everhold.packages.lua.installed import load_installed
+from everhold.packages.lua.install import install
+from everhold.packages.lua.installed import load_installed, recover_packages_folder
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project
 from tests.unit.packages.lua.making import committed, git, package
@@ -420,7 +420,7 @@ def test_who_dies_between_two_renames_leaves_a_whole_package(
     install(str(folder))
     (home.packages / "debate").rename(home.packages / ".old-debate")
     package(home.packages / ".new-debate", says="half")
-    copy_tree.recover_packages_folder(home.packages)
+    recover_packages_folder(home.packages)
     assert os.listdir(home.packages) == ["debate"]
     assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
 
@@ -454,8 +454,8 @@ def test_a_submodule_brings_no_git_either(tmp_path: Path, home: AlcHome, nowhere
 
 KILLED = """
 import os, sys
-from everhold.packages.lua import copy_tree as tree
-from everhold.packages.lua.api import install
+from everhold.packages.lua.installed import recover_packages_folder
+from everhold.packages.lua.install import install
 seen = 0
 def hook(event, args):
     global seen
@@ -485,7 +485,7 @@ def test_killed_at_any_moment_an_update_leaves_the_old_or_the_new(
     moment, codes = 1, set[int]()
     while (code := run(moment)) == -9:
         codes.add(code)
-        copy_tree.recover_packages_folder(home.packages)
+        recover_packages_folder(home.packages)
         package_ = home.packages / "debate"
         heard = {
             "new" if "new" in (package_ / name).read_text() else "old"

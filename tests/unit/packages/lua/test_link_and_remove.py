@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackage, BadPackageFile
-from everhold.packages.lua.api import install, link, remove, unlink
 from everhold.packages.lua.fetch import INSTALLED_SOURCE
+from everhold.packages.lua.install import install, link, remove, unlink
 from everhold.packages.lua.installed import load_installed
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project

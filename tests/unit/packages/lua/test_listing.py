@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everhold.errors import BadPackage
-from everhold.packages.lua.api import install, link, list_packages, update
 from everhold.packages.lua.fetch import INSTALLED_SOURCE, BundledSource, FolderSource
-from everhold.packages.lua.listing import select_rows
+from everhold.packages.lua.install import install, link
+from everhold.packages.lua.listing import list_packages, select_rows
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.resolve import update
 from tests.unit.packages.lua.making import committed, package
 
 

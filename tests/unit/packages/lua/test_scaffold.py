@@ -12,10 +12,11 @@ import pytest
 
 import everhold
 from everhold.errors import BadPackage
-from everhold.packages.lua.api import install, list_packages, scaffold
+from everhold.packages.lua.install import install
+from everhold.packages.lua.listing import list_packages
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome
-from everhold.packages.lua.scaffold import load_stubs, write_stubs
+from everhold.packages.lua.scaffold import load_stubs, scaffold, write_stubs
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.vm import _places
 from tests.warm import start

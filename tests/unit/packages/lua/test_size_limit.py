@@ -13,16 +13,17 @@ from everhold.cli.app import main
 from everhold.errors import BadSetting, PackageTooLarge
 from everhold.mcp.algocline import handlers as tools
 from everhold.mcp.algocline.tools import InstallPackageArgs
-from everhold.packages.lua import copy_tree
-from everhold.packages.lua.api import install, repair
-from everhold.packages.lua.lua_settings import (
+from everhold.packages.lua.doctor import repair
+from everhold.packages.lua.install import install
+from everhold.packages.lua.installed import measure_package, remove_package_folder
+from everhold.packages.lua.paths import AlcHome
+from everhold.packages.settings import (
     DEFAULT_MAX_PACKAGE,
     format_size,
     parse_size,
     read_lua_options,
+    settings,
 )
-from everhold.packages.lua.paths import AlcHome
-from everhold.packages.settings import settings
 from tests.unit.packages.lua.making import committed, package
 
 
@@ -73,7 +74,7 @@ def test_what_is_not_copied_does_not_count(large: Path, home: AlcHome, nowhere: 
     (large / "data" / "out").symlink_to("/etc")
     (large / "out.txt").symlink_to("/etc/passwd")
     exact = sum(path.stat().st_size for path in (large / "init.lua", large / "data" / "table.txt"))
-    assert copy_tree.measure_package(large) == exact
+    assert measure_package(large) == exact
     assert install(str(large), limit=exact)["installed"] == ["large"]
 
 
@@ -126,7 +127,7 @@ def test_a_repair_asks_for_no_more_than_an_installation(
 ) -> None:
     """What has grown where it came from is told as failed, with the reason."""
     install(str(large))
-    copy_tree.remove_package_folder(home.packages / "large")
+    remove_package_folder(home.packages / "large")
     limited(nowhere, "3kB")
     told = repair("large")
     assert "more than 3.0 kB is not installed unasked" in told["failed"][0]["reason"]

@@ -10,8 +10,7 @@ from everhold.errors import BadPackageFile, UnknownProgram
 from everhold.packages.catalog import find_named_program, load_catalog
 from everhold.packages.lua.fetch import INSTALLED_SOURCE, BundledSource, FolderSource, GitSource
 from everhold.packages.lua.paths import AlcHome
-from everhold.packages.lua.project import LockedPackage, Project
-from everhold.packages.lua.roots import find_package_roots
+from everhold.packages.lua.project import LockedPackage, Project, find_package_roots
 from everhold.packages.settings import settings
 from everhold.programs.lua import module_reader
 from everhold.programs.lua.search_path import SearchRoot

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackage, BadPackageFile
-from everhold.packages.lua import project_files
-from everhold.packages.lua.api import init, install, migrate, update
+from everhold.packages.lua import resolve as resolving
 from everhold.packages.lua.fetch import INSTALLED_SOURCE, FolderSource, GitSource
+from everhold.packages.lua.install import install
+from everhold.packages.lua.legacy_import import migrate
 from everhold.packages.lua.paths import AlcHome
-from everhold.packages.lua.project import LockedPackage, PackageNeed, Project
-from everhold.packages.lua.roots import find_package_roots
+from everhold.packages.lua.project import LockedPackage, PackageNeed, Project, find_package_roots
+from everhold.packages.lua.resolve import update
+from everhold.packages.lua.scaffold import init
 from everhold.programs.lua import module_reader
 from tests.unit.packages.lua.making import committed, git, package
 
@@ -194,13 +196,13 @@ def test_what_somebody_adds_meanwhile_is_kept(
 ) -> None:
     """Resolving may take a minute, and holds no lock for it."""
     install(str(package(tmp_path / "src" / "debate")))
-    resolve = project_files._resolved
+    resolve = resolving._resolved
 
     def slow(name: str, need: PackageNeed, *more: object) -> LockedPackage:
         install(str(package(tmp_path / "src" / "order")))
         return resolve(name, need, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(project_files, "_resolved", slow)
+    monkeypatch.setattr(resolving, "_resolved", slow)
     update()
     assert project.locked() == [
         LockedPackage("debate", INSTALLED_SOURCE),

@@ -7,23 +7,89 @@ changes once it is there.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from everhold.errors import BadPackage
-from everhold.packages.lua import copy_tree
+from everhold.errors import BadPackage, PackageTooLarge
+from everhold.packages.lua import scaffold
 from everhold.packages.lua.fetch import (
     INSTALLED_SOURCE,
     FetchedFolder,
+    FolderSource,
     GitSource,
     fetch_packages,
     hide_credentials,
     normalize_git_url,
 )
-from everhold.packages.lua.installed import change_installed, load_installed
+from everhold.packages.lua.folder import is_package
+from everhold.packages.lua.installed import (
+    change_installed,
+    check_size_limit,
+    copy_package,
+    load_installed,
+)
 from everhold.packages.lua.meta import read_package_meta
-from everhold.packages.lua.paths import AlcHome
-from everhold.packages.lua.project import GitNeed, LockedPackage
-from everhold.packages.lua.roots import SHORT_REVISION
+from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
+from everhold.packages.lua.project import (
+    SHORT_REVISION,
+    GitNeed,
+    LockedPackage,
+    PackageNeed,
+    PathNeed,
+    Project,
+)
 from everhold.programs.lua.search_path import INIT_FILE
+
+
+def update(project: str | Path | None = None) -> dict[str, Any]:
+    """Resolve what alc.toml needs and write alc.lock. What cannot be resolved stays as it was, and
+    is told.
+    """
+    root = find_project_root(project)
+    if root is None or not Project(root).toml.is_file():
+        raise BadPackage("No alc.toml found. Run alc_init first.", "everhold pkg init")
+    one = Project(root)
+    at = get_alc_home()
+    needs = one.needs()
+    before = {entry.name: entry for entry in one.locked()}
+    resolved: list[LockedPackage] = []
+    kept: list[LockedPackage] = []
+    errors: list[str] = []
+    for name, need in needs.items():
+        try:
+            resolved.append(_resolved(name, need, one, at))
+        except (BadPackage, PackageTooLarge) as error:
+            errors.append(_of(name, str(error)))
+            kept += [before[name]] if name in before else []
+    with one.guarded():
+        order = list(one.needs())
+        # somebody was here meanwhile
+        fresh = [entry for entry in one.locked() if entry.name not in needs]
+        entries = [entry for entry in (*resolved, *kept, *fresh) if entry.name in order]
+        one.write_lock(sorted(entries, key=lambda entry: order.index(entry.name)))
+    told = {"resolved": len(resolved), "errors": errors, "alc_lock": str(one.lock)}
+    return told | scaffold.write_stubs(at)
+
+
+def _resolved(name: str, need: PackageNeed, project: Project, at: AlcHome) -> LockedPackage:
+    match need:
+        case PathNeed(path, version):
+            if not is_package(project.place(path)):
+                raise BadPackage(f"no init.lua in {project.place(path)}")
+            return LockedPackage(name, FolderSource(path), version)
+        case GitNeed():
+            return pin_by_git(name, need, at)
+    if need.version != "*":
+        return pin_by_version(name, need.version, at)
+    if not (at.packages / name).is_dir():
+        raise BadPackage("not installed (not found in packages_dir)")
+    return LockedPackage(name, INSTALLED_SOURCE)
+
+
+def _of(name: str, problem: str) -> str:
+    return problem if problem.startswith(f"'{name}") else f"'{name}': {problem}"
+
+
+# ---- pinned copies
 
 _COMMIT = 40  # letters of a whole commit id
 
@@ -34,7 +100,7 @@ def pin_by_git(name: str, need: GitNeed, at: AlcHome) -> LockedPackage:
     if (
         need.rev is not None
         and len(need.rev) == _COMMIT
-        and copy_tree.is_package(at.pinned(name, need.rev[:SHORT_REVISION]))
+        and is_package(at.pinned(name, need.rev[:SHORT_REVISION]))
     ):
         return LockedPackage(
             name, GitSource(url, need.rev), _version(at.pinned(name, need.rev[:SHORT_REVISION]))
@@ -42,8 +108,8 @@ def pin_by_git(name: str, need: GitNeed, at: AlcHome) -> LockedPackage:
     with fetch_packages(normalize_git_url(need.git), need.rev) as offer:
         assert isinstance(offer.source, GitSource) and offer.source.rev is not None
         folder = at.pinned(name, offer.source.rev[:SHORT_REVISION])
-        if not copy_tree.is_package(folder):
-            copy_tree.check_size_limit(offer.source.shown, [find_in_fetched(offer, name)])
+        if not is_package(folder):
+            check_size_limit(offer.source.shown, [find_in_fetched(offer, name)])
         _keep(find_in_fetched(offer, name), folder, at)
         return LockedPackage(name, offer.source, _version(folder))
 
@@ -54,7 +120,7 @@ def pin_by_version(name: str, version: str, at: AlcHome) -> LockedPackage:
     """
     folder = at.pinned(name, version)
     usual = _version(at.packages / name)
-    if copy_tree.is_package(folder):
+    if is_package(folder):
         return LockedPackage(name, INSTALLED_SOURCE, version)
     if usual == version:
         _keep(at.packages / name, folder, at)
@@ -71,9 +137,9 @@ def pin_by_version(name: str, version: str, at: AlcHome) -> LockedPackage:
 
 def find_in_fetched(offer: FetchedFolder, name: str) -> Path:
     """The package of this name in what is offered: all of it, or one of a collection."""
-    if copy_tree.is_package(offer.folder):
+    if is_package(offer.folder):
         return offer.folder
-    if not copy_tree.is_package(offer.folder / name):
+    if not is_package(offer.folder / name):
         raise BadPackage(f"'{name}': no init.lua in {offer.source.shown}, nor in {name}/ there")
     return offer.folder / name
 
@@ -88,7 +154,7 @@ def _keep_tag(name: str, version: str, url: str, at: AlcHome) -> None:
                     raise BadPackage(
                         f"'{name}@{version}': tag {tag} of {url} has version {_version(folder)}"
                     )
-                copy_tree.check_size_limit(offer.source.shown, [folder])
+                check_size_limit(offer.source.shown, [folder])
                 return _keep(folder, at.pinned(name, version), at)
         except BadPackage as error:
             problem = error
@@ -97,8 +163,8 @@ def _keep_tag(name: str, version: str, url: str, at: AlcHome) -> None:
 
 def _keep(source: Path, folder: Path, at: AlcHome) -> None:
     with change_installed(at):
-        if not copy_tree.is_package(folder):
-            copy_tree.copy_package(source, folder)
+        if not is_package(folder):
+            copy_package(source, folder)
 
 
 def _version(folder: Path) -> str | None:
