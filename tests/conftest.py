@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from everhold.ports import interrupts
+from everhold.ports.program import set_signals_handled
 
 # A shell without a terminal starts what is in its background deaf to Ctrl-C, and so would be all
 # that tests start.
@@ -76,9 +76,9 @@ def _name_groups(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def signals_told() -> Iterator[None]:
     """As in a server: no signal raises anything."""
-    interrupts.set_signals_handled()
+    set_signals_handled()
     yield
-    interrupts.set_signals_handled(False)
+    set_signals_handled(False)
 
 
 @pytest.hookimpl(tryfirst=True)

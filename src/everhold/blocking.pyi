@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from everhold.agents.agent import Agent
+from everhold.agents.conversation_reader import ReadView
+from everhold.agents.conversation_reader import Snapshot
+from everhold.agents.conversation_reader import Stored
 from everhold.agents.events import Event
 from everhold.agents.inputs import InputStatus
 from everhold.agents.session import InputContent
 from everhold.agents.session import Turn
-from everhold.agents.stored import ReadView
-from everhold.agents.stored import Snapshot
-from everhold.agents.stored import Stored
 from everhold.archive.check import CheckReport
 from everhold.archive.retention import SweepReport
 from everhold.archive.transfer import ExportFile

@@ -40,7 +40,7 @@ from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
 from everhold.ports.entry_points import PLUGINS, list_entry_point_names, load_entry_point
-from everhold.ports.moment import Moment
+from everhold.ports.tool_services import Moment
 
 __all__ = [
     "SLOTS",

@@ -23,8 +23,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from everhold.agents.agent import Agent
-from everhold.agents.conversations import Conversations, find_later_call
-from everhold.agents.services import RuntimeSessionServices
+from everhold.agents.conversations import Conversations, RuntimeSessionServices, find_later_call
 from everhold.agents.session import AgentSession
 from everhold.archive.archive import Archive, get_everhold_version
 from everhold.core.budget import Budget
@@ -87,10 +86,13 @@ from everhold.packages.catalog import KnownPrograms
 from everhold.packages.find import refuse_while_loading
 from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
-from everhold.ports import resource
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import SessionFilter, Store
+from everhold.ports.tool_services import (
+    release_resources,
+    retain_resources,
+)
 from everhold.programs.python.event_loop import refuse_runtime
 from everhold.schedules import Schedules, SessionActionRunner, Triggers
 from everhold.stores.registry import create_store as store_at
@@ -241,7 +243,7 @@ class Runtime:
             await self.store.open()
             self._host.open()
             self._opened = True
-            resource.retain_resources()
+            retain_resources()
             if self._recover:
                 self._serving = asyncio.get_running_loop().create_task(
                     self.mover.serve(self.engine.moves.move)
@@ -289,7 +291,7 @@ class Runtime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await resource.release_resources()
+        await release_resources()
         self._conversations.close()
         await self.engine.release()
         if self._leave is not None:

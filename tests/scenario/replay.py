@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from everhold.packages.find import find_program
-from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.program import set_signals_handled
 from everhold.ports.store import SessionRecord
 from tests.scenario.harness import again
 

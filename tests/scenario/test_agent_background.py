@@ -8,7 +8,7 @@ import pytest
 
 import everhold
 from everhold.agents.agent import Agent
-from everhold.agents.background_programs import MAX_ALIVE
+from everhold.agents.builtin_tools import MAX_ALIVE
 from everhold.core.graph import extract_text
 from everhold.core.intake import ItemState
 from everhold.core.session import SessionState

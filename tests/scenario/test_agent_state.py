@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import everhold
-from everhold.agents.stored import Stored
+from everhold.agents.conversation_reader import Stored
 from everhold.core.graph import extract_text
 from everhold.core.turn import TurnFailed
 from everhold.errors import BadSetting, DamagedGraph, StoreFull, UnknownNode

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everhold.agents.agent import Agent
-from everhold.agents.directives import MAX_EXTRA_ROUNDS
+from everhold.agents.plugin_host import MAX_EXTRA_ROUNDS
 from everhold.agents.subagents import subagent
 from everhold.core.graph import extract_text
 from everhold.core.query import Kind, Usage

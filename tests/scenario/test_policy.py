@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from everhold.agents.agent import Agent
-from everhold.agents.tool_policy import inherit_policies
+from everhold.agents.tool_calls import inherit_policies
 from everhold.core.query import Kind
 from everhold.core.tool import Allow, Confirm, Deny, digest_tool_call
 from everhold.core.turn import TurnAnswered

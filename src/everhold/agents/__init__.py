@@ -18,6 +18,10 @@ from everhold.lazy_exports import make_lazy_exports
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent as Agent
     from everhold.agents.builtin_tools import read_attachment as read_attachment
+    from everhold.agents.conversation_reader import NodeRef as NodeRef
+    from everhold.agents.conversation_reader import ReadView as ReadView
+    from everhold.agents.conversation_reader import Snapshot as Snapshot
+    from everhold.agents.conversation_reader import Stored as Stored
     from everhold.agents.events import Event as Event
     from everhold.agents.events import EventKind as EventKind
     from everhold.agents.inputs import InputStage as InputStage
@@ -25,13 +29,9 @@ if TYPE_CHECKING:
     from everhold.agents.session import AgentSession as AgentSession
     from everhold.agents.session import InputContent as InputContent
     from everhold.agents.session import Turn as Turn
-    from everhold.agents.stored import NodeRef as NodeRef
-    from everhold.agents.stored import ReadView as ReadView
-    from everhold.agents.stored import Snapshot as Snapshot
-    from everhold.agents.stored import Stored as Stored
     from everhold.agents.subagents import Subagent as Subagent
     from everhold.agents.subagents import subagent as subagent
-    from everhold.agents.tool_policy import Policy as Policy
+    from everhold.agents.tool_calls import Policy as Policy
     from everhold.core.graph import Frame as Frame
     from everhold.core.graph import Node as Node
     from everhold.core.graph import NodeKind as NodeKind
@@ -120,16 +120,16 @@ _HOMES = {
     "Message": "core.message",
     "Node": "core.graph",
     "NodeKind": "core.graph",
-    "NodeRef": "agents.stored",
+    "NodeRef": "agents.conversation_reader",
     "OfferedTool": "ports.tool",
     "OptionsConfigured": "core.turn",
-    "Policy": "agents.tool_policy",
-    "ReadView": "agents.stored",
+    "Policy": "agents.tool_calls",
+    "ReadView": "agents.conversation_reader",
     "Receipt": "core.intake",
     "Role": "core.message",
     "SettledTurn": "core.turn",
-    "Snapshot": "agents.stored",
-    "Stored": "agents.stored",
+    "Snapshot": "agents.conversation_reader",
+    "Stored": "agents.conversation_reader",
     "Subagent": "agents.subagents",
     "Text": "core.message",
     "Tool": "ports.tool",

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from everhold.agents.background_programs import collect_programs, make_process_tools
+from everhold.agents.builtin_tools import collect_programs, make_process_tools
 from everhold.agents.code_tool import CodeTool, collect_executors
 from everhold.agents.loop import AgentLoop
 from everhold.agents.skills import add_skill_list, load_skills, make_skill_tool
 from everhold.agents.subagents import TASK_TOOL, collect_subagents, resolve_agent
-from everhold.agents.tool_policy import Policy, collect_policies
+from everhold.agents.tool_calls import Policy, collect_policies
 from everhold.agents.tool_selection import SEARCH_ABOVE, collect_sources
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments, UnknownProgram
 from everhold.hooks import collect_plugins
-from everhold.ports.agent import AgentContext
+from everhold.ports.context import AgentContext
 from everhold.ports.program import REGISTRY, Program, register_program
 from everhold.ports.tool import Tool, collect_tools
 

@@ -12,12 +12,10 @@ The options that hold in a frame of a conversation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from everhold.agents.loop_state import LoopState
-from everhold.agents.prompt import parse_prompt_layer
-from everhold.core.codec import JSON, to_plain
+from everhold.core.codec import JSON
 from everhold.core.graph import INITIAL_FRAME, Frame, Graph, Node, NodeKind
 from everhold.core.message import Role
 from everhold.core.turn import FrameOpened, TurnFailed, TurnOutcome
@@ -125,16 +123,3 @@ def find_nth_message(graph: Graph, count: int) -> str:
         if found == count:
             return node.id
     raise UnknownNode(f"message {count} of {found}")
-
-
-def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Options as they are kept; raises `BadValue` or `BadArguments` for what cannot be."""
-    found: Any = to_plain(dict(options), "options")
-    parse_prompt_layer(found.get("prompt"))
-    for name in ("max_turns", "max_tokens"):
-        most = found.get(name)
-        if most is not None and (type(most) is not int or most < 1):
-            raise BadArguments("options", f"{name} should be 1 or more, got {most!r}")
-    if not isinstance(found.get("model") or "", str):
-        raise BadArguments("options", "model should be the name of one")
-    return dict(found)

@@ -23,12 +23,9 @@ from typing import Any, Final
 import msgspec
 
 from everhold.agents import frames
-from everhold.agents.directives import Decision, decode_decisions
 from everhold.agents.loop_state import AgentDefinition, HeardInput
-from everhold.agents.model_calls import ModelCalls
-from everhold.agents.parse_reply import parse_model_reply
-from everhold.agents.plugin_host import GuardedContext, PluginHost
-from everhold.agents.prompt import parse_prompt_layer
+from everhold.agents.model_calls import ModelCalls, parse_model_reply, parse_prompt_layer
+from everhold.agents.plugin_host import Decision, GuardedContext, PluginHost, decode_decisions
 from everhold.agents.tool_calls import Toolbox
 from everhold.agents.tool_selection import SourcedTools
 from everhold.agents.turn import StopTurn, TurnRunner
@@ -52,7 +49,7 @@ from everhold.core.turn import (
 )
 from everhold.errors import EverholdError, TurnStopped
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_store
-from everhold.ports.agent import AgentContext
+from everhold.ports.context import AgentContext
 from everhold.ports.tool_services import apply_writes
 
 #: The signal that a conversation listens to: inputs, and what is said to a turn under way.

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from everhold.agents.directives import Decision
-from everhold.agents.plugin_host import PluginHost
-from everhold.agents.tool_calls import Toolbox
-from everhold.agents.tool_policy import Policy
+from everhold.agents.plugin_host import Decision, PluginHost
+from everhold.agents.tool_calls import Policy, Toolbox
 from everhold.core.codec import JSON
 from everhold.core.graph import Graph, ModelView, Node
 from everhold.core.message import Role
 from everhold.core.turn import FrameOptions
 from everhold.hooks import Contribute, Plugin
-from everhold.ports.agent import AgentContext
 from everhold.ports.code import CodeExecutor
+from everhold.ports.context import AgentContext
 from everhold.ports.tool import Tool, ToolSource
 
 #: Something that was said to the conversation, with the query that heard it.

@@ -1,28 +1,243 @@
-"""What a model is asked, and what it is told: by reference in the journal, in full to whoever
-answers.
+"""Model calls: the system prompt, the question to the model, and the parsed reply.
+
+Rules
+  1. The journal keeps a question by reference; the answerer gets it in full.
+  2. Prompt layers are applied in order: the agent's instructions, the session's layer, the turn's
+     layer. A layer may add to a slot, replace it, clear it, or reorder the slots (`template`).
+  3. Duplicate contributions (same slot, priority and text) appear once. Slots follow the template;
+     within a slot, lower priorities come first.
+  4. The last prompt is cached: the same inputs are not assembled twice.
+
+A reply has one of three forms:
+
+    "Paris."                                                  text: ends the turn
+    {"content": [{"type": "text", …}, {"type": "tool_use", …}]}     blocks, as providers send them
+    {"text": "…", "tool_calls": [{"name": "search", "input": {…}}]}   the simple form, written by
+                                                   people and hosts; `content` may replace `text`
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from everhold.agents import frames
+from everhold.agents.builtin_tools import ToolCall
 from everhold.agents.loop_state import LoopState
-from everhold.agents.parse_reply import parse_model_reply
-from everhold.agents.prompt import PromptBuilder, PromptLayer, parse_prompt_layer
-from everhold.agents.prompt import check_slot as known_slot
-from everhold.agents.turn import TurnRunner
-from everhold.core.codec import JSON
-from everhold.core.graph import ModelView, Node, NodeKind
+from everhold.core.codec import JSON, dumps, to_plain
+from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
 from everhold.core.query import Kind, Query, Usage
-from everhold.errors import AnswerFailed
-from everhold.hooks import Ask, Contribute, apply_before_store
+from everhold.core.schema import schema_of
+from everhold.errors import AnswerFailed, BadArguments
+from everhold.hooks import SLOTS, Ask, Contribute, apply_before_store
 from everhold.ports.program import KeptEffect
+
+
+class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Changes to a prompt, as options say them: `{"prompt": {"add": {"guidance": "…"}}}`."""
+
+    add: dict[str, str] = {}
+    replace: dict[str, str] = {}
+    clear: list[str] = []
+    template: list[str] | None = None
+
+
+def parse_prompt_layer(given: JSON) -> PromptLayer | None:
+    """A layer as options hold it; raises `BadArguments` for what is none."""
+    if given is None:
+        return None
+    try:
+        found = msgspec.convert(
+            {"add": {"guidance": given}} if isinstance(given, str) else given, PromptLayer
+        )
+    except msgspec.ValidationError as error:
+        raise BadArguments("prompt", str(error)) from None
+    for slot in (*found.add, *found.replace, *found.clear, *(found.template or ())):
+        check_slot(slot)
+    return found
+
+
+def check_slot(slot: str) -> str:
+    """The slot, if there is one of the name; raises `BadArguments`."""
+    if slot not in SLOTS:
+        raise BadArguments("prompt", f"there is no slot {slot!r}; the slots are {', '.join(SLOTS)}")
+    return slot
+
+
+def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Options as they are kept; raises `BadValue` or `BadArguments` for what cannot be."""
+    found: Any = to_plain(dict(options), "options")
+    parse_prompt_layer(found.get("prompt"))
+    for name in ("max_turns", "max_tokens"):
+        most = found.get(name)
+        if most is not None and (type(most) is not int or most < 1):
+            raise BadArguments("options", f"{name} should be 1 or more, got {most!r}")
+    if not isinstance(found.get("model") or "", str):
+        raise BadArguments("options", "model should be the name of one")
+    return dict(found)
+
+
+class PromptBuilder:
+    """Puts the system text together, and remembers the last one."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._text = ""
+        self.built = 0  # how often one was put together
+
+    def text(
+        self,
+        layers: Sequence[PromptLayer | None],
+        contributions: Sequence[Contribute],
+        tools: Collection[str] = (),
+    ) -> str:
+        key = (
+            tuple(map(msgspec.json.encode, layers)),
+            msgspec.json.encode(contributions),
+            tuple(tools),
+        )
+        if key != self._key:
+            self._text = _build_text(layers, contributions, tools)
+            self._key = key
+            self.built += 1
+        return self._text
+
+    def forget(self) -> None:
+        """Put the next one together anew, whatever it is."""
+        self._key = None
+
+
+def _build_text(
+    layers: Sequence[PromptLayer | None],
+    contributions: Sequence[Contribute],
+    tools: Collection[str],
+) -> str:
+    slots: dict[str, list[Contribute]] = {slot: [] for slot in SLOTS}
+    for one in contributions:
+        if not one.tools or any(tool in tools for tool in one.tools):
+            slots[check_slot(one.slot)].append(one)
+    order: Sequence[str] = SLOTS
+    for layer in layers:
+        if layer is not None:
+            order = layer.template if layer.template is not None else order
+            _change(slots, layer)
+    parts = [_said(one) for slot in order for one in _distinct(slots[slot])]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _change(slots: dict[str, list[Contribute]], layer: PromptLayer) -> None:
+    for slot in layer.clear:
+        slots[slot] = []
+    for slot, words in layer.replace.items():
+        slots[slot] = [Contribute(slot, words)]
+    for slot, words in layer.add.items():
+        slots[slot].append(Contribute(slot, words))
+
+
+def _distinct(given: list[Contribute]) -> list[Contribute]:
+    found = {(one.priority, one.content.strip()): one for one in reversed(given)}
+    kept = [one for one in given if found.get((one.priority, one.content.strip())) is one]
+    return sorted(kept, key=lambda one: one.priority)
+
+
+def _said(one: Contribute) -> str:
+    words = one.content.strip()
+    return f"## {one.title}\n\n{words}" if one.title and words else words
+
+
+class ModelReply(msgspec.Struct, frozen=True):
+    """What was said: its words, and the tools it calls. `blocks` is set if what was said is not
+    kept as it came.
+    """
+
+    text: str
+    calls: list[ToolCall]
+    blocks: list[JSON] | None = None
+
+
+def parse_model_reply(said: JSON, where: str) -> ModelReply:
+    """What a model said; raises `AnswerFailed` for what is none of the forms. `where` names calls
+    without id.
+    """
+    if isinstance(said, str):
+        simple = _parse_written_reply(said)
+        if simple is None:
+            return ModelReply(said, [])
+        said = simple
+    if isinstance(said, dict) and (
+        "tool_calls" in said or ("text" in said and "content" not in said)
+    ):
+        return _simple(said, where)
+    found = to_blocks(said)
+    if not found or not all(isinstance(block, dict) for block in found):
+        raise AnswerFailed("the model said nothing that can be used", "empty_response")
+    parts = _told_apart(found, where)
+    calls = [
+        ToolCall(one["id"], one["name"], one.get("input", {}))
+        for one in parts
+        if one.get("type") == "tool_use"
+    ]
+    return ModelReply(extract_text(said), calls, None if parts == found else parts)
+
+
+def _told_apart(parts: list[Any], where: str) -> list[Any]:
+    """Blocks in which each call has an id of its own: results are known by it. Those that have one
+    keep it.
+    """
+    kept: list[Any] = []
+    known: set[str] = set()
+    for block in parts:
+        if block.get("type") == "tool_use":
+            if not isinstance(block.get("name"), str):
+                raise AnswerFailed("a tool call needs a name and an input", "bad_tool_call")
+            id = block.get("id")
+            if not isinstance(id, str) or not id or id in known:
+                block = {**block, "id": f"call-{where}-{len(known)}"}
+            known.add(block["id"])
+        kept.append(block)
+    return kept
+
+
+def _parse_written_reply(said: str) -> JSON:
+    """The simple form, if somebody wrote it as text."""
+    if not said.lstrip().startswith("{"):
+        return None
+    try:
+        value = msgspec.json.decode(said)
+    except msgspec.DecodeError:
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("tool_calls"), list) else None
+
+
+def _simple(said: dict[str, JSON], where: str) -> ModelReply:
+    words = said.get("text", said.get("content")) or ""
+    if not isinstance(words, str):
+        raise AnswerFailed("the text of an answer should be words", "bad_response")
+    kept: list[JSON] = [{"type": "text", "text": words}] if words else []
+    wanted = said.get("tool_calls") or []
+    for one in wanted if isinstance(wanted, list) else [None]:
+        if not isinstance(one, dict):
+            raise AnswerFailed("a tool call needs a name and an input", "bad_tool_call")
+        kept.append(
+            {
+                "type": "tool_use",
+                "id": one.get("id"),
+                "name": one.get("name"),
+                "input": one.get("input", {}),
+            }
+        )
+    if not kept:
+        raise AnswerFailed("the model said nothing that can be used", "empty_response")
+    kept = _told_apart(kept, where)
+    calls = [
+        ToolCall(one["id"], one["name"], one["input"]) for one in kept if one["type"] == "tool_use"
+    ]
+    return ModelReply(words, calls, kept)
+
 
 #: Options that are the loop's own; all others go to whoever answers for the model.
 LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
@@ -145,7 +360,7 @@ class ModelCalls:
         for no slot.
         """
         for one in self._life.contributions:
-            known_slot(one.slot)
+            check_slot(one.slot)
         held = self._life.options.of(self._life.graph.frame.id)
         return [
             parse_prompt_layer(held.get("prompt")),
@@ -166,5 +381,10 @@ class ModelCalls:
             else []
         )
         if self._life.agent.returns is not None:
-            found.append(Contribute("execution", TurnRunner.wanted(self._life.agent.returns)))
+            found.append(Contribute("execution", describe_return_format(self._life.agent.returns)))
         return [*found, *self._life.contributions]
+
+
+def describe_return_format(returns: Any) -> str:
+    """The instruction to the model for an agent that returns a value."""
+    return f"Answer with nothing but JSON that fits this JSON Schema: {dumps(schema_of(returns))}"

@@ -19,9 +19,20 @@ from typing import Any
 import msgspec
 
 from everhold.agents.agent import Agent
-from everhold.agents.conversation_reader import RESIDENCY_ALL, ConversationReader, TurnReader
+from everhold.agents.conversation_reader import (
+    RESIDENCY_ALL,
+    ConversationReader,
+    ReadView,
+    Snapshot,
+    Stored,
+    TurnReader,
+    build_read_view,
+    build_snapshot,
+    build_stored,
+    plan_apply,
+)
 from everhold.agents.events import Event, EventKind, EventStream, LiveBuffers
-from everhold.agents.frames import check_options, normalize_message
+from everhold.agents.frames import normalize_message
 from everhold.agents.inputs import (
     NEXT_TURN,
     BusyPolicy,
@@ -40,15 +51,7 @@ from everhold.agents.inputs import (
     require_not_ended,
     require_same_input,
 )
-from everhold.agents.stored import (
-    ReadView,
-    Snapshot,
-    Stored,
-    build_read_view,
-    build_snapshot,
-    build_stored,
-    plan_apply,
-)
+from everhold.agents.model_calls import check_options
 from everhold.agents.subagents import (
     CHILD_POLL_SECONDS,
     ChangeWaiter,
@@ -86,7 +89,7 @@ from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.engine import Engine
 from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
 from everhold.hooks import apply_before_store as kept
-from everhold.ports.verbs import ForkVerb
+from everhold.ports.program import ForkVerb
 
 #: What somebody says: words, blocks (see core.message), or a message.
 InputContent = str | Message | Sequence[JSON]

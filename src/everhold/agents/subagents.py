@@ -29,7 +29,7 @@ import msgspec
 
 from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.agents.loop_state import AgentDefinition
-from everhold.agents.tool_policy import inherit_policies
+from everhold.agents.tool_calls import inherit_policies
 from everhold.core.codec import JSON
 from everhold.core.journal import find_open_queries
 from everhold.core.query import SENT_BY_NAME, Kind

@@ -1,23 +1,24 @@
-"""Calling tools: side by side, each checked before it runs, each with a result that the model sees.
+"""Tool calls: policies, the run inside an effect, limits, approvals, and a result for every call.
+
+    def careful(wanted: Wanted) -> Verdict:
+        return Allow() if wanted.read_only else Confirm("it changes something")
 
 Rules
-  1. Whatever happens to a call, it has a result. The model is told what went wrong; the turn goes
-     on.
-  2. Limits count what runs. Who waits for a person's yes, or for a result that comes later, takes
-     up no place.
-  3. A call that people have to approve is asked about with its exact input, and that is what runs.
-     Each confirmation that a policy or a plugin wants is a question of its own.
-  4. What a tool wrote beside its result lands with it. A tool that returns a call of a program
-     hands its own on: the program is a child session, and what it returns is the result.
-  5. A call that was started and of which no outcome is known is never silently run again: see
-     `rerun`.
-  6. Plugins are asked before every call and shown every result, also those of a program that the
-     model wrote.
+  1. Every call has a result. If the call fails, the result is the error; the turn continues.
+  2. Limits count running tools. A call that waits for an approval or for a later result takes no
+     place.
+  3. An approval shows the exact input, and that input runs. Each confirmation that a policy or a
+     plugin wants is an approval of its own.
+  4. Values that a tool writes are committed with its result. If a tool returns a call of a program,
+     that program runs as a child session, and its result is the tool's.
+  5. A call that was started and has no recorded outcome never runs again silently: see `rerun`.
+  6. Plugins are asked before every call and see every result, including the calls of programs that
+     the model wrote.
 
-Running one tool for one call: inside its effect, where the journal has only what comes of it.
-
-What comes of it is a result, or an error with a code that says what else it came to: denied, in
-need of a person's yes, to be finished later, handed on to a program, or an input that does not fit.
+Rules for policies
+  1. A policy is called inside the effect of the call. A replay uses the recorded verdict.
+  2. Policies fail closed: one that raises, or returns something else than a verdict, denies.
+  3. Several policies are called in order until one denies. Every confirmation is asked for.
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from everhold.agents.builtin_tools import BuiltinTool
-from everhold.agents.parse_reply import ToolCall
-from everhold.agents.tool_policy import Policy, evaluate_policies
+from everhold.agents.builtin_tools import BuiltinTool, ToolCall
 from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.core.codec import JSON, dumps
 from everhold.core.query import Kind, Usage
@@ -42,11 +42,13 @@ from everhold.core.tool import (
     HANDED_OVER,
     LATER,
     NEEDS_CONFIRM,
+    Allow,
     Confirm,
     Deny,
     Later,
     SideOutput,
     ToolHandoff,
+    Verdict,
     Wanted,
     Window,
     decode_confirms,
@@ -62,18 +64,64 @@ from everhold.core.turn import TurnFailed
 from everhold.errors import (
     AnswerFailed,
     AnswerRefused,
+    BadArguments,
     BadValue,
     ChildFailed,
     EverholdError,
     Expired,
     OutcomeUnknown,
 )
-from everhold.ports.agent import AgentContext
 from everhold.ports.attachment import keep_attachment
-from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
-from everhold.ports.program import Call
+from everhold.ports.context import AgentContext
+from everhold.ports.program import INTERRUPTS, Call, convert_interrupt, is_raised_by_code
 from everhold.ports.tool import Tool, ToolContext
 from everhold.ports.tool_services import apply_writes
+
+log = logging.getLogger("everhold")
+
+#: Decides whether a tool call may run.
+Policy = Callable[[Wanted], Verdict | Awaitable[Verdict]]
+
+
+def collect_policies(given: Any) -> tuple[Policy, ...]:
+    """One policy, several, or none."""
+    found = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
+    for one in found:
+        if not callable(one):
+            raise BadArguments("policy", f"{one!r} is not a function")
+    return found
+
+
+def inherit_policies(own: Sequence[Policy], parent: Sequence[Policy]) -> tuple[Policy, ...]:
+    """The policies of a subagent: its parent's, and then its own. Nobody escapes by delegating."""
+    return (*parent, *(one for one in own if one not in parent))
+
+
+async def evaluate_policies(policies: Sequence[Policy], wanted: Wanted) -> Deny | list[Confirm]:
+    """The first denial, or the confirmations that are wanted; none of them: the call is allowed."""
+    found: list[Confirm] = []
+    for policy in policies:
+        verdict = await _asked(policy, wanted)
+        if isinstance(verdict, Deny):
+            return verdict
+        found += [verdict] if isinstance(verdict, Confirm) else []
+    return found
+
+
+async def _asked(policy: Policy, wanted: Wanted) -> Verdict:
+    try:
+        said: Any = policy(wanted)
+        if inspect.isawaitable(said):
+            said = await said
+    except Exception as error:
+        log.exception("the policy before %s failed; the call is denied", wanted.tool)
+        return Deny(f"the policy failed ({type(error).__name__})")
+    if isinstance(said, Allow | Deny | Confirm):
+        return said
+    log.error(
+        "the policy before %s said %r, which is no verdict; the call is denied", wanted.tool, said
+    )
+    return Deny("the policy gave no verdict")
 
 
 async def execute_tool(

@@ -24,7 +24,7 @@ from everhold.core.tool import Wanted
 from everhold.core.tool_catalog import LayeredToolRegistry, ToolCatalog
 from everhold.core.tool_registry import ToolManifest
 from everhold.errors import AnswerFailed, BadArguments, ToolServerFailed
-from everhold.ports.agent import AgentContext
+from everhold.ports.context import AgentContext
 from everhold.ports.tool import OfferedTool, Tool, ToolSource
 
 #: More tools than this are searched, unless the agent says otherwise.

@@ -21,8 +21,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from everhold.agents import frames
+from everhold.agents.builtin_tools import ToolCall
 from everhold.agents.loop_state import LoopState
-from everhold.agents.parse_reply import ModelReply, ToolCall, parse_model_reply
+from everhold.agents.model_calls import ModelReply, describe_return_format, parse_model_reply
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView
 from everhold.core.message import Role, ToolUse
@@ -209,7 +210,7 @@ class TurnRunner:
             wrong = f"{error.path} should be {error.expected}, got {error.got}"
         if grace or self._repaired == MAX_REPAIRS:
             return TurnFailed(f"the model did not say what fits: {wrong}", AnswerRefused.code), ""
-        return None, f"This does not fit: {wrong}. {self.wanted(returns)}"
+        return None, f"This does not fit: {wrong}. {describe_return_format(returns)}"
 
     def _finished(self, value: JSON) -> TurnOutcome:
         """A tool ended the turn, with a value in the place of the model's last words."""
@@ -235,13 +236,6 @@ class TurnRunner:
             )
         except AnswerRefused as error:
             return TurnFailed(f"{who} finished with what does not fit: {error}", error.code)
-
-    @staticmethod
-    def wanted(returns: Any) -> str:
-        """What a model is told of the value that it should come to."""
-        return (
-            f"Answer with nothing but JSON that fits this JSON Schema: {dumps(schema_of(returns))}"
-        )
 
     # ---- tools
 

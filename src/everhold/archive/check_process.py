@@ -30,7 +30,7 @@ from everhold.errors import EverholdError, UnknownSession
 from everhold.packages.find import find_program
 from everhold.packages.lua.folder import PackageFolders
 from everhold.packages.program_hosts import ProgramHosts
-from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.program import set_signals_handled
 from everhold.ports.store import Effect, SessionFilter, SessionRecord
 from everhold.stores.sqlite import SQLiteStore
 

@@ -28,7 +28,7 @@ from everhold.cli.options import (
 from everhold.cli.output import format_count, format_line, print_json, strip_controls
 from everhold.core.observer import Observer
 from everhold.errors import BadSetting
-from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.program import set_signals_handled
 from everhold.wire import ExitCode
 
 if TYPE_CHECKING:

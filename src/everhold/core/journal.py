@@ -58,7 +58,7 @@ class DeliveryNotes(msgspec.Struct, omit_defaults=True, kw_only=True):
     nodes: list[Node] = []  # what was said in a conversation
     leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # where its leaf was moved to
     settled: SettledTurn | None = None  # the turn that ended here
-    facts: dict[str, JSON] = {}  # what the program took for given from here on: see `ports.agent`
+    facts: dict[str, JSON] = {}  # what the program took for given from here on: see `AgentContext`
     restart: Restart | None = None  # the program begins again with the next delivery
 
 

@@ -64,8 +64,13 @@ from everhold.errors import (
 )
 from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.attachment import CURRENT_ATTACHMENTS, Attachment
-from everhold.ports.interrupts import INTERRUPTS, convert_interrupt, is_raised_by_code
-from everhold.ports.program import Clock, KeptEffect
+from everhold.ports.program import (
+    INTERRUPTS,
+    Clock,
+    KeptEffect,
+    convert_interrupt,
+    is_raised_by_code,
+)
 from everhold.ports.signature import get_return_type
 from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord, Store
 from everhold.ports.tool import COMPLETER

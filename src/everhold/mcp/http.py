@@ -37,7 +37,7 @@ from everhold.mcp.profiles import DEFAULT_PROFILE as PROFILE
 from everhold.mcp.profiles import make_front
 from everhold.mcp.token import TOKEN_VARIABLE, Token
 from everhold.models import AnswererSpec
-from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.program import set_signals_handled
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:8711"
 MCP_PATH: Final = "/mcp"

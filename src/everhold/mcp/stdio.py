@@ -35,7 +35,7 @@ from everhold.mcp.profiles import DEFAULT_PROFILE, make_front
 from everhold.mcp.server import McpFront
 from everhold.mcp.stdout import take_client_descriptors
 from everhold.models import AnswererSpec
-from everhold.ports.interrupts import set_signals_handled
+from everhold.ports.program import set_signals_handled
 
 #: Bytes of one message.
 MAX_MESSAGE_BYTES: Final = 64_000_000

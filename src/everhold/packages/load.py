@@ -31,8 +31,7 @@ from types import ModuleType
 from typing import Final
 
 from everhold.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
-from everhold.ports.interrupts import is_raised_by_code
-from everhold.ports.program import REGISTRY, Program, register_program
+from everhold.ports.program import REGISTRY, Program, is_raised_by_code, register_program
 
 log = logging.getLogger("everhold")
 

@@ -38,8 +38,10 @@ from everhold.plugins.sanitize import (
     reduce_schema,
     sanitize_name,
 )
-from everhold.ports import resource
 from everhold.ports.tool import OfferedTool, Tool
+from everhold.ports.tool_services import (
+    register_closer,
+)
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -186,7 +188,7 @@ class McpServer:
         loop = asyncio.get_running_loop()
         if loop not in self._lines:
             self._lines[loop] = McpConnection(self)
-            resource.register_closer(self, self.close)
+            register_closer(self, self.close)
         return self._lines[loop]
 
     def _offer(self, one: Any) -> OfferedTool:

@@ -1,20 +1,84 @@
-"""What a program is written against: `ctx`.
+"""What programs are written against: `ctx`, and calls of other programs.
 
 Every verb that waits is a coroutine, so that `gather`, `TaskGroup`, `timeout` and the rest of
-asyncio work with it. Verbs that do not wait (`now`, `random`, `log`, …) cost nothing and are the
-same on replay.
+asyncio work with it. Verbs that do not wait (`now`, `random`, `log`, …) are free, and return the
+same values on replay.
+
+`Context` is for programs. `AgentContext` adds what the agent loop needs.
 """
 
 from __future__ import annotations
 
 import datetime
+import typing
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar, overload
+
+from msgspec import UnsetType
 
 from everhold.core.codec import JSON
-from everhold.ports.call import Call
+from everhold.core.graph import Node
+from everhold.core.journal import DeliveryNotes
+from everhold.core.query import Kind, Rerun, Usage
+from everhold.core.turn import SettledTurn
+from everhold.errors import NotAProgram
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class CalledProgram(Protocol):
+    """What a call has to know of its program."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ref(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def types(self) -> Mapping[str, Any]:
+        """The annotations of its parameters, and of its result under "return"."""
+        ...
+
+    @property
+    def body(self) -> Callable[..., Any]:
+        """The function that runs, given `ctx` and the arguments."""
+        ...
+
+    def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
+        """The stored arguments as the body takes them."""
+        ...
+
+
+class Call(Generic[R_co]):
+    """A program and its arguments; nothing runs until a runtime takes it."""
+
+    __slots__ = ("args", "program")
+
+    def __init__(self, program: CalledProgram, args: dict[str, JSON]) -> None:
+        self.program = program
+        self.args = args
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
+        return f"{self.program.name}({shown})"
+
+    if not typing.TYPE_CHECKING:  # to a type checker a call is not awaitable at all
+
+        def __await__(self) -> typing.NoReturn:
+            raise NotAProgram(
+                self.program.name,
+                "a call is not awaitable; use ctx.run(call), ctx.spawn(call) or runtime.run(call)",
+            )
+
 
 if TYPE_CHECKING:
     from types import UnionType
@@ -250,5 +314,74 @@ class Context(Protocol):
     def version(self, name: str, number: int) -> int:
         """Mark an intended change: sessions that passed here before it get 1, later ones
         `number`.
+        """
+        ...
+
+
+class AgentContext(Context, Protocol):
+    """`ctx` for the loop of an agent."""
+
+    async def put(
+        self,
+        kind: Kind,
+        effect: Callable[[], Any] | None = None,
+        *,
+        name: str = "",
+        args: JSON = None,
+        prompt: str = "",
+        schema: dict[str, JSON] | None = None,
+        options: dict[str, JSON] | None = None,
+        rerun: Rerun = ...,
+        timeout: float | None = None,
+        to: str | None = None,
+    ) -> tuple[int, Any]:
+        """Ask something, and return the number of the query with its answer.
+
+        `effect` does a `call`; for a question to a model it gives the query in full, of which
+        `args` is the view.
+        """
+        ...
+
+    def keep_with(self, keep: Callable[[JSON], JSON]) -> None:
+        """Have what somebody outside answers written down as `keep` returns it."""
+        ...
+
+    def note(
+        self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: SettledTurn | None = None
+    ) -> None:
+        """Add to the conversation, with the step that is under way."""
+        ...
+
+    async def delegate(
+        self, call: Call[Any], *, title: str = "", source: str = ""
+    ) -> tuple[int, Any]:
+        """Begin a child session, and return the number of the query with how the child ended.
+
+        What it costs is entered under `source`; it is cancelled as soon as nobody waits for it.
+        """
+        ...
+
+    cost: Usage | None  #: what the last answer to `put` or `delegate` cost, if that was counted
+
+    @property
+    def parent(self) -> str | None:
+        """The session that began this one, if one did."""
+        ...
+
+    def recorded(self) -> DeliveryNotes | None:
+        """What the step that is replayed noted; None where nothing is replayed."""
+        ...
+
+    def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
+        """Something that the loop takes for given: `value`, which is noted if it is new; on replay,
+        what was noted.
+
+        So may an agent's author change a limit or a plugin without changing what was said before.
+        """
+        ...
+
+    def after(self, effect: Callable[[], Any]) -> None:
+        """Do something once this step is kept. It is not done on replay, and not if the process
+        dies between.
         """
         ...

@@ -1,19 +1,21 @@
-"""What a program is to those who write one, and what an execution is to those who run one.
+"""Programs as their authors write them, and executions as the engine runs them.
 
-`@program` makes an `async def` callable for later: calling it gives a `Call`, and nothing runs yet.
-A `Call` is plain data (which program, which arguments), so that it can be stored and started
-anywhere.
+`@program` makes an `async def` callable for later: calling it returns a `Call`, and nothing runs
+yet. A `Call` is plain data (program and arguments), so that it can be stored and started anywhere.
 
 An `Execution` is one life of a program in memory. It has one verb, `advance`: no I/O, no clock, no
-dice inside.
+randomness inside.
+
+`is_raised_by_code` tells a user's Ctrl-C from a KeyboardInterrupt raised by program code.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import typing
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
@@ -37,9 +39,38 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import QueryAnswer
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
+from everhold.core.status import Status
 from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
-from everhold.ports.call import Call as Call
+from everhold.ports.context import Call as Call
 from everhold.ports.context import Context
+
+#: What a signal may raise.
+INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
+
+_told: Final = threading.Event()
+
+
+def set_signals_handled(told: bool = True) -> None:
+    """From now on no signal raises anything in this process; or it does again."""
+    if told:
+        _told.set()
+    else:
+        _told.clear()
+
+
+def is_raised_by_code(error: BaseException) -> bool:
+    """Whether whoever raised this means it, where it is caught."""
+    if not isinstance(error, INTERRUPTS):
+        return True
+    return _told.is_set() or threading.current_thread() is not threading.main_thread()
+
+
+def convert_interrupt(error: BaseException) -> RuntimeError:
+    """What a function has failed with that raised an interrupt; nothing on the way up takes it for
+    one.
+    """
+    return RuntimeError(f"{type(error).__name__}: {error}".removesuffix(": "))
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -364,3 +395,32 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+
+class StartVerb(Protocol):
+    """Starts a session; see `Runtime.start`."""
+
+    async def __call__(
+        self,
+        call: Call[Any],
+        *,
+        key: str | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        wait: float | None = None,
+        again: bool = False,
+    ) -> Status: ...
+
+
+class ForkVerb(Protocol):
+    """Forks a session; see `Runtime.fork`."""
+
+    async def __call__(
+        self,
+        session: str,
+        *,
+        at: int | None = None,
+        key: str | None = None,
+        wait: float | None = None,
+        again: bool = False,
+    ) -> Status: ...

@@ -46,7 +46,6 @@ from everhold.core.schema import decode_value_as, encode_value_as, schema_of
 from everhold.core.tool import Wanted, Window
 from everhold.errors import BadArguments, ForeignCall
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
-from everhold.ports.moment import Moment
 from everhold.ports.signature import (
     build_parameter_schema,
     get_parameters,
@@ -54,7 +53,7 @@ from everhold.ports.signature import (
     split_docstring,
 )
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
-from everhold.ports.tool_services import StateWrite, ToolSessions, ToolValues
+from everhold.ports.tool_services import Moment, StateWrite, ToolSessions, ToolValues
 
 
 class Completer(Protocol):

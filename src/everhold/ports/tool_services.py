@@ -1,21 +1,30 @@
-"""What tools and plugins may do with their session beside their result: durable values, and other
-sessions (row 11).
+"""What tools and plugins get besides their arguments: the state of the conversation (`Moment`),
+durable values, other sessions, and resources kept open between calls.
 
 Rules
-  1. Values are read as they are now. What is written lands with the result, in the same commit:
-     once, however often the work is run, and not at all if it fails.
-  2. A session is begun under a key that is the work's own, so that work that is run again finds the
-     one that it began.
-  3. Only what this session has begun may be looked at and cancelled; anything else is `NotAllowed`.
+  1. Values are read as they are now. Writes are committed with the result: once, however often the
+     work runs, and not at all if it fails.
+  2. A session is started under a key derived from the work, so that work that runs again finds the
+     session that it started.
+  3. Only sessions started by this one may be inspected and cancelled; others raise `NotAllowed`.
+  4. A resource (a process, a connection) is registered with the function that closes it. It is
+     shared by one event loop, and closed with the loop's last runtime. Without a runtime, it ends
+     with the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import copy
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON, to_plain
+from everhold.core.graph import Frame
+from everhold.core.ledger import Ledger
 from everhold.core.status import Status
 from everhold.errors import BadArguments, BadValue, ForeignCall, NotAllowed
 from everhold.ports.context import State
@@ -175,3 +184,127 @@ class ToolSessions:
     async def all(self) -> list[str]:
         """The ids of the sessions that this one has begun, newest first."""
         return await _work("a session").begun()
+
+
+class Moment:
+    """Where a conversation stands when a hook is called. It is for reading, but for `state` and
+    `sessions`.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        root: bool,
+        turn: int,
+        round: int,
+        now: float,
+        started: float,
+        began: float,
+        frame: Frame,
+        options: dict[str, JSON],
+        usage: Ledger,
+        turn_usage: Ledger,
+        messages: Callable[[], list[JSON]],
+        context: int = 0,
+        completing: bool = False,
+        in_program: bool = False,
+        instructions: str = "",
+        said: tuple[JSON, ...] = (),
+        decides: bool = False,
+    ) -> None:
+        #: root: no other session began this one
+        self.session_id = session_id
+        self.root = root
+        #: both are counted from 1; 0 is before the first
+        self.turn = turn
+        self.round = round
+        #: seconds: now, and when turn and session began
+        self.now = now
+        self.started = started
+        self.began = began
+        self.frame = frame
+        self.options = options
+        #: what was spent, in all and in this turn
+        self.usage = usage
+        self.turn_usage = turn_usage
+        #: tokens that the model last had before its eyes, if they were counted
+        self.context = context
+        #: the model has nothing more to do; else it will be asked again
+        self.completing = completing
+        #: the tool is called by a program that the model wrote, not by the model
+        self.in_program = in_program
+        self.instructions = instructions  #: for a compaction, of whoever asked for it
+        self.said = said  #: answers to `Ask`
+        self.writes: list[StateWrite] | None = [] if decides else None
+        #: durable values: read now, written with what a `before_*` decides
+        self.state = ToolValues(self.writes)
+        self.sessions = ToolSessions()  #: other sessions, which a `before_*` begins
+        self._messages = messages
+
+    def apart(
+        self,
+        written: Sequence[StateWrite],
+        said: tuple[JSON, ...] = (),
+        options: dict[str, JSON] | None = None,
+    ) -> Moment:
+        """The same moment for one plugin: it writes after what others have written, and has answers
+        of its own.
+        """
+        found = copy.copy(self)
+        found.said, found.options = (
+            said,
+            to_plain(self.options if options is None else options, "options"),
+        )
+        if self.writes is not None:
+            found.writes = list(written)
+            found.state = ToolValues(found.writes)
+        return found
+
+    @property
+    def messages(self) -> list[JSON]:
+        """What was said in the current frame, oldest first."""
+        return self._messages()
+
+
+log = logging.getLogger("everhold")
+
+
+class _House:
+    def __init__(self) -> None:
+        self.inside = 0
+        self.closes: dict[object, Callable[[], Awaitable[None]]] = {}
+
+
+_HOUSES: WeakKeyDictionary[asyncio.AbstractEventLoop, _House] = WeakKeyDictionary()
+
+
+def _house() -> _House:
+    return _HOUSES.setdefault(asyncio.get_running_loop(), _House())
+
+
+def retain_resources() -> None:
+    """Somebody came who will leave."""
+    _house().inside += 1
+
+
+async def release_resources() -> None:
+    """Somebody left; the last one closes everything."""
+    house = _house()
+    house.inside -= 1
+    while house.inside <= 0 and house.closes:
+        _, close = house.closes.popitem()
+        try:
+            await close()
+        except Exception:
+            log.exception("a tool's resource could not be closed")
+
+
+def register_closer(owner: object, close: Callable[[], Awaitable[None]]) -> None:
+    """Have `close` called when everybody has left; of one owner only the last is kept."""
+    _house().closes[owner] = close
+
+
+def unregister_closer(owner: object) -> None:
+    """Its resource is closed already."""
+    _house().closes.pop(owner, None)

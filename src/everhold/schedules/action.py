@@ -31,9 +31,8 @@ from everhold.errors import (
     StoreError,
 )
 from everhold.packages.catalog import KnownPrograms
-from everhold.ports.program import Call, Program
+from everhold.ports.program import Call, Program, StartVerb
 from everhold.ports.store import Duty
-from everhold.ports.verbs import StartVerb
 
 #: Gives the fields of what happened as arguments of their names.
 ALL_FIELDS: Final = "*"

@@ -5,9 +5,14 @@ from hashlib import sha256
 
 import pytest
 
-from everhold.agents.directives import call_hook, decode_directive, encode_directive
 from everhold.agents.frames import find_nth_message, normalize_message
-from everhold.agents.plugin_host import PluginHost, fingerprint_plugins
+from everhold.agents.plugin_host import (
+    PluginHost,
+    call_hook,
+    decode_directive,
+    encode_directive,
+    fingerprint_plugins,
+)
 from everhold.core.graph import Graph, Node
 from everhold.core.message import Role
 from everhold.core.tool import Confirm, Deny

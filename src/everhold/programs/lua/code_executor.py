@@ -39,7 +39,6 @@ from everhold.errors import (
     Poison,
     WorkerFailed,
 )
-from everhold.ports import resource
 from everhold.ports.code import (
     CodeEnded,
     CodePaused,
@@ -47,6 +46,9 @@ from everhold.ports.code import (
     CodeRunResult,
     CodeToolCall,
     CodeToolResult,
+)
+from everhold.ports.tool_services import (
+    register_closer,
 )
 from everhold.programs.lua.program import TEXT_REF, LuaProgram
 from everhold.programs.lua.protocol import LuaLimits
@@ -89,7 +91,7 @@ class Lua:
             raise CodeExecutionUnavailable(
                 request.language, [self.language] if find_spec("lupa") else []
             )
-        resource.register_closer(self, self.close)
+        register_closer(self, self.close)
         for _ in range(MAX_RUN_TRIES):
             life = self._lives.pop(scope, None)
             if life is None or not life.stands_at(len(granted) - 1):

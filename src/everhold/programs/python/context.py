@@ -342,7 +342,7 @@ class PythonContext:
             raise AfterCancel("sleep")
         await asyncio.sleep(seconds)
 
-    # ---- what agents are made of (ports.agent)
+    # ---- what agents are made of (ports.context.AgentContext)
 
     async def put(
         self,

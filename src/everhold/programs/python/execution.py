@@ -59,8 +59,7 @@ from everhold.errors import (
     VersionMissing,
     words_of,
 )
-from everhold.ports.interrupts import is_raised_by_code
-from everhold.ports.program import Call, Program
+from everhold.ports.program import Call, Program, is_raised_by_code
 from everhold.programs.python import asyncio_parts, determinism_guard
 from everhold.programs.python.context import PythonContext
 from everhold.programs.python.coroutine_close import INNER_AWAITS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everhold.agents.prompt import PromptBuilder, PromptLayer, parse_prompt_layer
+from everhold.agents.model_calls import PromptBuilder, PromptLayer, parse_prompt_layer
 from everhold.errors import BadArguments
 from everhold.hooks import Contribute
 
