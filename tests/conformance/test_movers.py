@@ -5,7 +5,7 @@ import pytest
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.sqlite import SQLiteStore
-from everhold.testing.conformance.mover import MoverContract
+from everhold.testing.conformance.contract import MoverContract
 from everhold.testing.conformance.mover_fleet import LocalFleet, WorkerFleet
 from tests.postgres import fresh
 

@@ -6,7 +6,7 @@ import pytest
 
 from everhold.stores.postgres import PostgresStore
 from everhold.testing.conformance import DurableStoreContract, MaintenanceContract
-from everhold.testing.conformance.concurrency import ConcurrentCommitContract
+from everhold.testing.conformance.commit import ConcurrentCommitContract
 from everhold.testing.conformance.duty import DutyContract
 from everhold.testing.conformance.settle import SettleContract
 from tests.postgres import fresh

@@ -32,7 +32,7 @@ from everhold.testing.conformance.harness import (
     using_store,
     wait_in_time,
 )
-from everhold.testing.conformance.intake_lanes import (
+from everhold.testing.conformance.intake import (
     act_on_intake,
     claim_existing,
     enqueue_items,

@@ -47,7 +47,7 @@ from everhold.testing.conformance.harness import (
     using_store,
     wait_in_time,
 )
-from everhold.testing.conformance.intake_lanes import enqueue_items, make_input
+from everhold.testing.conformance.intake import enqueue_items, make_input
 from everhold.testing.conformance.lease import take_free_lease
 from everhold.testing.faults import Nursery, read_all_lines
 from tests.fault.wire import Wire

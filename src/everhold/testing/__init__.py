@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from everhold.testing.faults import SlowStore as SlowStore
     from everhold.testing.fixture import Kit as Kit
     from everhold.testing.fixture import NotReplayed as NotReplayed
-    from everhold.testing.network import NetworkRefused as NetworkRefused
-    from everhold.testing.session import Session as Session
+    from everhold.testing.fixture import Session as Session
+    from everhold.testing.guards import NetworkRefused as NetworkRefused
     from everhold.testing.store_wrapper import StoreWrapper as StoreWrapper
 
 _HOMES = {
@@ -41,11 +41,11 @@ _HOMES = {
     "CrashingStore": "testing.faults",
     "Kit": "testing.fixture",
     "ManualClock": "testing.clock",
-    "NetworkRefused": "testing.network",
+    "NetworkRefused": "testing.guards",
     "NotReplayed": "testing.fixture",
     "NotSame": "testing.compare",
     "Nursery": "testing.faults",
-    "Session": "testing.session",
+    "Session": "testing.fixture",
     "SlowStore": "testing.faults",
     "StoreWrapper": "testing.store_wrapper",
     "cancel_everywhere": "testing.cancel",

@@ -22,7 +22,7 @@ from everhold.engine.replay import replay_session
 from everhold.errors import Diverged, ForeignCall
 from everhold.ports.program import ProgramHost
 from everhold.ports.store import SessionRecord
-from everhold.testing.nondeterminism import ForbiddenCall, record_forbidden_calls
+from everhold.testing.guards import ForbiddenCall, record_forbidden_calls
 
 
 class ReplayFinding(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
 from everhold.testing.conformance.factories import commit_end, commit_start, make_query, make_step
 from everhold.testing.conformance.harness import list_ready, using_store
-from everhold.testing.conformance.intake_lanes import (
+from everhold.testing.conformance.intake import (
     act_on_intake,
     enqueue_items,
     list_all_items,

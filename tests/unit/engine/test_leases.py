@@ -12,7 +12,7 @@ from everhold.errors import StoreBusy, StoreUnavailable, UnknownSession
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from everhold.testing.conformance.factories import commit_start
-from everhold.testing.conformance.intake_lanes import enqueue_items, make_input
+from everhold.testing.conformance.intake import enqueue_items, make_input
 
 TTL = 9.0
 

@@ -26,38 +26,35 @@ _MODULES = (
     "claim",
     "commit",
     "contract",
-    "durable",
     "duty",
+    "factories",
     "fork",
-    "inbox",
+    "harness",
     "intake",
-    "intake_lanes",
     "lease",
     "machine",
-    "machine_intake",
-    "mover",
+    "maintenance",
     "mover_accept",
-    "mover_programs",
     "mover_family",
     "mover_fault",
     "mover_fleet",
-    "mover_absence",
-    "mover_harness",
-    "mover_stop",
+    "mover_programs",
     "mover_time",
     "reading",
-    "harness",
     "settle",
-    "concurrency",
-    "maintenance",
+    "unmoved",
     "value",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
-from everhold.testing.conformance.contract import OpenStore, StoreContract  # noqa: E402
-from everhold.testing.conformance.durable import DurableStoreContract  # noqa: E402
+from everhold.testing.conformance.contract import (  # noqa: E402
+    DurableStoreContract,
+    MoverContract,
+    OpenFleet,
+    OpenStore,
+    StoreContract,
+)
 from everhold.testing.conformance.maintenance import MaintenanceContract  # noqa: E402
-from everhold.testing.conformance.mover import MoverContract, OpenFleet  # noqa: E402
 from everhold.testing.conformance.mover_fleet import Fleet, WorkerFleet  # noqa: E402
 
 __all__ = [

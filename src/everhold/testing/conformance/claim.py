@@ -15,7 +15,7 @@ from everhold.errors import BadArguments, ClaimLost, LeaseLost
 from everhold.ports.store import SessionFingerprint, Store
 from everhold.testing.conformance.factories import commit_start, commit_step
 from everhold.testing.conformance.harness import StoreContractBase, dump_store
-from everhold.testing.conformance.intake_lanes import (
+from everhold.testing.conformance.intake import (
     EARLY,
     LATE,
     act_on_intake,

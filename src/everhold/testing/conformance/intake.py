@@ -1,441 +1,553 @@
-"""What waits for a session: letters, moments, and the work of workers that are gone."""
+"""What the lanes of an intake promise: order, names that hold, claims of one generation, ends that
+happen once.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pytest
 
-from everhold.core.query import Kind
-from everhold.core.session import SessionId, SessionState
-from everhold.core.status import Raised, Returned, Stopped
-from everhold.errors import Overtaken
-from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Store, WorkerRecord
-from everhold.testing.conformance.factories import (
-    commit_end,
-    commit_start,
-    commit_step,
-    commit_touch,
-    make_birth,
-    make_head,
-    make_query,
-    make_start,
-    make_step,
+from everhold.core.intake import (
+    Boundary,
+    CancelOutcome,
+    Claim,
+    DeliveryPolicy,
+    Intake,
+    IntakeItem,
+    ItemKind,
+    ItemState,
+    Lane,
+    MergePolicy,
 )
+from everhold.core.lease import Fence
+from everhold.errors import BadArguments, BadValue, ClaimLost, InputConflict, SessionEnded
+from everhold.ports.store import Store
+from everhold.testing.conformance.factories import commit_end, commit_start
 from everhold.testing.conformance.harness import (
     StoreContractBase,
-    list_due,
-    list_orphans,
-    list_parked,
+    dump_store,
+    find_problems,
+    list_ready,
+)
+from everhold.testing.conformance.lease import (
+    BOB,
+    TTL,
+    StoreClock,
+    release_by_fence,
+    take_free_lease,
 )
 
+T = TypeVar("T")
+EARLY = Boundary.AFTER_WORK
+LATE = Boundary.BEFORE_COMPLETION
 
-def make_letter(id: str, body: object = None) -> Letter:
-    """A letter to another session."""
-    return Letter("signal", body, 1000.0, to=SessionId(id))
+
+def make_input(id: str, **facts: Any) -> IntakeItem:
+    """What a user says."""
+    return IntakeItem(id, ItemKind.INPUT, {"text": id}, **facts)
 
 
-class LetterContract(StoreContractBase):
-    """Letters land with the change that sends them."""
+def make_task(id: str, **facts: Any) -> IntakeItem:
+    """Work for a turn."""
+    return IntakeItem(id, ItemKind.TASK, {"do": id}, **facts)
 
-    async def test_a_letter_to_oneself(self, store: Store) -> None:
-        """A letter without addressee waits in the session's own intake; the head is as it was
-        given.
+
+def make_joinable_task(id: str, merge: str = "m", **facts: Any) -> IntakeItem:
+    """Work that may be done together with its neighbours."""
+    return make_task(id, slot=MergePolicy.JOIN, merge=merge, **facts)
+
+
+def make_command(id: str, **facts: Any) -> IntakeItem:
+    """What to do to the session."""
+    return IntakeItem(id, ItemKind.COMMAND, {"name": id}, **facts)
+
+
+async def act_on_intake(
+    store: Store, act: Callable[[Intake], T], *named: str, id: str = "s-1"
+) -> T:
+    """Act on a session's intake."""
+    return await store.intake(id, act, named=named)
+
+
+async def enqueue_items(store: Store, *items: IntakeItem, id: str = "s-1") -> None:
+    """Let these in, one after the other."""
+    for item in items:
+        names = [item.key] if item.key is not None else []
+        await store.intake(id, lambda intake, item=item: intake.enqueue(item), named=names)  # type: ignore[misc]
+
+
+async def start_working(store: Store, *items: IntakeItem) -> tuple[StoreClock, Fence]:
+    """A session for which these wait, its store's clock, and the fence of who works on it."""
+    clock = StoreClock(store)
+    await commit_start(store)
+    await enqueue_items(store, *items)
+    return clock, await take_free_lease(store)
+
+
+async def take_over_lease(store: Store, clock: StoreClock) -> Fence:
+    """The lease runs out, and somebody else has it."""
+    clock.now += TTL
+    return await take_free_lease(store, BOB, "t-2")
+
+
+async def claim_existing(store: Store, claim: Callable[[Intake], Claim | None]) -> Claim:
+    """A claim of something that is there."""
+    found = await act_on_intake(store, claim)
+    assert found is not None
+    return found
+
+
+async def list_waiting(store: Store, lane: Lane | None = None, id: str = "s-1") -> list[str]:
+    return list_item_ids(await act_on_intake(store, lambda intake: intake.waiting(lane), id=id))
+
+
+async def list_all_items(store: Store, id: str = "s-1") -> dict[str, IntakeItem]:
+    """All items, those that have ended too."""
+    return await store.intake(id, lambda intake: dict(intake.items), whole=True)
+
+
+def list_item_ids(found: Claim | Iterable[IntakeItem] | None) -> list[str]:
+    return [item.id for item in (found.items if isinstance(found, Claim) else found or ())]
+
+
+class EnqueueContract(StoreContractBase):
+    """Letting in, looking and cancelling."""
+
+    async def test_the_same_key_is_the_first_receipt(self, store: Store) -> None:
+        """QW1, TI1: The first item with its first content comes back, also when it has ended;
+        elsewhere it is new.
         """
-        record = await commit_start(store, "s-1", make_query(0))
-        letters = [Letter("answer", {"q": 0, "value": "a\0"}, 5.5), Letter("cancel", None, 6.5)]
-
-        found = await commit_touch(
-            store, record, letters=letters, tip={"mail": 2, "state": SessionState.RUNNING}
-        )
-
-        assert [(one.kind, one.body, one.at) for one in found.letters] == [
-            ("answer", {"q": 0, "value": "a\0"}, 5.5),
-            ("cancel", None, 6.5),
-        ]
-        assert (found.head.mail, found.head.revision, found.head.state) == (
-            2,
-            2,
-            SessionState.RUNNING,
-        )
-
-    @pytest.mark.parametrize("state", [SessionState.PAUSED, SessionState.RUNNING])
-    async def test_a_letter_to_another(self, store: Store, state: SessionState) -> None:
-        """It waits in the other's intake; the other is running, one revision on, and has mail."""
-        other = await commit_start(store, "s-2", make_query(0), state=state)
-
-        await commit_touch(
-            store, await commit_start(store, "s-1"), letters=[make_letter("s-2", {"x": [1]})]
-        )
-
-        found = await store.load("s-2")
-        assert [(one.kind, one.body, one.at) for one in found.letters] == [
-            ("signal", {"x": [1]}, 1000.0)
-        ]
-        assert (found.head.mail, found.head.revision, found.head.state) == (
-            1,
-            2,
-            SessionState.RUNNING,
-        )
-        assert found.deliveries == other.deliveries
-        assert (await store.load("s-1")).letters == []
-
-    async def test_a_letter_overtakes_the_other_writer(self, store: Store) -> None:
-        """Who moves a session must have seen its letters."""
-        other = await commit_start(store, "s-2", make_query(0))
-        await commit_touch(store, await commit_start(store, "s-1"), letters=[make_letter("s-2")])
-
-        with pytest.raises(Overtaken):
-            await store.commit(make_step(other, answers={0: "a"}), 1)
-
-    async def test_several_letters(self, store: Store) -> None:
-        """Each letter counts, and all are read in the order they came."""
+        clock, fence = await start_working(store, make_input("i-1", key="k\0é"))
         await commit_start(store, "s-2")
+        again = IntakeItem("i-9", ItemKind.INPUT, {"text": "i-1"}, key="k\0é", turn=4)
 
-        sender = await commit_touch(
-            store,
-            await commit_start(store, "s-1"),
-            letters=[make_letter("s-2", 1), make_letter("s-2", 2)],
+        clock.now += 1
+        first = await act_on_intake(store, lambda intake: intake.enqueue(again), "k\0é")
+        claim = await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
+        await act_on_intake(store, lambda intake: intake.complete(claim, {"step": 1}))
+        second = await act_on_intake(store, lambda intake: intake.enqueue(again), "k\0é")
+        other = await act_on_intake(store, lambda intake: intake.enqueue(again), "k\0é", id="s-2")
+
+        assert (first.new, first.item) == (False, make_input("i-1", key="k\0é", seq=1, at=1000.0))
+        assert (second.new, second.item.id, second.item.state) == (
+            False,
+            "i-1",
+            ItemState.COMPLETED,
         )
-        await commit_touch(store, sender, letters=[make_letter("s-2", 3)])
+        assert (other.new, other.item.id) == (True, "i-9")
+        assert [*await list_all_items(store)] == ["i-1"]
 
-        found = await store.load("s-2")
-        assert [one.body for one in found.letters] == [1, 2, 3]
-        assert (found.head.mail, found.head.revision) == (3, 4)
+    @pytest.mark.parametrize(
+        "other",
+        [
+            IntakeItem("i-2", ItemKind.INPUT, {"text": "other"}, key="k"),
+            IntakeItem("i-2", ItemKind.INPUT, {"text": "i-1"}, key="k", boundary=LATE),
+            IntakeItem("i-2", ItemKind.COMMAND, {"text": "i-1"}, key="k"),
+        ],
+    )
+    async def test_the_same_key_with_other_content(self, store: Store, other: IntakeItem) -> None:
+        """TI2: Other words, another boundary or kind are a conflict, and nothing changes; when it
+        has ended too.
+        """
+        await start_working(store, make_input("i-1", key="k"))
 
-    async def test_letters_have_numbers(self, store: Store) -> None:
-        """Each letter has a number of its own, which is never used again."""
-        record = await commit_start(store, "s-1")
-        seen = []
-        for n in range(3):
-            record = await commit_touch(
-                store, record, letters=[Letter("signal", n, 1.0)], tip={"mail": 1}
+        for _ in range(2):
+            before = await dump_store(store)
+            with pytest.raises(InputConflict):
+                await act_on_intake(store, lambda intake: intake.enqueue(other), "k")
+            assert await dump_store(store) == before
+            await act_on_intake(store, lambda intake: intake.cancel(["k"]))
+
+    async def test_a_wake_that_comes_again(self, store: Store) -> None:
+        """QW26: There is one row of it, completed once; it comes to nothing when it comes again."""
+        wake = IntakeItem("i-1", ItemKind.WAKE, {"of": "child"}, key="wake:child")
+        _, fence = await start_working(store, wake, wake)
+        claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
+        await act_on_intake(store, lambda intake: intake.complete(claim))
+        await enqueue_items(store, wake)
+
+        assert await list_waiting(store) == []
+        assert await act_on_intake(store, lambda intake: intake.claim_work(fence, "c-2")) is None
+        with pytest.raises(ClaimLost):
+            await act_on_intake(store, lambda intake: intake.complete(claim), "i-1")
+
+    async def test_a_key_has_to_be_named(self, store: Store) -> None:
+        """TI1: Under a key that was not looked for nothing is let in: it may belong to what has
+        ended.
+        """
+        StoreClock(store)
+        await commit_start(store)
+
+        with pytest.raises(BadArguments):
+            await act_on_intake(store, lambda intake: intake.enqueue(make_input("i-1", key="k")))
+        assert await list_all_items(store) == {}
+
+    async def test_what_is_named_is_enough(self, store: Store) -> None:
+        """TI1: Who names what comes needs nothing else that waits: receipts, conflicts and ends are
+        the same.
+        """
+        await start_working(store, make_input("i-1", key="k"), make_input("i-2"))
+        again = make_input("i-1", key="k")
+        other = IntakeItem("i-3", ItemKind.INPUT, "other", key="k")
+
+        async def alone(act: Callable[[Intake], T], *named: str) -> T:
+            return await store.intake("s-1", act, named=named, only=True)
+
+        assert [*await alone(lambda intake: dict(intake.items), "k")] == ["i-1"]
+        assert not (await alone(lambda intake: intake.enqueue(again), "k", "i-1")).new
+        with pytest.raises(InputConflict):
+            await alone(lambda intake: intake.enqueue(other), "k", "i-3")
+        with pytest.raises(BadArguments):
+            await alone(lambda intake: intake.enqueue(make_input("i-3")), "k")
+        with pytest.raises(BadArguments):
+            await alone(lambda intake: intake.waiting(), "k")
+        assert (await alone(lambda intake: intake.enqueue(make_input("i-3")), "i-3")).item.seq == 3
+        assert [one.outcome for one in await alone(lambda intake: intake.cancel(["k"]), "k")] == [
+            CancelOutcome.CANCELLED
+        ]
+        assert await list_waiting(store) == ["i-2", "i-3"]
+
+    async def test_an_id_is_given_once(self, store: Store) -> None:
+        """TI18: An id of something that has ended is never another's, though nobody looked for
+        it.
+        """
+        await start_working(store, make_input("i-1"))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
+        before = await dump_store(store)
+
+        with pytest.raises(BadArguments):
+            await act_on_intake(store, lambda intake: intake.enqueue(make_input("i-1")))
+        assert await dump_store(store) == before
+        assert not (
+            await act_on_intake(store, lambda intake: intake.enqueue(make_input("i-1")), "i-1")
+        ).new
+
+    @pytest.mark.parametrize("item", [make_input("i-1", key=" "), make_input("")])
+    async def test_a_blank_name(self, store: Store, item: IntakeItem) -> None:
+        """TI1: It would be everybody's, and is refused."""
+        StoreClock(store)
+        await commit_start(store)
+
+        with pytest.raises(BadArguments):
+            await act_on_intake(store, lambda intake: intake.enqueue(item), " ")
+        assert await list_all_items(store) == {}
+
+    @pytest.mark.parametrize("body", [{"x": float("nan")}, {"x": {1}}, "\ud800", 2**70])
+    async def test_what_no_store_can_keep(self, store: Store, body: Any) -> None:
+        """QW22: It is refused before anything of it is written."""
+        StoreClock(store)
+        await commit_start(store)
+        before = await dump_store(store)
+
+        with pytest.raises(BadValue):
+            await act_on_intake(
+                store, lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.TASK, body))
             )
-            seen += [one.id for one in record.letters]
-            record = await commit_touch(store, record, read=[record.letters[0].id], tip={"mail": 0})
+        assert await dump_store(store) == before
 
-        assert len(set(seen)) == 3
-        assert 0 not in seen
+    async def test_an_item_is_read_as_it_was_written(self, store: Store) -> None:
+        """FA8, TI3: Every field of it, whatever signs are in its text."""
+        facts: dict[str, Any] = {
+            "key": "k\0\1🦉",
+            "boundary": LATE,
+            "when": DeliveryPolicy.IDLE,
+            "available_at": 12.25,
+        }
+        body = {"text": "é\0\1", "n": [1, 2.5, None, True]}
+        given = IntakeItem(
+            "i\0-1", ItemKind.WAKE, body, slot=MergePolicy.JOIN, merge="m\0", turn=3, **facts
+        )
+        await start_working(store, given)
 
-    async def test_a_read_letter_is_gone(self, store: Store) -> None:
-        """`read` removes exactly the letters that were handed over."""
-        record = await commit_start(store, "s-1")
-        letters = [Letter("signal", n, 1.0) for n in range(3)]
-        record = await commit_touch(store, record, letters=letters, tip={"mail": 3})
-
-        record = await commit_touch(
-            store, record, read=[record.letters[0].id, record.letters[2].id], tip={"mail": 1}
+        (found,) = await act_on_intake(store, lambda intake: intake.waiting())
+        assert found == IntakeItem(
+            "i\0-1",
+            ItemKind.WAKE,
+            body,
+            slot=MergePolicy.JOIN,
+            merge="m\0",
+            turn=3,
+            seq=1,
+            at=1000.0,
+            **facts,
         )
 
-        assert [one.body for one in record.letters] == [1]
-
-    async def test_letters_of_others_are_not_read(self, store: Store) -> None:
-        """`read` removes letters of this session only."""
+    async def test_items_are_in_the_order_they_came(self, store: Store) -> None:
+        """QW2, TI3: Each lane in order, whatever they are called; sessions know nothing of each
+        other.
+        """
+        await start_working(
+            store, make_input("i-9"), make_task("i-3"), make_input("i-1"), make_command("i-2")
+        )
         await commit_start(store, "s-2")
-        sender = await commit_touch(
-            store, await commit_start(store, "s-1"), letters=[make_letter("s-2")]
-        )
-        number = (await store.load("s-2")).letters[0].id
+        await enqueue_items(store, make_input("i-5"), id="s-2")
 
-        await commit_touch(store, sender, read=[number])
+        assert await list_waiting(store, Lane.INPUT) == ["i-9", "i-1"]
+        assert await list_waiting(store, Lane.WORK) == ["i-3", "i-2"]
+        assert await list_waiting(store, id="s-2") == ["i-5"]
 
-        assert len((await store.load("s-2")).letters) == 1
-
-    @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
-    async def test_the_ended_get_no_letters(
-        self, store: Store, outcome: Returned | Raised | Stopped
-    ) -> None:
-        """A letter to a session that has ended is dropped; its sender's change lands."""
-        ended = await commit_end(store, await commit_start(store, "s-2"), outcome)
-
-        sender = await commit_touch(
-            store,
-            await commit_start(store, "s-1"),
-            letters=[make_letter("s-2"), make_letter("s-none")],
+    async def test_all_who_come_at_once_come_in(self, store: Store) -> None:
+        """QW2, TI3: Each gets a number of its own, and nobody is lost."""
+        StoreClock(store)
+        await commit_start(store)
+        await asyncio.gather(
+            *(enqueue_items(store, make_input(f"i-{n}", key=f"k-{n}")) for n in range(12))
         )
 
-        assert sender.head.revision == 2
-        assert await store.load("s-2") == ended
+        found = await list_all_items(store)
+        assert sorted(found) == sorted(f"i-{n}" for n in range(12))
+        assert [item.seq for item in found.values()] == list(range(1, 13))
 
-    async def test_a_refused_change_sends_nothing(self, store: Store) -> None:
-        """Letters of a change that is refused are never seen."""
-        other, sender = await commit_start(store, "s-2"), await commit_start(store, "s-1")
+    async def test_the_same_key_at_once(self, store: Store) -> None:
+        """QW1, TI1: Of many who say the same at once, one lets it in, and the others get its
+        receipt.
+        """
+        StoreClock(store)
+        await commit_start(store)
+        item = make_input("i-1", key="k")
 
-        with pytest.raises(Overtaken):
-            await store.commit(
-                Change(sender.birth.id, sender.head, letters=[make_letter("s-2")]), 7
+        found = await asyncio.gather(
+            *(act_on_intake(store, lambda intake: intake.enqueue(item), "k") for _ in range(8))
+        )
+
+        assert sorted(one.new for one in found) == [False] * 7 + [True]
+        assert [one.item.seq for one in found] == [1] * 8
+
+    async def test_nothing_enters_what_has_ended(self, store: Store) -> None:
+        """FA5: It is refused; what came before is still told."""
+        StoreClock(store)
+        record = await commit_start(store)
+        await enqueue_items(store, make_input("i-1", key="k"))
+        await commit_end(store, record)
+
+        with pytest.raises(SessionEnded):
+            await enqueue_items(store, make_input("i-2"))
+        assert not (
+            await act_on_intake(
+                store, lambda intake: intake.enqueue(make_input("i-1", key="k")), "k"
             )
-
-        assert await store.load("s-2") == other
-
-    async def test_a_letter_to_a_child_of_the_same_change(self, store: Store) -> None:
-        """A child can be written to in the change that starts it."""
-        first = make_start("s-1")
-        first.births, first.letters = (
-            [(make_birth("s-2"), make_head())],
-            [make_letter("s-2", "hello")],
+        ).new
+        assert (
+            await act_on_intake(store, lambda intake: intake.end_all({"code": "session_ended"}))
+            == 1
         )
+        assert (await list_all_items(store))["i-1"].state is ItemState.FAILED
 
-        await store.commit(first, 0)
+    async def test_a_live_claim_hides_items(self, store: Store) -> None:
+        """QW4, TI7: From what waits, not from what there is."""
+        _, fence = await start_working(
+            store, make_input("i-1"), make_input("i-2"), make_task("i-3")
+        )
+        await claim_existing(store, lambda intake: intake.claim_next(fence, "c", 1))
 
-        assert [one.body for one in (await store.load("s-2")).letters] == ["hello"]
+        assert await list_waiting(store) == ["i-2", "i-3"]
+        assert [*await list_all_items(store)] == ["i-1", "i-2", "i-3"]
 
-    async def test_an_end_tells_the_parent(self, store: Store) -> None:
-        """A child's end and the letter that tells its parent land together."""
-        await commit_start(store, "s-1", make_query(0, Kind.SESSION))
-        child = await commit_start(store, "s-2", make_query(0), parent="s-1", parent_query=0)
+    @pytest.mark.parametrize("how", ["release", "expiry", "takeover"])
+    async def test_a_claim_lives_as_long_as_its_lease(self, store: Store, how: str) -> None:
+        """QW18: For whoever looks, it is over with a release, an expiry and a takeover."""
+        clock, fence = await start_working(store, make_input("i-1"))
+        await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
+        assert await list_waiting(store) == []
 
-        await commit_step(
+        if how == "release":
+            await release_by_fence(store, fence)
+        else:
+            clock.now += TTL
+            if how == "takeover":
+                await take_free_lease(store, BOB, "t-2")
+
+        assert await list_waiting(store) == ["i-1"]
+
+    async def test_what_becomes_of_each_that_is_cancelled(self, store: Store) -> None:
+        """QW5, TI4, TI5: Five outcomes, by id or key, in the order asked for, all at once; ids of a
+        claim are told.
+        """
+        _, fence = await start_working(
             store,
-            child,
-            answers={0: "a"},
-            outcome=Returned(1),
-            letters=[make_letter("s-1", {"q": 0})],
+            make_input("i-1"),
+            make_input("i-2", key="k\0"),
+            make_input("i-3"),
+            make_task("i-4"),
         )
+        done = await claim_existing(store, lambda intake: intake.claim_next(fence, "c-1", 1))
+        await act_on_intake(store, lambda intake: intake.complete(done))
+        claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c-2"))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-3"], "enough"))
+        asked = ["i-4", "i-0", "k\0", "i-1", "i-3"]
 
-        parent = await store.load("s-1")
-        assert (parent.head.state, parent.head.mail) == (SessionState.RUNNING, 1)
-        assert await list_due(store, 0.0, 9) == ["s-1"]
+        found = await act_on_intake(store, lambda intake: intake.cancel(asked), *asked)
 
+        outcomes = [
+            CancelOutcome.CLAIMED,
+            CancelOutcome.UNKNOWN,
+            CancelOutcome.CANCELLED,
+            CancelOutcome.COMPLETED,
+            CancelOutcome.ALREADY,
+        ]
+        assert [(one.name, one.outcome) for one in found] == [*zip(asked, outcomes, strict=True)]
+        assert found[0].item is not None and found[0].item.hold is not None
+        assert (found[0].item.hold.claim, found[0].item.hold.generation) == (claim.id, 1)
+        assert (await list_all_items(store))["i-3"].end == {"reason": "enough"}
+        assert await list_waiting(store) == []
 
-#: The head of a session that has a letter which concerns it.
-MAIL: Final = {"mail": 1, "state": SessionState.RUNNING}
+    async def test_what_was_given_back_can_be_cancelled(self, store: Store) -> None:
+        """QW5: Once it is not claimed any more."""
+        _, fence = await start_working(store, make_task("i-1"))
+        claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
+        first = await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
+        await act_on_intake(store, lambda intake: intake.abandon(claim))
+        second = await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
 
-
-class UnmovedContract(StoreContractBase):
-    """`unmoved` and `next_due` find the sessions that need a move."""
-
-    async def test_a_moment_comes(self, store: Store) -> None:
-        """A session is due at its moment and after it, not before."""
-        await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 50.0})
-
-        assert await list_due(store, 49.999, 9) == []
-        assert await list_due(store, 50.0, 9) == ["s-1"]
-        assert await list_due(store, 51.0, 9) == ["s-1"]
-
-    async def test_the_longest_due_is_first(self, store: Store) -> None:
-        """Who waits longest comes first, also when not all are asked for."""
-        for id, at in [("s-1", 30.0), ("s-2", 10.0), ("s-3", 20.0), ("s-4", 90.0)]:
-            await commit_touch(store, await commit_start(store, id), tip={"due_at": at})
-
-        assert await list_due(store, 50.0, 9) == ["s-2", "s-3", "s-1"]
-        assert await list_due(store, 50.0, 2) == ["s-2", "s-3"]
-        assert await list_due(store, 50.0, 0) == []
-
-    async def test_letters_wait_in_one_line_with_moments(self, store: Store) -> None:
-        """Who waits longest comes first, whatever for: neither letters nor moments keep the others
-        out.
-        """
-        for id, at in [("s-1", 30.0), ("s-2", 10.0)]:
-            await commit_touch(store, await commit_start(store, id), tip={"due_at": at})
-        for id, at in [("s-3", 20.0), ("s-4", 40.0)]:
-            await commit_touch(
-                store, await commit_start(store, id), letters=[Letter("signal", 1, at)], tip=MAIL
-            )
-
-        assert await list_due(store, 50.0, 9) == ["s-2", "s-3", "s-1", "s-4"]
-        assert await list_due(store, 50.0, 2) == ["s-2", "s-3"]
-
-    async def test_the_longest_orphaned_is_first(self, store: Store) -> None:
-        """Who lost a worker longest ago is taken up first."""
-        for id, since in [("s-1", 3.0), ("s-2", 1.0), ("s-3", 2.0)]:
-            record = await commit_start(store, id, make_query(0, Kind.CALL))
-            await commit_touch(store, record, effects=[Effect(0, "ada", since)])
-
-        assert await list_orphans(store, set()) == ["s-2", "s-3", "s-1"]
-
-    async def test_letters_are_due_at_once(self, store: Store) -> None:
-        """A session with letters is due whatever the time, until they are read."""
-        record = await commit_start(store, "s-1")
-        record = await commit_touch(store, record, letters=[Letter("answer", 1, 70.0)], tip=MAIL)
-        assert await list_due(store, 0.0, 9) == ["s-1"]
-
-        await commit_touch(store, record, read=[record.letters[0].id], tip={"mail": 0})
-
-        assert await list_due(store, 0.0, 9) == []
-
-    async def test_signals_that_a_paused_session_does_not_wait_for_need_no_move(
-        self, store: Store
-    ) -> None:
-        """They are kept, however many sessions have some: a look does not find them again and
-        again.
-        """
-        record = await commit_start(store, "s-1")
-        record = await commit_touch(
-            store,
-            record,
-            letters=[Letter("signal", 1, 70.0)],
-            tip={"mail": 1, "state": SessionState.PAUSED},
-        )
-
-        assert await list_due(store, 100.0, 9) == []
-        assert [one.body for one in record.letters] == [1]
-
-    async def test_parked_questions_are_found_while_they_are_parked(self, store: Store) -> None:
-        """A session that says that a worker may take a question is found, if somebody looks for
-        such.
-        """
-        record = await commit_touch(store, await commit_start(store, "s-1"), tip={"parked": True})
-        assert await list_parked(store) == ["s-1"]
-        assert await store.unmoved(0.0, set()) == []
-        record = await commit_step(store, record, answers={0: "a"}, asked=[make_query(1)])
-        assert record.head.parked and await list_parked(store) == ["s-1"]
-
-        await commit_touch(store, record, tip={"parked": False})
-        assert await list_parked(store) == []
-
-    async def test_the_same_need_is_told_in_the_same_words(self, store: Store) -> None:
-        """While nothing happens to a session it is found as before; what happens to it shows."""
-        record = await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 1.0})
-        first = await store.unmoved(2.0, set())
-        assert first == await store.unmoved(3.0, set()) and [one.why for one in first] == ["timer"]
-
-        await commit_touch(store, record)
-
-        assert await store.unmoved(3.0, set()) != first
-
-    async def test_due_once_for_two_reasons(self, store: Store) -> None:
-        """A session that is due and has letters is named once."""
-        record = await commit_start(store, "s-1")
-
-        await commit_touch(
-            store, record, letters=[Letter("signal", 1, 1.0)], tip={**MAIL, "due_at": 1.0}
-        )
-
-        assert await list_due(store, 5.0, 9) == ["s-1"]
-
-    async def test_the_ended_are_never_due(self, store: Store) -> None:
-        """A session that has ended does not move by itself, whatever its head still says."""
-        record = await commit_start(store, "s-1")
-        tip = {"due_at": 1.0, "mail": 1}
-
-        await commit_step(
-            store, record, outcome=Returned(1), letters=[Letter("signal", 1, 1.0)], tip=tip
-        )
-
-        assert await list_due(store, 5.0, 9) == []
-        assert await store.next_due() is None
-
-    async def test_the_next_moment(self, store: Store) -> None:
-        """`next_due` is the earliest moment of all sessions, past or future; None if there is
-        none.
-        """
-        assert await store.next_due() is None
-        records = [await commit_start(store, f"s-{n}") for n in range(3)]
-        for record, at in zip(records, (30.5, 10.25, None), strict=True):
-            await commit_touch(store, record, tip={"due_at": at})
-
-        assert await store.next_due() == 10.25
-
-    async def test_a_moment_can_be_taken_back(self, store: Store) -> None:
-        """A head without a moment is not due any more."""
-        record = await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 1.0})
-
-        await commit_touch(store, record, tip={"due_at": None})
-
-        assert (await list_due(store, 5.0, 9), await store.next_due()) == ([], None)
-
-    async def test_effects_of_the_dead(self, store: Store) -> None:
-        """A session is an orphan while an effect belongs to a worker that is not among the
-        living.
-        """
-        record = await commit_start(
-            store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
-        )
-        effects = [Effect(0, "ada", 1.0), Effect(1, "bob", 2.0)]
-        record = await commit_touch(store, record, effects=effects)
-
-        assert record.effects == effects
-        assert await list_orphans(store, {"ada", "bob"}) == []
-        assert await list_orphans(store, {"ada"}) == await list_orphans(store, set()) == ["s-1"]
-
-    async def test_what_nobody_has_begun_is_an_orphan(self, store: Store) -> None:
-        """Work that is marked as nobody's waits for whoever comes, whoever lives."""
-        record = await commit_start(store, "s-1", make_query(0, Kind.CALL))
-        record = await commit_touch(store, record, effects=[Effect(0, NO_WORKER, 1.0)])
-
-        assert record.effects == [Effect(0, NO_WORKER, 1.0)]
-        assert await list_orphans(store, {"ada"}) == ["s-1"]
-
-        await commit_touch(store, record, effects=[Effect(0, "ada", 2.0)])
-        assert await list_orphans(store, {"ada"}) == []
-
-    async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
-        """The mark goes with the change that records the outcome."""
-        record = await commit_start(
-            store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
-        )
-        record = await commit_touch(
-            store, record, effects=[Effect(0, "ada", 1.0), Effect(1, "ada", 1.0)]
-        )
-
-        record = await commit_step(store, record, answers={0: "done"})
-
-        assert record.effects == [Effect(1, "ada", 1.0)]
-        assert (await commit_step(store, record, answers={1: "done"})).effects == []
-        assert await list_orphans(store, set()) == []
-
-    async def test_an_effect_can_change_hands(self, store: Store) -> None:
-        """A second mark for a query replaces the first."""
-        record = await commit_start(store, "s-1", make_query(0, Kind.CALL))
-        record = await commit_touch(store, record, effects=[Effect(0, "ada", 1.0)])
-
-        record = await commit_touch(store, record, effects=[Effect(0, "bob", 2.0)])
-
-        assert record.effects == [Effect(0, "bob", 2.0)]
-        assert await list_orphans(store, {"bob"}) == []
-
-
-class WorkerRowsContract(StoreContractBase):
-    """Rows that say who lives."""
-
-    async def test_a_worker_lives_until_released(self, store: Store) -> None:
-        """A beat makes a row or renews it; `release` removes it, and only it."""
-        store.use_clock(lambda: 100.5)
-        ada = WorkerRecord("ada", "host-1", 11, 2.5)
-        bob = WorkerRecord("bob", "host-2", 12)
-        for worker in (bob, WorkerRecord("ada", "host-0", 10), ada):
-            await store.beat(worker)
-        assert await store.workers() == [ada, bob]
-
-        await store.release("ada")
-
-        assert await store.workers() == [bob]
-
-    async def test_a_worker_ages_until_its_next_beat(self, store: Store) -> None:
-        """Its age is counted from its last beat; each has a time to live of its own."""
-        now = 1000.0
-        store.use_clock(lambda: now)
-        await store.beat(WorkerRecord("ada", "host-1", 11, 2.5))
-        now += 2.0
-        # what it says of its age says nothing
-        await store.beat(WorkerRecord("bob", "host-1", 12, 30.0, age=99.0))
-        now += 0.5
-        assert [(one.id, one.age, one.expired) for one in await store.workers()] == [
-            ("ada", 2.5, True),
-            ("bob", 0.5, False),
+        assert [first[0].outcome, second[0].outcome] == [
+            CancelOutcome.CLAIMED,
+            CancelOutcome.CANCELLED,
         ]
 
-        await store.beat(WorkerRecord("ada", "host-1", 11, 2.5))
+    async def test_a_refusal_among_cancels_changes_nothing(self, store: Store) -> None:
+        """TI5: Cancelling is one act: what is done with others in it is undone with them."""
+        await start_working(store, make_input("i-1"), make_input("i-2"))
+        before = await dump_store(store)
 
-        assert [one.age for one in await store.workers()] == [0.0, 0.5]
+        def act(intake: Intake) -> None:
+            intake.cancel(["i-1"])
+            intake.enqueue(make_input("i-3"))
+            raise BadArguments("cancel", "on second thought")
 
-    async def test_workers_live_by_the_clock_of_the_store(self, store: Store) -> None:
-        """A clock that is set back makes nobody older than he is, and nobody younger than new."""
-        now = 1000.0
-        store.use_clock(lambda: now)
-        await store.beat(WorkerRecord("ada", "host-1", 11))
-        now = 10.0
+        with pytest.raises(BadArguments, match="on second thought"):
+            await act_on_intake(store, act)
+        assert await dump_store(store) == before
 
-        assert [one.age for one in await store.workers()] == [0.0]
+    async def test_cancelling_from_one_on(self, store: Store) -> None:
+        """TI6: The anchor and each later item of its lane that waits, with its own outcome; others
+        stay.
+        """
+        before = (make_input("i-1"), make_input("i-2"), make_task("i-3"))
+        _, fence = await start_working(
+            store,
+            make_input("i-0"),
+            *before,
+            make_input("i-4", key="k"),
+            make_task("i-5"),
+            make_input("i-6"),
+        )
+        old = await claim_existing(store, lambda intake: intake.claim_next(fence, "c", most=1))
+        await act_on_intake(store, lambda intake: intake.complete(old))
+        await enqueue_items(store, make_input("i-7"), make_input("i-8", turn=3))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-7"]))
+        await claim_existing(store, lambda intake: intake.claim_boundary(fence, "d", 3, EARLY)[0])
 
-        store.use_clock(None)
-        await store.beat(WorkerRecord("ada", "host-1", 11))
-        (found,) = await store.workers()
-        assert 0.0 <= found.age < 60.0
+        found = await act_on_intake(store, lambda intake: intake.cancel_from("k", "no more"), "k")
 
-    async def test_a_stranger_can_be_released(self, store: Store) -> None:
-        """Releasing a worker that is not there changes nothing."""
-        await store.release("nobody")
+        assert found is not None and [(one.name, one.outcome) for one in found] == [
+            ("i-4", CancelOutcome.CANCELLED),
+            ("i-6", CancelOutcome.CANCELLED),
+            ("i-8", CancelOutcome.CLAIMED),
+        ]
+        items = await list_all_items(store)
+        ended = {name: item.state for name, item in items.items() if not item.waits}
+        completed = {"i-0": ItemState.COMPLETED}
+        assert ended == completed | dict.fromkeys(("i-4", "i-6", "i-7"), ItemState.CANCELLED)
+        assert await list_waiting(store) == ["i-1", "i-2", "i-5"]
 
-        assert await store.workers() == []
+    async def test_cancelling_from_nowhere_on(self, store: Store) -> None:
+        """TI6: An anchor that is not there is another answer than one with nothing to cancel, and
+        nothing changes.
+        """
+        await start_working(store, make_input("i-1"), make_input("i-2"))
+        await act_on_intake(store, lambda intake: intake.cancel(["i-2"]))
+        before = await dump_store(store)
+
+        assert (
+            await act_on_intake(store, lambda intake: intake.cancel_from("nobody"), "nobody")
+            is None
+        )
+        found = await act_on_intake(store, lambda intake: intake.cancel_from("i-2"), "i-2")
+        assert found is not None and [one.outcome for one in found] == [CancelOutcome.ALREADY]
+        assert await dump_store(store) == before
+
+    async def test_a_look_changes_nothing(self, store: Store) -> None:
+        """QW25, QW29: Nor does a claim that finds nothing; what waits for later is told apart from
+        nothing at all.
+        """
+        _, fence = await start_working(
+            store, make_task("i-1", when=DeliveryPolicy.IDLE), make_task("i-2", available_at=2000.0)
+        )
+        before = await dump_store(store)
+
+        assert await act_on_intake(
+            store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)
+        ) == (
+            None,
+            None,
+        )
+        assert await list_waiting(store, Lane.WORK) == ["i-1", "i-2"]
+        assert await list_waiting(store, Lane.INPUT) == []
+        assert await dump_store(store) == before
+
+    async def test_who_has_to_be_seen_to(self, store: Store) -> None:
+        """FA7: Where something is available and nobody works, the oldest first; also where it has
+        ended.
+        """
+        clock = StoreClock(store)
+        records = {id: await commit_start(store, id) for id in ("s-1", "s-2", "s-3", "s-4", "s-5")}
+        assert await list_ready(store, 10) == []
+
+        await enqueue_items(store, make_task("i", available_at=2000.0), id="s-1")
+        await enqueue_items(store, make_input("i"), id="s-3")
+        clock.now += 1
+        await enqueue_items(store, make_input("i"), id="s-2")
+        await enqueue_items(store, make_input("i"), id="s-4")
+        await enqueue_items(store, make_input("i"), id="s-5")
+        await take_free_lease(store, id="s-4")
+        await commit_end(store, records["s-5"])
+
+        assert await list_ready(store, 10) == ["s-3", "s-2", "s-5"]
+        assert await list_ready(store, 1) == ["s-3"]
+        clock.now = 2000.0
+        assert await list_ready(store, 10) == ["s-1", "s-3", "s-2", "s-4", "s-5"]
+
+    async def test_a_claim_keeps_its_session_in_sight(self, store: Store) -> None:
+        """FA7: What a dead worker had claimed is seen to when its lease is over; what has ended is
+        not.
+        """
+        clock, fence = await start_working(store, make_input("i-1"))
+        claim = await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
+        assert await list_ready(store, 10) == []
+        clock.now += TTL
+        assert await list_ready(store, 10) == ["s-1"]
+
+        await act_on_intake(store, lambda intake: intake.complete(claim))
+        assert await list_ready(store, 10) == []
+
+    async def test_what_waits_goes_with_its_session(self, store: Store) -> None:
+        """MA5, FA3: Deleting a session removes its lanes and its lease, and nobody else's."""
+        clock, _ = await start_working(store, make_input("i-1"), make_task("i-2"))
+        await commit_start(store, "s-2")
+        await enqueue_items(store, make_input("i-1"), id="s-2")
+        clock.now += TTL
+        await store.delete("s-1", 1)
+
+        assert await list_ready(store, 10) == ["s-2"]
+        assert await find_problems(store) == []
+
+    async def test_a_vacuum_forgets_what_has_ended(self, store: Store) -> None:
+        """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then
+        nothing.
+        """
+        await start_working(store, make_input("i-1", key="k"), make_input("i-2"))
+        await commit_start(store, "s-2")
+        await enqueue_items(store, make_input("i-1"), id="s-2")
+        for id in ("s-1", "s-2"):
+            await act_on_intake(store, lambda intake: intake.cancel(["i-1"]), id=id)
+
+        assert [
+            await store.intake("s-1", lambda intake: intake.vacuum(), whole=True) for _ in range(2)
+        ] == [1, 0]
+        assert [*await list_all_items(store)] == ["i-2"]
+        assert [*await list_all_items(store, "s-2")] == ["i-1"]
+        await enqueue_items(store, make_input("i-3", key="k"))
+        assert (await list_all_items(store))["i-3"].seq == 3

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from everhold.core.session import SessionState
 from everhold.core.status import Raised
-from everhold.testing.conformance.mover_fleet import Fleet
-from everhold.testing.conformance.mover_harness import MoverContractBase
+from everhold.testing.conformance.mover_fleet import Fleet, MoverContractBase
 from everhold.testing.conformance.mover_programs import (
     EFFECT_LOG,
     StampingModel,

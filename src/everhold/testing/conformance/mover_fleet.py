@@ -14,10 +14,13 @@ rerun="never" was done twice, and that the store is sound.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar
+
+import pytest
 
 from everhold.core.intake import Intake
 from everhold.core.session import ENDED, Birth
@@ -30,7 +33,7 @@ from everhold.ports.program import Call
 from everhold.ports.store import Change, RemoteChange, SessionFilter, Store
 from everhold.runtime import Runtime
 from everhold.testing.clock import ManualClock
-from everhold.testing.conformance.mover_programs import EFFECT_LOG
+from everhold.testing.conformance.mover_programs import EFFECT_LOG, reset_effect_log
 from everhold.testing.store_wrapper import StoreWrapper
 
 T = TypeVar("T")
@@ -363,3 +366,40 @@ class WorkerFleet(Fleet):
         if worker is not None:
             await worker.leave(grace)
         await place.close(grace)
+
+
+#: Makes the mover of a test, and its processes.
+OpenFleet = Callable[[], Fleet]
+
+
+def _on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
+    async def run(room: MoverContractBase, given: dict[str, Any]) -> None:
+        async with given["fleet"]:
+            await test(room, **given)
+
+    @functools.wraps(test)
+    def claim(self: MoverContractBase, **given: Any) -> None:
+        reset_effect_log()
+        asyncio.run(run(self, given))
+
+    return claim
+
+
+class MoverContractBase:
+    """The base of every room of the mover suite."""
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        for name, member in list(vars(cls).items()):
+            if name.startswith("test_") and inspect.iscoroutinefunction(member):
+                setattr(cls, name, _on_a_loop(member))
+
+    @pytest.fixture
+    def open_fleet(self) -> OpenFleet:
+        raise NotImplementedError(
+            "say how to make a fleet: a fixture that returns a function without arguments"
+        )
+
+    @pytest.fixture
+    def fleet(self, open_fleet: OpenFleet) -> Fleet:
+        return open_fleet()

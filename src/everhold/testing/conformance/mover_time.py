@@ -7,8 +7,7 @@ import pytest
 from everhold.core.status import Paused
 from everhold.errors import QueryClosed
 from everhold.ports.store import SessionFilter
-from everhold.testing.conformance.mover_fleet import TTL, Fleet
-from everhold.testing.conformance.mover_harness import MoverContractBase
+from everhold.testing.conformance.mover_fleet import TTL, Fleet, MoverContractBase
 from everhold.testing.conformance.mover_programs import (
     EFFECT_LOG,
     StampingModel,

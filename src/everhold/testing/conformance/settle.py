@@ -36,7 +36,7 @@ from everhold.testing.conformance.harness import (
     dump_store,
     find_problems,
 )
-from everhold.testing.conformance.intake_lanes import (
+from everhold.testing.conformance.intake import (
     act_on_intake,
     claim_existing,
     enqueue_items,

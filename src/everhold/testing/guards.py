@@ -1,10 +1,12 @@
-"""Catching a program at reading the wall clock, throwing dice or opening files.
+"""What a test forbids: calls that a replay cannot repeat, and connections to other machines.
 
-The first two raise no audit event, and a replay a millisecond later often gets the same date. While
-a program is replayed in a test, a profile function sees every call into C on that thread, however
-the name was imported.
+Reading the clock and drawing random numbers raise no audit event, and a replay a millisecond later
+often gets the same date. So while a test replays a program, a profile function sees every call into
+C on that thread, whatever name the program imported it by. Calls that the standard library makes
+for an import, a log record, a traceback or a warning are not reported.
 
-What imports, logging, tracebacks and warnings read is not the program's, and is not told.
+Python cannot remove an audit hook. The network guard therefore has one hook for the life of the
+process and counts its users. Localhost and Unix sockets stay reachable.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import datetime
 import io
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -146,3 +149,47 @@ def _is_between(module: str) -> bool:
     `uuid`.
     """
     return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
+
+
+_EVENTS: Final = frozenset(
+    {"socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"}
+)
+_HERE: Final = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "None"})
+
+
+class NetworkRefused(ConnectionRefusedError):
+    """Something reached for the network in a test."""
+
+
+class _Guard:
+    hooked = False
+    wanted = 0
+
+
+@contextmanager
+def refuse_network() -> Iterator[None]:
+    """Refuse the network meanwhile."""
+    if not _Guard.hooked:
+        sys.addaudithook(_hear)
+        _Guard.hooked = True
+    _Guard.wanted += 1
+    try:
+        yield
+    finally:
+        _Guard.wanted -= 1
+
+
+def _hear(event: str, args: tuple[Any, ...]) -> None:
+    if not _Guard.wanted or event not in _EVENTS:
+        return
+    named = event in ("socket.getaddrinfo", "socket.gethostbyname")
+    if not named and args[0].family == getattr(socket, "AF_UNIX", None):
+        return
+    address = args[0] if named else args[-1]
+    host = address[0] if isinstance(address, tuple) and address else address
+    name = host.decode(errors="replace") if isinstance(host, bytes) else str(host)
+    if name not in _HERE and not name.startswith("127."):
+        raise NetworkRefused(
+            f"this test reaches for {name!r}, and tests with the everhold fixture have no network;"
+            " give what needs it a stand-in (everhold.calls), or say everhold.allow_network()"
+        )
