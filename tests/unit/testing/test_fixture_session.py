@@ -204,7 +204,8 @@ def test_a_file_that_a_program_reads_is_found_though_nobody_looks(kit: Kit) -> N
 def test_a_refusal_that_a_program_swallows_is_found(kit: Kit) -> None:
     kit.start(hiding()).assert_returned("nothing")
     with pytest.raises(
-        NotReplayed, match=r"step 0 .*opens a file at test_fixture_session\.py:\d+ \(open\); use ctx\.call"
+        NotReplayed,
+        match=r"step 0 .*opens a file at test_fixture_session\.py:\d+ \(open\); use ctx\.call",
     ):
         kit.check_replays()
 
