@@ -66,6 +66,7 @@ from everhold.engine.arguments import (
 from everhold.engine.effects import CallSubstitute
 from everhold.engine.engine import Engine, EngineOptions
 from everhold.engine.explain import Explanation, explain_session
+from everhold.engine.journal_reader import read_steps
 from everhold.engine.session_lookup import SessionRef, find_session_id, resolve_session_id
 from everhold.engine.session_view import Step, load_full_query
 from everhold.engine.shielded import ShieldedCalls
@@ -549,7 +550,7 @@ class Runtime:
         in return.
         """
         record = await self.store.load(await resolve_session_id(self.store, session))
-        return [session_view.make_view_step(delivery) for delivery in record.deliveries]
+        return [session_view.make_view_step(step) for step in read_steps(record.deliveries)]
 
     async def transcript(self, session: SessionRef) -> list[dict[str, JSON]]:
         """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where

@@ -36,6 +36,7 @@ from everhold.core.message import Role
 from everhold.core.session import Head
 from everhold.core.tool_registry import ToolManifest, ToolRegistry, ToolRegistryState
 from everhold.core.turn import SettledTurn, TurnAnswered
+from everhold.engine.journal_reader import JournalReader, JournalStep
 from everhold.errors import BadSetting, DamagedGraph, UnknownNode
 from everhold.ports.store import Letter, Store
 
@@ -47,7 +48,7 @@ class TurnReader:
         self._store = store
         self._id = session_id
         self.revision = -1  # of the session, when it was last read
-        self._next = -1  # the first delivery that was not read yet; -1: it stands nowhere
+        self._reader: JournalReader | None = None  # None: no input is expected yet
         self._nodes: dict[str, Node] = {}  # of turns that have not settled
         self._answers: dict[int, JSON] = {}
         self._expected: set[str] = set()
@@ -56,17 +57,16 @@ class TurnReader:
     async def expect(self, input_id: str) -> None:
         """An input is about to be said: take note of what comes of it."""
         self._expected.add(input_id)
-        if self._next < 0:
-            self._next = (await self._store.load(self._id, since=-1)).head.n + 1
+        if self._reader is None:
+            self._reader = JournalReader((await self._store.load(self._id, since=-1)).head.n + 1)
 
     async def refresh(self) -> None:
         """Read what is new."""
-        record = await self._store.load(self._id, since=self._next)
+        reader = self._reader or JournalReader()
+        record = await self._store.load(self._id, since=reader.next_n)
         self.revision = record.head.revision
-        for delivery in record.deliveries:
-            if delivery.n >= self._next:
-                self._take(delivery)
-                self._next = delivery.n + 1
+        for step in reader.read(record.deliveries):
+            self._take(step)
 
     def settled(self, input_id: str) -> SettledTurn | None:
         """The receipt of the turn of an input."""
@@ -79,13 +79,10 @@ class TurnReader:
         """
         return self._ended.pop(input_id)[1]
 
-    def _take(self, delivery: Delivery) -> None:
-        self._answers.update((answer.q, answer.value) for answer in delivery.answers)
-        notes = delivery.notes
-        if notes is None:
-            return
-        self._nodes.update((node.id, node) for node in notes.nodes)
-        settled = notes.settled
+    def _take(self, step: JournalStep) -> None:
+        self._answers.update((one.answer.q, one.answer.value) for one in step.answered)
+        self._nodes.update((node.id, node) for node in step.notes.nodes)
+        settled = step.notes.settled
         if settled is None:
             return
         for input_id in self._expected.intersection((settled.input, *settled.taken)):

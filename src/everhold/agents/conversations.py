@@ -15,6 +15,7 @@ from everhold.core.query import Kind, Query, QueryId
 from everhold.core.session import Birth
 from everhold.core.status import Status
 from everhold.engine.engine import Engine
+from everhold.engine.journal_reader import index_queries
 from everhold.errors import BadArguments, EverholdError, NotAllowed, UnknownQuery, UnknownSession
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
@@ -87,10 +88,9 @@ async def find_later_call(engine: Engine, session_id: str, key: str) -> QueryId:
     while True:
         with engine.sessions.watched(session_id) as changed:
             record = await engine.store.load(session_id)
-            for delivery in record.deliveries:
-                for query in delivery.asked:
-                    if query.kind is Kind.TOOL and (query.options or {}).get("key") == key:
-                        return query.id
+            for query in index_queries(record.deliveries).values():
+                if query.kind is Kind.TOOL and (query.options or {}).get("key") == key:
+                    return query.id
             if not record.effects:
                 raise UnknownQuery(session_id, key)
             await asyncio.wait([changed], timeout=LATER_CALL_POLL)

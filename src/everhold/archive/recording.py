@@ -29,6 +29,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Query, QueryAnswer
 from everhold.core.session import Birth, Head, SessionState
 from everhold.core.status import Outcome, Raised, Returned
+from everhold.engine.journal_reader import index_queries
 from everhold.engine.replay import replay_session
 from everhold.engine.step import MAX_RESTARTS
 from everhold.errors import BadExport, Diverged, Spinning
@@ -267,7 +268,7 @@ class _Retold:
 
     def __init__(self, told: Recording, host: ProgramHost) -> None:
         self._steps = list(pair_replies(told.deliveries))
-        self._queries = {query.q: query for step in told.deliveries for query in step.asked}
+        self._queries = index_queries(told.deliveries)
         self._execution = host.begin(told.birth, Metrics())
         self._opened: dict[int, AskedQuery] = {}
         self._left: list[QueryAnswer] = []

@@ -47,6 +47,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.engine.children import make_child_answer, sum_answer_usage
+from everhold.engine.journal_reader import index_queries
 from everhold.engine.live_session import is_noticed, is_parked
 from everhold.engine.session_view import make_finished_status
 from everhold.engine.unknown_effects import make_rerun_question
@@ -196,7 +197,7 @@ class Exporter:
         parent arrives.
         """
         asked = {
-            one.q for each in record.deliveries for one in each.asked if one.kind is Kind.SESSION
+            q for q, one in index_queries(record.deliveries).items() if one.kind is Kind.SESSION
         }
         if asked:
             async for row in iterate_sessions(self._store, SessionFilter(parent=record.birth.id)):
@@ -217,7 +218,7 @@ class Exporter:
         birth = record.birth
         head = record.head
         deliveries = record.deliveries
-        asked = {query.q: query for each in deliveries for query in each.asked}
+        asked = index_queries(deliveries)
         self._namespaces |= {
             query.args["in"] for query in asked.values() if query.kind is Kind.STATE
         }

@@ -22,6 +22,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -48,8 +49,8 @@ from everhold.cli.output import (
 from everhold.errors import BadStep
 
 if TYPE_CHECKING:
-    from everhold.core.journal import Delivery
     from everhold.core.query import Query, QueryAnswer
+    from everhold.engine.journal_reader import JournalStep
     from everhold.engine.replay import ReplayedDelivery
     from everhold.ports.store import SessionRecord
 
@@ -397,6 +398,8 @@ def _tell_differences(names: list[str], found: list[tuple[int, str, str, str]]) 
 
 def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int, str, str, str]]:
     """What differs, step by step: the program, arguments, answers, questions, the end."""
+    from everhold.engine.journal_reader import read_steps
+
     if one.birth.program != other.birth.program or one.birth.version != other.birth.version:
         yield (
             0,
@@ -408,12 +411,9 @@ def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int
         a, b = (format_plain_value(record.birth.args.get(name)) for record in (one, other))
         if a != b:
             yield 0, f"argument {name}", a, b
-    for index in range(max(len(one.deliveries), len(other.deliveries))):
-        pair = [
-            record.deliveries[index] if index < len(record.deliveries) else None
-            for record in (one, other)
-        ]
-        first, second = (_lines(delivery) for delivery in pair)
+    steps = zip_longest(read_steps(one.deliveries), read_steps(other.deliveries))
+    for index, pair in enumerate(steps):
+        first, second = (_lines(step) for step in pair)
         for what in dict.fromkeys([*first, *second]):
             a = first.get(what, "nothing")
             b = second.get(what, "nothing")
@@ -421,25 +421,22 @@ def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int
                 yield index, what, a, b
 
 
-def _lines(delivery: Delivery | None) -> dict[str, str]:
-    """What one step says, by what it is about."""
-    if delivery is None:
-        return {}
-    told = {f"answer to {answer.id}": _said(answer) for answer in delivery.answers}
-    told |= {f"question {query.id}": _words(query) for query in delivery.asked}
-    notes = delivery.notes
-    if notes is not None and notes.outcome is not None:
-        from everhold.core.status import Raised, Returned
+def _lines(step: JournalStep | None) -> dict[str, str]:
+    """The answers, questions and outcome of one step as text, by their names."""
+    from everhold.core.status import Raised, Returned, Stopped
 
-        outcome = notes.outcome
-        match outcome:
-            case Returned(value=value):
-                told["the end"] = format_plain_value(value)
-            case Raised(error=error):
-                told["the end"] = f"failed: {error}"
-            case _:
-                told["the end"] = f"cancelled: {outcome.reason}".removesuffix(": ")
-    return told
+    if step is None:
+        return {}
+    lines = {f"answer to {one.answer.id}": _said(one.answer) for one in step.answered}
+    lines |= {f"question {query.id}": _words(query) for query in step.asked}
+    match step.notes.outcome:
+        case Returned(value=value):
+            lines["the end"] = format_plain_value(value)
+        case Raised(error=error):
+            lines["the end"] = f"failed: {error}"
+        case Stopped(reason=reason):
+            lines["the end"] = f"cancelled: {reason}".removesuffix(": ")
+    return lines
 
 
 def _words(query: Query) -> str:

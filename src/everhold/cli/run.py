@@ -199,13 +199,15 @@ def _replacement(
     it.
     """
     from everhold.cli.terminal import parse_typed_answer
+    from everhold.engine.journal_reader import read_steps
 
     deliveries = opened.record(session_id).deliveries
-    asked = {query.q: query for delivery in deliveries for query in delivery.asked}
-    answered = [
-        delivery for delivery in deliveries if delivery.answers and at in (None, delivery.n)
-    ]
+    answered = [step for step in read_steps(deliveries) if step.answered and at in (None, step.n)]
     if not answered:
         return at or 0, text
-    replaced = [answer for answer in answered[-1].answers if query_id in (None, answer.id)]
-    return answered[-1].n, parse_typed_answer(asked[replaced[0].q], text) if replaced else text
+    replaced = [
+        one.query
+        for one in answered[-1].answered
+        if one.query is not None and query_id in (None, one.answer.id)
+    ]
+    return answered[-1].n, parse_typed_answer(replaced[0], text) if replaced else text

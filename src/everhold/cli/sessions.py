@@ -28,7 +28,8 @@ from everhold.core.query import Query, QueryAnswer
 
 if TYPE_CHECKING:
     from everhold.core.codec import JSON
-    from everhold.core.journal import Delivery
+    from everhold.core.journal import DeliveryNotes
+    from everhold.engine.journal_reader import JournalStep
     from everhold.ports.store import SessionRecord
 
 
@@ -109,9 +110,10 @@ def show_(session: str, full: bool, database: str | None, as_json: bool) -> None
         record = opened.record(session_id)
         status = opened.runtime.status(session_id)
         if as_json:
+            from everhold.engine.journal_reader import read_steps
             from everhold.wire import status_json
 
-            steps = [_step_json(delivery) for delivery in record.deliveries]
+            steps = [_step_json(step) for step in read_steps(record.deliveries)]
             told = {"database": opened.database, "session": _facts(record), "steps": steps}
             return print_json({**told, "status": status_json(status)})
         _show_facts(record)
@@ -145,11 +147,11 @@ def _facts(record: SessionRecord) -> dict[str, JSON]:
     return facts
 
 
-def _step_json(delivery: Delivery) -> dict[str, JSON]:
+def _step_json(step: JournalStep) -> dict[str, JSON]:
     import msgspec
 
-    told: dict[str, JSON] = msgspec.to_builtins(delivery)
-    return {**told, "at": int(delivery.at * 1000)}
+    told: dict[str, JSON] = msgspec.to_builtins(step.delivery)
+    return {**told, "at": int(step.at * 1000)}
 
 
 def _show_facts(record: SessionRecord) -> None:
@@ -174,13 +176,12 @@ def _show_facts(record: SessionRecord) -> None:
 
 
 def _show_steps(record: SessionRecord, full: bool) -> None:
-    asked: dict[int, Query] = {}
+    from everhold.engine.journal_reader import read_steps
+
     rows = []
-    for delivery in record.deliveries:
-        for answer in delivery.answers:
-            rows.append((str(delivery.n), *_exchange(asked.get(answer.q), answer)))
-        asked |= {query.q: query for query in delivery.asked}
-        rows += [(str(delivery.n), "", "", words, "") for words in _noted(delivery)]
+    for step in read_steps(record.deliveries):
+        rows += [(str(step.n), *_exchange(one.query, one.answer)) for one in step.answered]
+        rows += [(str(step.n), "", "", words, "") for words in _noted(step.notes)]
     if not rows:
         return
     click.echo()
@@ -188,10 +189,8 @@ def _show_steps(record: SessionRecord, full: bool) -> None:
         return print_table(
             ("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer")
         )
-    for step, query_id, kind, prompt, said in rows:
-        click.secho(
-            " · ".join(part for part in (f"step {step}", query_id, kind) if part), fg="cyan"
-        )
+    for n, query_id, kind, prompt, said in rows:
+        click.secho(" · ".join(part for part in (f"step {n}", query_id, kind) if part), fg="cyan")
         click.echo(strip_controls(prompt) + (f"\n  → {strip_controls(said)}" if said else ""))
 
 
@@ -208,10 +207,7 @@ def _exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str, str, 
     return answer.id, str(query.kind) if query else "", words, said + who
 
 
-def _noted(delivery: Delivery) -> list[str]:
-    notes = delivery.notes
-    if notes is None:
-        return []
+def _noted(notes: DeliveryNotes) -> list[str]:
     words = [f"{entry.level}: {entry.message}" for entry in notes.log]
     words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
     words += (
@@ -227,13 +223,14 @@ def _noted(delivery: Delivery) -> list[str]:
 def _show_rest(opened: CommandRuntime, session_id: str, record: SessionRecord) -> None:
     """Open questions, or why it failed."""
     from everhold.core.status import Finished, Paused, Raised
+    from everhold.engine.journal_reader import index_queries
 
     status = opened.runtime.status(session_id)
     if isinstance(status, Paused):
         for query in status.queries:
             click.echo(f"  {format_question(query)} ({format_ago(query.asked_at)})")
     elif isinstance(status, Finished) and isinstance(status.outcome, Raised):
-        last = [query for delivery in record.deliveries for query in delivery.asked][-1:]
+        last = list(index_queries(record.deliveries).values())[-1:]
         if last:
             click.echo(
                 f"  at step {status.outcome.step}, after {last[0].id}:"
@@ -344,18 +341,18 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
 def watch_(session: str, every: float, database: str | None, as_json: bool) -> int:
     """Follow a session until it ends: each step as it lands."""
     from everhold.core.status import Finished
+    from everhold.engine.journal_reader import JournalReader
     from everhold.wire import status_exit_code, status_json
 
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
         name = opened.name(session_id)
-        seen = 0
+        reader = JournalReader()
         told: JSON = None
         while True:
-            record = opened.record(session_id, since=seen)
-            for delivery in record.deliveries:
-                _tell_step(delivery, as_json)
-            seen = record.head.n + 1
+            record = opened.record(session_id, since=reader.next_n)
+            for step in reader.read(record.deliveries):
+                _tell_step(step, as_json)
             status = opened.runtime.status(session_id)
             now = status_json(status) if as_json else format_headline(status, name)
             if now != told:
@@ -366,14 +363,13 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
             time.sleep(every)
 
 
-def _tell_step(delivery: Delivery, as_json: bool) -> None:
+def _tell_step(step: JournalStep, as_json: bool) -> None:
     if as_json:
-        return print_json(_step_json(delivery))
-    for answer in delivery.answers:
-        said = _exchange(None, answer)[3]
-        click.echo(f"{delivery.n:>4}  {answer.id} ← {format_line(said, 100)}")
-    for query in delivery.asked:
+        return print_json(_step_json(step))
+    for one in step.answered:
+        said = _exchange(None, one.answer)[3]
+        click.echo(f"{step.n:>4}  {one.answer.id} ← {format_line(said, 100)}")
+    for query in step.asked:
         click.echo(
-            f"{delivery.n:>4}  {query.id} {query.kind}:"
-            f" {format_line(format_asked_text(query), 100)}"
+            f"{step.n:>4}  {query.id} {query.kind}: {format_line(format_asked_text(query), 100)}"
         )

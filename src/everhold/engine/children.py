@@ -32,6 +32,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, Query, QueryAnswer, Usage
 from everhold.core.session import ENDED, Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned, Stopped
+from everhold.engine.journal_reader import read_outcome, read_steps
 from everhold.engine.live_session import LiveSession
 from everhold.errors import ChildFailed, UnknownSession
 from everhold.ports.store import Change, Letter, SessionFilter, Store
@@ -79,9 +80,9 @@ def make_child_birth(
 def sum_answer_usage(deliveries: Iterable[Delivery]) -> Usage | None:
     """What the answers of a session cost."""
     found = Ledger()
-    for delivery in deliveries:
-        for answer in delivery.answers:
-            found.add("", answer.usage)
+    for step in read_steps(deliveries):
+        for one in step.answered:
+            found.add("", one.answer.usage)
     return found.usage
 
 
@@ -112,11 +113,9 @@ async def load_child_answer(store: Store, parent: Birth, entry: AskedQuery) -> Q
         return QueryAnswer(entry.query.q, error={"code": ChildFailed.code, **gone})
     if not child.head.ended:
         return None
-    notes = child.deliveries[-1].notes
-    outcome = None if notes is None else notes.outcome
+    outcome = read_outcome(child.deliveries) or Stopped("")
     return msgspec.convert(
-        make_child_answer(child.birth, outcome or Stopped(""), sum_answer_usage(child.deliveries)),
-        QueryAnswer,
+        make_child_answer(child.birth, outcome, sum_answer_usage(child.deliveries)), QueryAnswer
     )
 
 
@@ -201,9 +200,8 @@ class ProcessActions:
     async def _came_to(self, birth: Birth, state: SessionState) -> dict[str, JSON]:
         if state not in ENDED:
             return {}
-        record = await self._store.load(birth.id)
-        notes = record.deliveries[-1].notes if record.deliveries else None
-        return {} if notes is None or notes.outcome is None else _end(notes.outcome)
+        outcome = read_outcome((await self._store.load(birth.id)).deliveries)
+        return {} if outcome is None else _end(outcome)
 
 
 async def list_child_processes(

@@ -15,6 +15,7 @@ import msgspec
 from everhold.core.codec import JSON, to_plain
 from everhold.core.journal import Delivery
 from everhold.core.query import Kind, Query, inherit_namespace
+from everhold.engine.journal_reader import index_queries
 from everhold.errors import BadValue
 from everhold.ports.store import Store, ValueWrite
 
@@ -57,9 +58,9 @@ class DurableValues:
         """Write for a fork what parts of the session it comes from had written for themselves by
         then.
         """
-        for query in (
-            query for delivery in shared for query in delivery.asked if query.kind is Kind.STATE
-        ):
+        for query in index_queries(shared).values():
+            if query.kind is not Kind.STATE:
+                continue
             namespace = inherit_namespace(query.args["in"], session_id)
             if namespace is not None and query.args["do"] not in _READING:
                 with suppress(BadValue):  # it was refused then, too

@@ -53,6 +53,7 @@ from everhold.engine.effects import (
     ServicesFactory,
     fit_answer_value,
 )
+from everhold.engine.journal_reader import find_last_handed
 from everhold.engine.leases import Leases
 from everhold.engine.live_session import LiveSession, NoExecution, rebuild_session
 from everhold.engine.liveness import Presence, get_machine_id, make_lease_owner
@@ -564,9 +565,7 @@ class Engine:
         async def attempt() -> Status:
             record = await self.store.load(session_id, since=FROM_RESTART)
             apply_event(record.head.state, SessionEvent.RETRIED)
-            last = len(record.deliveries) - 1
-            while last > 0 and (notes := record.deliveries[last].notes) is not None and notes.retry:
-                last -= 1
+            last = find_last_handed(record.deliveries)
             before = SessionRecord(
                 record.birth, record.head, record.deliveries[:last], record.letters, []
             )

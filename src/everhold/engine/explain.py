@@ -28,6 +28,7 @@ from everhold.core.session import OUTSIDE, WORKERS, SessionState
 from everhold.core.status import LATEST, Raised, Returned, Stopped
 from everhold.engine.children import child_id
 from everhold.engine.intake_messages import is_for_running_turn
+from everhold.engine.journal_reader import find_last_handed, read_outcome
 from everhold.engine.live_session import rebuild_session
 from everhold.engine.liveness import get_machine_name
 from everhold.engine.session_lookup import format_session_name
@@ -109,10 +110,8 @@ class _Told:
         self.moves: list[str] = []
 
     def end(self) -> None:
-        notes = self._record.deliveries[-1].notes if self._record.deliveries else None
-        outcome = notes.outcome if notes is not None else None
         ago = _span(self._now - self._record.head.updated_at)
-        match outcome:
+        match read_outcome(self._record.deliveries):
             case Returned():
                 self.because.append(f"It completed {ago} ago.")
             case Raised(error=error, step=step):
@@ -129,12 +128,10 @@ class _Told:
         """A retry hands the last answers over once more, so where one is an error the way on begins
         before it.
         """
-        failed = next(
-            one
-            for one in reversed(self._record.deliveries)
-            if one.notes is None or not one.notes.retry
-        )
-        before = find_open_queries(one for one in self._record.deliveries if one.n < failed.n)
+        deliveries = self._record.deliveries
+        last = find_last_handed(deliveries)
+        failed = deliveries[last]
+        before = find_open_queries(deliveries[:last])
         wrong = [
             before[one.q].query
             for one in failed.answers

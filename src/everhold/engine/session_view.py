@@ -27,6 +27,7 @@ from everhold.core.session import Birth, Head
 from everhold.core.status import HISTORY, Finished, OpenQuery, Outcome, SessionFacts, Stopped
 from everhold.core.usage import measure_answer, measure_query, price_exchange
 from everhold.engine.answer_check import list_answerable
+from everhold.engine.journal_reader import JournalStep, read_outcome, read_steps
 from everhold.ports.store import SessionRecord, Store
 
 #: What an answer may look like where the model may call tools.
@@ -149,26 +150,13 @@ class Step(msgspec.Struct, frozen=True):
     restart: dict[str, JSON] | None = None  # with what the program began again after it
 
 
-def make_view_step(delivery: Delivery) -> Step:
-    notes = delivery.notes
-    if notes is None:
-        return Step(
-            delivery.n,
-            delivery.at,
-            delivery.answers,
-            delivery.asked,
-            False,
-            None,
-            False,
-            [],
-            [],
-            None,
-        )
+def make_view_step(step: JournalStep) -> Step:
+    notes = step.notes
     return Step(
-        delivery.n,
-        delivery.at,
-        delivery.answers,
-        delivery.asked,
+        step.n,
+        step.at,
+        step.delivery.answers,
+        step.asked,
         notes.fired,
         notes.cancel,
         notes.retry,
@@ -210,12 +198,12 @@ def _exchanges(
     """Each query to a model as it was first asked, its answer, and when that came."""
     first: dict[int, AskedQuery] = {}
     answers: dict[int, tuple[QueryAnswer, float]] = {}
-    for delivery in deliveries:
-        for answer in delivery.answers:
-            answers.setdefault(answer.q, (answer, delivery.at))
-        for query in delivery.asked:
+    for step in read_steps(deliveries):
+        for one in step.answered:
+            answers[one.answer.q] = (one.answer, step.at)
+        for query in step.asked:
             if query.kind is Kind.LLM:
-                first.setdefault(query.q, AskedQuery(query, delivery.n, delivery.at))
+                first.setdefault(query.q, AskedQuery(query, step.n, step.at))
     return [(entry, *answers.get(q, (None, None))) for q, entry in first.items()]
 
 
@@ -260,11 +248,10 @@ def _open(record: SessionRecord) -> list[OpenQuery]:
 def _aside(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:
     ring = LogRing()
     progress = None
-    for delivery in deliveries:
-        if delivery.notes is not None:
-            for entry in delivery.notes.log:
-                ring.add(entry)
-            progress = delivery.notes.progress or progress
+    for step in read_steps(deliveries):
+        for entry in step.notes.log:
+            ring.add(entry)
+        progress = step.notes.progress or progress
     return ring, progress
 
 
@@ -297,13 +284,10 @@ def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
 def make_finished_status(record: SessionRecord) -> Finished:
     """The status of a session that has ended, from its last delivery."""
     last = record.deliveries[-1].notes
-    outcome: Outcome = (
-        last.outcome if last is not None and last.outcome is not None else Stopped("")
+    stats = compute_session_stats(
+        record.birth, record.head, {} if last is None else dict(last.record)
     )
-    recorded = dict(last.record) if last is not None else {}
-    return Finished(
-        record.birth.id, outcome, compute_session_stats(record.birth, record.head, recorded)
-    )
+    return Finished(record.birth.id, read_outcome(record.deliveries) or Stopped(""), stats)
 
 
 def compute_session_stats(birth: Birth, head: Head, recorded: dict[str, JSON]) -> dict[str, JSON]:

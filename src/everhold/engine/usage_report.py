@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from everhold.core.journal import Delivery
-from everhold.core.query import Kind, Query, Usage
+from everhold.core.query import Kind, Usage
 from everhold.core.usage import measure_answer, measure_query, price_exchange
+from everhold.engine.journal_reader import read_steps
 from everhold.errors import BadArguments
 from everhold.ports.store import SessionFilter, SessionSummary, Store
 
@@ -82,10 +83,8 @@ def _add_models(rows: dict[str, UsageRow], deliveries: list[Delivery]) -> None:
 
 def _exchanges(deliveries: list[Delivery]) -> Iterator[tuple[Usage | None, int, int]]:
     """What each answer of a model says of its cost, and estimates of prompt and response."""
-    asked: dict[int, Query] = {}
-    for delivery in deliveries:
-        for answer in delivery.answers:
-            query = asked.get(answer.q)
-            if query is not None and not answer.expired:
-                yield answer.usage, measure_query(query)[1], measure_answer(answer)[1]
-        asked.update({query.q: query for query in delivery.asked if query.kind is Kind.LLM})
+    for step in read_steps(deliveries):
+        for one in step.answered:
+            query = one.query
+            if query is not None and query.kind is Kind.LLM and not one.answer.expired:
+                yield one.answer.usage, measure_query(query)[1], measure_answer(one.answer)[1]

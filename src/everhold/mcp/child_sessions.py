@@ -9,30 +9,20 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from everhold.core.journal import AskedQuery, Delivery
-from everhold.core.query import KINDS, Kind, QueryAnswer
+from everhold.core.journal import AskedQuery
+from everhold.core.query import KINDS, Kind
 from everhold.core.session import Birth
 from everhold.core.status import Paused, Running, Status
 from everhold.engine.children import child_id, is_process_query
+from everhold.engine.journal_reader import read_steps
 from everhold.errors import UnknownSession
 from everhold.ports.store import SessionRecord, Store
 from everhold.runtime import Runtime
 
 #: How a status says that it waits for a child.
 _CHILD: Final = "child session "
-
-
-def iter_answers(deliveries: list[Delivery]) -> Iterator[tuple[Delivery, QueryAnswer, AskedQuery]]:
-    """Each answer with the delivery that holds it and the query that it answers."""
-    asked: dict[int, AskedQuery] = {}
-    for delivery in deliveries:
-        yield from (
-            (delivery, answer, asked[answer.q]) for answer in delivery.answers if answer.q in asked
-        )
-        asked |= {query.q: AskedQuery(query, delivery.n, delivery.at) for query in delivery.asked}
 
 
 async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
@@ -50,8 +40,10 @@ async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
 async def _holds(store: Store, record: SessionRecord) -> bool:
     return any(
         [
-            await is_decided(store, record.birth, entry)
-            for _, _, entry in iter_answers(record.deliveries)
+            await is_decided(store, record.birth, one.asked)
+            for step in read_steps(record.deliveries)
+            for one in step.answered
+            if one.asked is not None
         ]
     )
 

@@ -18,9 +18,10 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 
 from everhold.core.codec import JSON, is_same_json
-from everhold.core.journal import Delivery, find_open_queries, get_restart
+from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.query import MODEL_KINDS, Kind, Query, Usage, parse_query_number
 from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
+from everhold.engine.journal_reader import index_queries, read_steps
 from everhold.errors import (
     AnswerConflict,
     AnswerFailed,
@@ -156,7 +157,7 @@ class ToolHandlers:
             query_id = one.query_id or self._sole(record, asked)
             q = parse_query_number(query_id)
             if q is not None and q not in asked:
-                asked |= _asked((await self._runtime.store.load(session_id)).deliveries)
+                asked |= index_queries((await self._runtime.store.load(session_id)).deliveries)
             if q in asked:
                 self._refuse_other(session_id, asked[q])
             value = _value(one)
@@ -285,11 +286,15 @@ class ToolHandlers:
     async def _refuse_decided(self, record: SessionRecord, given: ForkArgs) -> None:
         """Refuse to carry, or to replace, what somebody else than a model said."""
         last = record.head.n if given.at is None else given.at
-        for delivery, _, entry in child_sessions.iter_answers(record.deliveries):
-            if delivery.n > last:
-                break
+        answered = (
+            (step, one.asked)
+            for step in read_steps(record.deliveries)
+            for one in step.answered
+            if step.n <= last and one.asked is not None
+        )
+        for step, entry in answered:
             query = entry.query
-            replaced = delivery.n == last and given.answer is not msgspec.UNSET
+            replaced = step.n == last and given.answer is not msgspec.UNSET
             is_other = replaced and query.kind not in MODEL_KINDS
             if is_other or await child_sessions.is_decided(
                 self._runtime.store, record.birth, entry
@@ -300,10 +305,10 @@ class ToolHandlers:
                     else ""
                 )
                 raise NotAllowed(
-                    f"step {delivery.n} holds an answer to {query.id}, a question of the kind"
+                    f"step {step.n} holds an answer to {query.id}, a question of the kind"
                     f" {query.kind}{inside}:"
                     " a tool cannot carry it into another session",
-                    f"Fork before it (at: {delivery.n - 1}, without an answer), or a person types:"
+                    f"Fork before it (at: {step.n - 1}, without an answer), or a person types:"
                     f" `everhold fork {record.birth.id} --at {last}{self._house.option}`.",
                 )
 
@@ -437,10 +442,6 @@ def _moves(status: Status) -> bool:
     return isinstance(status, Running) or (isinstance(status, Paused) and not status.queries)
 
 
-def _asked(deliveries: list[Delivery]) -> dict[int, Query]:
-    return {query.q: query for delivery in deliveries for query in delivery.asked}
-
-
 def _value(one: ToolAnswer) -> Any:
     if one.error is not None:
         if one.response is not msgspec.UNSET and one.response is not None:
@@ -465,28 +466,28 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _steps(deliveries: list[Delivery]) -> list[JSON]:
-    asked = _asked(deliveries)
     rows: list[JSON] = []
-    for delivery in deliveries[-MAX_STEPS:]:
+    for step in list(read_steps(deliveries))[-MAX_STEPS:]:
         answers: list[JSON] = [
             {
-                "query_id": answer.id,
-                "kind": str(asked[answer.q].kind),
-                "prompt": _brief(asked[answer.q].prompt or asked[answer.q].name),
+                "query_id": one.answer.id,
+                "kind": str(one.query.kind),
+                "prompt": _brief(one.query.prompt or one.query.name),
                 "answer": _brief(
-                    answer.value
-                    if answer.error is None
-                    else f"error: {answer.error.get('message')}"
+                    one.answer.value
+                    if one.answer.error is None
+                    else f"error: {one.answer.error.get('message')}"
                 ),
             }
-            for answer in delivery.answers
+            for one in step.answered
+            if one.query is not None
         ]
         row: dict[str, JSON] = {
-            "step": delivery.n,
+            "step": step.n,
             "answers": answers,
-            "asked": [query.id for query in delivery.asked],
+            "asked": [query.id for query in step.asked],
         }
-        rows.append(row if get_restart(delivery) is None else {**row, "restarted": True})
+        rows.append(row if step.notes.restart is None else {**row, "restarted": True})
     return rows
 
 

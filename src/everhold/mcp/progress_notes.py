@@ -19,6 +19,7 @@ from everhold.core.observer import Observer
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import Query, QueryAnswer
 from everhold.core.usage import TokenCost
+from everhold.engine.journal_reader import JournalReader
 from everhold.ports.store import Store
 
 log = logging.getLogger("everhold")
@@ -83,7 +84,7 @@ class ProgressNotifier:
         self._context = context
         self._store = store
         self.session_id = session_id
-        self._seen = seen
+        self._reader = JournalReader(seen + 1)
         self._answers = 0
 
     async def follow(self, event: asyncio.Event) -> None:
@@ -92,7 +93,7 @@ class ProgressNotifier:
             event.clear()
             progress = await self.news()
             said = f"{self._answers} answers so far" if progress is None else _words(progress)
-            await self._context.session.report_progress(self._seen + 1, None, said)
+            await self._context.session.report_progress(self._reader.next_n, None, said)
 
     async def rest(self) -> None:
         """Tell what was logged and not told yet, to a client that asked for it."""
@@ -100,15 +101,12 @@ class ProgressNotifier:
             await self.news()
 
     async def news(self) -> Progress | None:
-        record = await self._store.load(self.session_id, self._seen + 1)
+        record = await self._store.load(self.session_id, self._reader.next_n)
         progress: Progress | None = None
-        for delivery in record.deliveries:
-            if delivery.n > self._seen:
-                self._seen = delivery.n
-                self._answers += len(delivery.answers)
-                if delivery.notes is not None:
-                    await _tell_log(self._context, delivery.notes.log)
-                    progress = delivery.notes.progress or progress
+        for step in self._reader.read(record.deliveries):
+            self._answers += len(step.answered)
+            await _tell_log(self._context, step.notes.log)
+            progress = step.notes.progress or progress
         return progress
 
 

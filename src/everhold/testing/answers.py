@@ -20,6 +20,7 @@ import msgspec
 from everhold.core.journal import Delivery, describe_query
 from everhold.core.query import Query, QueryAnswer
 from everhold.core.session import Birth
+from everhold.engine.journal_reader import index_queries
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models import CommandModel, ScriptModel
 from everhold.models.script import compile_prompt_pattern
@@ -39,7 +40,7 @@ class RecordedSession(msgspec.Struct):
 
     @classmethod
     def read(cls, birth: Birth, deliveries: Sequence[Delivery]) -> RecordedSession:
-        queries = {query.q: query for delivery in deliveries for query in delivery.asked}
+        queries = index_queries(deliveries)
         answers = {
             queries[answer.q].key: answer for delivery in deliveries for answer in delivery.answers
         }

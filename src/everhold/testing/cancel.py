@@ -38,6 +38,7 @@ from everhold.core.journal import describe_query
 from everhold.core.query import SCRIPTED_KINDS, Kind, Query, Rerun
 from everhold.core.session import Birth
 from everhold.core.status import Finished, OpenQuery, Returned
+from everhold.engine.journal_reader import index_queries
 from everhold.errors import BadSetting
 from everhold.ports.answerer import Answer
 from everhold.ports.program import Call
@@ -223,7 +224,7 @@ class _Caller(RuntimeForTests):
         """
         found = []
         for record in await load_records(self.store):
-            queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
+            queries = index_queries(record.deliveries)
             for effect in record.effects:
                 if effect.worker == self.engine.presence.worker:
                     found.append(

@@ -15,6 +15,7 @@ from everhold.core.codec import JSON
 from everhold.core.journal import describe_query
 from everhold.core.query import SCRIPTED_KINDS, Query, QueryAnswer
 from everhold.core.status import Raised
+from everhold.engine.journal_reader import index_queries, read_outcome
 from everhold.errors import OutcomeUnknown
 from everhold.ports.answerer import Answerer
 from everhold.ports.store import SessionFilter, SessionRecord, Store
@@ -66,10 +67,9 @@ class SessionTrace(msgspec.Struct):
 
     @classmethod
     def of(cls, record: SessionRecord) -> SessionTrace:
-        queries = {query.q: query for delivery in record.deliveries for query in delivery.asked}
+        queries = index_queries(record.deliveries)
         given = [answer for delivery in record.deliveries for answer in delivery.answers]
-        notes = record.deliveries[-1].notes if record.deliveries else None
-        outcome = None if notes is None else notes.outcome
+        outcome = read_outcome(record.deliveries)
         if isinstance(outcome, Raised):
             outcome = Raised(outcome.error, outcome.kind)
         return cls(

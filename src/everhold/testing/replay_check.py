@@ -18,6 +18,7 @@ from everhold.core.codec import JSON, is_same_json
 from everhold.core.journal import Delivery, ProgramReply, describe_query, get_restart
 from everhold.core.query import Query
 from everhold.core.status import Raised, Returned
+from everhold.engine.journal_reader import read_outcome
 from everhold.engine.replay import replay_session
 from everhold.errors import Diverged, ForeignCall
 from everhold.ports.program import ProgramHost
@@ -111,8 +112,7 @@ def _reached_out(record: SessionRecord) -> list[ReplayFinding]:
     """What was refused to the program while it ran: it had no business with files or the
     network.
     """
-    notes = record.deliveries[-1].notes if record.deliveries else None
-    outcome = None if notes is None else notes.outcome
+    outcome = read_outcome(record.deliveries)
     if isinstance(outcome, Raised) and outcome.kind in (ForeignCall.code, ForeignCall.__name__):
         return [
             ReplayFinding(record.deliveries[-1].n, _where(record.deliveries[-1]), outcome.error)

@@ -23,6 +23,7 @@ import msgspec
 
 from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, parse_query_number
+from everhold.engine.journal_reader import JournalStep, read_steps
 from everhold.packages.program_hosts import is_lua_ref
 from everhold.ports.store import SessionRecord, Store
 
@@ -41,8 +42,8 @@ class QueryNames:
         self._since: dict[int, int] = {}  # the delivery in which each was asked
         self._places = _Places()
         self._lua = lua
-        for delivery in deliveries:
-            self._fold(delivery)
+        for step in read_steps(deliveries):
+            self._fold(step)
         self._close(kept)
 
     def __getitem__(self, query_id: str) -> str:
@@ -61,16 +62,14 @@ class QueryNames:
         """Whether what was answered was asked together with something that is still open."""
         return self._since[answer.q] in {self._since[q] for q in self.open.values()}
 
-    def _fold(self, delivery: Delivery) -> None:
-        self._close(delivery.answers)
-        notes = delivery.notes
-        if notes is not None:
-            for q in notes.withdrawn:
-                self.open.pop(self.all.get(q, ""), None)
-            if notes.outcome is not None:
-                self.open.clear()
-        for query in delivery.asked:
-            self._ask(query, delivery.n)
+    def _fold(self, step: JournalStep) -> None:
+        self._close([one.answer for one in step.answered])
+        for q in step.notes.withdrawn:
+            self.open.pop(self.all.get(q, ""), None)
+        if step.notes.outcome is not None:
+            self.open.clear()
+        for query in step.asked:
+            self._ask(query, step.n)
 
     def _close(self, answers: Iterable[QueryAnswer]) -> None:
         closed = [answer for answer in answers if answer.q in self.all]
