@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from everhold.ports import store as port
-from everhold.stores.memory import MemoryStore
-from everhold.stores.memory.intake_rows import MemoryIntake
+from everhold.stores.memory import MemoryIntake, MemoryStore
 from everhold.testing.conformance import DurableStoreContract, MaintenanceContract, StoreContract
 
 # A promise of the port, by its first words: the tests that would fail without it.

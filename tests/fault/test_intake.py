@@ -14,9 +14,9 @@ from everhold.core.intake import Boundary, IntakeItem, ItemHold, ItemKind, ItemS
 from everhold.core.lease import LeaseGranted
 from everhold.errors import ClaimLost, Overtaken, StoreDamaged
 from everhold.ports.store import Duty, Letter, StoreProblem, ValueWrite
-from everhold.stores.intake_rows import make_item_row
 from everhold.stores.memory import MemoryStore
 from everhold.stores.postgres import PostgresStore
+from everhold.stores.row_codec import make_item_row
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.conformance.factories import (
     commit_start,

@@ -109,7 +109,7 @@ async def test_a_child_whose_parent_was_not_in_memory(tmp_path):
 
 async def test_a_child_is_started_at_once(monkeypatch):
     """It does not wait until somebody looks around."""
-    monkeypatch.setattr("everhold.stores.memory.store.LOOK_EVERY", 600)
+    monkeypatch.setattr("everhold.stores.memory.LOOK_EVERY", 600)
     async with opened() as runtime:
         status = await runtime.start(parent(names=["a"]))
         async with asyncio.timeout(60):

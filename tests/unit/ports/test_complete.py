@@ -14,7 +14,7 @@ from everhold.programs.lua.execution import LuaExecution
 from everhold.programs.lua.remote import RemoteLuaExecution
 from everhold.programs.python.execution import PythonExecution
 from everhold.stores.memory import MemoryStore
-from everhold.stores.memory.maintenance import MemoryMaintenance
+from everhold.stores.memory_maintenance import MemoryMaintenance
 from everhold.stores.postgres import PostgresStore
 from everhold.stores.postgres.maintenance import PostgresMaintenance
 from everhold.stores.sqlite import SQLiteStore

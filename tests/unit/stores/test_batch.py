@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from everhold.stores.postgres.batch import MOST, BatchLoader
+from everhold.stores.postgres.connection import BATCH_LIMIT, BatchLoader
 
 
 class House:
@@ -51,8 +51,8 @@ async def test_what_comes_meanwhile_is_asked_for_afterwards():
 
 async def test_no_more_than_so_many_in_one_go():
     house = House()
-    await asyncio.gather(*map(BatchLoader(house.ask), range(100, 100 + MOST + 1)))
-    assert [len(asked) for asked in house.asked] == [MOST, 1]
+    await asyncio.gather(*map(BatchLoader(house.ask), range(100, 100 + BATCH_LIMIT + 1)))
+    assert [len(asked) for asked in house.asked] == [BATCH_LIMIT, 1]
 
 
 async def test_an_error_is_told_to_those_who_were_asked_for_together_and_to_nobody_else():

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from everhold.errors import BadSetting, BadValue
 from everhold.stores.address import MALFORMED, AddressParts, split_address
-from everhold.stores.checksums import LONE_SURROGATE
+from everhold.stores.row_codec import LONE_SURROGATE
 
 SCHEMA: Final = "everhold"
 #: A dead connection is detected within half a minute.

@@ -35,7 +35,7 @@ from everhold.errors import (
     StoreUnavailable,
 )
 from everhold.ports.store import Change, RemoteChange
-from everhold.stores.checksums import UNREADABLE, read_head
+from everhold.stores.postgres import lineage
 from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
 from everhold.stores.postgres.connection import (
     LOCK_TIMEOUT,
@@ -45,7 +45,7 @@ from everhold.stores.postgres.connection import (
     is_connection_lost,
     is_transient_error,
 )
-from everhold.stores.postgres.intake_sql import (
+from everhold.stores.postgres.intake_rows import (
     SET_LOCAL,
     Rows,
     Statement,
@@ -61,7 +61,6 @@ from everhold.stores.postgres.write import (
     LANDED,
     LIGHT,
     LINK,
-    SOURCE,
     STEPS,
     PendingChange,
     build_link_statement,
@@ -70,6 +69,7 @@ from everhold.stores.postgres.write import (
     encode_steps,
     merge_news,
 )
+from everhold.stores.row_codec import UNREADABLE, read_head
 
 T = TypeVar("T")
 log = logging.getLogger("everhold")
@@ -205,7 +205,7 @@ class PostgresGroupCommit:
 
         async def act(line: PgConnection) -> Rows:
             return await (
-                await line.execute(qualify_schema(SOURCE, self._schema), values)
+                await line.execute(qualify_schema(lineage.SOURCE, self._schema), values)
             ).fetchall()
 
         rows = await self._lines.insisting(act)

@@ -11,11 +11,10 @@ import msgspec
 from everhold.core.query import NOTIFIED, Query
 from everhold.core.session import Birth
 from everhold.ports.store import ProgressCallback, QuestionFilter, ReclaimResult, StoreProblem
-from everhold.stores.postgres import read, verify
+from everhold.stores.postgres import lineage, read, verify
 from everhold.stores.postgres.address import escape_nul
-from everhold.stores.postgres.attachment_rows import RunQuery
 from everhold.stores.postgres.connection import PgConnection
-from everhold.stores.postgres.schema import LOCKS, make_lock_number
+from everhold.stores.postgres.lineage import RunQuery
 
 if TYPE_CHECKING:
     from everhold.stores.postgres.store import PostgresStore
@@ -136,20 +135,21 @@ class PostgresMaintenance:
 
         async def act(line: PgConnection) -> int:
             _, head = store._session(session_id, await store._on(line, read.SESSION, known))
+            say = functools.partial(store._on, line)
             return await measure_session(
-                functools.partial(store._on, line), head.ref, await store._needed(line, head.ref)
+                say, head.ref, await lineage.find_last_needed(say, head.ref)
             )
 
         return await store._insisting(act)
 
     async def reclaim(self) -> ReclaimResult:
         store = self._store
-        lock = make_lock_number(f"{store.schema} gc")
 
         async def act(line: PgConnection, drop: Any) -> Any:
             async with line.transaction():  # attaching takes this lock, too
-                await store._on(line, "SELECT pg_advisory_xact_lock(%s::int, %s::int)", LOCKS, lock)
-                return await drop(functools.partial(store._on, line))
+                say = functools.partial(store._on, line)
+                await lineage.lock_lineage(say, store.schema)
+                return await drop(say)
 
         rows = await store._insisting(lambda line: act(line, drop_loose_rows))
         blobs = length = 0

@@ -18,12 +18,12 @@ from everhold.core.query import ANSWERABLE, Kind, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import FROM_OPEN as OPENED
 from everhold.ports.store import FROM_RESTART, Effect, Letter, SessionFilter, SessionRecord
-from everhold.stores.checksums import read_delivery
 from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
 from everhold.stores.postgres.connection import PgConnection
 from everhold.stores.postgres.group_commit import HEAD_COLUMNS
-from everhold.stores.postgres.intake_sql import NOW
+from everhold.stores.postgres.intake_rows import NOW
 from everhold.stores.postgres.write import make_label_row
+from everhold.stores.row_codec import read_delivery
 
 #: Starts a transaction in which all statements see the same moment.
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -83,14 +83,6 @@ _PARTS: Final = tuple(
         (3, 4, 6, 2, 8, 9),
         (2, 3, 6, 8, 9),
     )
-)
-#: The last delivery of a session that a living fork reads, directly or through deleted forks.
-NEEDED: Final = (
-    "WITH RECURSIVE reader (ref, upto, deleted) AS (SELECT ref, origin_n, deleted FROM"
-    " everhold.session"
-    " WHERE origin = %s UNION SELECT s.ref, least(r.upto, s.origin_n), s.deleted FROM reader r"
-    " JOIN everhold.session s ON s.origin = r.ref WHERE r.deleted = 1)"
-    " SELECT coalesce(max(upto), -1) FROM reader WHERE deleted = 0"
 )
 OPEN: Final = (
     "WITH RECURSIVE "

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from secrets import randbits
+from typing import Any, Final, NoReturn, TypeVar
 
 from everhold.core.codec import JSON, checksum_row, dumps, loads
+from everhold.core.intake import Intake
+from everhold.core.lease import Fence, LeaseOwner
 from everhold.core.query import SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
     BadValue,
+    EverholdError,
     Overtaken,
     StillNeeded,
     StoreDamaged,
+    StoreUnavailable,
     UnknownAttachment,
     UnknownSession,
 )
@@ -27,15 +33,16 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     DELETED_KEYS,
     Change,
+    Duty,
     RemoteChange,
     SessionFilter,
+    SessionFingerprint,
     SessionRecord,
     SessionSummary,
     UnmovedSession,
     WorkerRecord,
 )
-from everhold.stores.checksums import UNREADABLE, read_head
-from everhold.stores.postgres import attachment_rows
+from everhold.stores.postgres import intake_rows, lineage
 from everhold.stores.postgres import read as look
 from everhold.stores.postgres.address import (
     PostgresAddress,
@@ -43,24 +50,35 @@ from everhold.stores.postgres.address import (
     qualify_schema,
     unescape_nul,
 )
-from everhold.stores.postgres.batch import BatchLoader
-from everhold.stores.postgres.connection import PgConnection, PostgresConnections
+from everhold.stores.postgres.connection import (
+    LOCK_TIMEOUT,
+    BatchLoader,
+    PgConnection,
+    PostgresConnections,
+)
 from everhold.stores.postgres.group_commit import PostgresGroupCommit
-from everhold.stores.postgres.intake_rows import PostgresIntakeRows
-from everhold.stores.postgres.intake_sql import NOW
+from everhold.stores.postgres.intake_rows import NOW, Rows, Statement, send_statements
 from everhold.stores.postgres.listen import PostgresNotifyChannel
 from everhold.stores.postgres.maintenance import PostgresMaintenance
-from everhold.stores.postgres.schema import LOCKS, make_lock_number, prepare_schema
+from everhold.stores.postgres.schema import prepare_schema
+from everhold.stores.row_codec import UNREADABLE, check_duties, read_head
 
+log = logging.getLogger("everhold")
 T = TypeVar("T")
+#: A session, and the action on its intake.
+IntakeRequest = tuple[str, Callable[[Intake], Any]]
+#: Returns the action's result or raises its error.
+IntakeResult = Callable[[], Any]
 
 DURABILITY: Final = ("process", "mixed", "power")
 #: Seconds that opening waits for a server that does not answer.
 OPENING: Final = 2.0
 
 
-class PostgresStore(PostgresIntakeRows):
+class PostgresStore:
     """Sessions in a PostgreSQL database, shared by any number of processes."""
+
+    time: Callable[[], float] | None = None
 
     def __init__(
         self,
@@ -85,6 +103,9 @@ class PostgresStore(PostgresIntakeRows):
         self._group: PostgresGroupCommit = None  # type: ignore[assignment]
         self._ear: PostgresNotifyChannel = None  # type: ignore[assignment]
         self._loads: BatchLoader[tuple[str, int], look.LoadedRows] = None  # type: ignore[assignment]
+
+    def use_clock(self, now: Callable[[], float] | None) -> None:
+        self.time = now
 
     async def open(self) -> None:
         lines = PostgresConnections(self._address, patience=self._patience, size=self._size)
@@ -212,6 +233,270 @@ class PostgresStore(PostgresIntakeRows):
         found: float | None = (await self._rows(look.NEXT_DUE))[0][0]
         return found
 
+    # ---- intake and duties
+
+    async def intake(
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
+        writes: bool = False,
+    ) -> T:
+        self._known(session_id)
+        chosen = None if whole else named
+        alone = chosen is None or bool(chosen)
+        # reads without names are batched, and see the queued items
+        only = only and alone
+        if writes:
+            return await self._lines.insisting(
+                lambda line: self._change(line, session_id, act, chosen, only, True)
+            )
+        if alone:
+            select, values = intake_rows.build_intake_select([session_id], chosen, only=only)
+            rows: intake_rows.Rows = await self._rows(select, *values)
+        else:
+            rows = await self._looks(session_id)
+        _, given = self._seen(session_id, rows, chosen, only=only)
+        said = act(given)  # most reads change nothing and take no lock
+        if not (given.moved or given.written):
+            return said
+        outcome = None if alone else await self._moves((session_id, act))
+        if outcome is None:
+            return await self._lines.insisting(
+                lambda line: self._change(line, session_id, act, chosen, only)
+            )
+        made: T = outcome()
+        return made
+
+    async def _looked(self, sessions: builtins.list[str]) -> builtins.list[Rows]:
+        """Reads the intakes of some sessions."""
+        select, values = intake_rows.build_intake_select(sessions)
+        return intake_rows.group_intake_rows(sessions, await self._rows(select, *values))
+
+    async def _change(
+        self,
+        line: PgConnection,
+        session_id: str,
+        act: Callable[[Intake], T],
+        chosen: Sequence[str] | None,
+        only: bool,
+        lasting: bool = False,
+    ) -> T:
+        """Runs an action on one intake; waits for other transactions on it."""
+        local = self._local(lasting=lasting)
+        begin = [
+            ("BEGIN", ()),
+            local,
+            intake_rows.lock_head_and_lease(session_id),
+            intake_rows.build_intake_select([session_id], chosen, only=only),
+        ]
+        ref, fresh = self._seen(
+            session_id, (await send_statements(line, self.schema, begin))[-1], chosen, only=only
+        )
+        said = act(fresh)
+        await self._land(line, {ref: fresh}, lasts=lasting)
+        return said
+
+    async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
+        self._known(session_id)
+        shown = (
+            *intake_rows.make_owner_values(fence.owner),
+            escape_nul(fence.token),
+            fence.generation,
+        )
+        given = (escape_nul(session_id), *shown, came, self._moment())
+        rows = await self._rows(intake_rows.RELEASE, *given)
+        if not rows:
+            raise UnknownSession(session_id, self.where)
+        waits = bool(rows[0][0])
+        self._landed(waits, [], RemoteChange((session_id,), heads=False))
+        return waits
+
+    async def _land(
+        self, line: PgConnection, intakes: dict[int, Intake], *, lasts: bool = False
+    ) -> None:
+        lasting = (
+            [self._local(lasting=True)]
+            if not lasts and any(one.lasting for one in intakes.values())
+            else []
+        )
+        tells = any(one.written or (one.holder is None and one.items) for one in intakes.values())
+        sessions = tuple(one.session_id for one in intakes.values())
+        news = RemoteChange(
+            sessions, heads=False, first=intake_rows.find_last_holder(intakes.values())
+        )  # that process may have the session in memory
+        told = self._tell(news) if tells else []
+        await intake_rows.write_intakes(line, self.schema, intakes, [*lasting, *told])
+        self._landed(tells, told, news)
+
+    async def _moved(
+        self, wanted: builtins.list[IntakeRequest]
+    ) -> builtins.list[IntakeResult | None]:
+        """Runs several actions, each on another intake, in one transaction; None for an action that
+        must run alone.
+        """
+        if len(wanted) == 1:
+            return [None]
+        try:
+            return await self._lines.insisting(lambda line: self._change_many(line, wanted))
+        except StoreUnavailable:
+            raise
+        except EverholdError as error:  # the offending one is found when each runs alone
+            log.debug("intakes could not be changed in one transaction: %s", error)
+            return [None] * len(wanted)
+
+    async def _change_many(
+        self, line: PgConnection, wanted: builtins.list[IntakeRequest]
+    ) -> builtins.list[IntakeResult | None]:
+        sessions = list(dict.fromkeys(session_id for session_id, _ in wanted))
+        begin = [
+            ("BEGIN", ()),
+            self._local(),
+            *intake_rows.build_lock_statements(sessions, free=True),
+            intake_rows.build_intake_select(sessions),
+        ]
+        *_, heads, leases, rows = await send_statements(line, self.schema, begin)
+        found = dict(zip(sessions, intake_rows.group_intake_rows(sessions, rows), strict=True))
+        changed: dict[int, Intake] = {}
+        outcomes: builtins.list[IntakeResult | None] = []
+        for session_id, act in wanted:
+            seen = found.pop(session_id, ())  # the second action on a session runs alone
+            outcomes.append(
+                self._acted(session_id, seen, act, changed)
+                if intake_rows.is_intake_locked(seen, heads, leases)
+                else None
+            )
+        await self._land(line, changed)
+        return outcomes
+
+    def _acted(
+        self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]
+    ) -> IntakeResult:
+        """The outcome of one of several actions; an error affects only this one."""
+        try:
+            ref, fresh = self._seen(session_id, rows, ())
+            said = act(fresh)
+        except Exception as error:
+            return functools.partial(_refuse, error)
+        if fresh.moved or fresh.written:
+            changed[ref] = fresh
+        return lambda: said
+
+    def _seen(
+        self, session_id: str, rows: Rows, chosen: Sequence[str] | None, *, only: bool = False
+    ) -> tuple[int, Intake]:
+        if not rows:
+            raise UnknownSession(session_id, self.where)
+        try:
+            return intake_rows.read_intake(session_id, rows, self.time, chosen, only=only)
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self.where, str(error)) from None
+
+    def _local(self, *, lasting: bool = False) -> Statement:
+        """Settings of one transaction: how long it waits for a lock, and what it survives."""
+        strong = lasting and self.durability != "process"
+        return intake_rows.SET_LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
+
+    def _tell(self, news: RemoteChange) -> builtins.list[Statement]:
+        telling = self._ear.telling(news)
+        return [] if telling is None else [telling]
+
+    def _landed(self, tells: bool, told: builtins.list[Statement], news: RemoteChange) -> None:
+        """Other processes must know of this change; they were notified with it or not."""
+        if tells and not told:
+            self._ear.later(news)
+
+    def _moment(self) -> float | None:
+        """The time, if it is not the server's."""
+        return None if self.time is None else float(self.time())
+
+    async def _once(self, act: Statement, *, tells: bool) -> Rows:
+        """Runs a repeatable statement in a transaction of its own."""
+        told = self._tell(RemoteChange()) if tells else []
+        acts = [("BEGIN", ()), self._local(), act, *told, ("COMMIT", ())]
+        said = await self._lines.insisting(lambda line: send_statements(line, self.schema, acts))
+        self._landed(tells, told, RemoteChange())
+        return said[2]
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
+        rows = await self._rows(
+            intake_rows.STANDING, self._moment(), [escape_nul(each) for each in sessions]
+        )
+        return {SessionId(unescape_nul(row[0])): SessionFingerprint(*row[1:]) for row in rows}
+
+    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
+        now, (incarnation, name) = self._moment(), intake_rows.make_owner_values(owner)
+        rows = await self._once(
+            (intake_rows.KEEP, (now, float(ttl), incarnation, name, now)), tells=False
+        )
+        return [SessionId(unescape_nul(id)) for (id,) in rows]
+
+    async def leave(self, owner: LeaseOwner) -> None:
+        await self._once((intake_rows.LEAVE, intake_rows.make_owner_values(owner)), tells=True)
+
+    # ---- duties
+
+    async def duty(self, kind: str, id: str) -> Duty | None:
+        rows = await self._rows(intake_rows.ONE_DUTY, escape_nul(kind), escape_nul(id))
+        return next(iter(self._duties(rows)), None)
+
+    async def duties(
+        self,
+        kind: str,
+        *,
+        due: float | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> builtins.list[Duty]:
+        if due is not None:
+            return self._duties(
+                await self._rows(intake_rows.DUE_DUTIES, escape_nul(kind), float(due), limit)
+            )
+        return self._duties(
+            await self._rows(
+                intake_rows.NAMED_DUTIES,
+                escape_nul(kind),
+                escape_nul(prefix),
+                escape_nul(after),
+                limit,
+            )
+        )
+
+    def _duties(self, rows: Rows) -> builtins.list[Duty]:
+        try:
+            return [intake_rows.decode_duty(row) for row in rows]
+        except (BadValue, *UNREADABLE) as error:
+            raise StoreDamaged(self.where, str(error)) from None
+
+    async def undertake(self, duties: Sequence[Duty]) -> None:
+        check_duties(duties)
+        receipt = randbits(62)
+        changes = [intake_rows.build_duty_statement(one) for one in duties]
+
+        async def act(line: PgConnection) -> None:
+            before = [("BEGIN", ()), self._local(lasting=True), (intake_rows.RECEIPT, (receipt,))]
+            # it was committed before the connection broke
+            if not (await send_statements(line, self.schema, before))[-1]:
+                await line.execute("ROLLBACK")
+                return
+            said = await send_statements(line, self.schema, changes)
+            for one, rows in zip(duties, said, strict=True):
+                if not rows:
+                    raise Overtaken(f"{one.kind}/{one.id}", one.version)
+            told = self._tell(RemoteChange())
+            await send_statements(line, self.schema, [*told, ("COMMIT", ())])
+            self._landed(True, told, RemoteChange())
+
+        await self._lines.insisting(act)
+
+    async def next_duty(self, after: float = -1.0) -> float | None:
+        found: float | None = (await self._rows(intake_rows.NEXT_DUTY, after, after))[0][0]
+        return found
+
     # ---- durable values
 
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
@@ -281,19 +566,16 @@ class PostgresStore(PostgresIntakeRows):
                 return kept_rows
             except UnknownSession:
                 if again:  # it was committed before the connection broke
-                    return await self._left(line, session_id)
+                    return await lineage.count_kept_deliveries(
+                        functools.partial(self._on, line), session_id
+                    )
                 raise
 
         return await self._insisting(act)
 
     async def _delete(self, line: PgConnection, session_id: str, fence: int) -> int:
-        # Only one process at a time may decide what a chain of forks shares.
-        await self._on(
-            line,
-            "SELECT pg_advisory_xact_lock(%s::int, %s::int)",
-            LOCKS,
-            make_lock_number(f"{self.schema} gc"),
-        )
+        say = functools.partial(self._on, line)
+        await lineage.lock_lineage(say, self.schema)
         await self._on(
             line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", escape_nul(session_id)
         )
@@ -311,8 +593,8 @@ class PostgresStore(PostgresIntakeRows):
         )
         if birth.key is not None:
             await self._note(line, DELETED_KEYS, birth.key, session_id)
-        await self._forget(line, head.ref)
-        return await self._left(line, session_id)
+        await lineage.forget_unneeded(say, head.ref)
+        return await lineage.count_kept_deliveries(say, session_id)
 
     async def _note(self, line: PgConnection, namespace: str, key: str, value: JSON) -> None:
         """Writes a durable value outside of a step, without comparing versions. One writer at a
@@ -340,41 +622,6 @@ class PostgresStore(PostgresIntakeRows):
             ),
         )
 
-    async def _left(self, line: PgConnection, session_id: str) -> int:
-        """Number of deliveries that are kept of a deleted session."""
-        statement = (
-            "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref ="
-            " j.session WHERE s.id = %s"
-        )
-        left: int = (await self._on(line, statement, escape_nul(session_id)))[0][0]
-        return left
-
-    async def _forget(self, line: PgConnection, ref: int | None) -> None:
-        """Deletes the rows of a deleted session, and of deleted sources before it, that no living
-        fork reads.
-        """
-        while ref is not None:
-            needed = await self._needed(line, ref)
-            await attachment_rows.drop_attachments(functools.partial(self._on, line), ref, needed)
-            await self._on(
-                line, "DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, needed
-            )
-            before = (
-                "SELECT o.ref FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
-            )
-            read_less = "WHERE s.ref = %s AND s.origin_n > %s AND o.deleted = 1"
-            rows = await self._on(line, f"{before} {read_less}", ref, needed)
-            forks = "SELECT 1 FROM everhold.session WHERE origin = s.ref"
-            await self._on(
-                line, f"DELETE FROM everhold.session s WHERE ref = %s AND NOT EXISTS ({forks})", ref
-            )
-            ref = rows[0][0] if rows else None
-
-    async def _needed(self, line: PgConnection, ref: int) -> int:
-        """The last delivery of a session that a living fork reads; -1 if there is none."""
-        needed: int = (await self._on(line, look.NEEDED, ref))[0][0]
-        return needed
-
     # ---- attachments
 
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
@@ -382,15 +629,11 @@ class PostgresStore(PostgresIntakeRows):
 
         async def act(line: PgConnection) -> None:
             async with line.transaction():
-                lock = make_lock_number(f"{self.schema} gc")
-                await self._on(
-                    line, "SELECT pg_advisory_xact_lock_shared(%s::int, %s::int)", LOCKS, lock
-                )
+                say = functools.partial(self._on, line)
+                await lineage.lock_lineage(say, self.schema, shared=True)
                 _, head = self._session(session_id, await self._on(line, look.SESSION, known))
                 made.check(data)
-                await attachment_rows.insert_attachment(
-                    functools.partial(self._on, line), head.ref, head.n, made, data, at
-                )
+                await lineage.insert_attachment(say, head.ref, head.n, made, data, at)
 
         await self._insisting(act)
 
@@ -399,9 +642,7 @@ class PostgresStore(PostgresIntakeRows):
 
         async def act(line: PgConnection) -> tuple[Attachment, bytes] | None:
             _, head = self._session(session_id, await self._on(line, look.SESSION, known))
-            return await attachment_rows.select_attachment(
-                functools.partial(self._on, line), head.ref, id
-            )
+            return await lineage.select_attachment(functools.partial(self._on, line), head.ref, id)
 
         found = await self._insisting(act)
         if found is None:
@@ -413,9 +654,7 @@ class PostgresStore(PostgresIntakeRows):
 
         async def act(line: PgConnection) -> builtins.list[Attachment]:
             _, head = self._session(session_id, await self._on(line, look.SESSION, known))
-            return await attachment_rows.list_attachments(
-                functools.partial(self._on, line), head.ref
-            )
+            return await lineage.list_attachments(functools.partial(self._on, line), head.ref)
 
         return await self._insisting(act)
 
@@ -439,7 +678,12 @@ class PostgresStore(PostgresIntakeRows):
         return await cursor.fetchall() if cursor.description else []
 
     async def _rows(self, statement: str, *values: Any) -> builtins.list[tuple[Any, ...]]:
-        return await self._insisting(lambda line: self._on(line, statement, *values))
+        """The rows of one statement."""
+
+        async def act(line: PgConnection) -> builtins.list[tuple[Any, ...]]:
+            return await (await line.execute(self._say(statement), values)).fetchall()
+
+        return await self._lines.insisting(act)
 
     async def _write(self, statement: str, *values: Any) -> None:
         """Runs a rare write that may be repeated, and notifies the other processes."""
@@ -456,3 +700,7 @@ class PostgresStore(PostgresIntakeRows):
             return await self._lines.insisting(act)
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise error

@@ -15,13 +15,13 @@ from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
 from everhold.ports.store import ProgressCallback, StoreProblem
-from everhold.stores.checksums import UNREADABLE, StoredBirth, read_delivery, read_head
 from everhold.stores.loop_turns import iterate_with_turns
-from everhold.stores.postgres import attachment_rows, intake_sql
+from everhold.stores.postgres import intake_rows, lineage
 from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
 from everhold.stores.postgres.connection import PgConnection
 from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.write import make_label_row
+from everhold.stores.row_codec import UNREADABLE, StoredBirth, read_delivery, read_head
 
 #: Sessions that are read at once.
 PAGE: Final = 200
@@ -53,8 +53,8 @@ class PostgresVerifier:
                 if progress is not None:
                     progress(done, len(sessions))
         found += [problem async for problem in self._loose()]
-        found += await attachment_rows.find_attachment_problems(self._rows)
-        found += await intake_sql.find_intake_problems(self._rows)
+        found += await lineage.find_attachment_problems(self._rows)
+        found += await intake_rows.find_intake_problems(self._rows)
         return found
 
     async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:

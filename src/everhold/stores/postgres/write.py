@@ -19,8 +19,8 @@ from everhold.core.journal import checksum_delivery as delivery_seal
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
 from everhold.ports.store import Change, Letter, RemoteChange
-from everhold.stores.checksums import checksum_head, encode_birth
 from everhold.stores.postgres.address import escape_nul, unescape_nul
+from everhold.stores.row_codec import checksum_head, encode_birth
 
 LIGHT: Final = (
     "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at"
@@ -63,16 +63,6 @@ LAND_MANY: Final = (
     "SELECT g.receipt, everhold.land_1(g.receipt, g.ref, g.fence, g.head, g.deliveries, g.rest)"
     " FROM json_to_recordset(%s::json) AS g (receipt int8, ref int8, fence int8, head json,"
     " deliveries json, rest json)"
-)
-#: Where a new fork reads its shared deliveries, by id: its origin or, if that session has no
-#: delivery of its own up to this number, the source of its origin. So every session in a chain of
-#: sources contributes deliveries.
-SOURCE: Final = (
-    "WITH RECURSIVE chain (id, origin, origin_n) AS (SELECT id, origin, origin_n FROM"
-    " everhold.session"
-    " WHERE id = %s AND deleted = 0 UNION SELECT s.id, s.origin, s.origin_n FROM chain c"
-    " JOIN everhold.session s ON s.ref = c.origin WHERE c.origin_n >= %s)"
-    " SELECT id FROM chain WHERE origin IS NULL OR origin_n < %s"
 )
 #: Sets the source of forks, after `land_1` has set and checked their origin. Repeating it is
 #: harmless.

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import builtins
-import functools
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from everhold.core.codec import dumps
 from everhold.core.intake import Intake
-from everhold.core.lease import Fence, LeaseOwner
+from everhold.core.lease import LeaseOwner
 from everhold.core.session import SessionId, SessionState
 from everhold.errors import BadArguments, BadValue, Overtaken
 from everhold.ports.store import Duty, SessionFingerprint, StoreProblem
-from everhold.stores.checksums import UNREADABLE
-from everhold.stores.intake_rows import (
+from everhold.stores.row_codec import (
     CHANGING_COLUMNS,
     DUTY_COLUMNS,
     ITEM_COLUMNS,
     LEASE_COLUMNS,
-    check_duties,
+    UNREADABLE,
     find_intake_flaws,
     make_duty_row,
     make_item_row,
@@ -31,7 +26,6 @@ from everhold.stores.intake_rows import (
     read_duty,
     read_item,
     read_lease,
-    release_if_held,
 )
 
 Run = Callable[..., sqlite3.Cursor]
@@ -253,96 +247,3 @@ def find_intake_problems(run: Run) -> Iterator[StoreProblem]:
             read_duty(row)
         except (BadValue, *UNREADABLE) as error:
             yield StoreProblem("", "broken_seal", str(error))
-
-
-class SQLiteIntakeRows:
-    """The intake and duty verbs of a store with one connection."""
-
-    time: Callable[[], float] | None = None
-    _run: Run
-    _reading: Callable[[], AbstractContextManager[None]]
-
-    def use_clock(self, now: Callable[[], float] | None) -> None:
-        self.time = now
-
-    def now(self) -> float:
-        return time.time() if self.time is None else self.time()
-
-    async def _write(self, act: Callable[[], Any], *, lasting: bool = False) -> Any:
-        raise NotImplementedError
-
-    def _session(self, session_id: str) -> tuple[Any, Any, int | None]:
-        raise NotImplementedError
-
-    async def intake(
-        self,
-        session_id: str,
-        act: Callable[[Intake], T],
-        *,
-        named: Sequence[str] = (),
-        whole: bool = False,
-        only: bool = False,
-        writes: bool = False,
-    ) -> T:
-        with self._reading():  # most reads change nothing and take no lock
-            _, given = self._looked(session_id, named, whole, only)
-        said = act(given)
-        if not given.moved and not given.written:
-            return said
-
-        def land() -> T:
-            ref, fresh = self._looked(session_id, named, whole, only)
-            said = act(fresh)
-            write_intake(self._run, ref, fresh)
-            return said
-
-        landed: T = await self._write(land, lasting=given.lasting)
-        return landed
-
-    def _looked(
-        self, session_id: str, named: Sequence[str], whole: bool, only: bool
-    ) -> tuple[int, Intake]:
-        _, head, _ = self._session(session_id)
-        return head.ref, read_intake(
-            self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only
-        )
-
-    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
-        with self._reading():
-            return select_fingerprints(self._run, sessions, self.now())
-
-    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
-        kept: builtins.list[SessionId] = await self._write(
-            lambda: extend_leases(self._run, owner, ttl, self.now())
-        )
-        return kept
-
-    async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
-        return await self.intake(session_id, functools.partial(release_if_held, fence, came))
-
-    async def leave(self, owner: LeaseOwner) -> None:
-        await self._write(lambda: release_leases(self._run, owner))
-
-    async def duty(self, kind: str, id: str) -> Duty | None:
-        with self._reading():
-            return select_duty(self._run, kind, id)
-
-    async def duties(
-        self,
-        kind: str,
-        *,
-        due: float | None = None,
-        prefix: str = "",
-        after: str = "",
-        limit: int = 100,
-    ) -> builtins.list[Duty]:
-        with self._reading():
-            return [*select_duties(self._run, kind, due, prefix, after, limit)]
-
-    async def undertake(self, duties: Sequence[Duty]) -> None:
-        check_duties(duties)
-        await self._write(lambda: write_duties(self._run, duties), lasting=True)
-
-    async def next_duty(self, after: float = -1.0) -> float | None:
-        with self._reading():
-            return select_next_duty(self._run, after)

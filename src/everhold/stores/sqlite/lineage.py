@@ -1,4 +1,4 @@
-"""Which rows of other sessions a fork reads, and which rows a deleted session keeps for its forks.
+"""Rows that forks share with their sources, deliveries and attachments, and what a deletion keeps.
 
 The column `session.origin` is the source of a fork: the session that has its deliveries up to
 `origin_n`. That is the session it was forked from or, if that session has no delivery of its own up
@@ -10,12 +10,14 @@ sessions that contribute nothing; they are read in the same way.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any, Final
 
 from everhold.core.session import SessionId
 from everhold.errors import UnknownSession
-from everhold.stores.sqlite import attachment_rows
+from everhold.ports.attachment import Attachment
+from everhold.ports.store import StoreProblem
 
 Run = Callable[..., sqlite3.Cursor]
 
@@ -37,6 +39,14 @@ WITH RECURSIVE chain (ref, after, upto, origin) AS (
   WHERE chain.after >= :first
 )
 SELECT ref, upto FROM chain WHERE after < upto ORDER BY upto
+"""  # noqa: E501
+#: A session and its sources, each with the step before which its attachments are shared.
+_CHAIN: Final = """
+WITH RECURSIVE chain (ref, upto, origin, origin_n) AS (
+  SELECT ref, 9223372036854775807, origin, origin_n FROM session WHERE ref = ?
+  UNION
+  SELECT s.ref, min(chain.upto, chain.origin_n), s.origin, s.origin_n FROM chain JOIN session s ON s.ref = chain.origin
+)
 """  # noqa: E501
 _NEEDED: Final = """
 WITH RECURSIVE reader (ref, upto, deleted) AS (
@@ -76,7 +86,7 @@ def forget_unneeded(run: Run, ref: int | None) -> None:
     """
     while ref is not None:
         last = find_last_needed(run, ref)
-        attachment_rows.drop_attachments(run, ref, last)
+        drop_attachments(run, ref, last)
         run("DELETE FROM journal WHERE session = ? AND n > ?", (ref, last))
         origin_n, before = run(
             "SELECT s.origin_n, o.ref FROM session s LEFT JOIN session o ON o.ref = s.origin AND"
@@ -89,4 +99,69 @@ def forget_unneeded(run: Run, ref: int | None) -> None:
             " origin = ?)",
             (ref, ref),
         )
-        ref = before if last < origin_n else None  # otherwise its source is read as far as before
+        # The source loses a reader only if this session read more of it than its own forks do.
+        ref = before if last < origin_n else None
+
+
+# ---- attachments
+
+
+def insert_attachment(run: Run, ref: int, n: int, made: Attachment, data: bytes, at: float) -> None:
+    run("INSERT INTO blob (id, data) VALUES (?, ?) ON CONFLICT DO NOTHING", (made.id, data))
+    run(
+        "INSERT INTO attachment (session, blob, n, media_type, size, at) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        (ref, made.id, n, made.media_type, made.size, at),
+    )
+
+
+def select_attachment(run: Run, ref: int, id: str) -> tuple[Attachment, bytes] | None:
+    """Reads an attachment that the session owns or shares; raises `ValueError` if it is damaged."""
+    row = run(
+        f"{_CHAIN} SELECT a.size, a.media_type, b.data FROM chain JOIN attachment a ON a.session"
+        " = chain.ref"
+        " AND a.blob = ? AND a.n < chain.upto JOIN blob b ON b.id = a.blob LIMIT 1",
+        (ref, id),
+    ).fetchone()
+    if row is None:
+        return None
+    if sha256(row[2]).hexdigest() != id:
+        raise ValueError(f"attachment {id} does not match its name")
+    return Attachment(id, row[0], row[1]), row[2]
+
+
+def list_attachments(run: Run, ref: int) -> list[Attachment]:
+    rows = run(
+        f"{_CHAIN} SELECT a.blob, a.size, a.media_type FROM chain JOIN attachment a ON a.session"
+        " = chain.ref"
+        " AND a.n < chain.upto GROUP BY a.blob ORDER BY min(a.at), a.blob",
+        (ref,),
+    )
+    return [Attachment(*row) for row in rows]
+
+
+def drop_attachments(run: Run, ref: int, needed: int) -> None:
+    """Deletes attachments of a deleted session that no fork reads, and bytes that no row
+    refers to.
+    """
+    gone = run("SELECT blob FROM attachment WHERE session = ? AND n >= ?", (ref, needed)).fetchall()
+    run("DELETE FROM attachment WHERE session = ? AND n >= ?", (ref, needed))
+    for (blob,) in gone:
+        run(
+            "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM attachment WHERE blob ="
+            " ?)",
+            (blob, blob),
+        )
+
+
+def find_attachment_problems(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
+    """Yields bytes that do not match their name, and rows that refer to missing bytes."""
+    for id, data in connection.execute("SELECT id, data FROM blob"):
+        if not isinstance(data, bytes) or sha256(data).hexdigest() != id:
+            yield StoreProblem("", "broken_seal", f"attachment {id}")
+    loose: Any = connection.execute(
+        "SELECT session, blob FROM attachment WHERE session NOT IN (SELECT ref FROM session)"
+        " OR blob NOT IN (SELECT id FROM blob)"
+    )
+    for ref, blob in loose.fetchall():
+        yield StoreProblem("", "dangling_attachment", f"{blob} of session number {ref}")

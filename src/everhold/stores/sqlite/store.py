@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import functools
 import sqlite3
+import time
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -19,7 +21,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from everhold.core.codec import JSON, checksum_row, dumps, loads
+from everhold.core.intake import Intake
 from everhold.core.journal import Delivery, find_open_queries
+from everhold.core.lease import Fence, LeaseOwner
 from everhold.core.query import ANSWERABLE, NOTICED, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
@@ -37,20 +41,29 @@ from everhold.ports.store import (
     DELETED_KEYS,
     LOOK_EVERY,
     Change,
+    Duty,
     Effect,
     Letter,
     QuestionFilter,
     RemoteChange,
     SessionFilter,
+    SessionFingerprint,
     SessionRecord,
     SessionSummary,
     UnmovedSession,
     WorkerRecord,
 )
-from everhold.stores.checksums import LONE_SURROGATE, UNREADABLE, read_head, read_journal
 from everhold.stores.loop_turns import give_loop_turns
 from everhold.stores.outage import OutageTracker
-from everhold.stores.sqlite import attachment_rows, lineage
+from everhold.stores.row_codec import (
+    LONE_SURROGATE,
+    UNREADABLE,
+    check_duties,
+    read_head,
+    read_journal,
+    release_if_held,
+)
+from everhold.stores.sqlite import intake_rows, lineage
 from everhold.stores.sqlite.checkpoint import LOOK_AFTER, Checkpoints
 from everhold.stores.sqlite.database import (
     ClosedConnection,
@@ -65,7 +78,6 @@ from everhold.stores.sqlite.database import (
     translate_sqlite_error,
 )
 from everhold.stores.sqlite.group_commit import SQLiteGroupCommit, find_newer_format
-from everhold.stores.sqlite.intake_rows import SQLiteIntakeRows, build_prefix_condition
 from everhold.stores.sqlite.maintenance import SQLiteMaintenance, quote_kinds, select_questions
 from everhold.stores.sqlite.write import HEAD_COLUMNS, write_value
 
@@ -118,8 +130,10 @@ _birth = msgspec.json.Decoder(Birth).decode
 
 
 @give_loop_turns
-class SQLiteStore(SQLiteIntakeRows):
+class SQLiteStore:
     """Sessions in one SQLite file."""
+
+    time: Callable[[], float] | None = None
 
     def __init__(
         self, path: str | Path, *, durability: str = "mixed", patience: float = 30.0
@@ -139,6 +153,12 @@ class SQLiteStore(SQLiteIntakeRows):
         self._checkpoints: Checkpoints = ClosedConnection(self.where)  # type: ignore[assignment]
         self._copied_alone = False
         self._seen_version = 0
+
+    def use_clock(self, now: Callable[[], float] | None) -> None:
+        self.time = now
+
+    def now(self) -> float:
+        return time.time() if self.time is None else self.time()
 
     async def open(self) -> None:
         logged = has_log(self.path)
@@ -301,7 +321,7 @@ class SQLiteStore(SQLiteIntakeRows):
         if wanted.newer_than is not None:
             also("h.updated_at >= ?", wanted.newer_than)
         if wanted.prefix:
-            condition, bounds = build_prefix_condition("s.id", wanted.prefix)
+            condition, bounds = intake_rows.build_prefix_condition("s.id", wanted.prefix)
             also(condition, *bounds)
         if wanted.after is not None:
             last = self._run(
@@ -397,6 +417,81 @@ class SQLiteStore(SQLiteIntakeRows):
             ).fetchone()
         return None if row is None else row[0]
 
+    # ---- intake and duties
+
+    async def intake(
+        self,
+        session_id: str,
+        act: Callable[[Intake], T],
+        *,
+        named: Sequence[str] = (),
+        whole: bool = False,
+        only: bool = False,
+        writes: bool = False,
+    ) -> T:
+        with self._reading():  # most reads change nothing and take no lock
+            _, given = self._looked(session_id, named, whole, only)
+        said = act(given)
+        if not given.moved and not given.written:
+            return said
+
+        def land() -> T:
+            ref, fresh = self._looked(session_id, named, whole, only)
+            said = act(fresh)
+            intake_rows.write_intake(self._run, ref, fresh)
+            return said
+
+        landed: T = await self._write(land, lasting=given.lasting)
+        return landed
+
+    def _looked(
+        self, session_id: str, named: Sequence[str], whole: bool, only: bool
+    ) -> tuple[int, Intake]:
+        _, head, _ = self._session(session_id)
+        return head.ref, intake_rows.read_intake(
+            self._run, head.ref, session_id, head.state, self.now(), named, whole=whole, only=only
+        )
+
+    async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
+        with self._reading():
+            return intake_rows.select_fingerprints(self._run, sessions, self.now())
+
+    async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
+        kept: builtins.list[SessionId] = await self._write(
+            lambda: intake_rows.extend_leases(self._run, owner, ttl, self.now())
+        )
+        return kept
+
+    async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
+        return await self.intake(session_id, functools.partial(release_if_held, fence, came))
+
+    async def leave(self, owner: LeaseOwner) -> None:
+        await self._write(lambda: intake_rows.release_leases(self._run, owner))
+
+    async def duty(self, kind: str, id: str) -> Duty | None:
+        with self._reading():
+            return intake_rows.select_duty(self._run, kind, id)
+
+    async def duties(
+        self,
+        kind: str,
+        *,
+        due: float | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> builtins.list[Duty]:
+        with self._reading():
+            return [*intake_rows.select_duties(self._run, kind, due, prefix, after, limit)]
+
+    async def undertake(self, duties: Sequence[Duty]) -> None:
+        check_duties(duties)
+        await self._write(lambda: intake_rows.write_duties(self._run, duties), lasting=True)
+
+    async def next_duty(self, after: float = -1.0) -> float | None:
+        with self._reading():
+            return intake_rows.select_next_duty(self._run, after)
+
     # ---- durable values
 
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
@@ -443,22 +538,20 @@ class SQLiteStore(SQLiteIntakeRows):
         def act() -> None:
             _, head, _ = self._session(session_id)
             made.check(data)
-            attachment_rows.insert_attachment(self._run, head.ref, head.n, made, data, at)
+            lineage.insert_attachment(self._run, head.ref, head.n, made, data, at)
 
         await self._write(act)
 
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
         with self._reading():
-            found = attachment_rows.select_attachment(
-                self._run, self._session(session_id)[1].ref, id
-            )
+            found = lineage.select_attachment(self._run, self._session(session_id)[1].ref, id)
         if found is None:
             raise UnknownAttachment(session_id, id)
         return found
 
     async def attachments(self, session_id: str) -> builtins.list[Attachment]:
         with self._reading():
-            return attachment_rows.list_attachments(self._run, self._session(session_id)[1].ref)
+            return lineage.list_attachments(self._run, self._session(session_id)[1].ref)
 
     # ---- deletion
 

@@ -18,8 +18,8 @@ from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
 from everhold.ports.store import ProgressCallback, StoreProblem
-from everhold.stores.checksums import UNREADABLE, StoredBirth, read_delivery, read_head
-from everhold.stores.sqlite import attachment_rows, intake_rows, lineage
+from everhold.stores.row_codec import UNREADABLE, StoredBirth, read_delivery, read_head
+from everhold.stores.sqlite import intake_rows, lineage
 from everhold.stores.sqlite.database import load_migrations
 from everhold.stores.sqlite.write import HEAD_COLUMNS
 
@@ -37,7 +37,7 @@ def find_problems(
         found.extend(_partial_indexes(connection))
         found.extend(_sessions(connection, progress))
         found.extend(_loose_rows(connection))
-        found.extend(attachment_rows.find_attachment_problems(connection))
+        found.extend(lineage.find_attachment_problems(connection))
         found.extend(intake_rows.find_intake_problems(connection.execute))
     except sqlite3.Error as error:
         found.append(StoreProblem("", "damaged_file", str(error)))

@@ -20,7 +20,7 @@ from everhold.core.journal import checksum_delivery as delivery_seal
 from everhold.core.session import Birth, Head, SessionState
 from everhold.errors import KeyConflict, Overtaken
 from everhold.ports.store import Change, Letter, ValueWrite
-from everhold.stores.checksums import checksum_head, encode_birth, read_head
+from everhold.stores.row_codec import checksum_head, encode_birth, read_head
 from everhold.stores.sqlite import intake_rows, lineage
 
 LIGHT: Final = (

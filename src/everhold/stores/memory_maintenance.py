@@ -20,12 +20,11 @@ from everhold.ports.store import (
     StoreProblem,
     make_asking_id,
 )
-from everhold.stores.intake_rows import find_item_flaws
 from everhold.stores.loop_turns import TURNS, give_loop_turns
-from everhold.stores.memory.intake_rows import MemoryIntake
+from everhold.stores.row_codec import find_item_flaws
 
 if TYPE_CHECKING:
-    from everhold.stores.memory.store import MemoryStore, _Session
+    from everhold.stores.memory import MemoryStore, _Session
 
 _birth = msgspec.json.Decoder(Birth).decode
 _notice = msgspec.json.Decoder(Notice).decode
@@ -118,9 +117,10 @@ class MemoryMaintenance:
                 "mail",
                 f"the head counts {head.mail} letters, the intake has {len(session.letters)}",
             )
-        door = self._store._doors.get(birth.id) or MemoryIntake()
-        for item in door.items.values():
-            yield from find_item_flaws(door.lease, door.seq, item)
+        door = self._store._doors.get(birth.id)
+        if door is not None:
+            for item in door.items.values():
+                yield from find_item_flaws(door.lease, door.seq, item)
         opened = self._store._opened(session)
         yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
         yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)

@@ -1,4 +1,4 @@
-"""Attachment rows in PostgreSQL: what a session may read, and when the bytes are deleted.
+"""Rows that forks share with their sources, deliveries and attachments, and what a deletion keeps.
 
 Attaching and deleting exclude each other through the advisory lock of the garbage collection.
 """
@@ -12,11 +12,30 @@ from typing import Any, Final
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import StoreProblem
 from everhold.stores.postgres.address import escape_nul, unescape_nul
+from everhold.stores.postgres.schema import LOCKS, make_lock_number
 
 #: Runs a statement on a connection and returns its rows.
 RunQuery = Callable[..., Awaitable[list[tuple[Any, ...]]]]
 
-#: A session and its sources (see `SOURCE` in write.py), each with the step before which its
+#: Where a new fork reads its shared deliveries, by id: its origin or, if that session has no
+#: delivery of its own up to this number, the source of its origin. So every session in a chain of
+#: sources contributes deliveries.
+SOURCE: Final = (
+    "WITH RECURSIVE chain (id, origin, origin_n) AS (SELECT id, origin, origin_n FROM"
+    " everhold.session"
+    " WHERE id = %s AND deleted = 0 UNION SELECT s.id, s.origin, s.origin_n FROM chain c"
+    " JOIN everhold.session s ON s.ref = c.origin WHERE c.origin_n >= %s)"
+    " SELECT id FROM chain WHERE origin IS NULL OR origin_n < %s"
+)
+#: The last delivery of a session that a living fork reads, directly or through deleted forks.
+_NEEDED: Final = (
+    "WITH RECURSIVE reader (ref, upto, deleted) AS (SELECT ref, origin_n, deleted FROM"
+    " everhold.session"
+    " WHERE origin = %s UNION SELECT s.ref, least(r.upto, s.origin_n), s.deleted FROM reader r"
+    " JOIN everhold.session s ON s.origin = r.ref WHERE r.deleted = 1)"
+    " SELECT coalesce(max(upto), -1) FROM reader WHERE deleted = 0"
+)
+#: A session and its sources (see `SOURCE`), each with the step before which its
 #: attachments are shared.
 _CHAIN: Final = (
     "WITH RECURSIVE chain (ref, upto, origin, origin_n) AS ("
@@ -25,6 +44,58 @@ _CHAIN: Final = (
     " SELECT s.ref, least(chain.upto, chain.origin_n), s.origin, s.origin_n FROM chain"
     " JOIN everhold.session s ON s.ref = chain.origin)"
 )
+
+
+async def lock_lineage(say: RunQuery, schema: str, *, shared: bool = False) -> None:
+    """Takes the lock of the garbage collection until the transaction ends.
+
+    Only one process at a time may decide what a chain of forks shares. `shared` is for adding.
+    """
+    lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    await say(f"SELECT {lock}(%s::int, %s::int)", LOCKS, make_lock_number(f"{schema} gc"))
+
+
+async def find_last_needed(say: RunQuery, ref: int) -> int:
+    """The last delivery of a session that a living fork reads; -1 if there is none."""
+    needed: int = (await say(_NEEDED, ref))[0][0]
+    return needed
+
+
+async def count_kept_deliveries(say: RunQuery, session_id: str) -> int:
+    """Number of deliveries that are kept of a deleted session."""
+    rows = await say(
+        "SELECT count(*) FROM everhold.journal j JOIN everhold.session s ON s.ref = j.session"
+        " WHERE s.id = %s",
+        escape_nul(session_id),
+    )
+    kept: int = rows[0][0]
+    return kept
+
+
+async def forget_unneeded(say: RunQuery, ref: int | None) -> None:
+    """Deletes the rows of a deleted session, and of deleted sources before it, that no living fork
+    reads.
+    """
+    while ref is not None:
+        last = await find_last_needed(say, ref)
+        await drop_attachments(say, ref, last)
+        await say("DELETE FROM everhold.journal WHERE session = %s AND n > %s", ref, last)
+        # The source loses a reader only if this session read more of it than its own forks do.
+        before = await say(
+            "SELECT o.ref FROM everhold.session s JOIN everhold.session o ON o.ref = s.origin"
+            " WHERE s.ref = %s AND s.origin_n > %s AND o.deleted = 1",
+            ref,
+            last,
+        )
+        await say(
+            "DELETE FROM everhold.session s WHERE ref = %s"
+            " AND NOT EXISTS (SELECT 1 FROM everhold.session WHERE origin = s.ref)",
+            ref,
+        )
+        ref = before[0][0] if before else None
+
+
+# ---- attachments
 
 
 async def insert_attachment(
