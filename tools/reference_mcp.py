@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from everhold.mcp import instructions
-from everhold.mcp.tools import TOOLS, ServerTool, build_input_schema
+from everhold.mcp.tool_schema import ServerTool, build_input_schema
+from everhold.mcp.tools import TOOLS
 
 
 def tools() -> str:

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from everhold.mcp.algocline.resource import RESOURCES, TEMPLATES
-from everhold.mcp.algocline.server import INSTRUCTIONS
-from everhold.mcp.algocline.tools import TOOLS
+from everhold.mcp.algocline.server import INSTRUCTIONS, TOOLS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/algocline.md").read_text()
 

@@ -77,7 +77,7 @@ from mcp import Client
 
 import everhold
 from everhold.errors import NotAllowed
-from everhold.mcp.profiles import make_front
+from everhold.mcp import make_front
 
 async def main(session_id):
     made = make_front(None, None, "default")

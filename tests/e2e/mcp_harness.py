@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
-from everhold.mcp.profiles import make_front
+from everhold.mcp import make_front
 from tests.warm import start
 
 SHOP = '''

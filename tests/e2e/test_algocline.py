@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 import everhold
-from everhold.mcp.profiles import make_front
+from everhold.mcp import make_front
 from everhold.programs.lua.program import LuaProgram
 from tests.e2e import algocline_files as files
 from tests.e2e import algocline_table as table

@@ -80,7 +80,7 @@ async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
             )
             == "not_allowed"
         )
-        runtime = await host.front.house.runtime()
+        runtime = await host.front.holder.runtime()
         await runtime.answer(session, True, query_id=approval)
         told = await host.call("status", session_id=session, wait=60)
         assert "(result: refunded 7)" in told["prompt"]

@@ -13,7 +13,8 @@ from mcp import MCPError
 from mcp.types import ElicitResult, Implementation
 
 import everhold
-from everhold.mcp.tools import BY_NAME, TOOLS, build_input_schema
+from everhold.mcp.tool_schema import build_input_schema
+from everhold.mcp.tools import BY_NAME, TOOLS
 from tests.e2e.mcp_harness import build, opened
 from tests.warm import start
 
@@ -452,7 +453,7 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
     made = None
     from mcp import Client
 
-    from everhold.mcp.profiles import make_front
+    from everhold.mcp import make_front
 
     made = make_front(None, None)
     server = made.server()

@@ -457,7 +457,7 @@ async def test_a_database_that_cannot_be_written_says_so(shop, what):
 async def test_a_database_that_another_process_locks_says_so_and_is_used_afterwards(shop):
     async with opened() as host:
         session = await host.paused("greet")
-        (await host.front.house.runtime()).store._group._patience = 0.2
+        (await host.front.holder.runtime()).store._group._patience = 0.2
         other = sqlite3.connect(shop / "app.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         assert await host.refused("run", program="greet") == "store_busy"

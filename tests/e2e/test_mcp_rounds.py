@@ -12,9 +12,8 @@ from mcp.client._input_required import DEFAULT_INPUT_REQUIRED_MAX_ROUNDS
 from mcp.types import ElicitResult
 
 import everhold
-from everhold.mcp import request_state
+from everhold.mcp import make_front, multi_round
 from everhold.mcp.multi_round import MAX_ROUNDS, SESSION_META_KEY
-from everhold.mcp.profiles import make_front
 from tests.e2e.mcp_clients import accepted, call, furnish, model, person, sampled, text_of
 from tests.e2e.mcp_harness import Host, build, opened
 from tests.e2e.test_mcp_http import serving
@@ -174,7 +173,7 @@ async def test_a_server_that_was_restarted_between_two_rounds_goes_on(shop):
     async with opened(elicitation_callback=person()) as host:
         found = await call(host, "run", arguments, **more)
         assert found.structured_content["result"] == "sent"
-    assert (shop / "data" / "everhold" / request_state.KEY_FILE).stat().st_mode & 0o777 == 0o600
+    assert (shop / "data" / "everhold" / multi_round.KEY_FILE).stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_server_that_has_only_pipes_seals_as_any_other(shop):
@@ -274,9 +273,9 @@ async def test_the_state_of_another_user_is_refused(shop, monkeypatch):
 async def test_a_state_that_expired_is_refused_and_the_session_is_not_lost(monkeypatch):
     async with opened(sampling_callback=model()) as host:
         found, arguments = await first_round(host)
-        codec = request_state.StateCodec(lambda: host.front.house.database)
+        codec = multi_round.StateCodec(lambda: host.front.holder.database)
         claims = json.loads(codec.unseal(found.request_state))
-        assert claims["exp"] - claims["iat"] == request_state.TTL
+        assert claims["exp"] - claims["iat"] == multi_round.STATE_TTL
         late = codec.seal(json.dumps({**claims, "iat": 1.0, "exp": 2.0}).encode())
         await refused(host, arguments, late)
         told = await host.call(

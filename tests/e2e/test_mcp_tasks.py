@@ -12,7 +12,7 @@ from mcp import Client, MCPError
 from mcp.client.extension import advertise
 
 import everhold
-from everhold.mcp.profiles import make_front
+from everhold.mcp import make_front
 from everhold.mcp.tasks import EXTENSION
 from tests.e2e.mcp_clients import (
     ANYTHING,

@@ -1,21 +1,47 @@
-"""The MCP front: a host's own model runs strategies and answers what they ask.
+"""The MCP front: a host's own model runs strategies and programs, and answers their questions.
 
-    runtime_holder     the runtime behind the tools: opened when it can be, and asked again when it could not
-    tools              the table of tools: names, descriptions, parameters
-    handlers           what each tool does, in verbs of the runtime
-    render             how statuses and errors are told to a model
-    elicitation        questions for people: put to the person at the client, never answered by a tool
-    multi_round        a call that returns what it needs, and is made again with the answers
-    request_state      what the client keeps for us between two rounds, which it can neither read nor forge
-    tasks              sessions as tasks, for clients that know tasks
-    progress_notes     progress and logs while a call waits
-    instructions       prompts, the guide, what strategies cost
-    server             the protocol: tools, prompts and resources of one server
-    json_rpc           reading one message of a client, strictly
-    serve              standard input and output (stdout: nothing else is on it; stdio: without threads)
-    http               streamable HTTP, and who is let in (http_address: where; token: what clients send; owner_file: files of one owner)
-    hosts              telling hosts of the server
-    sdk                loading the `mcp` library, without what a server does not use
+    server          tools, prompts and resources of one server
+    tools           the tools: parameters, description and handler of each
+    tool_call       one call: finding its session, waiting for it, reporting progress
+    tool_schema     JSON schemas of parameters, and reading arguments
+    render          statuses and errors as a model reads them
+    instructions    instructions, prompts, the guide, and the costs of strategies
+    elicitation     forms for the person at the client
+    multi_round     calls that return questions and are repeated with the answers
+    tasks           sessions as tasks of the protocol
+    runtime_holder  the runtime behind the tools
+    stdio, http     the two transports (json_rpc: reading one message; stdout: keeping it clean)
+    token           the token for HTTP
+    hosts           adding the server to hosts (json_edit, toml_edit: editing their files)
+    sdk             loading only the parts of the `mcp` library that a server uses
+    algocline       the profile with algocline's tools
 
 The `mcp` library enters only here.
-"""  # noqa: E501
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from everhold.mcp.server import McpFront
+    from everhold.models import AnswererSpec
+
+#: The profile of a server that names none; the other is `algocline`.
+DEFAULT_PROFILE: Final = "default"
+
+
+def make_front(database: str | None, llm: AnswererSpec, profile: str = DEFAULT_PROFILE) -> McpFront:
+    """A front on a database, not opened yet, with the tools of a profile."""
+    # imported here because the command line loads this package before the protocol library
+    from everhold.mcp.runtime_holder import RuntimeHolder
+    from everhold.mcp.server import McpFront
+    from everhold.mcp.tool_call import ProgressObserver
+
+    observer = ProgressObserver()
+    holder = RuntimeHolder(database, llm=llm, observer=observer)
+    if profile == DEFAULT_PROFILE:
+        return McpFront(holder, observer)
+    from everhold.mcp.algocline.server import AlcFront
+
+    return AlcFront(holder, observer)

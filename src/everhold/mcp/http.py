@@ -31,10 +31,9 @@ from mcp.server.transport_security import TransportSecuritySettings
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from everhold.errors import BadSetting
+from everhold.mcp import DEFAULT_PROFILE, make_front
 from everhold.mcp.elicitation import CONNECTION_HEADER
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
-from everhold.mcp.profiles import DEFAULT_PROFILE as PROFILE
-from everhold.mcp.profiles import make_front
 from everhold.mcp.token import TOKEN_VARIABLE, Token
 from everhold.models import AnswererSpec
 from everhold.ports.program import set_signals_handled
@@ -108,7 +107,7 @@ async def serve_http(
     llm: AnswererSpec,
     address: str,
     token: Token | None,
-    profile: str = PROFILE,
+    profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Serve any number of clients until a signal ends us."""
     host, port = parse_http_address(address)

@@ -5,7 +5,7 @@ Rules
      is an error of the protocol.
   2. A verb that has begun is finished even if the client cancels its call: what is on its way to
      the store lands.
-  3. What a call that is to be repeated asks for is sealed (`request_state.py`): the client can
+  3. What a call that is to be repeated asks for is sealed (`multi_round.py`): the client can
      neither read nor forge it.
 """
 
@@ -25,26 +25,23 @@ from everhold.core.codec import JSON
 from everhold.core.status import Finished, Status
 from everhold.errors import EverholdError
 from everhold.mcp import (
-    child_sessions,
     elicitation,
     instructions,
     multi_round,
     render,
-    request_state,
     sdk,
 )
-from everhold.mcp.handlers import StatusResult, ToolHandlers
-from everhold.mcp.progress_notes import LOG_LEVEL_KEY, ProgressObserver
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.mcp.tasks import TASK_TOOLS, TaskHandlers, is_task_request
-from everhold.mcp.tools import (
-    BY_NAME,
-    STATUS_SCHEMA,
-    TOOLS,
-    ServerTool,
-    build_input_schema,
-    parse_tool_arguments,
+from everhold.mcp.tool_call import (
+    LOG_LEVEL_KEY,
+    ProgressObserver,
+    StatusResult,
+    ToolCall,
+    find_asking_child,
 )
+from everhold.mcp.tool_schema import ServerTool, build_input_schema, parse_tool_arguments
+from everhold.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -62,12 +59,12 @@ ASKING_TOOLS: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"}
 class McpFront:
     """What one server does with the requests of its clients."""
 
-    def __init__(self, house: RuntimeHolder, pulse: ProgressObserver) -> None:
-        self.house = house
-        self.pulse = pulse
+    def __init__(self, holder: RuntimeHolder, observer: ProgressObserver) -> None:
+        self.holder = holder
+        self.observer = observer
         self.forms = elicitation.OpenForms()
         self._working: set[asyncio.Future[Any]] = set()
-        self.tasks = TaskHandlers(house, told=self._result_of, finished=self._finished)
+        self.tasks = TaskHandlers(holder, told=self._result_of, finished=self._finished)
 
     def server(self, *, web: bool = True) -> Server[Any]:
         """The server as the protocol library wants it; without the web it serves pipes only."""
@@ -85,14 +82,14 @@ class McpFront:
         )
         server.add_request_handler("tools/call", types.CallToolRequestParams, self.call)
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
-        server.middleware.append(request_state.StateBoundary(lambda: self.house.database))
+        server.middleware.append(multi_round.StateBoundary(lambda: self.holder.database))
         self.tasks.mount(server)
         return server
 
     async def open(self) -> None:
         """Open the runtime, so that what is due moves; if that fails, each call says why."""
         try:
-            await self.house.runtime()
+            await self.holder.runtime()
         except EverholdError as error:
             log.warning("%s [%s]", error, error.code)
 
@@ -101,7 +98,7 @@ class McpFront:
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
-        await self.house.close()
+        await self.holder.close()
 
     # ---- tools
 
@@ -121,7 +118,7 @@ class McpFront:
         try:
             return await self._finished(self._called(context, tool, params))
         except EverholdError as error:
-            return _result(render.render_error(error, self.house.option), failed=True)
+            return _result(render.render_error(error, self.holder.option), failed=True)
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
             return _result(render.render_unforeseen_error(error), failed=True)
@@ -143,15 +140,15 @@ class McpFront:
     ) -> ToolResult:
         back = multi_round.read_round_reply(context, params)
         given = parse_tool_arguments(tool, params.arguments)
-        runtime = await self.house.runtime()
-        desk = ToolHandlers(self.house, self.pulse, runtime, context)
+        runtime = await self.holder.runtime()
+        call = ToolCall(self.holder, self.observer, runtime, context)
         if not tool.status:
-            return _result(await getattr(desk, tool.name)(given))
-        tasked = tool.name in TASK_TOOLS and back is None and is_task_request(context, self.house)
+            return _result(await tool.handle(call, given))
+        tasked = tool.name in TASK_TOOLS and back is None and is_task_request(context, self.holder)
         if tasked and given.wait is None:
             given.wait = 0.0  # whoever knows tasks need not wait for the call
         standing: StatusResult = await (
-            getattr(desk, tool.name)(given) if back is None else desk.heard(back)
+            tool.handle(call, given) if back is None else call.record_round_reply(back)
         )
         if tasked and not isinstance(standing.status, Finished):
             return await self.tasks.created(standing.status.session_id)
@@ -163,30 +160,26 @@ class McpFront:
                     asked, standing.title, number=number, notes=standing.notes
                 )
         elif tool.name in ASKING_TOOLS and elicitation.has_elicitation(context):
-            await self._asked(desk, context, standing)
-        return self._standing(
-            standing, await child_sessions.find_asking_child(runtime, standing.status)
-        )
+            await self._asked(call, context, standing)
+        return self._standing(standing, await find_asking_child(runtime, standing.status))
 
-    async def _asked(
-        self, desk: ToolHandlers, context: RequestContext, standing: StatusResult
-    ) -> None:
+    async def _asked(self, call: ToolCall, context: RequestContext, standing: StatusResult) -> None:
         """Ask the person here, one question after the other, until one is not answered or none is
         left.
         """
         while asked := elicitation.select_person_questions(standing.status):
             query = next(iter(asked.values()))
-            if not await desk.said(
+            if not await call.record_answer(
                 standing, query, await self.forms.ask(context, query, standing.title)
             ):
                 return
-            standing.status = (await desk.settled(standing.status, standing.title)).status
+            standing.status = (await call.settle(standing.status, standing.title)).status
 
     def _standing(self, standing: StatusResult, child: str = "") -> types.CallToolResult:
         shown = render.render_status(
             standing.status,
             title=standing.title,
-            option=self.house.option,
+            option=self.holder.option,
             extra=standing.extra,
             asked=standing.asked,
         )

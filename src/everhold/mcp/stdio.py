@@ -30,8 +30,8 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
+from everhold.mcp import DEFAULT_PROFILE, make_front
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
-from everhold.mcp.profiles import DEFAULT_PROFILE, make_front
 from everhold.mcp.server import McpFront
 from everhold.mcp.stdout import take_client_descriptors
 from everhold.models import AnswererSpec

@@ -32,8 +32,9 @@ from everhold.core.codec import JSON
 from everhold.core.query import MODEL_KINDS
 from everhold.core.status import Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 from everhold.errors import BadRequest, EverholdError, Poison, StateError, UsageError, WorkerFailed
-from everhold.mcp import child_sessions, elicitation, multi_round, render
+from everhold.mcp import elicitation, multi_round, render
 from everhold.mcp.runtime_holder import RuntimeHolder
+from everhold.mcp.tool_call import find_asking_child
 from everhold.ports.store import SessionRecord
 from everhold.runtime import Runtime
 
@@ -75,11 +76,11 @@ def has_task_support(context: RequestContext) -> bool:
     )
 
 
-def is_task_request(context: RequestContext, house: RuntimeHolder) -> bool:
+def is_task_request(context: RequestContext, holder: RuntimeHolder) -> bool:
     """Whether a session that this request starts is a task: somebody must be there to answer for a
     model.
     """
-    return has_task_support(context) and (multi_round.has_sampling(context) or not house.parked)
+    return has_task_support(context) and (multi_round.has_sampling(context) or not holder.parked)
 
 
 def make_missing_error() -> MCPError:
@@ -99,12 +100,12 @@ class TaskHandlers:
 
     def __init__(
         self,
-        house: RuntimeHolder,
+        holder: RuntimeHolder,
         *,
         told: Callable[[Status, str], types.CallToolResult],
         finished: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
     ) -> None:
-        self._house = house
+        self._holder = holder
         self._told = told
         self._finished = finished
 
@@ -117,15 +118,15 @@ class TaskHandlers:
 
     async def created(self, session_id: str) -> dict[str, Any]:
         """A session that was just committed, as the task in place of a result."""
-        runtime = await self._house.runtime()
+        runtime = await self._holder.runtime()
         record = await runtime.store.load(session_id, since=-1)
         return {"resultType": "task", **_task(record), "status": "working"}
 
     async def get(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
         """Where a task stands, with what it needs or what came of it."""
         _let_in(context, params)
-        with _refusing(self._house):
-            runtime = await self._house.runtime()
+        with _refusing(self._holder):
+            runtime = await self._holder.runtime()
             status = await runtime.status(params.task_id)
             record = await runtime.store.load(params.task_id, since=-1)
             asked = multi_round.select_supported_questions(context, await _open(runtime, status))
@@ -134,8 +135,8 @@ class TaskHandlers:
     async def update(self, context: RequestContext, params: TaskUpdateParams) -> dict[str, Any]:
         """Hand on what the client found out."""
         _let_in(context, params)
-        with _refusing(self._house):
-            runtime = await self._house.runtime()
+        with _refusing(self._holder):
+            runtime = await self._holder.runtime()
             open_now = await _open(runtime, await runtime.status(params.task_id))
             known = {key: raw for key, raw in params.input_responses.items() if key in open_now}
             read = {key: _read(open_now[key], raw) for key, raw in known.items()}
@@ -160,8 +161,8 @@ class TaskHandlers:
     async def cancel(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
         """Stop a task; one that has ended stays as it is."""
         _let_in(context, params)
-        with _refusing(self._house):
-            runtime = await self._house.runtime()
+        with _refusing(self._holder):
+            runtime = await self._holder.runtime()
             try:
                 await self._finished(runtime.cancel(params.task_id, "cancelled by the MCP client"))
             except StateError as error:
@@ -172,7 +173,7 @@ class TaskHandlers:
         if isinstance(status, Finished):
             return self._ended(status, title)
         if not asked:
-            return {"status": "working", "statusMessage": _words(status, self._house.option)}
+            return {"status": "working", "statusMessage": _words(status, self._holder.option)}
         shown = {
             key: _dumped(request)
             for key, request in multi_round.build_input_requests(asked, title).items()
@@ -201,7 +202,7 @@ class TaskHandlers:
 async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
     """What a task needs, by its key: what the session asks, or the child that it waits for."""
     found = multi_round.select_client_questions(status)
-    if found or not (child := await child_sessions.find_asking_child(runtime, status)):
+    if found or not (child := await find_asking_child(runtime, status)):
         return found
     return {
         f"{child}/{key}": query
@@ -229,12 +230,12 @@ def _let_in(context: RequestContext, params: TaskParams) -> None:
 
 
 @contextmanager
-def _refusing(house: RuntimeHolder) -> Iterator[None]:
+def _refusing(holder: RuntimeHolder) -> Iterator[None]:
     """Errors of ours as errors of the protocol, with code and hint."""
     try:
         yield
     except EverholdError as error:
-        shown = render.render_error(error, house.option)
+        shown = render.render_error(error, holder.option)
         code = (
             types.INVALID_PARAMS
             if isinstance(error, UsageError | StateError)

@@ -1,28 +1,72 @@
-"""The table of tools: what each is called, what a model is told of it, and what it takes.
+"""The tools of the default profile: for each its parameters, its description and what it does.
 
 Rules
   1. A description suffices: a model that has read nothing else uses the tool correctly.
-  2. Parameters are the fields of a struct; the schema that a host sees is made from it, without
-     references.
-  3. What hosts do to arguments is forgiven where it is plain: null or empty text for nothing, an
-     object or a list sent as JSON text, one answer without a list around it, and `id` for
-     `query_id`, as a list of questions calls it.
+  2. A tool answers `llm` questions only. The kind of a question is looked up before anything is
+     recorded. An id means the same question for ever, so another cannot be put in its place.
+  3. A fork through a tool shares nothing that a person decided: one approval is not used twice.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Annotated, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta
 
-from everhold.errors import BadRequest
+from everhold.core.codec import JSON, is_same_json
+from everhold.core.journal import AskedQuery, Delivery, find_open_queries
+from everhold.core.query import (
+    KINDS,
+    MODEL_KINDS,
+    Kind,
+    Query,
+    Usage,
+    parse_query_number,
+)
+from everhold.core.session import Birth
+from everhold.core.status import OpenQuery, Status
+from everhold.engine.children import child_id, is_process_query
+from everhold.engine.journal_reader import index_queries, read_steps
+from everhold.errors import (
+    AnswerConflict,
+    AnswerFailed,
+    BadRequest,
+    ManyOpenQueries,
+    NoOpenQuery,
+    NotAllowed,
+    UnknownSession,
+)
+from everhold.mcp import elicitation, instructions, render
+from everhold.mcp.tool_call import StatusResult, ToolCall
+from everhold.mcp.tool_schema import MAX_WAIT_SECONDS, ServerTool
+from everhold.ports.answerer import Answer
+from everhold.ports.store import SessionRecord, Store
+from everhold.wire import dump_wire_json
 
-#: Characters of arguments that one call may bring, as JSON.
-MAX_ARGUMENT_CHARS: Final = 8_000_000
-#: Seconds a call may be asked to wait.
-MAX_WAIT_SECONDS: Final = 300.0
+#: Steps in a list of steps, the newest.
+MAX_STEPS: Final = 50
+#: Characters of a prompt or an answer in a list of steps.
+PREVIEW_LENGTH: Final = 200
+
+ArgsT = TypeVar("ArgsT", bound=msgspec.Struct)
+Handler = Callable[[ToolCall, ArgsT], Awaitable[Any]]
+
+_TOOLS: Final[list[ServerTool]] = []
+
+
+def _tool(
+    title: str, description: str, takes: type[ArgsT], **hints: bool
+) -> Callable[[Handler[ArgsT]], Handler[ArgsT]]:
+    """Add a handler to the table of tools, under its own name."""
+
+    def add(handle: Handler[ArgsT]) -> Handler[ArgsT]:
+        _TOOLS.append(ServerTool(handle.__name__, title, description, takes, handle, **hints))
+        return handle
+
+    return add
+
 
 _SESSION = (
     "The session's id (`session_id` of an earlier result); the beginning of it, its key,"
@@ -40,6 +84,15 @@ WaitSeconds = Annotated[
 ]
 
 
+_LOOP = (
+    "Returns a status. needs_response: answer the questions yourself with the tool `answer`."
+    " completed: `result` is"
+    " the outcome. waiting: see `next`. error: the session failed; `retry` may go on."
+)
+
+# ---- run
+
+
 class SpendingLimits(msgspec.Struct, forbid_unknown_fields=True):
     """Limits; what asks for more fails with budget_exceeded."""
 
@@ -51,39 +104,6 @@ class SpendingLimits(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     max_tokens: Annotated[
         int | None, Meta(description="How many tokens it may use, prompts and answers.")
-    ] = None
-
-
-Tokens = Annotated[int, Meta(ge=0)]
-
-
-class AnswerUsage(msgspec.Struct, forbid_unknown_fields=True):
-    prompt_tokens: Tokens | None = None
-    completion_tokens: Tokens | None = None
-
-
-class ToolAnswer(msgspec.Struct, forbid_unknown_fields=True):
-    query_id: Annotated[
-        str | None,
-        Meta(
-            description="Which question: the query_id or id shown with it. Needed if several are"
-            " open."
-        ),
-    ] = None
-    response: Annotated[
-        Any,
-        Meta(
-            description="Your answer: plain text, or JSON as text where the question shows a"
-            " schema.",
-            extra_json_schema=_TEXT,
-        ),
-    ] = UNSET
-    error: Annotated[
-        str | None,
-        Meta(description="Instead of a response: why you cannot answer. The program is told."),
-    ] = None
-    usage: Annotated[
-        AnswerUsage | None, Meta(description="Tokens the answer cost, if you know them.")
     ] = None
 
 
@@ -129,6 +149,92 @@ class RunArgs(msgspec.Struct, forbid_unknown_fields=True):
     wait: WaitSeconds = None
 
 
+@_tool(
+    "Run a strategy or program",
+    "Start a reasoning strategy, an installed program, or Lua code of your own. It runs"
+    " until it needs you: each"
+    " prompt it returns is for YOU to answer, in your own words, with the tool `answer`;"
+    " repeat until status is"
+    f" completed. Give exactly one of program, code and code_file. {_LOOP} For a strategy"
+    " the first result has an"
+    " estimate of how many answers and rounds are to come. Sessions are kept on disk: they"
+    " survive restarts and"
+    " can be resumed with `status`. Code runs in a sandbox without files or network.",
+    RunArgs,
+    world=True,
+)
+async def run(call: ToolCall, given: RunArgs) -> StatusResult:
+    started, title = _build_call(call, given)
+    budget = (
+        None
+        if given.budget is None
+        else {k: v for k, v in msgspec.structs.asdict(given.budget).items() if v is not None}
+    )
+    title = given.title or title
+    status = await call.runtime.start(
+        started, key=given.key, title=title, budget=budget or None, wait=0, again=given.again
+    )
+    title = (
+        (await call.runtime.store.load(status.session_id, since=-1)).birth.title
+        if given.key
+        else title
+    )
+    extra: dict[str, JSON] = {}
+    estimate = instructions.render_estimate(started.program, started.args)
+    if estimate is not None:
+        extra["estimate"] = estimate
+    return await call.settle(status, title, wait=given.wait, extra=extra, ref=started.program.ref)
+
+
+def _build_call(call: ToolCall, given: RunArgs) -> tuple[Any, str]:
+    """The call that is meant, and a title for it."""
+    if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
+        raise BadRequest("run", "give exactly one of program, code and code_file")
+    args = given.args or {}
+    if given.program is None:
+        started = call.holder.code(given.code, given.code_file, args)
+    else:
+        started = call.holder.program(given.program)(**args)
+    return started, instructions.make_session_title(
+        given.program or given.code_file or "code", args
+    )
+
+
+# ---- answer
+
+Tokens = Annotated[int, Meta(ge=0)]
+
+
+class AnswerUsage(msgspec.Struct, forbid_unknown_fields=True):
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
+
+
+class ToolAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    query_id: Annotated[
+        str | None,
+        Meta(
+            description="Which question: the query_id or id shown with it. Needed if several are"
+            " open."
+        ),
+    ] = None
+    response: Annotated[
+        Any,
+        Meta(
+            description="Your answer: plain text, or JSON as text where the question shows a"
+            " schema.",
+            extra_json_schema=_TEXT,
+        ),
+    ] = UNSET
+    error: Annotated[
+        str | None,
+        Meta(description="Instead of a response: why you cannot answer. The program is told."),
+    ] = None
+    usage: Annotated[
+        AnswerUsage | None, Meta(description="Tokens the answer cost, if you know them.")
+    ] = None
+
+
 class AnswerArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     answers: Annotated[
@@ -139,6 +245,110 @@ class AnswerArgs(msgspec.Struct, forbid_unknown_fields=True):
         ),
     ]
     wait: WaitSeconds = None
+
+
+@_tool(
+    "Answer a session's questions",
+    "Give your answers to the open questions of a session, one or many in a call; the"
+    " program then goes on. All"
+    " are taken or none: if one does not fit you are told why, and nothing has changed."
+    " Sending the same answer"
+    " again is harmless. Only questions for a model can be answered: approvals and questions"
+    " for a person are"
+    f" answered by that person. {_LOOP} accepted: kept, but other questions are still open.",
+    AnswerArgs,
+    repeats=True,
+    world=True,
+)
+async def answer(call: ToolCall, given: AnswerArgs) -> StatusResult:
+    session_id = await call.find_session(given.session_id)
+    record = await call.runtime.store.load(session_id, since=-1)
+    answers = await _check_answers(call, record, given.answers)
+    by = elicitation.describe_client(call.context)
+    status = await call.runtime.answer_many(session_id, answers, by=by, wait=0)
+    return await _resume(call, record, status, given.wait)
+
+
+async def _resume(
+    call: ToolCall, record: SessionRecord, status: Status, wait: float | None
+) -> StatusResult:
+    birth = record.birth
+    standing = await call.settle(
+        status, birth.title, seen=record.head.n, wait=wait, ref=birth.program
+    )
+    standing.parent = birth.parent
+    return standing
+
+
+async def _check_answers(
+    call: ToolCall, record: SessionRecord, said: list[ToolAnswer]
+) -> dict[str, Any]:
+    """The answers by query id; raises `NotAllowed` for what a model may not answer."""
+    session_id = record.birth.id
+    asked = {q: entry.query for q, entry in find_open_queries(record.deliveries).items()}
+    if not said:
+        raise BadRequest("answer", "answers is empty")
+    found: dict[str, Any] = {}
+    for one in said:
+        query_id = one.query_id or _get_sole_question(call, record, asked)
+        q = parse_query_number(query_id)
+        if q is not None and q not in asked:
+            asked |= index_queries((await call.runtime.store.load(session_id)).deliveries)
+        if q in asked:
+            _refuse_person_question(call, session_id, asked[q])
+        value = _read_answer(one)
+        if query_id in found and not _is_same_answer(found[query_id], value):
+            raise AnswerConflict(session_id, query_id, at_once=True)
+        found[query_id] = value
+    return found
+
+
+def _get_sole_question(call: ToolCall, record: SessionRecord, asked: dict[int, Query]) -> str:
+    """The one open question for a model."""
+    ids = [query.id for query in asked.values() if query.kind in MODEL_KINDS]
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        raise ManyOpenQueries(record.birth.id, [*ids])
+    for query in asked.values():
+        _refuse_person_question(call, record.birth.id, query)
+    raise NoOpenQuery(record.birth.id, record.head.state)
+
+
+def _refuse_person_question(call: ToolCall, session_id: str, query: Query) -> None:
+    if query.kind not in MODEL_KINDS:
+        command = render.format_answer_command(OpenQuery(session_id, query, 0), call.holder.option)
+        raise NotAllowed(
+            f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot"
+            " answer it",
+            f"A person answers it: `{command}`, or at this client with the tool `ask_person`.",
+        )
+
+
+def _read_answer(one: ToolAnswer) -> Any:
+    if one.error is not None:
+        if one.response is not msgspec.UNSET and one.response is not None:
+            raise BadRequest("answer", "give a response or an error, one of the two")
+        return AnswerFailed(one.error)
+    if one.response is msgspec.UNSET:
+        raise BadRequest("answer", "each answer needs a response, or an error")
+    if one.usage is None:
+        return one.response
+    return Answer(one.response, Usage(one.usage.prompt_tokens, one.usage.completion_tokens))
+
+
+def _is_same_answer(one: Any, other: Any) -> bool:
+    if isinstance(one, AnswerFailed) or isinstance(other, AnswerFailed):
+        return (
+            isinstance(one, AnswerFailed)
+            and isinstance(other, AnswerFailed)
+            and one.message == other.message
+        )
+    first, second = (value.value if isinstance(value, Answer) else value for value in (one, other))
+    return is_same_json(first, second)
+
+
+# ---- status
 
 
 class StatusArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,6 +365,73 @@ class StatusArgs(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
 
 
+@_tool(
+    "Look at a session",
+    "Where a session stands, its open questions in full, its result if it has ended,"
+    " progress and cost. Use it to"
+    " resume: after a restart, in another conversation, or when you no longer know what was"
+    " asked. With wait, it"
+    " waits for a session that waits for a timer, a child or a person. Changes nothing.",
+    StatusArgs,
+    reads=True,
+    repeats=True,
+)
+async def status(call: ToolCall, given: StatusArgs) -> StatusResult:
+    session_id = await call.find_session(given.session_id)
+    status = await call.runtime.status(session_id)
+    record = await call.runtime.store.load(session_id, since=-1)
+    if given.wait:
+        # a model of this process takes what another left open
+        status = await call.runtime.wait(session_id, 0)
+        status = await call.wait_for_person(status, given.wait)
+        status = (await call.settle(status, "", seen=record.head.n, wait=given.wait)).status
+    ref = record.birth.program
+    extra: dict[str, JSON] = {
+        "program": ref,
+        "steps": record.head.n + 1,
+        **render.render_code_hint(ref, status),
+    }
+    shown = await call.runtime.snapshot(session_id)
+    extra["metrics"] = shown["metrics"]
+    if given.steps:
+        extra["journal"] = _list_steps((await call.runtime.store.load(session_id)).deliveries)
+    return StatusResult(status, record.birth.title, extra, parent=record.birth.parent)
+
+
+def _list_steps(deliveries: list[Delivery]) -> list[JSON]:
+    rows: list[JSON] = []
+    for step in list(read_steps(deliveries))[-MAX_STEPS:]:
+        answers: list[JSON] = [
+            {
+                "query_id": one.answer.id,
+                "kind": str(one.query.kind),
+                "prompt": _shorten(one.query.prompt or one.query.name),
+                "answer": _shorten(
+                    one.answer.value
+                    if one.answer.error is None
+                    else f"error: {one.answer.error.get('message')}"
+                ),
+            }
+            for one in step.answered
+            if one.query is not None
+        ]
+        row: dict[str, JSON] = {
+            "step": step.n,
+            "answers": answers,
+            "asked": [query.id for query in step.asked],
+        }
+        rows.append(row if step.notes.restart is None else {**row, "restarted": True})
+    return rows
+
+
+def _shorten(value: JSON) -> str:
+    words = value if isinstance(value, str) else dump_wire_json(value)
+    return words if len(words) <= PREVIEW_LENGTH else words[:PREVIEW_LENGTH] + "…"
+
+
+# ---- sessions
+
+
 class ListSessionsArgs(msgspec.Struct, forbid_unknown_fields=True):
     state: Annotated[
         str | None, Meta(description="Only these: running, paused, completed, failed or cancelled.")
@@ -165,9 +442,67 @@ class ListSessionsArgs(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
 
 
+@_tool(
+    "List sessions",
+    "List sessions, newest first, with title, program, state and number of steps. Use it to"
+    " find a session that"
+    " was begun earlier; paused ones wait for answers (call `status` to see them). Changes"
+    " nothing.",
+    ListSessionsArgs,
+    status=False,
+    reads=True,
+    repeats=True,
+)
+async def sessions(call: ToolCall, given: ListSessionsArgs) -> dict[str, JSON]:
+    after = None if given.after is None else await call.find_session(given.after)
+    listed = await call.runtime.sessions(state=given.state, limit=given.limit, after=after)
+    rows: list[JSON] = [
+        {
+            "session_id": one.session_id,
+            "title": one.title,
+            "state": str(one.state),
+            "program": one.program.replace("\\", "/").rpartition("/")[2],
+            "key": one.key,
+            "steps": one.steps + 1,
+            "updated_at": int(one.updated_at * 1000),
+        }
+        | ({"parent": one.parent} if one.parent else {})
+        for one in listed
+    ]
+    told: dict[str, JSON] = {"database": call.runtime.database, "sessions": rows}
+    if len(rows) == given.limit:
+        only = f"state {given.state!r} and " if given.state else ""
+        told["next"] = (
+            f"For more, call the everhold tool `sessions` with {only}after"
+            f" {listed[-1].session_id!r}."
+        )
+    return told
+
+
+# ---- cancel
+
+
 class CancelArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     reason: Annotated[str | None, Meta(description="Why; kept with the session.")] = None
+
+
+@_tool(
+    "Cancel a session",
+    "Stop a session and its children for good. What it said so far stays readable, and"
+    " `fork` can begin anew from"
+    " one of its steps. Use it only if the user wants it stopped.",
+    CancelArgs,
+    destroys=True,
+    repeats=True,
+)
+async def cancel(call: ToolCall, given: CancelArgs) -> StatusResult:
+    session_id = await call.find_session(given.session_id)
+    title = (await call.runtime.store.load(session_id, since=-1)).birth.title
+    return StatusResult(await call.runtime.cancel(session_id, given.reason or ""), title)
+
+
+# ---- fork
 
 
 class ForkArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -194,13 +529,125 @@ class ForkArgs(msgspec.Struct, forbid_unknown_fields=True):
     wait: WaitSeconds = None
 
 
+@_tool(
+    "Branch off from a step",
+    "Begin a new session that shares the steps of another up to step `at`, and leave the"
+    " other as it is. With"
+    " `answer`, the answer given at that step is replaced: use it to try something else"
+    " without paying for the"
+    f" earlier steps again. What a person decided is not shared: fork before it. {_LOOP}",
+    ForkArgs,
+    world=True,
+)
+async def fork(call: ToolCall, given: ForkArgs) -> StatusResult:
+    session_id = await call.find_session(given.session_id)
+    record = await call.runtime.store.load(session_id)
+    if (given.answer is not msgspec.UNSET or given.query_id is not None) and given.at is None:
+        raise BadRequest("fork", "to replace an answer, say at which step it was given: at")
+    await _refuse_decided(call, record, given)
+    more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
+    status = await call.runtime.fork(
+        session_id,
+        at=given.at,
+        query_id=given.query_id,
+        title=given.title or "",
+        wait=0,
+        **more,
+    )
+    return await call.settle(
+        status, given.title or record.birth.title, seen=record.head.n, wait=given.wait
+    )
+
+
+async def _refuse_decided(call: ToolCall, record: SessionRecord, given: ForkArgs) -> None:
+    """Refuse to carry, or to replace, what somebody else than a model said."""
+    last = record.head.n if given.at is None else given.at
+    answered = (
+        (step, one.asked)
+        for step in read_steps(record.deliveries)
+        for one in step.answered
+        if step.n <= last and one.asked is not None
+    )
+    for step, entry in answered:
+        query = entry.query
+        replaced = step.n == last and given.answer is not msgspec.UNSET
+        is_other = replaced and query.kind not in MODEL_KINDS
+        if is_other or await is_decided(call.runtime.store, record.birth, entry):
+            inside = (
+                " in which a person decided" if query.kind is Kind.SESSION and not is_other else ""
+            )
+            raise NotAllowed(
+                f"step {step.n} holds an answer to {query.id}, a question of the kind"
+                f" {query.kind}{inside}:"
+                " a tool cannot carry it into another session",
+                f"Fork before it (at: {step.n - 1}, without an answer), or a person types:"
+                f" `everhold fork {record.birth.id} --at {last}{call.holder.option}`.",
+            )
+
+
+async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
+    """Whether somebody else than a model said what answers this query, or a part of it."""
+    if entry.query.kind is not Kind.SESSION or is_process_query(entry.query):
+        return KINDS[entry.query.kind].decision
+    children = [
+        found
+        for one in await _list_ancestors(store, birth)
+        if (found := await _load_or_none(store, child_id(one, entry)))
+    ]
+    return not children or any([await _has_decision(store, child) for child in children])
+
+
+async def _has_decision(store: Store, record: SessionRecord) -> bool:
+    return any(
+        [
+            await is_decided(store, record.birth, one.asked)
+            for step in read_steps(record.deliveries)
+            for one in step.answered
+            if one.asked is not None
+        ]
+    )
+
+
+async def _list_ancestors(store: Store, birth: Birth) -> list[Birth]:
+    """A session and those it was forked from: the child that answered may be of any of them."""
+    births = [birth]
+    while births[-1].origin is not None and (
+        before := await _load_or_none(store, births[-1].origin)
+    ):
+        births.append(before.birth)
+    return births
+
+
+async def _load_or_none(store: Store, session_id: str) -> SessionRecord | None:
+    try:
+        return await store.load(session_id)
+    except UnknownSession:
+        return None
+
+
+# ---- retry
+
+
 class RetryArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     wait: WaitSeconds = None
 
 
-class SessionArgs(msgspec.Struct, forbid_unknown_fields=True):
-    session_id: SessionName
+@_tool(
+    "Go on after a failure",
+    "Go on from a failed session's last answer, with the program as it is now. All answers"
+    " it has are kept:"
+    f" nothing is asked twice. For sessions whose status is error. {_LOOP}",
+    RetryArgs,
+    world=True,
+)
+async def retry(call: ToolCall, given: RetryArgs) -> StatusResult:
+    session_id = await call.find_session(given.session_id)
+    record = await call.runtime.store.load(session_id, since=-1)
+    return await _resume(call, record, await call.runtime.retry(session_id, wait=0), given.wait)
+
+
+# ---- strategies
 
 
 class StrategiesArgs(msgspec.Struct, forbid_unknown_fields=True):
@@ -209,265 +656,72 @@ class StrategiesArgs(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
 
 
-class ServerTool(msgspec.Struct, frozen=True):
-    """One tool; `status` says whether it returns a status of a session."""
-
-    name: str
-    title: str
-    description: str
-    takes: type[msgspec.Struct]
-    status: bool = True
-    reads: bool = False  # changes nothing
-    destroys: bool = False
-    repeats: bool = False  # doing it twice is the same as once
-    world: bool = False  # may reach people or things outside
-
-
-_LOOP = (
-    "Returns a status. needs_response: answer the questions yourself with the tool `answer`."
-    " completed: `result` is"
-    " the outcome. waiting: see `next`. error: the session failed; `retry` may go on."
+@_tool(
+    "List strategies and programs",
+    "List what `run` can start: for each its name, what it does, and what it costs in"
+    " answers and rounds. With a"
+    " name, describe that one: parameters, when to use it, where it comes from. Changes"
+    " nothing.",
+    StrategiesArgs,
+    status=False,
+    reads=True,
+    repeats=True,
 )
+async def strategies(call: ToolCall, given: StrategiesArgs) -> dict[str, JSON]:
+    if given.name is not None:
+        return instructions.render_program(call.holder.program(given.name))
+    return instructions.render_catalog(call.holder.catalog())
 
-TOOLS: Final = (
-    ServerTool(
-        "run",
-        "Run a strategy or program",
-        "Start a reasoning strategy, an installed program, or Lua code of your own. It runs"
-        " until it needs you: each"
-        " prompt it returns is for YOU to answer, in your own words, with the tool `answer`;"
-        " repeat until status is"
-        f" completed. Give exactly one of program, code and code_file. {_LOOP} For a strategy"
-        " the first result has an"
-        " estimate of how many answers and rounds are to come. Sessions are kept on disk: they"
-        " survive restarts and"
-        " can be resumed with `status`. Code runs in a sandbox without files or network.",
-        RunArgs,
-        world=True,
-    ),
-    ServerTool(
-        "answer",
-        "Answer a session's questions",
-        "Give your answers to the open questions of a session, one or many in a call; the"
-        " program then goes on. All"
-        " are taken or none: if one does not fit you are told why, and nothing has changed."
-        " Sending the same answer"
-        " again is harmless. Only questions for a model can be answered: approvals and questions"
-        " for a person are"
-        f" answered by that person. {_LOOP} accepted: kept, but other questions are still open.",
-        AnswerArgs,
-        repeats=True,
-        world=True,
-    ),
-    ServerTool(
-        "status",
-        "Look at a session",
-        "Where a session stands, its open questions in full, its result if it has ended,"
-        " progress and cost. Use it to"
-        " resume: after a restart, in another conversation, or when you no longer know what was"
-        " asked. With wait, it"
-        " waits for a session that waits for a timer, a child or a person. Changes nothing.",
-        StatusArgs,
-        reads=True,
-        repeats=True,
-    ),
-    ServerTool(
-        "sessions",
-        "List sessions",
-        "List sessions, newest first, with title, program, state and number of steps. Use it to"
-        " find a session that"
-        " was begun earlier; paused ones wait for answers (call `status` to see them). Changes"
-        " nothing.",
-        ListSessionsArgs,
-        status=False,
-        reads=True,
-        repeats=True,
-    ),
-    ServerTool(
-        "cancel",
-        "Cancel a session",
-        "Stop a session and its children for good. What it said so far stays readable, and"
-        " `fork` can begin anew from"
-        " one of its steps. Use it only if the user wants it stopped.",
-        CancelArgs,
-        destroys=True,
-        repeats=True,
-    ),
-    ServerTool(
-        "fork",
-        "Branch off from a step",
-        "Begin a new session that shares the steps of another up to step `at`, and leave the"
-        " other as it is. With"
-        " `answer`, the answer given at that step is replaced: use it to try something else"
-        " without paying for the"
-        f" earlier steps again. What a person decided is not shared: fork before it. {_LOOP}",
-        ForkArgs,
-        world=True,
-    ),
-    ServerTool(
-        "retry",
-        "Go on after a failure",
-        "Go on from a failed session's last answer, with the program as it is now. All answers"
-        " it has are kept:"
-        f" nothing is asked twice. For sessions whose status is error. {_LOOP}",
-        RetryArgs,
-        world=True,
-    ),
-    ServerTool(
-        "strategies",
-        "List strategies and programs",
-        "List what `run` can start: for each its name, what it does, and what it costs in"
-        " answers and rounds. With a"
-        " name, describe that one: parameters, when to use it, where it comes from. Changes"
-        " nothing.",
-        StrategiesArgs,
-        status=False,
-        reads=True,
-        repeats=True,
-    ),
-    ServerTool(
-        "explain",
-        "Say why a session does not move",
-        "Say in sentences why a session is where it is and what would move it. Use it if a"
-        " session waits and you do"
-        " not know for what. Changes nothing.",
-        SessionArgs,
-        status=False,
-        reads=True,
-        repeats=True,
-    ),
-    ServerTool(
-        "ask_person",
-        "Put a question to the person here",
-        "Show the person at this client the questions that a session has for a person"
-        " (approvals, input), if the"
-        " client can show forms. The person answers, not you. If it cannot, the result says"
-        " which command the person"
-        " types instead. Use it if a session waits for a person and the person is here.",
-        SessionArgs,
-        repeats=True,
-        world=True,
-    ),
+
+# ---- explain
+
+
+class SessionArgs(msgspec.Struct, forbid_unknown_fields=True):
+    session_id: SessionName
+
+
+@_tool(
+    "Say why a session does not move",
+    "Say in sentences why a session is where it is and what would move it. Use it if a"
+    " session waits and you do"
+    " not know for what. Changes nothing.",
+    SessionArgs,
+    status=False,
+    reads=True,
+    repeats=True,
 )
-
-BY_NAME: Final = {tool.name: tool for tool in TOOLS}
-
-
-def parse_tool_arguments(tool: ServerTool, arguments: dict[str, Any] | None) -> Any:
-    """The arguments of a call as the tool's struct; raises `BadRequest`."""
-    fields = tool.takes.__struct_fields__
-    optional = _optional(tool.takes)
-    given = {
-        name: value
-        for name, value in (arguments or {}).items()
-        if value is not None and not (value == "" and name in optional)
-    }
-    refuse_huge(tool.name, given)
-    for name, value in given.items():
-        if isinstance(value, str) and name in ("args", "answers", "budget") and name in fields:
-            given[name] = parse_json_leniently(value)
-    if tool.takes is AnswerArgs and "answers" in given:
-        given["answers"] = _listed(given["answers"])
-    try:
-        found = msgspec.convert(given, tool.takes)
-    except msgspec.ValidationError as error:
-        raise BadRequest(
-            tool.name, f"{error}; it takes {_named(build_input_schema(tool.takes))}"
-        ) from None
-    wait = getattr(found, "wait", None)
-    if wait is not None and not 0 <= wait <= MAX_WAIT_SECONDS:
-        raise BadRequest(
-            tool.name, f"wait should be between 0 and {MAX_WAIT_SECONDS:.0f} seconds, got {wait}"
-        )
-    return found
-
-
-@cache
-def _optional(takes: type[msgspec.Struct]) -> frozenset[str]:
-    """The parameters that a tool would do without. To look at them takes longer than the rest of a
-    call.
-    """
-    return frozenset(field.name for field in msgspec.structs.fields(takes) if field.default is None)
-
-
-def _listed(answers: Any) -> Any:
-    """Answers as they are meant."""
-    if isinstance(answers, dict):
-        answers = [answers]
-    if not isinstance(answers, list):
-        return answers
-    return [_meant(one) if isinstance(one, dict) else one for one in answers]
-
-
-def _meant(answer: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in answer.items() if (name, value) != ("error", "")}
-    return told if "query_id" in told or "id" not in told else {"query_id": told.pop("id"), **told}
-
-
-def _named(told: dict[str, Any]) -> str:
-    """The names of all parameters, and of what is in them."""
-    names = []
-    for name, part in told["properties"].items():
-        inner = part.get("items", part).get("properties")
-        each = "each " if "items" in part else ""
-        names.append(f"{name} ({each}with {', '.join(inner)})" if inner else name)
-    return ", ".join(names)
-
-
-def refuse_huge(tool: str, given: dict[str, Any]) -> None:
-    """Raise `BadRequest` for arguments that are too long, or not plain JSON."""
-    try:
-        size = len(msgspec.json.encode(given))
-    except (RecursionError, ValueError, TypeError) as error:
-        raise BadRequest(tool, f"the arguments are not plain JSON: {error}") from None
-    if size > MAX_ARGUMENT_CHARS:
-        raise BadRequest(
-            tool, f"the arguments are {size} bytes; at most {MAX_ARGUMENT_CHARS} are taken"
-        )
-
-
-def parse_json_leniently(text: str) -> Any:
-    """What a text is as JSON; the text itself if it is none."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
-
-
-# ---- schemas
-
-
-def build_input_schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of a struct, written out: no references, no titles, no null beside a type."""
-    (root,), parts = msgspec.json.schema_components([takes])
-    plain: dict[str, Any] = _plain(root, parts)
-    return plain
-
-
-def _plain(part: Any, parts: dict[str, Any]) -> Any:
-    if isinstance(part, list):
-        return [_plain(item, parts) for item in part]
-    if not isinstance(part, dict):
-        return part
-    told = {key: value for key, value in part.items() if key not in ("$ref", "anyOf", "properties")}
-    if "$ref" in part:
-        told = {**_plain(parts[part["$ref"].rpartition("/")[2]], parts), **told}
-    if "anyOf" in part:
-        (only,) = [choice for choice in part["anyOf"] if choice != {"type": "null"}]
-        told = {**_plain(only, parts), **told}
-    if "properties" in part:
-        told["properties"] = {
-            name: _plain(value, parts) for name, value in part["properties"].items()
-        }
-    told.pop("title", None)
-    if told.get("default", UNSET) is None:
-        del told["default"]
-    if told.get("required") == []:
-        del told["required"]
+async def explain(call: ToolCall, given: SessionArgs) -> dict[str, JSON]:
+    told = await call.runtime.explain(await call.find_session(given.session_id))
     return {
-        key: _plain(value, parts) if key in ("items", "additionalProperties") else value
-        for key, value in told.items()
+        "session_id": told.session_id,
+        "state": str(told.state),
+        "because": [*told.because],
+        "moves": [render.translate_move(words, call.holder.option) for words in told.moves],
     }
+
+
+# ---- ask_person
+
+
+@_tool(
+    "Put a question to the person here",
+    "Show the person at this client the questions that a session has for a person"
+    " (approvals, input), if the"
+    " client can show forms. The person answers, not you. If it cannot, the result says"
+    " which command the person"
+    " types instead. Use it if a session waits for a person and the person is here.",
+    SessionArgs,
+    repeats=True,
+    world=True,
+)
+async def ask_person(call: ToolCall, given: SessionArgs) -> StatusResult:
+    session_id = await call.find_session(given.session_id)
+    title = (await call.runtime.store.load(session_id, since=-1)).birth.title
+    return StatusResult(await call.runtime.status(session_id), title, asked=True)
+
+
+TOOLS: Final = tuple(_TOOLS)
+BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
 #: What every status looks like; the other keys depend on which it is.

@@ -61,7 +61,7 @@ def _composed(front: McpFront) -> fixture.Work:
 
 
 async def _started(front: McpFront, ctx: fixture.Ctx, call: Any) -> Any:
-    runtime = await front.house.runtime()
+    runtime = await front.holder.runtime()
     status = await runtime.start(call, wait=0 if has_task_support(ctx) else None)
     if not has_task_support(ctx):
         status = await runtime.wait(status.session_id)

@@ -1,16 +1,13 @@
-"""The profile `algocline`: the tools, parameters, results and files of algocline 0.29, on our
-sessions.
+"""The profile `algocline`: the tools, parameters, results and files of algocline 0.29.
 
-    tools         the table of tools: names, descriptions, parameters, hints
-    query_ids     query ids as algocline has them, and the queries they mean
-    render        statuses, snapshots and refusals as algocline writes them
-    answer        which questions answers are for
-    handlers      what the tools for sessions do, in verbs of the runtime
-    transcripts   transcripts in files, notes, and what they add up to
-    package       the tools for packages
-    resource      alc:// addresses
-    server        the protocol
+    server         tools and resources of one server
+    session_tools  the tools for sessions and logs
+    package_tools  the tools for packages
+    alc_wire       declarations of tools, statuses, snapshots and refusals, as algocline has them
+    query_ids      algocline's query ids, and the queries they mean
+    transcripts    transcripts in files, notes, and totals
+    resource       alc:// addresses
 
-Nothing is decided here that the default profile decides otherwise: it is another table over the
-same verbs.
+This profile decides nothing differently from the default one. It uses the same verbs of the
+runtime.
 """

@@ -16,8 +16,8 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from everhold.errors import EverholdError
-from everhold.mcp.algocline import render, transcripts
-from everhold.mcp.algocline.render import AlcRefused
+from everhold.mcp.algocline import alc_wire, transcripts
+from everhold.mcp.algocline.alc_wire import AlcRefused
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.packages.lua import folder, paths, scaffold
 from everhold.packages.lua.meta import read_package_meta
@@ -88,8 +88,8 @@ def list_resource_templates() -> list[types.ResourceTemplate]:
 class AlcResources:
     """Reads what is at an address."""
 
-    def __init__(self, house: RuntimeHolder) -> None:
-        self._house = house
+    def __init__(self, holder: RuntimeHolder) -> None:
+        self._holder = holder
 
     async def read(self, uri: str) -> tuple[str, str]:
         """The text at an address and its type; raises the protocol's error."""
@@ -106,7 +106,7 @@ class AlcResources:
                 case "cards", [card_id]:
                     _named("card_id", card_id, uri)
                     _parameters(uri, query, {})
-                    return render.dump_compact(await self._card(card_id)), JSON_MIME_TYPE
+                    return alc_wire.dump_compact(await self._card(card_id)), JSON_MIME_TYPE
                 case "cards", [card_id, "samples"]:
                     _named("card_id", card_id, uri)
                     return await self._samples(
@@ -139,12 +139,12 @@ class AlcResources:
             return scaffold.load_stubs() if name == scaffold.STUBS_FILE else _absent(uri)
 
     def _package(self, uri: str, name: str, what: str) -> tuple[str, str]:
-        folders = self._house.folders
+        folders = self._holder.folders
         found = folder.find_package(name, folders.all, folders.all)
         if found is None or found.main is None:
             _absent(uri)
         if what == "meta":
-            return render.dump_compact(
+            return alc_wire.dump_compact(
                 {**msgspec.to_builtins(read_package_meta(found.main)), "name": name}
             ), JSON_MIME_TYPE
         try:
@@ -167,15 +167,15 @@ class AlcResources:
     async def _samples(self, card_id: str, offset: int, limit: int) -> str:
         await self._card(card_id)
         rows = (await (await self._store()).value("card/samples", card_id))[0] or [[]]
-        return render.dump_compact(rows[0][offset : offset + limit])
+        return alc_wire.dump_compact(rows[0][offset : offset + limit])
 
     async def _log(self, session_id: str, most: int) -> str:
-        runtime = await self._house.runtime()
+        runtime = await self._holder.runtime()
         await transcripts.write_missing_transcripts(runtime.store, runtime.clock.now())
         return transcripts.read_log(session_id, most)
 
     async def _store(self) -> Store:
-        return (await self._house.runtime()).store
+        return (await self._holder.runtime()).store
 
 
 # ---- addresses

@@ -11,19 +11,18 @@ from mcp.shared.exceptions import MCPError
 from everhold.archive.archive import get_everhold_version
 from everhold.errors import EverholdError
 from everhold.mcp import sdk
-from everhold.mcp.algocline import handlers, render, resource
-from everhold.mcp.algocline.handlers import AlcToolHandlers, ReportedSteps
-from everhold.mcp.algocline.render import AlcRefused
-from everhold.mcp.algocline.tools import (
-    BY_NAME,
-    TOOLS,
+from everhold.mcp.algocline import alc_wire, resource
+from everhold.mcp.algocline.alc_wire import (
+    AlcRefused,
     AlcTool,
     describe_alc_tool,
     parse_alc_arguments,
 )
-from everhold.mcp.progress_notes import ProgressObserver
+from everhold.mcp.algocline.package_tools import PACKAGE_TOOLS, is_package_verb, run_package_verb
+from everhold.mcp.algocline.session_tools import SESSION_TOOLS, AlcToolHandlers, ReportedSteps
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.mcp.server import McpFront, RequestContext
+from everhold.mcp.tool_call import ProgressObserver
 from everhold.packages.lua.paths import list_unheeded_variables
 
 if TYPE_CHECKING:
@@ -51,13 +50,17 @@ INSTRUCTIONS: Final = (
 )
 
 
+TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS)
+BY_NAME: Final = {tool.name: tool for tool in TOOLS}
+
+
 class AlcFront(McpFront):
     """What a server of the profile does with the requests of its clients."""
 
-    def __init__(self, house: RuntimeHolder, pulse: ProgressObserver) -> None:
-        super().__init__(house, pulse)
+    def __init__(self, holder: RuntimeHolder, observer: ProgressObserver) -> None:
+        super().__init__(holder, observer)
         self._told = ReportedSteps()
-        self._shelf = resource.AlcResources(house)
+        self._shelf = resource.AlcResources(holder)
 
     async def open(self) -> None:
         for words in list_unheeded_variables():
@@ -107,11 +110,13 @@ class AlcFront(McpFront):
     async def _done(
         self, context: RequestContext, tool: AlcTool, given: Any, heard: int
     ) -> tuple[str, dict[str, int]]:
-        if handlers.is_package_verb(tool.verb):
-            return render.dump_compact(await handlers.run_package_verb(tool.verb, given)), {}
-        desk = AlcToolHandlers(self.house, self.pulse, await self.house.runtime(), context, heard)
+        if is_package_verb(tool.verb):
+            return alc_wire.dump_compact(await run_package_verb(tool.verb, given)), {}
+        tool_call = AlcToolHandlers(
+            self.holder, self.observer, await self.holder.runtime(), context, heard
+        )
         verb = "continue_" if tool.verb == "continue" else tool.verb
-        return await getattr(desk, verb)(given), desk.telling
+        return await getattr(tool_call, verb)(given), tool_call.telling
 
     # ---- resources
 

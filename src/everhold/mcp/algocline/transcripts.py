@@ -26,9 +26,9 @@ from everhold.core.session import ENDED
 from everhold.engine import session_view
 from everhold.engine.session_view import make_finished_status
 from everhold.errors import EverholdError
+from everhold.mcp.algocline.alc_wire import AlcRefused, dump_pretty
+from everhold.mcp.algocline.alc_wire import render_alc_stats as stats_of
 from everhold.mcp.algocline.query_ids import read_query_names
-from everhold.mcp.algocline.render import AlcRefused, dump_pretty
-from everhold.mcp.algocline.render import render_alc_stats as stats_of
 from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
 from everhold.packages.lua.paths import is_log_enabled, log_dir
 from everhold.ports.store import SessionFilter, SessionRecord, Store

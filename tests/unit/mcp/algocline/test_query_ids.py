@@ -5,10 +5,9 @@ import pytest
 from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.status import Returned
-from everhold.mcp.algocline.answer import is_repeated, match_answers
+from everhold.mcp.algocline.alc_wire import AlcRefused
 from everhold.mcp.algocline.query_ids import QueryNames
-from everhold.mcp.algocline.render import AlcRefused
-from everhold.mcp.algocline.tools import AlcResponse, AlcUsage
+from everhold.mcp.algocline.session_tools import AlcResponse, AlcUsage, is_repeated, match_answers
 
 
 def step(n, asked=(), said=(), **notes):

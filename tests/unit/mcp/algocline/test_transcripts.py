@@ -10,7 +10,7 @@ import pytest
 
 import everhold
 from everhold.mcp.algocline import transcripts
-from everhold.mcp.algocline.render import AlcRefused
+from everhold.mcp.algocline.alc_wire import AlcRefused
 from everhold.programs.lua.program import LuaProgram
 
 LEFT = Path(__file__).resolve().parents[3] / "data" / "algocline-home"

@@ -11,8 +11,8 @@ import pytest
 from everhold.cli import pkg
 from everhold.cli.app import main
 from everhold.errors import BadSetting, PackageTooLarge
-from everhold.mcp.algocline import handlers as tools
-from everhold.mcp.algocline.tools import InstallPackageArgs
+from everhold.mcp.algocline import package_tools as tools
+from everhold.mcp.algocline.package_tools import InstallPackageArgs
 from everhold.packages.lua.doctor import repair
 from everhold.packages.lua.install import install
 from everhold.packages.lua.installed import measure_package, remove_package_folder

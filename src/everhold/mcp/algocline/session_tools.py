@@ -8,25 +8,20 @@ Rules
      answer that comes twice, or too late, never lands on a question that nobody has seen. The same
      again returns where the session stands. Where this process has told nothing of the session yet,
      what is word for word the last answer is that one again.
-
-The tools for packages: verbs of `packages/lua`, in a thread, for they read files and fetch
-repositories.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import UNSET, Meta
 
-from everhold import packages
 from everhold.archive.archive import get_everhold_version
 from everhold.archive.transfer import iterate_sessions
 from everhold.core.budget import Budget
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, is_same_json
+from everhold.core.query import Usage
 from everhold.core.session import SessionId, SessionState
 from everhold.core.status import Finished, PendingFilter, Status, snapshot_session
 from everhold.engine import session_view
@@ -40,95 +35,199 @@ from everhold.errors import (
     UnknownProgram,
     UnknownSession,
 )
-from everhold.mcp import elicitation, handlers, instructions
-from everhold.mcp.algocline import render, tools, transcripts
-from everhold.mcp.algocline.answer import is_repeated, match_answers
-from everhold.mcp.algocline.query_ids import load_open_names, read_query_names, read_query_names_at
-from everhold.mcp.algocline.render import AlcRefused
-from everhold.mcp.progress_notes import ProgressObserver
+from everhold.mcp import elicitation, instructions
+from everhold.mcp.algocline import alc_wire, transcripts
+from everhold.mcp.algocline.alc_wire import AlcRefused, AlcTool, ProjectRoot
+from everhold.mcp.algocline.package_tools import list_settings_folders
+from everhold.mcp.algocline.query_ids import (
+    QueryNames,
+    load_open_names,
+    read_query_names,
+    read_query_names_at,
+)
 from everhold.mcp.runtime_holder import MAX_CODE_BYTES, RuntimeHolder
+from everhold.mcp.tool_call import DEFAULT_WAIT_SECONDS, ProgressObserver, RequestContext, ToolCall
 from everhold.packages.lua import folder, paths
-from everhold.packages.lua.listing import DEFAULT_LIMIT, DEFAULT_SORT, get_everhold_packages
+from everhold.packages.lua.listing import get_everhold_packages
 from everhold.packages.lua.project import PackageRoots, find_package_roots
 from everhold.packages.program_hosts import PROJECT_KEY
-from everhold.packages.settings import PACKAGES_FOLDER, settings
+from everhold.ports.answerer import Answer
 from everhold.ports.program import Call
 from everhold.ports.store import SessionFilter, SessionRecord
 from everhold.programs.lua.program import TEXT_REF, LuaProgram
 from everhold.runtime import Runtime
 
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+SessionName = Annotated[
+    str, Meta(description="The session's id, from `session_id` of an earlier result.")
+]
 
-def list_settings_folders() -> list[tuple[Path, str]]:
-    """Folders of packages that our own settings name, if they are there, and who names them."""
-    found = settings()
-    return [
-        (path, "settings")
-        for path in (*found.packages_path, found.root / PACKAGES_FOLDER)
-        if path.is_dir()
+
+class AlcRunArgs(msgspec.Struct):
+    code: Annotated[
+        str | None, Meta(description="Lua code; `return` its result. It sees `ctx` and `alc`.")
+    ] = None
+    code_file: Annotated[
+        str | None, Meta(description="Instead of code: path of a .lua file of the project.")
+    ] = None
+    ctx: Annotated[
+        Any, Meta(description="What the code sees as `ctx`; `ctx.budget` limits what it may spend.")
+    ] = None
+    project_root: ProjectRoot = None
+
+
+class AdviceArgs(msgspec.Struct):
+    strategy: Annotated[
+        str,
+        Meta(description="Name of a package or a built-in strategy; alc_pkg_list lists packages."),
     ]
+    task: Annotated[str | None, Meta(description="What to think about.")] = None
+    opts: Annotated[
+        Any,
+        Meta(
+            description="More of what the strategy sees in its ctx.",
+            extra_json_schema={"type": "object"},
+        ),
+    ] = None
+    project_root: ProjectRoot = None
 
 
-def _list(given: tools.ListPackagesArgs) -> dict[str, JSON]:
-    return packages.list_packages(
-        given.project_root,
-        limit=DEFAULT_LIMIT if given.limit is None else given.limit,
-        sort=DEFAULT_SORT if given.sort is None else given.sort,
-        filter=given.filter,
-        fields=given.fields,
-        verbose=given.verbose,
-        more=list_settings_folders(),
+class AlcUsage(msgspec.Struct):
+    prompt_tokens: NonNegativeInt | None = None
+    completion_tokens: NonNegativeInt | None = None
+
+
+class AlcResponse(msgspec.Struct):
+    query_id: Annotated[str, Meta(description="Which question: its query_id or id.")]
+    response: Annotated[str, Meta(description="Your answer.")]
+    usage: Annotated[AlcUsage | None, Meta(description="Tokens it cost, if you know them.")] = None
+
+
+class ContinueArgs(msgspec.Struct):
+    session_id: SessionName
+    response: Annotated[str | None, Meta(description="Your answer to one question.")] = None
+    query_id: Annotated[
+        str | None, Meta(description="Which question; needed if several are open.")
+    ] = None
+    usage: Annotated[
+        AlcUsage | None, Meta(description="Tokens the answer cost, if you know them.")
+    ] = None
+    responses: Annotated[
+        list[AlcResponse] | None,
+        Meta(
+            description="Answers to several questions at once; all are parse_alc_arguments or none."
+        ),
+    ] = None
+
+
+class AlcStatusArgs(msgspec.Struct):
+    session_id: Annotated[
+        str | None, Meta(description="Only this session; without it, all that have not ended.")
+    ] = None
+    pending_filter: Annotated[
+        Any,
+        Meta(
+            description='Show open questions: "meta", "preview", "full", or an object of what to'
+            " show"
+            ' ({"query_id": true, "prompt": {"mode": "preview", "chars": 80}}).',
+        ),
+    ] = UNSET
+    include_history: Annotated[bool, Meta(description="Also the newest ten exchanges.")] = False
+
+
+class AddNoteArgs(msgspec.Struct):
+    session_id: SessionName
+    content: Annotated[str, Meta(description="What to note.")]
+    title: Annotated[str | None, Meta(description="A title for it.")] = None
+
+
+class ViewLogArgs(msgspec.Struct):
+    session_id: Annotated[
+        str | None, Meta(description="The log of this session; without it, logs are listed.")
+    ] = None
+    limit: Annotated[NonNegativeInt | None, Meta(description="How many to list; default 50.")] = (
+        None
     )
+    max_chars: Annotated[
+        NonNegativeInt | None,
+        Meta(
+            description="Longest log; the oldest rounds are left out. Default 100000, 0: no limit."
+        ),
+    ] = None
 
 
-def _link(given: tools.LinkPackageArgs) -> dict[str, JSON]:
-    scope = given.scope or "global"
-    return packages.link(
-        given.path, given.name, force=given.force, scope=scope, project=given.project_root
-    )
+class LogStatsArgs(msgspec.Struct):
+    strategy: Annotated[str | None, Meta(description="Only sessions of this strategy.")] = None
+    days: Annotated[
+        NonNegativeInt | None,
+        Meta(description="Only sessions that ended in the last so many days."),
+    ] = None
 
 
-def _remove(given: tools.RemovePackageArgs) -> dict[str, JSON]:
-    scope = given.scope or "project"
-    return packages.remove(
-        given.name, scope=scope, version=given.version, project=given.project_root
-    )
+class NoArgs(msgspec.Struct):
+    pass
 
 
-def _scaffold(given: tools.ScaffoldPackageArgs) -> dict[str, JSON]:
-    about = {"category": given.category, "description": given.description}
-    return packages.scaffold(
-        given.name, given.target_dir or ".", **{key: text for key, text in about.items() if text}
-    )
+_LOOP = (
+    "Returns status needs_response (answer with alc_continue), completed (`result`), or error."
+    " Sessions are kept on"
+    " disk: they survive restarts, and alc_status shows what is open."
+)
 
-
-_VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {
-    "init": lambda given: packages.init(given.project_root),
-    "update": lambda given: packages.update(given.project_root),
-    "migrate": lambda given: packages.migrate(given.project_root),
-    "pkg_link": _link,
-    "pkg_unlink": lambda given: packages.unlink(given.name),
-    "pkg_list": _list,
-    "pkg_install": lambda given: packages.install(given.url, given.name),
-    "pkg_remove": _remove,
-    "pkg_repair": lambda given: packages.repair(given.name, given.project_root),
-    "pkg_doctor": lambda given: packages.doctor(given.name, given.project_root),
-    "pkg_scaffold": _scaffold,
-}
-
-
-def is_package_verb(verb: str) -> bool:
-    return verb in _VERBS
-
-
-async def run_package_verb(verb: str, given: Any) -> dict[str, JSON]:
-    """Do it, and say what was done; raises `BadPackage`, `BadPackageFile` and the like."""
-    return await asyncio.to_thread(_VERBS[verb], given)
+SESSION_TOOLS: Final = (
+    AlcTool(
+        "alc_run",
+        "Run Lua code that may ask you (alc.llm). It runs until it needs you: answer each prompt"
+        " yourself with"
+        f" alc_continue until status is completed. Give code or code_file. {_LOOP} It runs in a"
+        " sandbox without files"
+        " or network.",
+        AlcRunArgs,
+    ),
+    AlcTool(
+        "alc_advice",
+        "Apply an installed package or a built-in strategy (such as reflect, panel, cot) to a"
+        " task. Answer each prompt"
+        f" it returns yourself with alc_continue until status is completed. {_LOOP}",
+        AdviceArgs,
+    ),
+    AlcTool(
+        "alc_continue",
+        "Answer open questions of a session, one (`response`, with `query_id` if several are"
+        " open) or several"
+        f" (`responses`); the program then goes on. {_LOOP} accepted: kept, and others are still"
+        " open. Sending the"
+        " same answer again is harmless.",
+        ContinueArgs,
+    ),
+    AlcTool(
+        "alc_status",
+        "Show sessions that have not ended, or one session, also after its end. pending_filter"
+        " shows open questions.",
+        AlcStatusArgs,
+        reads=True,
+    ),
+    AlcTool("alc_note", "Add a note to the log of a session that has ended.", AddNoteArgs),
+    AlcTool(
+        "alc_log_view",
+        "List logs of sessions that have ended, or show one with its transcript.",
+        ViewLogArgs,
+        reads=True,
+    ),
+    AlcTool(
+        "alc_stats",
+        "What sessions cost, strategy by strategy, from their logs.",
+        LogStatsArgs,
+        reads=True,
+    ),
+    AlcTool("alc_info", "Version, folders and search paths.", NoArgs, reads=True),
+)
 
 
 #: Sessions in a list of those that have not ended, the newest.
 MAX_LISTED: Final = 100
 _LIVE: Final = (SessionState.RUNNING, SessionState.PAUSED)
-_WAIT: Final = handlers.DEFAULT_WAIT_SECONDS
+_WAIT: Final = DEFAULT_WAIT_SECONDS
 
 
 class ReportedSteps:
@@ -156,22 +255,22 @@ class AlcToolHandlers:
 
     def __init__(
         self,
-        house: RuntimeHolder,
-        pulse: ProgressObserver,
+        holder: RuntimeHolder,
+        observer: ProgressObserver,
         runtime: Runtime,
-        context: handlers.RequestContext,
+        context: RequestContext,
         heard: int = -1,
     ) -> None:
-        self._house = house
+        self._holder = holder
         self._runtime = runtime
         self._context = context
         self._heard = heard  # the step of the session up to which its client knew it when it called
-        self._common = handlers.ToolHandlers(house, pulse, runtime, context)
+        self._common = ToolCall(holder, observer, runtime, context)
         self.telling: dict[str, int] = {}  # which steps of which sessions the result tells of
 
     # ---- begin
 
-    async def run(self, given: tools.AlcRunArgs) -> str:
+    async def run(self, given: AlcRunArgs) -> str:
         code = self._code(given.code, given.code_file)
         ctx = {} if given.ctx is None else given.ctx
         # a program's ctx is an object to us: unwrap it on its first line
@@ -179,7 +278,7 @@ class AlcToolHandlers:
             code = f"ctx = ctx.value; {code}"
             ctx = {"value": ctx}
         found = _roots(given.project_root)
-        call = LuaProgram.text(code, ctx, roots=self._house.folders.all)
+        call = LuaProgram.text(code, ctx, roots=self._holder.folders.all)
         return await self._begun(call, ctx, "alc_run", None, given.project_root, found)
 
     def _code(self, code: str | None, file: str | None) -> str:
@@ -189,7 +288,7 @@ class AlcToolHandlers:
             raise AlcRefused("Either `code` or `code_file` must be provided.")
         if file is not None:
             try:
-                return self._house.text(file)
+                return self._holder.text(file)
             except OSError as error:
                 raise AlcRefused(f"Failed to read {file}: {error.strerror}") from None
             except NotAllowed as error:
@@ -200,7 +299,7 @@ class AlcToolHandlers:
             raise AlcRefused(f"The code is longer than {MAX_CODE_BYTES} bytes.")
         return code or ""
 
-    async def advice(self, given: tools.AdviceArgs) -> str:
+    async def advice(self, given: AdviceArgs) -> str:
         ctx = dict(given.opts) if isinstance(given.opts, dict) else {}
         if given.task is not None:
             ctx["task"] = given.task
@@ -218,8 +317,8 @@ class AlcToolHandlers:
     def _program(self, name: str, found: PackageRoots) -> Any:
         try:
             return folder.find_package(
-                name, found.pinned, self._house.folders.all
-            ) or self._house.program(name)
+                name, found.pinned, self._holder.folders.all
+            ) or self._holder.program(name)
         except (UnknownProgram, NotAllowed) as error:
             words = f"Package '{name}' not found. Use alc_pkg_install to install it."
             raise AlcRefused(
@@ -252,21 +351,21 @@ class AlcToolHandlers:
             f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()
         ]:
             shown["lib_path_warnings"] = missing
-        return render.dump_compact(shown)
+        return alc_wire.dump_compact(shown)
 
     # ---- answer
 
-    async def continue_(self, given: tools.ContinueArgs) -> str:
+    async def continue_(self, given: ContinueArgs) -> str:
         if given.responses is not None:
             said = given.responses
             if not said:
                 raise AlcRefused("Empty responses array")
         elif given.response is not None:
-            said = [tools.AlcResponse(given.query_id or "", given.response, given.usage)]
+            said = [AlcResponse(given.query_id or "", given.response, given.usage)]
         else:
             raise AlcRefused("Either 'response' or 'responses' must be provided")
         try:
-            return render.dump_compact(await self._answered(given.session_id, said))
+            return alc_wire.dump_compact(await self._answered(given.session_id, said))
         except UnknownSession as error:
             raise AlcRefused(
                 f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND
@@ -274,7 +373,7 @@ class AlcToolHandlers:
         except EverholdError as error:
             raise AlcRefused(f"Continue failed: {error}", error.code, error.hint) from None
 
-    async def _answered(self, session_id: str, said: list[tools.AlcResponse]) -> dict[str, JSON]:
+    async def _answered(self, session_id: str, said: list[AlcResponse]) -> dict[str, JSON]:
         record, known = await load_open_names(self._runtime.store, session_id)
         is_behind = self._heard < record.head.n
         if is_behind or not all(one.query_id in known.open or not one.query_id for one in said):
@@ -303,17 +402,17 @@ class AlcToolHandlers:
         """Wait for what moves by itself; then where the session stands, and its log if it has
         ended.
         """
-        standing = await self._common.settled(status, "", seen=seen, wait=_WAIT)
+        standing = await self._common.settle(status, "", seen=seen, wait=_WAIT)
         status = standing.status
         record, known = await load_open_names(self._runtime.store, status.session_id)
         warning = transcripts.write_transcript(record) if isinstance(status, Finished) else ""
-        shown = render.render_alc_status(status, known, option=self._house.option)
+        shown = alc_wire.render_alc_status(status, known, option=self._holder.option)
         self.telling[status.session_id] = record.head.n
         return {**shown, "transcript_warning": warning} if warning else shown
 
     # ---- look
 
-    async def status(self, given: tools.AlcStatusArgs) -> str:
+    async def status(self, given: AlcStatusArgs) -> str:
         try:
             pending = PendingFilter.read(
                 given.pending_filter, preview_chars=paths.read_preview_chars()
@@ -327,7 +426,7 @@ class AlcToolHandlers:
                 words = f"session '{given.session_id}' not found (may have completed)"
                 raise AlcRefused(words, error.code, _NOT_FOUND) from None
             self.telling[record.birth.id] = record.head.n
-            return render.dump_pretty(self._snapshot(record, pending, given.include_history))
+            return alc_wire.dump_pretty(self._snapshot(record, pending, given.include_history))
         return await self._listed(pending, given.include_history)
 
     async def _listed(self, pending: PendingFilter | None, history: bool) -> str:
@@ -345,7 +444,7 @@ class AlcToolHandlers:
         }
         if len(ids) > MAX_LISTED:
             told["truncated"] = True
-        return render.dump_pretty(told) if ids else render.dump_compact(told)
+        return alc_wire.dump_pretty(told) if ids else alc_wire.dump_compact(told)
 
     def _snapshot(
         self, record: SessionRecord, pending: PendingFilter | None, history: bool
@@ -357,39 +456,39 @@ class AlcToolHandlers:
         facts = msgspec.structs.replace(
             facts, strategy=None if record.birth.program == TEXT_REF else strategy
         )
-        shown = render.rename_query_ids(
+        shown = alc_wire.rename_query_ids(
             snapshot_session(facts, pending), read_query_names(record), record.head.metrics.pauses
         )
         return (
-            {**shown, **render.render_alc_outcome(make_finished_status(record))}
+            {**shown, **alc_wire.render_alc_outcome(make_finished_status(record))}
             if record.head.ended
             else shown
         )
 
     # ---- logs
 
-    async def note(self, given: tools.AddNoteArgs) -> str:
+    async def note(self, given: AddNoteArgs) -> str:
         await self._caught_up()
-        return render.dump_compact(
+        return alc_wire.dump_compact(
             transcripts.add_log_note(given.session_id, given.content, given.title)
         )
 
-    async def log_view(self, given: tools.ViewLogArgs) -> str:
+    async def log_view(self, given: ViewLogArgs) -> str:
         await self._caught_up()
         if given.session_id is not None:
             return transcripts.read_log(given.session_id, given.max_chars)
-        return render.dump_compact(transcripts.list_logs(given.limit))
+        return alc_wire.dump_compact(transcripts.list_logs(given.limit))
 
-    async def stats(self, given: tools.LogStatsArgs) -> str:
+    async def stats(self, given: LogStatsArgs) -> str:
         await self._caught_up()
-        return render.dump_compact(transcripts.compute_log_stats(given.strategy, given.days))
+        return alc_wire.dump_compact(transcripts.compute_log_stats(given.strategy, given.days))
 
     async def _caught_up(self) -> None:
         await transcripts.write_missing_transcripts(self._runtime.store, self._runtime.clock.now())
 
-    # ---- the house
+    # ---- folders
 
-    async def info(self, given: tools.NoArgs) -> str:
+    async def info(self, given: NoArgs) -> str:
         where, source = paths.log_dir()
         packages = paths.get_alc_home().packages
         told: dict[str, JSON] = {
@@ -405,7 +504,7 @@ class AlcToolHandlers:
         }
         if packages.is_dir():
             told["packages_dir"] = str(packages)
-        return render.dump_pretty(told)
+        return alc_wire.dump_pretty(told)
 
 
 _PRESETS: Final = "preset-catalog@2026-04-23"
@@ -432,3 +531,75 @@ def _roots(project: str | None) -> PackageRoots:
         return find_package_roots(project)
     except EverholdError as error:
         raise AlcRefused.of(error) from None
+
+
+def is_repeated(known: QueryNames, said: list[AlcResponse]) -> bool:
+    """Whether this is what was answered last, word for word."""
+    if not known.latest:
+        return False
+    if len(said) == 1 and not said[0].query_id:
+        return len(known.latest) == 1 and is_same_json(
+            known.answered[known.latest[0]].value, said[0].response
+        )
+    return all(
+        one.query_id in known.latest
+        and is_same_json(known.answered[one.query_id].value, one.response)
+        for one in said
+    )
+
+
+def match_answers(
+    known: QueryNames, said: list[AlcResponse], heard: QueryNames | None = None
+) -> dict[str, Answer]:
+    """The answers by our ids, without those that were given before.
+
+    `heard` are the names as those who answer know them, if that was at an earlier step.
+    """
+    found: dict[str, Answer] = {}
+    meanings = known if heard is None else heard
+    for one in said:
+        q = meanings.meant(one.query_id) if one.query_id else _sole(meanings)
+        before = known.answered.get(one.query_id)
+        if q is not None and q not in known.open.values():
+            if q not in known.said or not is_same_json(known.said[q].value, one.response):
+                raise AlcRefused(
+                    f"Continue failed: already responded to query_id: {meanings.all[q]}",
+                    "answer_conflict",
+                )
+            continue
+        if q is None:
+            is_same = (
+                before is not None
+                and one.query_id in known.latest
+                and is_same_json(before.value, one.response)
+            )
+            if before is None or not (is_same or known.is_of_now(before)):
+                raise AlcRefused(
+                    f"Continue failed: unknown query_id: {one.query_id}", "unknown_query"
+                )
+            if not is_same_json(before.value, one.response):
+                raise AlcRefused(
+                    f"Continue failed: already responded to query_id: {one.query_id}",
+                    "answer_conflict",
+                )
+            continue
+        usage = (
+            None
+            if one.usage is None
+            else Usage(one.usage.prompt_tokens, one.usage.completion_tokens)
+        )
+        there = found.setdefault(f"q-{q}", Answer(one.response, usage))
+        if there.value != one.response:
+            raise AlcRefused(
+                f"Continue failed: already responded to query_id: {one.query_id}", "answer_conflict"
+            )
+    return found
+
+
+def _sole(known: QueryNames) -> int:
+    if len(known.open) == 1:
+        return next(iter(known.open.values()))
+    if known.open:
+        words = f"{len(known.open)} queries pending; specify query_id explicitly"
+        raise AlcRefused(f"Continue failed: invalid transition: {words}", "many_open_queries")
+    raise AlcRefused("Continue failed: invalid transition: no pending queries", "no_open_query")

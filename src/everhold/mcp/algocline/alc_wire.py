@@ -12,16 +12,87 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Final
 
+import mcp_types as types
 import msgspec
+from mcp.shared.exceptions import MCPError
+from msgspec import Meta
 
 from everhold.core.codec import JSON
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Status
-from everhold.errors import EverholdError
-from everhold.mcp import render
+from everhold.errors import BadRequest, EverholdError
+from everhold.mcp import render, tool_schema
 from everhold.mcp.algocline.query_ids import QueryNames
 from everhold.wire import dump_wire_json, query_json
+
+_PROJECT = (
+    "The project's folder, with its alc.toml; without it ALC_PROJECT_ROOT, else the"
+    " nearest from here upwards."
+)
+
+ProjectRoot = Annotated[str | None, Meta(description=_PROJECT)]
+
+
+class AlcTool(msgspec.Struct, frozen=True):
+    """One tool. A hint that is None is not given."""
+
+    name: str
+    description: str
+    takes: type[msgspec.Struct]
+    reads: bool | None = None
+    destroys: bool | None = None
+    repeats: bool | None = None
+    world: bool = False
+
+    @property
+    def verb(self) -> str:
+        """What it is called on the desk."""
+        return self.name.removeprefix("alc_")
+
+
+# what hosts send as JSON text, too
+_LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")
+
+
+def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:
+    """The arguments of a call as the tool's struct; raises the protocol's error for those that do
+    not fit.
+    """
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    try:
+        tool_schema.refuse_huge(tool.name, given)
+    except BadRequest as error:
+        raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+    for name in _LENIENT:
+        if isinstance(given.get(name), str):
+            given[name] = tool_schema.parse_json_leniently(given[name])
+    try:
+        return msgspec.convert(given, tool.takes)
+    except msgspec.ValidationError as error:
+        raise MCPError(
+            code=types.INVALID_PARAMS, message=f"failed to deserialize parameters: {error}"
+        ) from None
+
+
+def describe_alc_tool(tool: AlcTool) -> types.Tool:
+    hints: dict[str, Any] = {
+        "read_only_hint": tool.reads,
+        "destructive_hint": tool.destroys,
+        "idempotent_hint": tool.repeats,
+        "open_world_hint": tool.world,
+    }
+    return types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool_schema.build_input_schema(tool.takes),
+        annotations=types.ToolAnnotations(
+            **{name: hint for name, hint in hints.items() if hint is not None}
+        ),
+    )
+
+
+# ---- results
 
 
 class AlcRefused(Exception):
