@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from everhold.models.provider.clients import PROVIDER_KEYS
-from everhold.models.provider.model_name import MODEL_OPTIONS
-from everhold.models.provider.provider_errors import ANSWER_ERROR_CODES
-from everhold.models.provider.retry import Patience
+from everhold.models.provider_access import MODEL_OPTIONS, PROVIDER_KEYS
+from everhold.models.provider_errors import ANSWER_ERROR_CODES
+from everhold.models.retry import Patience
 
 _PATIENCE = {
     "attempts": "how often a model is asked, if its failures may pass",

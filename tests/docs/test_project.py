@@ -74,7 +74,7 @@ def test_every_extra_opens_a_package_that_exists() -> None:
         "mcp": "mcp",
         "lua": "programs/lua",
         "postgres": "stores/postgres",
-        "models": "models/provider",
+        "models": "models",
     }
     assert set(PROJECT["optional-dependencies"]) == opened.keys() | {"dev"}
     source = ROOT / "src" / "everhold"

@@ -11,7 +11,7 @@ from tests.providers.server import Fail, Reply, Server
 from tests.warm import start
 
 MODELS = (
-    "everhold.models.provider.attempt",
+    "everhold.models.model_request",
     *(f"pydantic_ai.models.{name}" for name in ("anthropic", "google", "openai")),
 )
 PROGRAM = """

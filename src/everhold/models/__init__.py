@@ -12,9 +12,9 @@ open.
 """
 
 from everhold.models.command import CommandModel
-from everhold.models.function import FunctionModel
-from everhold.models.provider import Model, Patience
-from everhold.models.registry import AnswererSpec, create_model
+from everhold.models.provider import Model
+from everhold.models.registry import AnswererSpec, FunctionModel, create_model
+from everhold.models.retry import Patience
 from everhold.models.script import ScriptModel
 from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.stream import Delta, DeltaKind, StreamListener, subscribe

@@ -8,14 +8,15 @@ What `llm=` takes, and the answerer that is made from it.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from everhold.core.query import Query
+from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.errors import BadSetting
-from everhold.models.function import FunctionModel
-from everhold.models.provider import Model, is_model_name
-from everhold.models.provider.clients import PROVIDER_KEYS
+from everhold.models.provider import Model
+from everhold.models.provider_access import PROVIDER_KEYS, is_model_name
 from everhold.models.script import ScriptModel
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answerer
@@ -90,3 +91,34 @@ def make_answerer(spec: AnswererSpec) -> Answerer | None:
     if callable(spec):
         return FunctionModel(spec)
     raise BadSetting("llm", f"{_TAKES}, not {type(spec).__name__}")
+
+
+class FunctionModel(Answerer):
+    """Asks a function of the query, which may be async."""
+
+    kinds = MODEL_KINDS
+
+    def __init__(self, function: Callable[[Query], Any]) -> None:
+        _refuse_misfit(function)
+        self._function = function
+        call = getattr(function, "__call__", None)  # noqa: B004  an object may have an async one
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+    def __repr__(self) -> str:
+        return f"FunctionModel({getattr(self._function, '__qualname__', self._function)})"
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        refuse_other_kinds(self.kinds, query)
+        if self._is_async:
+            return await self._function(query)
+        said = await asyncio.to_thread(self._function, query)
+        return await said if inspect.isawaitable(said) else said
+
+
+def _refuse_misfit(function: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise BadSetting("llm", f"{function!r} should take one query: {error}") from None
+    except ValueError:  # a builtin that does not tell
+        pass

@@ -17,10 +17,10 @@ from everhold.errors import (
     ProviderUnconfigured,
 )
 from everhold.models import Model, Patience
-from everhold.models.provider import model as home
-from everhold.models.provider.model_name import MODEL_OPTIONS, ModelName, parse_model_names
-from everhold.models.provider.provider_errors import classify_model_error
-from everhold.models.provider.retry import RetryBackoff
+from everhold.models import provider as home
+from everhold.models.provider_access import MODEL_OPTIONS, ModelName, parse_model_names
+from everhold.models.provider_errors import classify_model_error
+from everhold.models.retry import RetryBackoff
 
 VARIABLES = (
     "OPENAI_API_KEY",
@@ -406,8 +406,8 @@ def test_it_shows_its_models_and_no_key() -> None:
 
 
 def test_every_code_is_on_the_list_that_the_docs_are_written_from() -> None:
-    from everhold.models.provider.attempt import FINAL_FINISH_REASONS
-    from everhold.models.provider.provider_errors import ANSWER_ERROR_CODES, ERROR_KINDS
+    from everhold.models.model_request import FINAL_FINISH_REASONS
+    from everhold.models.provider_errors import ANSWER_ERROR_CODES, ERROR_KINDS
 
     raised = {code for _, code, _ in ERROR_KINDS} | {
         code for code, _ in FINAL_FINISH_REASONS.values()

@@ -30,8 +30,8 @@ from pydantic_ai.exceptions import (
 )
 
 from everhold.errors import AnswerFailed, BadSetting, MissingExtra, NotAllowed, ProviderUnconfigured
-from everhold.models.provider.model_name import ModelName
-from everhold.models.provider.retry import RetryBackoff
+from everhold.models.provider_access import ModelName
+from everhold.models.retry import RetryBackoff
 
 _SHOWN: Final = 500  # characters of what a provider says
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -20,24 +22,31 @@ from pydantic_ai.messages import (
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
+    PartDeltaEvent,
+    PartStartEvent,
     SystemPromptPart,
     TextPart,
+    TextPartDelta,
     ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
+    ToolCallPartDelta,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, dumps
 from everhold.core.graph import to_blocks
-from everhold.core.query import Query
+from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.errors import AnswerFailed
-from everhold.models.provider.model_name import LOCAL_OPTIONS, refuse_unknown_option
+from everhold.models.provider_access import LOCAL_OPTIONS, ModelName, refuse_unknown_option
+from everhold.ports.answerer import Answer
+from everhold.ports.stream import Delta, DeltaKind
 
 #: Where a value stands in an answer whose form is not an object.
 WRAPPED_VALUE: Final = "value"
@@ -226,3 +235,188 @@ def _said(block: Any, calls: dict[str, str]) -> ModelResponsePart:
 def _unsendable(block: Any) -> AnswerFailed:
     kind = block.get("type", "something else") if isinstance(block, dict) else type(block).__name__
     return AnswerFailed(f"a message holds {kind}, which cannot be sent to a model", "not_supported")
+
+
+def read_answer_value(query: Query, response: ModelResponse) -> JSON:
+    """The answer's value: blocks for a conversation, else words, or what the words say in the form
+    asked for.
+    """
+    if query.args is not None or response.tool_calls:
+        return {"content": read_answer_blocks(response)}
+    words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    return _formed(query, words) if has_structured_answer(query) else words
+
+
+def read_answer_blocks(response: ModelResponse) -> list[JSON]:
+    """What was said as blocks, each with what its provider wants back with it."""
+    found: list[JSON] = []
+    for part in response.parts:
+        match part:
+            case TextPart(content=words):
+                if words:
+                    found.append({"type": "text", "text": words, **_beside(part, response)})
+            case ThinkingPart(content=words, signature=signature):
+                signed = {} if signature is None else {"signature": signature}
+                found.append(
+                    {"type": "thinking", "thinking": words, **signed, **_beside(part, response)}
+                )
+            case ToolCallPart(tool_name=name, tool_call_id=call):
+                use = {"type": "tool_use", "id": call, "name": name, "input": _input(part)}
+                found.append({**use, **_beside(part, response)})
+    return found
+
+
+def read_response_usage(response: ModelResponse, asked: str) -> Usage:
+    """What it cost, under the model that really answered."""
+    counted = response.usage
+    return Usage(
+        counted.input_tokens,
+        counted.output_tokens,
+        counted.cache_read_tokens,
+        counted.cache_write_tokens,
+        counted.output_reasoning_tokens,
+        response.model_name or asked,
+    )
+
+
+def _formed(query: Query, words: str) -> JSON:
+    """The value that the words are; they are left as they are where they are none, for the check at
+    the door.
+    """
+    try:
+        value = msgspec.json.decode(words)
+    except msgspec.DecodeError:
+        return words
+    if (
+        is_wrapped_schema(query.schema or {})
+        and isinstance(value, dict)
+        and set(value) == {WRAPPED_VALUE}
+    ):
+        return value[WRAPPED_VALUE]
+    return value
+
+
+def _input(part: ToolCallPart) -> JSON:
+    """The input of a call; text that is no JSON object stays text, and the model is told that it
+    does not fit.
+    """
+    if not isinstance(part.args, str):
+        return part.args or {}
+    try:
+        found = msgspec.json.decode(part.args) if part.args.strip() else {}
+    except msgspec.DecodeError:
+        return part.args
+    return found if isinstance(found, dict) else part.args
+
+
+def _beside(
+    part: TextPart | ThinkingPart | ToolCallPart, response: ModelResponse
+) -> dict[str, JSON]:
+    """What has to go back with a block, if anything: signatures and ids are worth nothing to other
+    providers.
+    """
+    if part.id is None and not part.provider_details and not isinstance(part, ThinkingPart):
+        return {}
+    kept: dict[str, Any] = {
+        "name": part.provider_name or response.provider_name,
+        "system": response.canonical_system,
+        "id": part.id,
+        "details": part.provider_details,
+    }
+    return {"provider": {name: value for name, value in kept.items() if value is not None}}
+
+
+def parse_stream_event(event: Any) -> Delta | None:
+    """The piece of the answer that an event brings; None for those that bring none."""
+    match event:
+        case PartStartEvent(index=part, part=TextPart(content=words)):
+            return _words(DeltaKind.TEXT, words, part)
+        case PartStartEvent(index=part, part=ThinkingPart(content=words)):
+            return _words(DeltaKind.THINKING, words, part)
+        case PartStartEvent(
+            index=part, part=ToolCallPart(tool_name=name, tool_call_id=call, args=args)
+        ):
+            return Delta(DeltaKind.TOOL, _json(args), part, call, name)
+        case PartDeltaEvent(index=part, delta=TextPartDelta(content_delta=words)):
+            return _words(DeltaKind.TEXT, words, part)
+        case PartDeltaEvent(index=part, delta=ThinkingPartDelta(content_delta=words)):
+            return _words(DeltaKind.THINKING, words, part)
+        case PartDeltaEvent(index=part, delta=ToolCallPartDelta(args_delta=args)):
+            return _words(DeltaKind.TOOL, _json(args), part)
+    return None
+
+
+def _words(kind: DeltaKind, words: str | None, part: int) -> Delta | None:
+    return Delta(kind, words, part) if words else None
+
+
+def _json(args: Any) -> str:
+    return args or "" if args is None or isinstance(args, str) else dumps(args)
+
+
+#: Reasons to end that are no answer: asking again would end the same way.
+FINAL_FINISH_REASONS: Final = {
+    "length": ("output_limit", "its answer was cut at max_tokens={}; allow more, or ask for less"),
+    "content_filter": ("content_filter", "it will not answer this"),
+}
+
+
+async def ask_model(
+    model: Model,
+    name: ModelName,
+    query: Query,
+    defaults: Mapping[str, Any],
+    *,
+    hear: Callable[[Delta], None] | None,
+) -> Answer | QueryAnswer:
+    """What the model says; an answer with an error if it ended for a reason that stays. Raises all
+    other trouble.
+    """
+    settings = make_model_settings(query, defaults)
+    native = bool(model.profile.get("supports_json_schema_output", False))
+    parameters = make_request_parameters(query, native=native)
+    messages = make_model_messages(query)
+    # not every provider has a place for it in the middle of a conversation
+    if has_system_message(messages):
+        messages = model.prepare_messages(messages, parameters)
+    if hear is None:
+        response = await model_request(
+            model,
+            messages,
+            model_settings=settings,
+            model_request_parameters=parameters,
+            instrument=False,
+        )
+    else:
+        async with model_request_stream(
+            model,
+            messages,
+            model_settings=settings,
+            model_request_parameters=parameters,
+            instrument=False,
+        ) as stream:
+            async for event in stream:
+                delta = parse_stream_event(event)
+                if delta is not None:
+                    hear(delta)
+            response = stream.get()
+    return _answer(name, query, response)
+
+
+def _answer(name: ModelName, query: Query, response: ModelResponse) -> Answer | QueryAnswer:
+    usage = read_response_usage(response, name.model)
+    reason = response.finish_reason
+    if reason in FINAL_FINISH_REASONS:
+        code, words = FINAL_FINISH_REASONS[reason]
+        return QueryAnswer(
+            query.q,
+            error={"code": code, "message": f"{name}: {words.format(query.max_tokens)}"},
+            usage=usage,
+        )
+    if reason is None or reason == "error":
+        raise AnswerFailed(f"{name}: the answer broke off", "bad_response")
+    if not response.tool_calls and not any(
+        isinstance(part, TextPart) and part.content for part in response.parts
+    ):
+        raise AnswerFailed(f"{name}: the answer is empty", "empty_response")
+    return Answer(read_answer_value(query, response), usage)

@@ -25,9 +25,14 @@ from typing import Any
 
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed, ProviderMismatch
-from everhold.models.provider.clients import ModelClients, check_model_access
-from everhold.models.provider.model_name import ModelName, parse_model_names, refuse_unknown_option
-from everhold.models.provider.retry import Patience, RetryBackoff
+from everhold.models.provider_access import (
+    ModelClients,
+    ModelName,
+    check_model_access,
+    parse_model_names,
+    refuse_unknown_option,
+)
+from everhold.models.retry import Patience, RetryBackoff
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
@@ -173,8 +178,8 @@ class Model(Answerer):
 def _loaded(name: ModelName, api_key: str | None) -> tuple[Any, Any]:
     """What needs the extra; raises `MissingExtra` where it is not installed."""
     check_model_access(name, api_key)
-    ask = import_module("everhold.models.provider.attempt")
-    trouble = import_module("everhold.models.provider.provider_errors")
+    ask = import_module("everhold.models.model_request")
+    trouble = import_module("everhold.models.provider_errors")
     return ask.ask_model, trouble.classify_model_error
 
 
