@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import everhold
-from everhold.programs.python import asyncio_parts, event_loop
+from everhold.programs.python import asyncio_replacements, event_loop
 from tests.unit.programs.driving import Life
 from tests.unit.programs.table import ROWS
 
@@ -179,7 +179,7 @@ async def test_async_generators_outside_are_left_alone() -> None:
 def test_the_parts_of_asyncio_are_replaced_once() -> None:
     """Installing again changes nothing, and the names of both modules agree."""
     before = asyncio.wait_for, asyncio.as_completed, asyncio.all_tasks, asyncio.run
-    asyncio_parts.install_asyncio_parts()
+    asyncio_replacements.install_asyncio_replacements()
     assert (asyncio.wait_for, asyncio.as_completed, asyncio.all_tasks, asyncio.run) == before
     assert asyncio.tasks.wait_for is asyncio.wait_for
 

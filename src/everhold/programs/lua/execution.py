@@ -42,9 +42,13 @@ from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.ports.program import Call
-from everhold.programs.lua import module_reader
-from everhold.programs.lua.coroutine import ForkWait, LuaCoroutine, QueryWait
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.search_path import (
+    LuaSource,
+    clean_lua_source,
+    find_lua_module,
+    load_lua_source,
+)
 from everhold.programs.lua.values import (
     CARD_NAMESPACES,
     decode_lua_json,
@@ -314,7 +318,7 @@ class LuaExecution:
         mode = b"t"
         if program.is_text:
             code: str = self.birth.args["code"]
-            given = (b"text", b"code", module_reader.clean_lua_source(code.encode()), b"=code")
+            given = (b"text", b"code", clean_lua_source(code.encode()), b"=code")
         elif program.is_package:
             given = (b"package", program.name.encode(), None, None)
         else:
@@ -339,10 +343,10 @@ class LuaExecution:
             )
         )
 
-    def _main(self) -> module_reader.LuaSource:
+    def _main(self) -> LuaSource:
         assert self.program.main is not None
         try:
-            return module_reader.load_lua_source(self.program.main, f"{self.program.name}.lua")
+            return load_lua_source(self.program.main, f"{self.program.name}.lua")
         except OSError as error:
             raise UnknownProgram(
                 self.program.ref, f"{self.program.main} cannot be read: {error.strerror}"
@@ -530,7 +534,7 @@ class LuaExecution:
 
     def _require(self, strand: LuaCoroutine, name: bytes) -> VmInput:
         try:
-            found = module_reader.find_lua_module(
+            found = find_lua_module(
                 name.decode(), self.program.roots, self._allowed and self._vouched
             )
         except OSError as error:
@@ -730,3 +734,71 @@ _ASKED: Final[dict[bytes, Callable[..., VmInput | None]]] = {
     b"failed": LuaExecution._failed,
     b"overtime": LuaExecution._overtime,
 }
+
+
+class LuaCoroutine:
+    """A state that runs on its own: the program, or a child it forked."""
+
+    __slots__ = (
+        "asked",
+        "fork",
+        "label",
+        "made",
+        "memory",
+        "name",
+        "path",
+        "place",
+        "space",
+        "stats",
+        "vm",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        vm: LuaVm,
+        path: str,
+        space: str,
+        memory: int,
+        fork: ForkWait | None,
+        name: str,
+        place: int,
+    ) -> None:
+        self.vm = vm
+        self.path = path
+        self.space = space  # the namespace of its durable values
+        self.memory = memory
+        self.fork = fork  # whose child it is
+        self.name = name
+        self.place = place
+        outer = fork.parent.label if fork is not None else ""
+        self.label: str = "" if fork is None else f"{outer}{name}#{place + 1}/"
+        self.asked = 0  # queries asked so far
+        self.made = 0  # children forked so far
+        self.stats: dict[str, JSON] = {}
+        self.waits: QueryWait | ForkWait | None = None
+
+
+class QueryWait:
+    """Open queries of a strand: it goes on when all of them have an answer."""
+
+    __slots__ = ("answers", "left", "queries", "strand")
+
+    def __init__(self, strand: LuaCoroutine, queries: list[Query]) -> None:
+        self.strand = strand
+        self.queries = queries
+        self.answers: list[Any] = [None] * len(queries)
+        self.left = len(queries)
+
+
+class ForkWait:
+    """A strand that waits for its children: it goes on when all of them have ended."""
+
+    __slots__ = ("aborts", "children", "left", "parent", "results")
+
+    def __init__(self, parent: LuaCoroutine, aborts: bool) -> None:
+        self.parent = parent
+        self.aborts = aborts
+        self.children: list[LuaCoroutine] = []
+        self.results: list[bytes] = []
+        self.left = 0

@@ -1,5 +1,5 @@
 -- Lua values as JSON text. A part of the sandbox: it gets the kit and returns encode, and decode, which is
--- `reading.lua`.
+-- `json_decode.lua`.
 --
 --   null               a light userdata: true in conditions, and equal only to itself
 --   array              a table with the metatable `array`, so that an empty one stays an array
@@ -194,7 +194,7 @@ local function encode(value, path)
 end
 
 local function decode(source, around)
-  return kit.part("reading").decode(source, around)
+  return kit.part("json_decode").decode(source, around)
 end
 
 return { encode = encode, decode = decode }

@@ -15,7 +15,7 @@ local function run(module, ctx)
 end
 
 local function made_ctx()
-  local ctx = json and kit.part("reading").decode(json) or {}
+  local ctx = json and kit.part("json_decode").decode(json) or {}
   for i = 1, #given, 2 do
     ctx[given[i]] = given[i + 1]
   end
@@ -29,7 +29,7 @@ function launch()
   local ctx = made_ctx()
   launch, json, given = nil, nil, nil
   if how == "package" then
-    return run(kit.part("modules").require(name), ctx)
+    return run(kit.part("require").require(name), ctx)
   end
   local chunk, problem = kit.raw_load(source, title, mode, kit.env)
   source = nil

@@ -19,15 +19,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import select
 import time
 from collections import deque
 from itertools import count
 from typing import Final
 
+import msgspec
+
+from everhold.core.journal import ProgramReply
+from everhold.core.query import LUA_KINDS
 from everhold.errors import EverholdError, WorkerFailed
-from everhold.programs.lua.process import LuaWorkerProcess
-from everhold.programs.lua.protocol import LuaLimits
-from everhold.programs.lua.worker_client import LuaWorker, WorkerGone
+from everhold.programs.lua.protocol import (
+    FRAME_HEADER,
+    LuaLimits,
+    OrderResult,
+    SpinWait,
+    WorkerOrder,
+    decode_order_result,
+    encode_frame,
+)
+from everhold.programs.lua.worker_process import (
+    BOOT_TIMEOUT,
+    STALL_FACTOR,
+    CpuUse,
+    LuaWorkerProcess,
+    ProtocolBreach,
+    WorkerBusy,
+    WorkerDied,
+    WorkerGone,
+    WorkerOvertime,
+    decode_remote_error,
+)
 
 log = logging.getLogger("everhold")
 
@@ -36,6 +60,280 @@ _AWAY: Final = 1.0  # seconds between two looks after which this process stood s
 _SPARE: Final = 0.05  # seconds after which another worker is started, so that one is idle
 #: How many times `most` there may be, however many of them compute for long: each takes memory.
 MAX_CROWD_FACTOR: Final = 4
+_CHUNK: Final = 2**15  # larger ones cost a call for memory each
+_MOMENT: Final = 0.001  # seconds for which the loop may stand still
+_LONG: Final = 0.25  # seconds of one advance after which a worker is no longer treated like others
+
+
+class LuaWorker:
+    """One process, from our side."""
+
+    def __init__(self, pool: LuaWorkerPool) -> None:
+        self.pool = pool
+        self.process = LuaWorkerProcess(pool.limits)
+        self.dead = False
+        self.ready = False
+        self.walls: list[str] = []
+        self.held: set[int] = set()
+        self.since = self.idle_since = time.monotonic()
+        self.busy = False
+        self._loop = pool.loop
+        self._awaited = 0  # orders that are not answered yet
+        self._replies: list[ProgramReply] = []
+        self._problem: Exception | None = None
+        self._answer: asyncio.Future[list[ProgramReply]] | None = None
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._blink = SpinWait()
+        self._is_prompt = False  # whether the last answer came at once
+        self._use: CpuUse | None = None  # from our first look at this advance
+        self._booting = 0.0  # seconds in which we saw it start
+        self._slowed = False
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._socket = self.process.socket
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._readable)
+        self._came = select.poll()
+        self._came.register(self._socket, select.POLLIN)
+
+    # ---- work
+
+    async def turn(self) -> None:
+        """Wait until it is ours; raises `WorkerBusy` if somebody else has it for too long,
+        `WorkerGone` if it ends meanwhile.
+        """
+        if self.dead:
+            raise WorkerGone
+        if not self.busy:
+            self.occupy()
+            return
+        mine: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled() and mine.exception() is None:
+                self.finish()  # it was given to us in the moment we left
+            raise
+
+    def occupy(self) -> None:
+        self.busy = True
+        self.since = time.monotonic()
+        self._use = None
+        self.pool.watch()
+
+    def finish(self) -> None:
+        """What was under way is over: the next in the queue has its turn."""
+        self.busy = False
+        self.idle_since = time.monotonic()
+        while self._queue:
+            following = self._queue.popleft()
+            if not following.done():
+                self.occupy()
+                following.set_result(None)
+                return
+        self.pool.freed(self)
+
+    async def work(self, orders: list[WorkerOrder]) -> list[ProgramReply]:
+        """Have orders done that belong together. Whoever calls has the turn; it ends with the last
+        reply.
+        """
+        if self.dead:
+            raise WorkerGone
+        self._awaited = len(orders)
+        self._replies = []
+        self._problem = None
+        for order in orders:
+            self._send(encode_frame(order))
+        if self._is_prompt and len(orders) == 1 and self._came_at_once():
+            if self._problem is not None:
+                raise self._problem
+            return self._replies
+        self._answer = self._loop.create_future()
+        return await self._answer
+
+    def _came_at_once(self) -> bool:
+        """Wait for a moment, in place."""
+        until = self.since + 2 * _MOMENT
+        blink = self._blink.begin()
+        while self._awaited and not self.dead and time.monotonic() < blink:
+            self._readable()
+        if blink:
+            self._blink.ended(in_vain=self._awaited > 0)
+        while (
+            self._awaited
+            and not self.dead
+            and time.monotonic() < until
+            and self._came.poll(_MOMENT * 1000)
+        ):
+            self._readable()
+        return not self._awaited
+
+    def drop(self, number: int) -> None:
+        """Have an execution forgotten."""
+        if number in self.held:
+            self.held.discard(number)
+            if not self.dead:
+                self._send(encode_frame(WorkerOrder(number)))
+
+    # ---- the socket
+
+    def _send(self, data: bytes) -> None:
+        if not self._outbox:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it has ended; the reader finds out
+            if sent == len(data):
+                return
+            data = data[sent:]
+            self._loop.add_writer(self._socket, self._writable)
+        self._outbox += data
+
+    def _writable(self) -> None:
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._outbox)
+        del self._outbox[:sent]
+        if not self._outbox:
+            self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended()
+            return
+        self._inbox += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Take the frames that are whole."""
+        inbox = self._inbox
+        while len(inbox) >= FRAME_HEADER.size and not self.dead:
+            (size,) = FRAME_HEADER.unpack_from(inbox)
+            if size > self.pool.limits.largest + 2**20:
+                self.end(ProtocolBreach(size))
+                return
+            if len(inbox) < FRAME_HEADER.size + size:
+                return
+            body = bytes(inbox[FRAME_HEADER.size : FRAME_HEADER.size + size])
+            del inbox[: FRAME_HEADER.size + size]
+            self._take(body)
+
+    def _take(self, body: bytes) -> None:
+        try:
+            told = decode_order_result(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            self.end(ProtocolBreach(0))
+            return
+        if told.walls is not None:
+            self.ready, self.walls, self.since = True, told.walls, time.monotonic()
+        else:
+            self._answered(told)
+
+    def _answered(self, told: OrderResult) -> None:
+        self._replies += told.replies
+        if any(query.kind not in LUA_KINDS for reply in told.replies for query in reply.asked):
+            self.end(ProtocolBreach(0))
+            return
+        if told.trouble is not None:
+            self._problem = self._problem or decode_remote_error(told.trouble)
+        # else it ended before the last order
+        elif told.gone and not (self._replies and self._replies[-1].outcome):
+            self._problem = self._problem or WorkerGone()
+        now = time.monotonic()
+        self._awaited -= not told.more
+        if self._awaited:
+            self.since = now
+            self._use = None
+            return
+        self._is_prompt = now - self.since < _MOMENT
+        answer = self._answer
+        self._answer = None
+        if answer is not None and not answer.done():
+            if self._problem is not None:
+                answer.set_exception(self._problem)
+            else:
+                answer.set_result(self._replies)
+        self.finish()
+
+    # ---- its end
+
+    def is_long(self, now: float) -> bool:
+        """Whether what it does takes so long that it is no longer treated like others."""
+        return self.busy and self.ready and now - self.since > _LONG
+
+    def look(self, now: float, passed: float) -> None:
+        """Send away those who wait if what it does takes long, and kill it if that takes too long.
+
+        `passed` is the time since the last look at all workers.
+        """
+        if not self.ready:
+            self._booting += passed
+            if self._booting > BOOT_TIMEOUT:
+                self.end(WorkerFailed(f"it was not ready after {BOOT_TIMEOUT:g} s"))
+            return
+        if self.is_long(now) and not self._slowed:
+            self._slowed = True
+            _step_back(self.process.pid)
+        if now - self.since > self.pool.patience and self._queue:
+            self._send_away(WorkerBusy())
+        if self._use is None:
+            self._use = CpuUse(self.process.pid)
+            return
+        self._use.look(passed)
+        if self._use.spent >= self.pool.limits.wall:
+            self.end(WorkerOvertime(self._replies))
+        elif self._use.still > STALL_FACTOR * self.pool.limits.wall:
+            self.end(WorkerDied())
+
+    def _ended(self) -> None:
+        if self.ready:
+            self.end(WorkerDied())
+            return
+        said = self.process.complaint()
+        self.end(WorkerFailed(said.splitlines()[-1] if said else "it ended before it was ready"))
+
+    def end(self, reason: Exception) -> None:
+        """Kill it, and tell whoever waits for it."""
+        if self.dead:
+            return
+        self.dead = True
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self.process.kill()
+        self.pool.left(self)
+        if self._loop.is_closed():
+            return  # nobody is left who waits
+        self._problem = reason
+        self._awaited = 0
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(reason)
+        self._send_away(WorkerGone())
+
+    def _send_away(self, reason: Exception) -> None:
+        for waiting in self._queue:
+            if not waiting.done():
+                waiting.set_exception(reason)
+        self._queue.clear()
+
+
+def _step_back(pid: int) -> None:
+    """Let others go first on a processor."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, 10)
+    except OSError:
+        pass  # it has ended
 
 
 class LuaWorkerPool:

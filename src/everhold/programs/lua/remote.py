@@ -24,7 +24,7 @@ from everhold.core.session import Birth
 from everhold.core.status import Raised, Stopped
 from everhold.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
 from everhold.ports.program import Call
-from everhold.programs.lua.pool import LuaWorkerPool
+from everhold.programs.lua.pool import LuaWorker, LuaWorkerPool
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.protocol import (
     LuaLimits,
@@ -33,11 +33,10 @@ from everhold.programs.lua.protocol import (
     encode_step,
     slice_steps,
 )
-from everhold.programs.lua.sync_client import SyncLuaWorker
 from everhold.programs.lua.values import get_namespace_name, may_use_namespace
-from everhold.programs.lua.worker_client import (
-    LuaWorker,
+from everhold.programs.lua.worker_process import (
     ProtocolBreach,
+    SyncLuaWorker,
     WorkerBusy,
     WorkerDied,
     WorkerGone,

@@ -155,7 +155,7 @@ local function either(name, native)
   end
 end
 
--- `pairs` and `next` go through keys in an order: see `order.lua`.
+-- `pairs` and `next` go through keys in an order: see `pairs.lua`.
 
 function env.next(t, key)
   if key == nil and type(t) == "table" then
@@ -223,14 +223,14 @@ function env.string.gsub(s, pattern, replacement, most)
   return made("gsub", gsub, s, pattern, replacement, most)
 end
 
--- Numbers and text have names of their own; all else is numbered, see `naming.lua`.
+-- Numbers and text have names of their own; all else is numbered, see `tostring.lua`.
 local function tostring(...)
   local value = ...
   local kind = type(value)
   if kind == "string" or kind == "number" then
     return raw_tostring(value)
   end
-  return part("naming").tostring(...)
+  return part("tostring").tostring(...)
 end
 
 function env.string.format(template, ...)
@@ -284,7 +284,7 @@ function alc.llm(prompt, opts)
     end
     error(answer, 0)
   end
-  return (request("llm", prompt, part("bridge").options(opts, "alc.llm")))
+  return (request("llm", prompt, part("layer0").options(opts, "alc.llm")))
 end
 
 function alc.time()
@@ -302,7 +302,7 @@ local function found_in(home)
   end
 end
 
-raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("whole", "pairs"), __metatable = false })
+raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("layer0", "pairs"), __metatable = false })
 
 -- What the parts get: made before tables of the program are changed.
 kit = {
@@ -340,8 +340,8 @@ table.sort, table.move = lazy("tables", "sort"), lazy("tables", "move")
 string.dump = nil
 math.randomseed = lazy("system", "randomseed")
 env.tostring, env.load, env.collectgarbage = tostring, lazy("system", "load"), lazy("system", "collectgarbage")
-env.print, env.warn = lazy("saying", "print"), lazy("saying", "warn")
-env.pairs, env.xpcall, env.require = lazy("order", "pairs"), lazy("calls", "xpcall"), lazy("modules", "require")
+env.print, env.warn = lazy("output", "print"), lazy("output", "warn")
+env.pairs, env.xpcall, env.require = lazy("pairs", "pairs"), lazy("coroutines", "xpcall"), lazy("require", "require")
 
 -- Libraries that come as a whole, each with its first use. What a program has put there stays.
 
@@ -349,7 +349,7 @@ local names
 
 local function fill(t)
   local name = names[t]
-  local home = name == "coroutine" and "calls" or name == "package" and "modules" or "system"
+  local home = name == "coroutine" and "coroutines" or name == "package" and "require" or "system"
   for key, value in raw_next, part(home)[name] do
     if rawget(t, key) == nil then
       rawset(t, key, value)
@@ -437,7 +437,7 @@ local function aside(what, ...)
   if what == "seed" then
     return seed(...)
   elseif what == "take" then
-    return part("saying").take()
+    return part("output").take()
   end
   for i = 1, select("#", ...), 2 do
     local name, code = select(i, ...)
@@ -445,7 +445,7 @@ local function aside(what, ...)
       keep(name, code)
     end
   end
-  return parts.ending.told(main, problem)
+  return parts.failure.told(main, problem)
 end
 
 return go, aside

@@ -18,13 +18,18 @@ By what a change of a file is seen without reading it: what the file system says
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from everhold.programs.lua.vm import compile_lua
 
 FileFingerprint = tuple[int, ...]
 
@@ -32,7 +37,7 @@ FileFingerprint = tuple[int, ...]
 TICK: Final = 100_000_000
 
 #: How many paths are remembered.
-_MANY: Final = 1000
+_MAX_CACHED_PATHS: Final = 1000
 _resolved_by_stat: dict[str, tuple[FileFingerprint, str]] = {}
 
 
@@ -55,7 +60,7 @@ def resolve_cached_path(path: str, seen: FileFingerprint) -> str:
     """
     known = _resolved_by_stat.get(path)
     if known is None or known[0] != seen:
-        if len(_resolved_by_stat) >= _MANY:
+        if len(_resolved_by_stat) >= _MAX_CACHED_PATHS:
             _resolved_by_stat.clear()
         known = _resolved_by_stat[path] = seen, os.path.realpath(path)
     return known[1]
@@ -159,3 +164,96 @@ def parse_search_root(text: str) -> SearchRoot:
     if found is None:
         raise ValueError(f"{text!r} is no root")
     return SearchRoot(Path(found["folder"]), found["name"] or "", bool(found["strict"]))
+
+
+#: The largest file that is read, in bytes.
+MAX_SOURCE_BYTES: Final = 4 * 2**20
+
+_TOO_LARGE: Final = b"error('this file is too large to be loaded', 0)"
+
+#: How many texts are remembered, and how long one of them may be, in bytes.
+_MAX_CACHED_SOURCES = 256
+_MAX_CACHED_SOURCE_BYTES = 64 * 2**10
+_sources: dict[tuple[str, str], tuple[FileFingerprint, LuaSource]] = {}
+
+_MODULE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
+
+
+class LuaSource(msgspec.Struct):
+    """A file as Lua loads it."""
+
+    title: str
+    code: bytes
+    # "t" for text, "b" for what was compiled; None for text that was not compiled yet
+    mode: bytes | None = None
+
+
+def find_lua_module(
+    name: str, roots: tuple[str, ...], allowed: Callable[[Path], object] | None = None
+) -> LuaSource | None:
+    """The source of a module; its title is its name in its root.
+
+    Raises `PermissionError` if its package is not `allowed`, where somebody has to allow it.
+    """
+    if _MODULE_NAME.fullmatch(name) is None:
+        return None
+    name = name.replace("/", ".")  # some write the path
+    for root in map(SearchRoot.of, roots):
+        for place in root.places(name):
+            if place.file.is_file() and root.keeps(place):
+                if allowed is not None and not allowed(place.package):
+                    raise PermissionError(
+                        errno.EACCES, "its package is not trusted; see `everhold pkg trust`"
+                    )
+                return load_lua_source(place.file, place.title)
+        if root.ends(name):
+            return None
+    return None
+
+
+def load_lua_source(path: Path, title: str) -> LuaSource:
+    """A file under the name that errors in it tell."""
+    place = str(path)
+    seen = make_file_fingerprint(os.stat(place))
+    known = _sources.get((place, title))
+    if known is None or known[0] != seen:
+        return _read_source(place, title, seen)
+    found = known[1]
+    if found.mode is None:
+        code = compile_lua(found.code, f"@{title}".encode())
+        found.code, found.mode = (found.code, b"t") if code is None else (code, b"b")
+    return found
+
+
+def _read_source(place: str, title: str, seen: FileFingerprint) -> LuaSource:
+    now = time.time_ns()
+    text = _read_bytes(place)
+    code = clean_lua_source(text) if len(text) <= MAX_SOURCE_BYTES else _TOO_LARGE
+    found = LuaSource(title, code)
+    if len(found.code) <= _MAX_CACHED_SOURCE_BYTES and is_settled(seen, now):
+        if len(_sources) >= _MAX_CACHED_SOURCES:
+            _sources.clear()
+        _sources[place, title] = seen, found
+    return found
+
+
+def clean_lua_source(text: bytes) -> bytes:
+    """A text without a byte order mark, and with a first line for the shell made a comment."""
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    return b"--" + text if text.startswith(b"#") else text
+
+
+def _read_bytes(path: str) -> bytes:
+    """What is in a file, as far as it may be read and a byte more. A file object would cost more
+    than the reading.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = b""
+        rest = min(os.fstat(file).st_size, MAX_SOURCE_BYTES) + 1
+        while rest and (more := os.read(file, rest)):
+            found = found + more
+            rest = rest - len(more)
+        return found
+    finally:
+        os.close(file)

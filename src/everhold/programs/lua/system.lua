@@ -104,7 +104,7 @@ end
 
 local function stream(level)
   local function write(self, ...)
-    part("saying").write(level, ...)
+    part("output").write(level, ...)
     return self
   end
   return { write = write, flush = at_once, setvbuf = at_once }
@@ -121,7 +121,7 @@ function io.type(value)
 end
 
 function io.write(...)
-  part("saying").write("info", ...)
+  part("output").write("info", ...)
   return kit.env.io.stdout
 end
 

@@ -5,7 +5,7 @@ local kit = ...
 
 local type, error, select, rawget, tonumber, math_type = type, error, select, rawget, tonumber, math.type
 local format, tointeger, metatable_of, acts = kit.format, math.tointeger, kit.metatable_of, kit.acts
-local raw_next, ordered, expected = kit.raw_next, kit.part("order").ordered, kit.expected
+local raw_next, ordered, expected = kit.raw_next, kit.part("pairs").ordered, kit.expected
 
 local own = {}
 

@@ -17,8 +17,6 @@ Rules
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import version
-from importlib.resources import files
 from typing import Any, Final
 
 from everhold.errors import MissingExtra
@@ -38,11 +36,11 @@ _LITTLE: Final = 64 * 2**10
 _FULL: Final = (None, b"failed", b"not enough memory", b"")
 _OWN: Final = frozenset({b"part", b"where"})  # what the sandbox asks for itself
 _BAD: Final = frozenset({b"failed", b"overtime"})
-_AT_THE_END: Final = ("json", "reading", "naming", "order", "ending")
-_LIBRARY: Final = ("text", "numbers", "layer1", "cards")
+_AT_THE_END: Final = ("json", "json_decode", "tostring", "pairs", "failure")
+_LIBRARY: Final = ("text", "alc_math", "layer1", "cards")
 #: What the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
-    "bridge": (
+    "layer0": (
         "_dirs",
         "budget_remaining",
         "fork",
@@ -52,13 +50,13 @@ _LAYER0: Final = {
         "null",
         "state",
     ),
-    "saying": ("log", "progress", "stats"),
+    "output": ("log", "progress", "stats"),
 }
 _LIBRARY_PART: Final = """local kit = ...
 local function chunk(...) %s
 end
-local bridge = kit.part("bridge")
-chunk(bridge.libraries, bridge.host)"""
+local layer0 = kit.part("layer0")
+chunk(layer0.libraries, layer0.host)"""
 _DUMP: Final = b"""
 local source, title, bare = ...
 local chunk = load(source, title, "t")
@@ -142,7 +140,7 @@ class LuaVm:
         # asked one by one.
         self._runtime.set_max_memory(self._memory + size + _ROOM, total=True)
         try:
-            steps, *rest = self._runtime.compile(_code("along"), mode=b"b")(
+            steps, *rest = self._runtime.compile(_code("replay"), mode=b"b")(
                 self._go, allowed, *given
             )
             came = self._failed(tuple(rest)) if rest[1] in _BAD else tuple(rest)
@@ -271,12 +269,16 @@ def _lua_error() -> type[Exception]:
 
 @cache
 def _version() -> bytes:
+    from importlib.metadata import version
+
     return version("everhold").encode()
 
 
 def _text(name: str) -> str:
-    if not name.isalnum():  # whatever a state asks for, it is one of our files
+    if not name.replace("_", "").isalnum():  # whatever a state asks for, it is one of our files
         raise LookupError(name)
+    from importlib.resources import files
+
     return files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
 
 

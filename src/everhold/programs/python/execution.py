@@ -60,7 +60,7 @@ from everhold.errors import (
     words_of,
 )
 from everhold.ports.program import Call, Program, is_raised_by_code
-from everhold.programs.python import asyncio_parts, determinism_guard
+from everhold.programs.python import asyncio_replacements, determinism_guard
 from everhold.programs.python.context import PythonContext
 from everhold.programs.python.coroutine_close import INNER_AWAITS
 from everhold.programs.python.event_loop import (
@@ -129,7 +129,7 @@ Coroutine.register(ReplayCoroutine)
 INNER_AWAITS[ReplayCoroutine] = attrgetter("cr_await")
 
 
-asyncio_parts.install_asyncio_parts()
+asyncio_replacements.install_asyncio_replacements()
 install_gc_guard()
 
 

@@ -12,17 +12,15 @@ from everhold.packages.lua.fetch import INSTALLED_SOURCE, BundledSource, FolderS
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, Project, find_package_roots
 from everhold.packages.settings import settings
-from everhold.programs.lua import module_reader
+from everhold.programs.lua import search_path
 from everhold.programs.lua.search_path import SearchRoot
 from tests.unit.packages.lua.making import package
 
 
 def said(name: str) -> str:
     """What the package that `require(name)` finds here says."""
-    module_reader._known.clear()  # as text: it was not wanted before
-    found = module_reader.find_lua_module(
-        name, tuple(str(root) for root in find_package_roots().all)
-    )
+    search_path._sources.clear()  # as text: it was not wanted before
+    found = search_path.find_lua_module(name, tuple(str(root) for root in find_package_roots().all))
     assert found is not None
     return found.code.decode().partition("Says ")[2].partition(".")[0]
 
@@ -71,9 +69,7 @@ def test_another_version_is_never_taken(project: Project, home: AlcHome) -> None
     package(home.packages / "debate", "3.0", says="newest")
     project.write_lock([LockedPackage("debate", INSTALLED_SOURCE, "1.0")])
     assert (
-        module_reader.find_lua_module(
-            "debate", tuple(str(root) for root in find_package_roots().all)
-        )
+        search_path.find_lua_module("debate", tuple(str(root) for root in find_package_roots().all))
         is None
     )
     with pytest.raises(UnknownProgram, match="there is no file"):
@@ -131,9 +127,7 @@ def test_no_link_leads_out_if_it_is_strict(
     assert find_named_program("debate", settings()).name == "debate"
     monkeypatch.setenv("ALC_PKG_STRICT", "1")
     assert (
-        module_reader.find_lua_module(
-            "debate", tuple(str(root) for root in find_package_roots().all)
-        )
+        search_path.find_lua_module("debate", tuple(str(root) for root in find_package_roots().all))
         is None
     )
     with pytest.raises(UnknownProgram):

@@ -15,16 +15,14 @@ from everhold.packages.lua.paths import AlcHome
 from everhold.packages.lua.project import LockedPackage, PackageNeed, Project, find_package_roots
 from everhold.packages.lua.resolve import update
 from everhold.packages.lua.scaffold import init
-from everhold.programs.lua import module_reader
+from everhold.programs.lua import search_path
 from tests.unit.packages.lua.making import committed, git, package
 
 
 def heard(name: str) -> str:
     """The version of the package that `require(name)` finds here."""
-    module_reader._known.clear()  # as text: it was not wanted before
-    found = module_reader.find_lua_module(
-        name, tuple(str(root) for root in find_package_roots().all)
-    )
+    search_path._sources.clear()  # as text: it was not wanted before
+    found = search_path.find_lua_module(name, tuple(str(root) for root in find_package_roots().all))
     assert found is not None
     return found.code.decode().partition('version = "')[2].partition('"')[0]
 

@@ -10,7 +10,7 @@ import lupa.lua54 as lupa
 
 import everhold.programs.lua as room
 
-CHUNKS = ("text", "numbers", "layer1", "cards")
+CHUNKS = ("text", "alc_math", "layer1", "cards")
 FOLDER = Path(room.__file__).parent
 
 _LAYER0 = """

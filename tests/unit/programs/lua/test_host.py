@@ -20,7 +20,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.packages.lua import trust as marks
 from everhold.packages.lua.trust import trust_package
-from everhold.programs.lua import host, module_reader
+from everhold.programs.lua import host, search_path
 from everhold.programs.lua.host import LuaHost, is_fully_trusted
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.search_path import is_settled, make_file_fingerprint
@@ -270,11 +270,11 @@ def test_what_is_compiled_says_what_its_text_says(root: Path, part: str) -> None
     )
     folder = package(root, "one", text, part=part)
     trust_package(folder)
-    module_reader._known.clear()
+    search_path._sources.clear()
     while not is_settled(make_file_fingerprint(os.stat(folder / "part.lua")), time_ns()):
         sleep(0.01)
     outcomes = [ran(in_root(root, "one")) for _ in range(4)]
-    assert {found.mode for _, found in module_reader._known.values()} >= {
+    assert {found.mode for _, found in search_path._sources.values()} >= {
         b"t" if part[-1] == "(" else b"b"
     }
     assert outcomes == outcomes[:1] * 4

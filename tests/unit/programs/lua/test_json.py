@@ -276,4 +276,4 @@ def test_who_only_returns_a_table_does_not_load_what_reads(monkeypatch: pytest.M
     monkeypatch.setattr(vm, "_code", lambda name: loaded.append(name) or code(name))
     assert run("return {a = alc.llm('?')}") == {"a": "<?>"}
     assert "json" in loaded
-    assert "reading" not in loaded
+    assert "json_decode" not in loaded

@@ -11,7 +11,7 @@ from tests.unit.programs.lua.life import Life, run
 
 HOME = files("everhold.programs.lua")
 SANDBOX = HOME.joinpath("sandbox.lua").read_text("utf-8")
-APART = {"sandbox.lua", "cell.lua"}  # where programs' own globals are meant
+APART = {"sandbox.lua", "code_executor.lua"}  # where programs' own globals are meant
 PARTS = sorted(
     file.name for file in HOME.iterdir() if file.name.endswith(".lua") and file.name not in APART
 )

@@ -30,12 +30,12 @@ from everhold.core.query import QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Raised
 from everhold.errors import MissingExtra, Overtaken, StoreUnavailable, UnknownProgram, WorkerFailed
-from everhold.programs.lua import process
+from everhold.programs.lua import worker_process
 from everhold.programs.lua.host import LuaHost
-from everhold.programs.lua.pool import LuaWorkerPool
+from everhold.programs.lua.pool import LuaWorker, LuaWorkerPool
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.protocol import LuaLimits
-from everhold.programs.lua.worker_client import LuaWorker, ProtocolBreach
+from everhold.programs.lua.worker_process import ProtocolBreach
 
 pytestmark = pytest.mark.process
 
@@ -674,7 +674,7 @@ def test_no_worker_outlives_a_killed_parent() -> None:
 
 async def test_without_lupa_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        process, "find_spec", lambda name: None if name == "lupa" else find_spec(name)
+        worker_process, "find_spec", lambda name: None if name == "lupa" else find_spec(name)
     )
     async with hosted() as host:
         with pytest.raises(MissingExtra) as caught:
@@ -691,7 +691,7 @@ async def test_who_waits_for_a_worker_is_told_if_no_other_can_be_started(
         await worker.turn()
         waiting = [asyncio.create_task(told(begin(host, name=f"s-{n}"), 0)) for n in (2, 3)]
         await asyncio.sleep(0)
-        monkeypatch.setattr(process.subprocess, "Popen", _no_process)
+        monkeypatch.setattr(worker_process.subprocess, "Popen", _no_process)
         os.kill(worker.process.pid, signal.SIGKILL)
         answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
     assert [isinstance(answer, WorkerFailed) for answer in answers] == [True, True]
@@ -702,7 +702,7 @@ def _no_process(*command: Any, **how: Any) -> None:
 
 
 async def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_BOOT", "raise SystemExit('there is no room here')")
+    monkeypatch.setattr(worker_process, "_BOOT", "raise SystemExit('there is no room here')")
     async with hosted() as host:
         with pytest.raises(WorkerFailed, match="there is no room here"):
             await told(begin(host), 0)

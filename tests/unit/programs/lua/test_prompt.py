@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from everhold.errors import Overtaken
-from everhold.programs.lua import protocol, worker_client
+from everhold.programs.lua import pool, protocol
+from everhold.programs.lua.pool import LuaWorker
 from everhold.programs.lua.protocol import LuaLimits
-from everhold.programs.lua.worker_client import LuaWorker
 from tests.unit.programs.lua.test_pool import (
     begin,
     hosted,
@@ -35,7 +35,7 @@ SPIN = 'alc.llm("ready?") while true do end'
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The moment is long: the machine may be busy."""
-    monkeypatch.setattr(worker_client, "_MOMENT", 30.0)
+    monkeypatch.setattr(pool, "_MOMENT", 30.0)
 
 
 def in_place(step: Coroutine[Any, Any, Any]) -> Any:
@@ -79,7 +79,7 @@ async def test_one_that_has_died_is_noticed_in_place() -> None:
 async def test_one_that_does_not_answer_gives_the_loop_back_and_is_killed_as_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_client, "_MOMENT", 0.001)
+    monkeypatch.setattr(pool, "_MOMENT", 0.001)
     async with hosted(LuaLimits(wall=0.5, cpu=60.0)) as host:
         execution = begin(host, SPIN)
         await told(execution, 0)
@@ -95,7 +95,7 @@ async def test_one_that_took_long_is_not_waited_for_in_place_the_next_time(
         execution = begin(host)
         await told(execution, 0)
         worker = prompt_worker(host)
-        monkeypatch.setattr(worker_client, "_MOMENT", 0.0)
+        monkeypatch.setattr(pool, "_MOMENT", 0.0)
         await told(execution, 1, "go on")
         assert not worker._is_prompt
 

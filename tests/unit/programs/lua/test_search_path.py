@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from everhold.programs.lua import module_reader
+from everhold.programs.lua import search_path
 from everhold.programs.lua.host import is_fully_trusted
-from everhold.programs.lua.module_reader import LuaSource
 from everhold.programs.lua.program import LuaProgram
-from everhold.programs.lua.search_path import SearchRoot, parse_search_root
+from everhold.programs.lua.search_path import LuaSource, SearchRoot, parse_search_root
 
 
 def written(folder: Path, **files: str) -> Path:
@@ -33,14 +32,14 @@ def test_a_name_can_be_chosen_for_a_package(tmp_path: Path) -> None:
     folder = written(tmp_path / "panel-2-dev", init="return 1", judge="return 2")
     written(folder / "parts", init="return 3")
     roots = (f"panel={folder}",)
-    assert module_reader.find_lua_module("panel", roots) == LuaSource("panel/init.lua", b"return 1")
-    assert module_reader.find_lua_module("panel.judge", roots) == LuaSource(
+    assert search_path.find_lua_module("panel", roots) == LuaSource("panel/init.lua", b"return 1")
+    assert search_path.find_lua_module("panel.judge", roots) == LuaSource(
         "panel/judge.lua", b"return 2"
     )
-    assert module_reader.find_lua_module("panel.parts", roots) == LuaSource(
+    assert search_path.find_lua_module("panel.parts", roots) == LuaSource(
         "panel/parts/init.lua", b"return 3"
     )
-    assert module_reader.find_lua_module("panel-2-dev", roots) is None
+    assert search_path.find_lua_module("panel-2-dev", roots) is None
 
 
 def test_a_chosen_package_is_looked_for_nowhere_else(tmp_path: Path) -> None:
@@ -48,27 +47,26 @@ def test_a_chosen_package_is_looked_for_nowhere_else(tmp_path: Path) -> None:
     chosen = written(tmp_path / "chosen", init="return 'chosen'")
     written(tmp_path / "all" / "panel", init="return 'other'", judge="return 'other'")
     roots = (f"panel={chosen}", str(tmp_path / "all"))
-    assert module_reader.find_lua_module("panel", roots) == LuaSource(
+    assert search_path.find_lua_module("panel", roots) == LuaSource(
         "panel/init.lua", b"return 'chosen'"
     )
-    assert module_reader.find_lua_module("panel.judge", roots) is None
+    assert search_path.find_lua_module("panel.judge", roots) is None
 
 
 def test_a_link_in_a_folder_is_followed_unless_it_is_strict(tmp_path: Path) -> None:
     written(tmp_path / "elsewhere", init="return 1")
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "panel").symlink_to(tmp_path / "elsewhere")
-    assert module_reader.find_lua_module("panel", (str(tmp_path / "packages"),)) == LuaSource(
+    assert search_path.find_lua_module("panel", (str(tmp_path / "packages"),)) == LuaSource(
         "panel/init.lua", b"return 1"
     )
-    assert module_reader.find_lua_module("panel", (f"!{tmp_path / 'packages'}",)) is None
+    assert search_path.find_lua_module("panel", (f"!{tmp_path / 'packages'}",)) is None
     assert (
-        module_reader.find_lua_module("panel", (f"!panel={tmp_path / 'packages' / 'panel'}",))
-        is None
+        search_path.find_lua_module("panel", (f"!panel={tmp_path / 'packages' / 'panel'}",)) is None
     )
-    assert module_reader.find_lua_module(
-        "panel", (f"!panel={tmp_path / 'elsewhere'}",)
-    ) == LuaSource("panel/init.lua", b"return 1")
+    assert search_path.find_lua_module("panel", (f"!panel={tmp_path / 'elsewhere'}",)) == LuaSource(
+        "panel/init.lua", b"return 1"
+    )
 
 
 def test_a_link_inside_a_package_never_leads_out(tmp_path: Path) -> None:
@@ -76,7 +74,7 @@ def test_a_link_inside_a_package_never_leads_out(tmp_path: Path) -> None:
     folder = written(tmp_path / "packages" / "panel", init="return 1")
     (folder / "leak.lua").symlink_to(tmp_path / "secret.lua")
     for root in (f"panel={folder}", str(folder.parent), f"!{folder.parent}"):
-        assert module_reader.find_lua_module("panel.leak", (root,)) is None
+        assert search_path.find_lua_module("panel.leak", (root,)) is None
 
 
 def test_a_package_is_what_its_reference_says(tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_a_package_is_what_its_reference_says(tmp_path: Path) -> None:
         f"{mine}/init.lua:panel", roots=[SearchRoot(other, "panel"), tmp_path / "mine"]
     )
     assert program.is_package
-    assert module_reader.find_lua_module("panel", program.roots) == LuaSource(
+    assert search_path.find_lua_module("panel", program.roots) == LuaSource(
         "panel/init.lua", b"return 1"
     )
 

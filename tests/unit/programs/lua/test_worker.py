@@ -22,7 +22,6 @@ from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.core.status import Returned
 from everhold.errors import BadArguments
-from everhold.programs.lua.process import LuaWorkerProcess
 from everhold.programs.lua.protocol import (
     MAX_SLICE_BYTES,
     LuaLimits,
@@ -37,6 +36,7 @@ from everhold.programs.lua.protocol import (
     slice_steps,
 )
 from everhold.programs.lua.worker import CpuAlarm, LuaWorkerServer
+from everhold.programs.lua.worker_process import LuaWorkerProcess
 
 
 def birth(name: str = "s-1", **args: Any) -> Birth:

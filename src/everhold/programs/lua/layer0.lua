@@ -2,7 +2,7 @@
 
 local kit = ...
 
-local type, error, select, tonumber, tointeger = type, error, select, tonumber, math.tointeger
+local type, error, next, select, tonumber, tointeger = type, error, next, select, tonumber, math.tointeger
 local format, find, utf8_len = kit.format, string.find, utf8.len
 local alc, request, words, tostring = kit.alc, kit.request, kit.words, kit.tostring
 local raw_next, raw_pcall, unpack, caught = kit.raw_next, kit.raw_pcall, kit.unpack, kit.caught
@@ -142,6 +142,17 @@ end
 alc.null = null
 alc._dirs = { state = "", cards = "", scenarios = "" }
 
+-- pairs(alc) and pairs(alc.state): a name is there once its part is loaded, so all parts that add names are loaded first.
+
+local ADDING = { "output", "text", "alc_math", "layer1", "cards" }
+
+local function all_pairs(t)
+  for i = 1, #ADDING do
+    kit.part(ADDING[i])
+  end
+  return next, t, nil
+end
+
 -- Durable values
 
 local function state(verb, namespace, key, ...)
@@ -151,7 +162,7 @@ end
 
 alc.state = kit.setmetatable({}, {
   __index = kit.found_in("state"),
-  __pairs = function(t) return kit.part("whole").pairs(t) end,
+  __pairs = all_pairs,
   __metatable = false,
 })
 
@@ -210,7 +221,7 @@ end
 local host = { null = null, array = array, version = kit.version }
 
 function host.require(name)
-  return kit.part("modules").require(name)
+  return kit.part("require").require(name)
 end
 
 function host.state(verb, namespace, key, value)
@@ -236,4 +247,4 @@ local libraries = kit.setmetatable({}, {
   end,
 })
 
-return { options = options, host = host, libraries = libraries }
+return { options = options, host = host, libraries = libraries, pairs = all_pairs }

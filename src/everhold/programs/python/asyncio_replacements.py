@@ -161,7 +161,7 @@ _GUARDED: Final[list[tuple[Any, str, str]]] = [
 ]
 
 
-def install_asyncio_parts() -> None:
+def install_asyncio_replacements() -> None:
     """Put them where programs look for them. Doing it again changes nothing."""
     if asyncio.wait_for is wait_for:
         return

@@ -19,7 +19,7 @@ PROGRAMS = {
         " .. alc.time()) end"
     ),
     "dice": 'for n = 1, 99 do alc.llm("throw " .. math.random(1000)) end',
-    "saying": (
+    "output": (
         'for n = 1, 99 do alc.llm("n " .. n) if n % 5 == 0 then alc.log("info", "at " .. n) end end'
     ),
     "options": (

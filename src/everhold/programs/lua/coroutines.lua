@@ -49,7 +49,7 @@ local function relay(co, ok, ...)
   return caught(ok, ...)
 end
 
-local LANGUAGE = { "bridge", "json", "naming", "order", "reading", "saying", "strings", "system", "tables" }
+local LANGUAGE = { "layer0", "json", "tostring", "pairs", "json_decode", "output", "strings", "system", "tables" }
 
 -- Close a coroutine. C runs what it has to close, and from there nothing can be asked: so the language is all there before.
 local function ended(co)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from everhold.programs.lua import module_reader, search_path
+from everhold.programs.lua import search_path
 from everhold.programs.lua.vm import compile_lua
 
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is remembered yet, and every file counts as settled."""
-    monkeypatch.setattr(module_reader, "_known", {})
+    monkeypatch.setattr(search_path, "_sources", {})
     monkeypatch.setattr(search_path, "TICK", -(10**12))
 
 
@@ -30,19 +30,19 @@ def file(tmp_path: Path) -> Path:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that were opened."""
     opened: list[str] = []
-    native = module_reader._bytes
+    native = search_path._read_bytes
 
     def noting(path: str) -> bytes:
         opened.append(path)
         return native(path)
 
-    monkeypatch.setattr(module_reader, "_bytes", noting)
+    monkeypatch.setattr(search_path, "_read_bytes", noting)
     return opened
 
 
 def source(file: Path) -> bytes:
     """The text of a file that was not compiled."""
-    found = module_reader.load_lua_source(file, file.name)
+    found = search_path.load_lua_source(file, file.name)
     assert found.mode != b"b"
     return found.code
 
@@ -51,7 +51,7 @@ def test_a_file_that_is_as_it_was_is_read_once_and_compiled_when_it_is_wanted_ag
     file: Path, reads: list[str]
 ) -> None:
     text = source(file)
-    again = [module_reader.load_lua_source(file, "a.lua") for _ in range(2)]
+    again = [search_path.load_lua_source(file, "a.lua") for _ in range(2)]
     assert text == b"return 1"
     assert [(one.mode, one.code) for one in again] == [(b"b", compile_lua(text, b"@a.lua"))] * 2
     assert reads == [str(file)]
@@ -70,7 +70,7 @@ def test_what_does_not_compile_stays_text(file: Path, text: bytes) -> None:
 
 def test_each_name_of_a_file_is_told_by_errors_in_it(file: Path) -> None:
     found = {
-        title: [module_reader.load_lua_source(file, title) for _ in range(2)][1].code
+        title: [search_path.load_lua_source(file, title) for _ in range(2)][1].code
         for title in ("a.lua", "b/init.lua")
     }
     assert found == {title: compile_lua(b"return 1", f"@{title}".encode()) for title in found}
@@ -119,9 +119,9 @@ def test_a_long_text_is_not_remembered(file: Path, reads: list[str]) -> None:
 
 
 def test_only_so_many_texts_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_reader, "_MANY", 2)
+    monkeypatch.setattr(search_path, "_MAX_CACHED_SOURCES", 2)
     for number in range(5):
         file = tmp_path / f"{number}.lua"
         file.write_text(f"return {number}")
         assert source(file) == b"return %d" % number
-        assert len(module_reader._known) <= 2
+        assert len(search_path._sources) <= 2
