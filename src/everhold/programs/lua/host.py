@@ -14,7 +14,7 @@ may not run here.
 
 A package that says plainly what it requires is followed; one that computes the name, or forks
 programs by name, may need anything. What a text hides from this reading is refused when it is
-required (`module_reader.py`).
+required (`search_path.py`).
 """
 
 from __future__ import annotations
