@@ -13,8 +13,8 @@ import pytest
 from everhold.packages.lua.trust import trust_package
 from everhold.programs.lua.program import LuaProgram
 from tests.scenario.harness import opened
+from tests.unit.programs.lua import test_alc_math as numbers
 from tests.unit.programs.lua import test_cards as cards
-from tests.unit.programs.lua import test_numbers as numbers
 from tests.unit.programs.lua import test_text as text
 from tests.unit.programs.lua.library_harness import Library
 
