@@ -1,7 +1,7 @@
-"""Every error everhold raises on purpose, in one tree.
+"""Every error that everhold raises, in one tree.
 
     EverholdError
-    ├── UsageError            the caller asked for what does not exist or does not fit: change the call
+    ├── UsageError            the call names something that does not exist or does not fit: change the call
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
     │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured
@@ -15,17 +15,17 @@
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
     │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
-    ├── StateError            a fair request at the wrong moment: look at the status, then decide
+    ├── StateError            the call is valid, but not in this state: read the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
     │   ├── StillNeeded       Waiting             Cancelled           Failed
     │   ├── TurnWaiting       StaleTools          SessionBusy         InputEnded
     │   └── LeaseLost         ClaimLost           Outdated
-    ├── StoreError            the store could not keep its promise: the operator's move
+    ├── StoreError            a database, process or server failed: the operator fixes it
     │   ├── Overtaken         StoreBusy           StoreFull           StoreDamaged
     │   ├── StoreNewer        StoreUnavailable    ReadOnlyStore       WorkerFailed
     │   ├── DamagedGraph      ToolServerFailed    SweepFailed
     │   └── CodeExecutionStopped
-    └── ProgramError          the program broke a rule of being replayable: its author's move
+    └── ProgramError          the program, agent or plugin failed: its author fixes it
         ├── Diverged          VersionMissing      ForeignCall         ForeignWake
         ├── Stuck             Spinning            Poison              RunsOnImport
         └── BudgetExceeded    AnswerFailed        OutcomeUnknown      Expired
@@ -34,10 +34,12 @@
 
 Rules
   1. Only leaves are raised. A leaf has a `code`; a branch has none.
-  2. A leaf's constructor takes facts and writes the sentence itself, so that the same failure reads
-     the same everywhere.
-  3. `code` is part of the wire contract and never changes; the sentence may.
-  4. Nothing here knows of HTTP, MCP or exit codes: `wire.py` does.
+  2. A leaf's constructor takes facts and writes the message, so that one failure reads the same
+     everywhere. The message states the fact; the hint is an action or a command.
+  3. `code` is part of the wire contract and never changes; messages may.
+  4. A command in a hint stands between backticks, or at the end after a colon. Fronts add the
+     option `--database` to it.
+  5. HTTP statuses, MCP errors and exit codes are in `wire.py`, not here.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from typing import Any, ClassVar
 
 
 class EverholdError(Exception):
-    """Root of the tree. Catch this to catch everything raised on purpose."""
+    """Root of the tree: catches every error of everhold."""
 
     code: ClassVar[str] = ""
     hint: str = ""
@@ -58,29 +60,36 @@ class EverholdError(Exception):
 
 
 class UsageError(EverholdError):
-    """The caller asked for what does not exist or does not fit."""
+    """The call names something that does not exist or does not fit."""
 
 
 class StateError(EverholdError):
-    """A fair request at the wrong moment."""
+    """The call is valid, but not in this state."""
 
 
 class StoreError(EverholdError):
-    """The store could not keep its promise."""
+    """A database, process or server failed."""
 
 
 class ProgramError(EverholdError):
-    """The program broke a rule of being replayable."""
+    """The program, agent or plugin failed."""
 
 
-# ---- the caller's move
+def _quote(word: str) -> str:
+    """A word as a shell takes it."""
+    from shlex import quote  # imported here: most processes never need it
+
+    return quote(word)
+
+
+# ---- UsageError: the caller changes the call
 
 
 class UnknownSession(UsageError):
     """The database has no session of this id or key."""
 
     code = "unknown_session"
-    hint = "List the sessions this database knows: everhold sessions"
+    hint = "List the sessions of this database: everhold sessions"
 
     def __init__(self, session_id: str, where: str = "") -> None:
         super().__init__(f"no session {session_id!r}" + (f" in {where}" if where else ""))
@@ -88,39 +97,41 @@ class UnknownSession(UsageError):
 
 
 class UnknownQuery(UsageError):
-    """The session never asked this question."""
+    """The session has no question of this id."""
 
     code = "unknown_query"
     hint = "List the open questions: everhold inbox"
 
     def __init__(self, session_id: str, query_id: str) -> None:
-        super().__init__(f"session {session_id!r} never asked {query_id!r}")
+        super().__init__(f"session {session_id!r} has no question {query_id!r}")
         self.session_id = session_id
         self.query_id = query_id
+        self.hint = f"List its questions: everhold show {_quote(session_id)}"
 
 
 class NoOpenQuery(UsageError):
-    """An answer came for a session without an open question."""
+    """An answer was sent to a session without an open question."""
 
     code = "no_open_query"
-    hint = "Ask for the session's status to see what it waits for."
+    hint = "Read the session's status: it says what the session waits for."
 
     def __init__(self, session_id: str, state: str) -> None:
         super().__init__(f"session {session_id!r} is {state} and has no open question")
         self.session_id = session_id
         self.state = state
+        self.hint = f"See what it waits for: everhold explain {_quote(session_id)}"
 
 
 class ManyOpenQueries(UsageError):
     """Several questions are open, and the answer does not name one."""
 
     code = "many_open_queries"
-    hint = "Name the question with query_id."
+    hint = "Pass query_id, the id of one of these questions."
 
     def __init__(self, session_id: str, query_ids: list[str]) -> None:
         shown = ", ".join(query_ids[:5]) + ("…" if len(query_ids) > 5 else "")
         super().__init__(
-            f"session {session_id!r} has {len(query_ids)} open questions ({shown}); say which"
+            f"session {session_id!r} has {len(query_ids)} open questions ({shown}); name one"
         )
         self.session_id = session_id
         self.query_ids = query_ids
@@ -130,7 +141,7 @@ class AnswerRefused(UsageError):
     """The answer does not fit the question's schema."""
 
     code = "answer_refused"
-    hint = "Nothing was changed; send an answer that fits."
+    hint = "Nothing was changed. Send an answer that fits."
 
     def __init__(self, path: str, expected: str, got: str, query_id: str = "") -> None:
         to = f" to {query_id}" if query_id else ""
@@ -157,7 +168,8 @@ class BadSchema(UsageError):
 
     code = "bad_schema"
     hint = (
-        "Use a type that JSON Schema can describe, or a schema of the keywords that ADR 0002 lists."
+        "Use a type that JSON Schema can describe, or a schema with the keywords that ADR 0002"
+        " lists."
     )
 
     def __init__(self, path: str, reason: str) -> None:
@@ -172,7 +184,7 @@ class BadArguments(UsageError):
     code = "bad_arguments"
 
     def __init__(self, program: str, reason: str) -> None:
-        super().__init__(f"{program!r} cannot be called like this: {reason}")
+        super().__init__(f"invalid arguments for {program!r}: {reason}")
         self.program = program
         self.reason = reason
 
@@ -181,10 +193,10 @@ class BadRequest(UsageError):
     """A tool of the MCP server was called with arguments that do not fit."""
 
     code = "bad_request"
-    hint = "Nothing was done. Look at the tool's parameters and call it again."
+    hint = "Nothing was done. Read the tool's parameters, then call it again."
 
     def __init__(self, tool: str, reason: str) -> None:
-        super().__init__(f"the tool {tool!r} cannot be used like this: {reason}")
+        super().__init__(f"invalid arguments for tool {tool!r}: {reason}")
         self.tool = tool
         self.reason = reason
 
@@ -201,14 +213,14 @@ class BadSetting(UsageError):
 
 
 class KeyConflict(UsageError):
-    """The key belongs to another session, or to one with other arguments."""
+    """The key was already used, for something else."""
 
     code = "key_conflict"
-    hint = "Use another key, or the arguments the session was started with."
+    hint = "Use another key, or the arguments of the first call."
 
     def __init__(self, key: str, session_id: str, what: str = "") -> None:
-        started = f", which was started with other {what}" if what else ""
-        super().__init__(f"key {key!r} belongs to session {session_id!r}{started}")
+        other = f" with other {what}" if what else ""
+        super().__init__(f"key {key!r} was already used for session {session_id!r}{other}")
         self.key = key
         self.session_id = session_id
         self.what = what
@@ -220,8 +232,8 @@ class KeyDeleted(UsageError):
 
     code = "key_deleted"
     hint = (
-        "Nothing was started. Use another key; or, if a new session is meant: again=True, on"
-        " the command line --again."
+        "Nothing was started. Use another key, or allow a new session with again=True (on the"
+        " command line: --again)."
     )
 
     def __init__(self, key: str, session_id: str) -> None:
@@ -231,13 +243,13 @@ class KeyDeleted(UsageError):
 
 
 class SessionExists(UsageError):
-    """A session that is imported is in the database already."""
+    """The database already has a session that is imported."""
 
     code = "session_exists"
-    hint = "It is left as it is. Skip those that are here already: import_(file, existing='skip')."
+    hint = "It was not changed. To skip existing sessions: import_(file, existing='skip')."
 
     def __init__(self, session_id: str, where: str) -> None:
-        super().__init__(f"session {session_id!r} is in {where} already")
+        super().__init__(f"session {session_id!r} already exists in {where}")
         self.session_id = session_id
         self.where = where
 
@@ -254,18 +266,17 @@ class BadId(UsageError):
 
 
 class BadStep(UsageError):
-    """The session has no such step, or it cannot be used for this."""
+    """The session has no such step, or the step cannot be used for this."""
 
     code = "bad_step"
-    hint = "Steps are numbered from 0, the start; `everhold show ID` lists them."
+    hint = "Steps are numbered from 0. `everhold show SESSION` lists them."
 
     def __init__(self, session_id: str, step: int, reason: str, hint: str = "") -> None:
         super().__init__(f"step {step} of session {session_id!r}: {reason}")
         self.session_id = session_id
         self.step = step
         self.reason = reason
-        if hint:
-            self.hint = hint
+        self.hint = hint or f"List its steps: everhold show {_quote(session_id)}"
 
 
 class NotAllowed(UsageError):
@@ -282,22 +293,23 @@ class UnknownAttachment(UsageError):
     """The session has no such attachment."""
 
     code = "unknown_attachment"
-    hint = "List what the session keeps: runtime.attachments(session_id)"
+    hint = "List its attachments: runtime.attachments(session_id)"
 
     def __init__(self, session_id: str, attachment_id: str) -> None:
-        super().__init__(f"session {session_id!r} keeps no attachment {attachment_id!r}")
+        super().__init__(f"session {session_id!r} has no attachment {attachment_id!r}")
         self.session_id = session_id
         self.attachment_id = attachment_id
+        self.hint = f"List its attachments: runtime.attachments({session_id!r})"
 
 
 class ToolClash(UsageError):
-    """Two sources of tools bring a tool of the same name."""
+    """Two sources of tools define a tool of the same name."""
 
     code = "tool_clash"
-    hint = "Rename one of them, or lay one over the other."
+    hint = "Rename one of the tools, or give one to the agent as an extra tool: extra_tools=[…]."
 
     def __init__(self, what: str, one: str, other: str) -> None:
-        super().__init__(f"the tool {what!r} is brought by {one!r} and by {other!r}")
+        super().__init__(f"tool {what!r} is defined by both {one!r} and {other!r}")
         self.what = what
 
 
@@ -305,7 +317,7 @@ class UnknownNode(UsageError):
     """The conversation has no such node."""
 
     code = "unknown_node"
-    hint = "List the nodes of a conversation: session.history()"
+    hint = "List the nodes of the conversation: session.history()"
 
     def __init__(self, node_id: str) -> None:
         super().__init__(f"no node {node_id!r} in this conversation")
@@ -313,16 +325,16 @@ class UnknownNode(UsageError):
 
 
 class UnknownProgram(UsageError):
-    """No program of this name can be loaded here."""
+    """No program of this name can be loaded."""
 
     code = "unknown_program"
 
     def __init__(self, name: str, reason: str = "", hint: str = "") -> None:
-        super().__init__(f"no program {name!r} here" + (f": {reason}" if reason else ""))
+        super().__init__(f"no program {name!r} was found" + (f": {reason}" if reason else ""))
         self.name = name
         self.reason = reason
         self.hint = hint or (
-            "Name it as module:function, path/file.py:function, or list its module in"
+            "Name it as module:function or path/file.py:function, or list its module in"
             " everhold.toml."
         )
 
@@ -336,8 +348,8 @@ class UnknownPlugin(UsageError):
         super().__init__(f"no plugin {name!r} is installed")
         self.name = name
         self.hint = (
-            f"Installed are: {', '.join(names) or 'none'}. Install its package, or give"
-            " the plugin itself."
+            "Install its package, or pass a Plugin object instead of its name. Installed plugins:"
+            f" {', '.join(names) or 'none'}."
         )
 
 
@@ -347,12 +359,12 @@ class BrokenEntryPoint(UsageError):
     code = "broken_entry_point"
 
     def __init__(self, group: str, name: str, distribution: str, reason: str) -> None:
-        super().__init__(f"{name!r} of {group}, from the package {distribution!r}, {reason}")
+        super().__init__(f"entry point {name!r} ({group}) of package {distribution!r} {reason}")
         self.group = group
         self.name = name
         self.distribution = distribution
         self.reason = reason
-        self.hint = f"Update or uninstall it: pip install --upgrade {distribution}"
+        self.hint = f"Update or uninstall the package: pip install --upgrade {distribution}"
 
 
 class EntryPointConflict(UsageError):
@@ -362,28 +374,29 @@ class EntryPointConflict(UsageError):
 
     def __init__(self, group: str, name: str, distributions: list[str]) -> None:
         super().__init__(
-            f"{name!r} of {group} is offered by several packages: {', '.join(distributions)}"
+            f"entry point {name!r} ({group}) is registered by several packages:"
+            f" {', '.join(distributions)}"
         )
         self.group = group
         self.name = name
         self.distributions = distributions
-        self.hint = "Uninstall all of them but one."
+        self.hint = f"Keep one of the packages: pip uninstall {' '.join(distributions[1:])}"
 
 
 class NoMaintenance(UsageError):
-    """The store has no maintenance, which a verb needs."""
+    """The store does not support maintenance, which the call needs."""
 
     code = "no_maintenance"
-    hint = "Use a store that has it: sqlite://, postgresql:// and memory:// do."
+    hint = "Use a store with maintenance: sqlite://, postgresql:// or memory://."
 
     def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"the store {where} has no maintenance, and {what} needs it")
+        super().__init__(f"store {where} has no maintenance, which {what} needs")
         self.where = where
         self.what = what
 
 
 class NotAProgram(UsageError):
-    """What was named exists and is not a program."""
+    """The named object is not a program."""
 
     code = "not_a_program"
     hint = "Put @everhold.program on an `async def` whose first parameter is ctx."
@@ -406,18 +419,14 @@ class MissingExtra(UsageError):
 
 
 class ProviderMismatch(UsageError):
-    """The session asks for a model of a provider that may not be asked here."""
+    """The session uses a model of a provider that this runtime does not allow."""
 
     code = "provider_mismatch"
-    hint = (
-        "Name a model of a provider that may be asked here, or let whoever opens the runtime"
-        " allow this one."
-    )
+    hint = "Use a model of an allowed provider, or allow this provider where the runtime is opened."
 
     def __init__(self, session_id: str, expected: str, actual: str) -> None:
         super().__init__(
-            f"session {session_id!r} asks for a model of {actual}; here only {expected} may be"
-            " asked"
+            f"session {session_id!r} uses a model of {actual}; only {expected} is allowed here"
         )
         self.session_id = session_id
         self.expected = expected
@@ -425,12 +434,12 @@ class ProviderMismatch(UsageError):
 
 
 class ProviderUnconfigured(UsageError):
-    """A provider of models cannot be asked, because its key or library is missing."""
+    """A model provider cannot be used, because its key or library is missing."""
 
     code = "provider_unconfigured"
 
     def __init__(self, provider: str, reason: str, hint: str) -> None:
-        super().__init__(f"{provider} cannot be asked: {reason}")
+        super().__init__(f"{provider} cannot be used: {reason}")
         self.provider = provider
         self.reason = reason
         self.hint = hint
@@ -457,8 +466,7 @@ class BadHostFile(UsageError):
         self.where = where
         self.reason = reason
         self.hint = hint or (
-            "Nothing was changed. Mend the file, or write it yourself: --print shows what"
-            " belongs there."
+            "Nothing was changed. Fix the file, or add the entry by hand: --print shows it."
         )
 
 
@@ -469,7 +477,7 @@ class BadPackage(UsageError):
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)
-        self.hint = hint or "Nothing was changed. `everhold pkg list` says what is there."
+        self.hint = hint or "Nothing was changed. List the packages: everhold pkg list"
 
 
 class PackageTooLarge(UsageError):
@@ -478,9 +486,7 @@ class PackageTooLarge(UsageError):
     code = "package_too_large"
 
     def __init__(self, source: str, size: str, limit: str) -> None:
-        super().__init__(
-            f"what {source} would install takes {size}; more than {limit} is not installed unasked"
-        )
+        super().__init__(f"{source} would install {size}, more than the limit of {limit}")
         self.source = source
         self.size = size
         self.limit = limit
@@ -495,7 +501,7 @@ class BadPackageFile(UsageError):
     """A file of the package manager cannot be read."""
 
     code = "bad_package_file"
-    hint = "Nothing was changed. Mend the file by hand, then try again."
+    hint = "Nothing was changed. Fix the file by hand, then try again."
 
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
         super().__init__(f"{where}: {reason}")
@@ -505,12 +511,12 @@ class BadPackageFile(UsageError):
 
 
 class NotAnAgent(UsageError):
-    """What was named is a program and not an agent."""
+    """The named program is not an agent."""
 
     code = "not_an_agent"
 
     def __init__(self, name: str, hint: str) -> None:
-        super().__init__(f"{name!r} is a program, and no agent")
+        super().__init__(f"{name!r} is a program, not an agent")
         self.name = name
         self.hint = hint
 
@@ -520,27 +526,27 @@ class BadSkill(UsageError):
 
     code = "bad_skill"
     hint = (
-        "A skill is a folder with a SKILL.md that begins with its name and description"
-        " between two lines of ---."
+        "Put a SKILL.md into the folder that begins with name and description between two"
+        " lines of ---."
     )
 
     def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where} is no skill: {reason}")
+        super().__init__(f"{where} is not a skill: {reason}")
         self.where = where
         self.reason = reason
 
 
 class CodeExecutionUnavailable(UsageError):
-    """No executor here runs code in this language."""
+    """No executor runs code in this language."""
 
     code = "code_execution_unavailable"
 
     def __init__(self, language: str, languages: list[str]) -> None:
-        super().__init__(f"nothing here runs code in {language!r}")
+        super().__init__(f"no executor runs code in {language!r}")
         self.language = language
         self.hint = (
-            f"What runs here: {', '.join(languages) or 'nothing'}. Give the agent an"
-            " executor: Agent(code=[…])."
+            "Give the agent an executor: Agent(code=[…]). Its executors run:"
+            f" {', '.join(languages) or 'nothing'}."
         )
 
 
@@ -549,12 +555,12 @@ class BadSchedule(UsageError):
 
     code = "bad_schedule"
     hint = (
-        "Say when in five fields (minute hour day month weekday), such as '0 3 * * 1-5', or"
-        " by a time or a pause."
+        "Write five cron fields (minute hour day month weekday), such as '0 3 * * 1-5', a"
+        " time, or an interval."
     )
 
     def __init__(self, when: str, reason: str) -> None:
-        super().__init__(f"{when!r} is no schedule: {reason}")
+        super().__init__(f"{when!r} is not a schedule: {reason}")
         self.when = when
         self.reason = reason
 
@@ -564,12 +570,12 @@ class UnknownTimezone(UsageError):
 
     code = "unknown_timezone"
     hint = (
-        "Name it as the tz database does: Europe/Berlin, or UTC. On Windows, `pip install"
-        " tzdata` brings them."
+        "Use a name of the tz database, such as Europe/Berlin or UTC. On Windows, install the"
+        " database first: pip install tzdata"
     )
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no timezone {name!r} here")
+        super().__init__(f"no timezone {name!r} is installed")
         self.name = name
 
 
@@ -591,7 +597,7 @@ class UnknownTrigger(UsageError):
     hint = "List the triggers: everhold trigger"
 
     def __init__(self, event: str, name: str) -> None:
-        super().__init__(f"nothing called {name!r} is triggered by {event!r}")
+        super().__init__(f"event {event!r} has no trigger {name!r}")
         self.event = event
         self.name = name
 
@@ -600,7 +606,7 @@ class UnknownHandover(UsageError):
     """No handover has this id."""
 
     code = "unknown_handover"
-    hint = "List what events have started, or could not start: everhold trigger log"
+    hint = "List the handovers of events: everhold trigger log"
 
     def __init__(self, id: str) -> None:
         super().__init__(f"no handover {id!r}")
@@ -611,10 +617,12 @@ class EventConflict(UsageError):
     """The key of an event was used before with another payload."""
 
     code = "event_conflict"
-    hint = "Use another key; what was emitted first stands, and is delivered once."
+    hint = "Use another key. The first payload was kept, and is delivered once."
 
     def __init__(self, event: str, key: str) -> None:
-        super().__init__(f"{event!r} was emitted before with the key {key!r} and another payload")
+        super().__init__(
+            f"event {event!r} was already emitted with key {key!r} and another payload"
+        )
         self.event = event
         self.key = key
 
@@ -623,12 +631,12 @@ class InputConflict(UsageError):
     """The key of an input was used before with other content."""
 
     code = "input_conflict"
-    hint = "Use another key, or say the same again; what was taken first stands."
+    hint = "Use another key, or send the same content. The first input was kept."
 
     def __init__(self, key: str, session_id: str, input_id: str) -> None:
         super().__init__(
-            f"key {key!r} of session {session_id!r} belongs to {input_id!r}, which says"
-            " something else"
+            f"key {key!r} of session {session_id!r} was already used for input {input_id!r} with"
+            " different content"
         )
         self.key = key
         self.session_id = session_id
@@ -636,15 +644,16 @@ class InputConflict(UsageError):
 
 
 class UnknownInput(UsageError):
-    """The session was never sent such an input."""
+    """The session has no input of this id or key."""
 
     code = "unknown_input"
-    hint = "List what waits for the session, and what did: everhold intake SESSION --all"
+    hint = "List its inputs: everhold intake SESSION --all"
 
     def __init__(self, session_id: str, name: str) -> None:
-        super().__init__(f"nothing of the name {name!r} was ever sent to session {session_id!r}")
+        super().__init__(f"session {session_id!r} has no input {name!r}")
         self.session_id = session_id
         self.name = name
+        self.hint = f"List its inputs: everhold intake {_quote(session_id)} --all"
 
 
 class BadSignature(UsageError):
@@ -652,23 +661,23 @@ class BadSignature(UsageError):
 
     code = "bad_signature"
     hint = (
-        "Drop the message: it is too old, was changed on its way, or was signed with another"
+        "Drop the message: it is too old, was changed in transit, or was signed with another"
         " secret."
     )
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the message is not believed: {why}")
+        super().__init__(f"the webhook message is refused: {why}")
         self.why = why
 
 
-# ---- a fair request at the wrong moment
+# ---- StateError: the caller reads the status, then decides
 
 
 class IllegalMove(StateError):
     """A session in this state cannot do this."""
 
     code = "illegal_move"
-    hint = "Ask for the session's status; only the moves in docs/reference/states.md are possible."
+    hint = "Read the session's status. The possible moves are in docs/reference/states.md."
 
     def __init__(self, state: str, event: str) -> None:
         super().__init__(f"a {state} session cannot be {event}")
@@ -680,26 +689,28 @@ class AnswerConflict(StateError):
     """The question has another answer already."""
 
     code = "answer_conflict"
-    hint = "The first answer stands. To go on from another one, fork the session at that step."
+    hint = "The first answer was kept. To continue with another one, fork the session at that step."
 
     def __init__(self, session_id: str, query_id: str, *, at_once: bool = False) -> None:
-        has = "was given two answers at once" if at_once else "has another answer already"
-        super().__init__(f"{query_id!r} of session {session_id!r} {has}")
+        has = "was given two answers in one call" if at_once else "already has another answer"
+        super().__init__(f"question {query_id!r} of session {session_id!r} {has}")
         self.session_id = session_id
         self.query_id = query_id
         self.hint = (
-            "Nothing was changed; give one answer to each question." if at_once else self.hint
+            "Nothing was changed. Give one answer to each question." if at_once else self.hint
         )
 
 
 class QueryClosed(StateError):
-    """The program no longer waits for an answer to this question."""
+    """The program no longer waits for this answer."""
 
     code = "query_closed"
-    hint = "The program no longer waits for it; look at what is open now."
+    hint = "List the questions that are open now: everhold inbox"
 
     def __init__(self, session_id: str, query_id: str, state: str) -> None:
-        super().__init__(f"{query_id!r} of session {session_id!r} was {state} and takes no answer")
+        super().__init__(
+            f"question {query_id!r} of session {session_id!r} was {state} and accepts no answer"
+        )
         self.session_id = session_id
         self.query_id = query_id
         self.state = state
@@ -709,40 +720,43 @@ class StaleTools(StateError):
     """The tools changed after the caller read them."""
 
     code = "stale_tools"
-    hint = "Read the tools again, and decide anew."
+    hint = "Read the tools again, then repeat the call."
 
     def __init__(self, seen: int, present: int) -> None:
-        super().__init__(f"the tools are of generation {present}, and generation {seen} was seen")
+        super().__init__(f"the tools are at generation {present}, not {seen}")
         self.seen = seen
         self.present = present
 
 
 class TurnWaiting(StateError):
-    """The turn waits for an answer and accepts no input before."""
+    """The turn waits for an answer, and accepts no input until then."""
 
     code = "turn_waiting"
     hint = (
-        "Answer it (everhold inbox), or stop the turn with session.cancel_turn(); then send again."
+        "Answer it (`everhold inbox` lists it), or stop the turn with session.cancel_turn();"
+        " then send the input again."
     )
 
     def __init__(self, session_id: str, query_id: str, kind: str) -> None:
         super().__init__(
-            f"session {session_id!r} waits for the {kind} {query_id}, and takes no input before"
+            f"session {session_id!r} accepts no input: it waits for the {kind} {query_id!r}"
         )
         self.session_id = session_id
         self.query_id = query_id
 
 
 class SessionEnded(StateError):
-    """The session has ended and accepts nothing more."""
+    """The session has ended."""
 
     code = "session_ended"
-    hint = "Start another session, retry a failed one, or fork this one at an earlier step."
+    hint = "Start a new session, or fork this one at an earlier step."
 
     def __init__(self, session_id: str, state: str, verb: str) -> None:
         super().__init__(f"session {session_id!r} is {state}; it cannot be {verb}")
         self.session_id = session_id
         self.state = state
+        if state == "failed":
+            self.hint = f"Retry it first: everhold retry {_quote(session_id)}"
 
 
 class StillNeeded(StateError):
@@ -757,11 +771,11 @@ class StillNeeded(StateError):
 
 
 class Waiting(StateError):
-    """The session waits for somebody outside; answer its queries and go on."""
+    """The session waits for an answer, a signal or a timer."""
 
     code = "waiting"
     hint = (
-        "Answer the open questions, then run the same call with the same key, or wait for the"
+        "Answer the open questions, then repeat the call with the same key, or wait for the"
         " session."
     )
 
@@ -795,7 +809,7 @@ class Failed(StateError):
     """The session's program raised an error."""
 
     code = "failed"
-    hint = "Mend the program and retry the session: every answer it has is kept."
+    hint = "Fix the program, then retry the session; its recorded answers are kept."
 
     def __init__(self, session_id: str, error: str, hint: str = hint) -> None:
         super().__init__(f"session {session_id!r} failed: {error}")
@@ -808,7 +822,7 @@ class Outdated(StateError):
     """The record changed after the caller read it."""
 
     code = "outdated"
-    hint = "Look at it again, then decide; nothing was changed."
+    hint = "Nothing was changed. Read it again, then repeat the change."
 
     def __init__(self, what: str, wanted: int, found: int) -> None:
         super().__init__(f"{what} is at revision {found}, not {wanted}")
@@ -821,7 +835,7 @@ class InputEnded(StateError):
     """The input was cancelled or refused, and never entered the conversation."""
 
     code = "input_ended"
-    hint = "It never entered the conversation, and never will. Say it again under another key."
+    hint = "It never entered the conversation. Send it again under another key."
 
     def __init__(self, session_id: str, input_id: str, state: str, reason: str = "") -> None:
         super().__init__(
@@ -835,28 +849,28 @@ class InputEnded(StateError):
 
 
 class SessionBusy(StateError):
-    """The conversation is in a turn."""
+    """The conversation runs a turn."""
 
     code = "session_busy"
     hint = (
-        "Wait until its turn has settled, or say what to do with what you send: queue, steer"
-        " or fork."
+        "Wait until the turn settles, or choose what happens to the input: busy='queue',"
+        " 'steer' or 'fork'."
     )
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"session {session_id!r} is in a turn")
+        super().__init__(f"session {session_id!r} runs a turn")
         self.session_id = session_id
 
 
 class LeaseLost(StateError):
-    """Another worker holds the lease of the session now."""
+    """The lease of the session has ended, or another worker holds it."""
 
     code = "lease_lost"
-    hint = "Another worker has the session now, and goes on with it; nothing was changed."
+    hint = "Nothing was changed. Do not move the session: another worker may hold its lease."
 
     def __init__(self, session_id: str, generation: int, holder: str = "") -> None:
-        by = f"; {holder!r} has one" if holder else ""
-        super().__init__(f"lease {generation} of session {session_id!r} is not held any more{by}")
+        by = f"; {holder!r} holds a newer one" if holder else ""
+        super().__init__(f"lease {generation} of session {session_id!r} has ended{by}")
         self.session_id = session_id
         self.generation = generation
         self.holder = holder
@@ -866,22 +880,22 @@ class ClaimLost(StateError):
     """The claim of queued input has ended."""
 
     code = "claim_lost"
-    hint = "A later holder has claimed it again, or it has ended; nothing was changed."
+    hint = "Nothing was changed. Claim the queued input again, if it is still there."
 
     def __init__(self, session_id: str, claim: str) -> None:
-        super().__init__(f"claim {claim!r} of session {session_id!r} is not held any more")
+        super().__init__(f"claim {claim!r} of session {session_id!r} has ended")
         self.session_id = session_id
         self.claim = claim
 
 
-# ---- the operator's move
+# ---- StoreError: the operator fixes the machine or its configuration
 
 
 class Overtaken(StoreError):
     """Another process committed to the session first."""
 
     code = "overtaken"
-    hint = "Another process moved this session first; read it again."
+    hint = "Another process moved this session first. Read it again."
 
     def __init__(self, session_id: str, revision: int) -> None:
         super().__init__(f"session {session_id!r} has moved past revision {revision}")
@@ -893,7 +907,7 @@ class StoreBusy(StoreError):
     """Another process held the write lock for too long."""
 
     code = "store_busy"
-    hint = "Another process holds the write lock; nothing was changed, try again."
+    hint = "Nothing was changed. Try again: another process holds the write lock."
 
     def __init__(self, where: str, seconds: float) -> None:
         super().__init__(f"{where} was locked by another process for {seconds:.1f} s")
@@ -905,10 +919,10 @@ class StoreFull(StoreError):
     """The disk has no space left."""
 
     code = "store_full"
-    hint = "Free some space and send it again: nothing of this call was written."
+    hint = "Nothing of this call was written. Free disk space, then repeat the call."
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"no space left to write {where}")
+        super().__init__(f"no disk space left to write {where}")
         self.where = where
 
 
@@ -916,7 +930,7 @@ class DamagedGraph(StoreError):
     """The tree of a conversation is damaged."""
 
     code = "damaged_graph"
-    hint = "Nothing was changed. Check the file: everhold db verify"
+    hint = "Nothing was changed. Check the database: everhold db verify"
 
     def __init__(self, node_id: str, why: str) -> None:
         super().__init__(f"the conversation is damaged at node {node_id!r}: {why}")
@@ -928,7 +942,8 @@ class StoreDamaged(StoreError):
 
     code = "store_damaged"
     hint = (
-        "Run `everhold db verify`; restore the file from a copy, or export what can still be read."
+        "Run `everhold db verify`. Restore the database from a copy, or export what can still be"
+        " read."
     )
 
     def __init__(self, where: str, reason: str) -> None:
@@ -941,10 +956,10 @@ class StoreNewer(StoreError):
     """A newer everhold wrote the database."""
 
     code = "store_newer"
-    hint = "Upgrade everhold here to the version that wrote the database, or a newer one."
+    hint = "Upgrade everhold to the version that wrote the database, or to a newer one."
 
     def __init__(self, where: str, found: int, known: int) -> None:
-        super().__init__(f"{where} has format {found}; this everhold knows formats up to {known}")
+        super().__init__(f"{where} has format {found}; this everhold reads formats up to {known}")
         self.where = where
         self.found = found
         self.known = known
@@ -959,14 +974,14 @@ class StoreUnavailable(StoreError):
         super().__init__(f"{where} cannot be opened: {reason}")
         self.where = where
         self.reason = reason
-        self.hint = hint or "Check the address with `everhold info`."
+        self.hint = hint or "Check the address: everhold info"
 
 
 class ReadOnlyStore(StoreError):
     """The database cannot be written."""
 
     code = "read_only_store"
-    hint = "Give this user the right to write the file and its folder, or name another database."
+    hint = "Give this user write access to the file and its folder, or name another database."
 
     def __init__(self, where: str) -> None:
         super().__init__(f"{where} cannot be written")
@@ -978,41 +993,41 @@ class WorkerFailed(StoreError):
 
     code = "worker_failed"
     hint = (
-        "Nothing was changed. Look for what is short on this machine (memory, processes),"
-        " then try again."
+        "Nothing was changed. Check the memory and the process limit of this machine, then try"
+        " again."
     )
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the process that should run the program failed: {reason}")
+        super().__init__(f"the process that runs the program failed: {reason}")
         self.reason = reason
 
 
 class CodeExecutionStopped(StoreError):
-    """An executor of code stopped before it gave a result."""
+    """A code executor stopped without a result."""
 
     code = "code_execution_stopped"
     hint = (
-        "The program may or may not be at fault. Run it again; what it had called before is"
-        " not called twice."
+        "Run the program again: tools that it had called are not called twice. If the executor"
+        " stops again, change the program."
     )
 
     def __init__(self, language: str, reason: str) -> None:
-        super().__init__(f"what runs code in {language!r} has stopped: {reason}")
+        super().__init__(f"the executor of {language!r} has stopped: {reason}")
         self.language = language
         self.reason = reason
 
 
 class ToolServerFailed(StoreError):
-    """An MCP server whose tools are used failed."""
+    """An MCP server whose tools an agent uses failed."""
 
     code = "tool_server_failed"
     hint = (
-        "It is tried again with the next call. See whether its command starts, or its address"
-        " answers, by hand."
+        "The next call tries again. Check that the server's command starts, or that its address"
+        " responds."
     )
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"the tool server {name!r} failed: {reason}")
+        super().__init__(f"tool server {name!r} failed: {reason}")
         self.name = name
         self.reason = reason
 
@@ -1022,35 +1037,34 @@ class SweepFailed(StoreError):
 
     code = "sweep_failed"
     hint = (
-        "What was deleted until then stays deleted, and nothing else was. Mend the cause and"
-        " sweep again."
+        "Deleted sessions stay deleted; nothing else was changed. Fix the cause, then sweep"
+        " again: everhold db gc"
     )
 
     def __init__(self, cause: str, deleted: int, report: Any = None) -> None:
-        super().__init__(f"sweeping stopped after {deleted} deleted: {cause}")
+        super().__init__(f"the sweep stopped after {deleted} deleted sessions: {cause}")
         self.cause = cause
         self.deleted = deleted
         self.report = report
 
 
-# ---- the program author's move
+# ---- ProgramError: the author fixes the program, agent or plugin
 
 
 class Diverged(ProgramError):
-    """A replay asks in another shape than the journal recorded."""
+    """A replay makes another query than the journal recorded."""
 
     code = "diverged"
 
     def __init__(self, step: int, recorded: str, asked: str) -> None:
-        super().__init__(f"step {step}: the program asks {asked}, but the journal holds {recorded}")
+        super().__init__(f"step {step}: the program asks {asked}, but the journal has {recorded}")
         self.step = step
         self.recorded = recorded
         self.asked = asked
         self.hint = (
-            "Nothing was changed. Roll the code back, or fork the session at the last step that"
-            " matches"
-            f" (fork --at {max(step - 1, 0)}), or mark the change with ctx.version, or cancel"
-            " the session."
+            "Nothing was changed. Roll the code back, fork the session at the last matching step"
+            f" (fork --at {max(step - 1, 0)}), mark the change with ctx.version, or cancel the"
+            " session."
         )
 
 
@@ -1059,13 +1073,13 @@ class VersionMissing(ProgramError):
 
     code = "version_missing"
     hint = (
-        "Keep the old function beside the new one under @program(name=…, version=…), or fork,"
-        " or cancel."
+        "Keep the old function beside the new one, with the same name and its own version:"
+        " @program(name=…, version=…). Or fork or cancel the session."
     )
 
     def __init__(self, program: str, wanted: int, found: int) -> None:
         super().__init__(
-            f"the session needs version {wanted} of program {program!r}; here is version {found}"
+            f"the session needs version {wanted} of program {program!r}; version {found} is loaded"
         )
         self.program = program
         self.wanted = wanted
@@ -1073,38 +1087,43 @@ class VersionMissing(ProgramError):
 
 
 class ForeignCall(ProgramError):
-    """A program called what replay would repeat."""
+    """A function was called where it cannot be used, such as I/O directly in a program."""
 
     code = "foreign_call"
+    hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
 
-    def __init__(self, call: str) -> None:
+    def __init__(self, call: str, reason: str = "") -> None:
         super().__init__(
-            f"{call} cannot be used inside a program: it reaches outside, and replay would"
+            f"{call} {reason}"
+            if reason
+            else f"{call} cannot be used inside a program: it reaches outside, and replay would"
             " repeat it; use ctx.call"
         )
         self.call = call
-        self.hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
+        if reason:
+            self.hint = "Use it in a tool, in a plugin, or in a function that ctx.call runs."
 
 
 class ForeignWake(ProgramError):
-    """Something outside tried to wake a waiting program."""
+    """Code outside the program tried to wake it."""
 
     code = "foreign_wake"
-    hint = "Do not share locks, events, queues or futures between programs; send a signal instead."
+    hint = "Do not share locks, events, queues or futures between programs. Send a signal instead."
 
     def __init__(self) -> None:
-        super().__init__("something outside tried to wake a program that is waiting")
+        super().__init__("code outside the program tried to wake it")
 
 
 class Stuck(ProgramError):
-    """A program waits, and nothing can ever wake it."""
+    """A program waits for something that can never happen."""
 
     code = "stuck"
-    hint = "Something awaits an event that nothing inside the program will ever set."
+    hint = "Find what these tasks await: an event or future that nothing in the program sets."
 
     def __init__(self, tasks: list[str]) -> None:
         super().__init__(
-            f"nothing is ready and nothing is open; waiting: {', '.join(tasks) or 'no task'}"
+            "the program waits, but no question or timer is open; waiting tasks:"
+            f" {', '.join(tasks) or 'none'}"
         )
         self.tasks = tasks
 
@@ -1113,9 +1132,7 @@ class Spinning(ProgramError):
     """A program did not pause within its limit."""
 
     code = "spinning"
-    hint = (
-        "A loop around sleep(0), or one that swallows cancellation, never lets the program pause."
-    )
+    hint = "Look for a loop around sleep(0), or for code that swallows cancellation."
 
     def __init__(self, limit: str) -> None:
         super().__init__(f"the program did not pause within {limit}")
@@ -1127,8 +1144,8 @@ class CannotRestart(ProgramError):
 
     code = "cannot_restart"
     hint = (
-        "Return what the next round needs to the program that was started, and let that one"
-        " restart."
+        "Return the next round's arguments to the program that was started, and call ctx.restart"
+        " there."
     )
 
     def __init__(self, why: str) -> None:
@@ -1140,7 +1157,7 @@ class Poison(ProgramError):
     """Several processes died while they ran this session."""
 
     code = "poison"
-    hint = "The program kills the process that runs it. Mend it, then retry the session."
+    hint = "Fix the program, which ends the process that runs it. Then retry the session."
 
     def __init__(self, deaths: int) -> None:
         super().__init__(f"{deaths} processes died while they ran this session")
@@ -1148,13 +1165,13 @@ class Poison(ProgramError):
 
 
 class TooLarge(ProgramError):
-    """A program said more at once than is accepted."""
+    """A program sent more data at once than the limit."""
 
     code = "too_large"
-    hint = "Ask and return less at once; keep large texts where they are and pass their names."
+    hint = "Ask for and return less at once. Store large texts outside and pass their names."
 
     def __init__(self, size: int, largest: int) -> None:
-        super().__init__(f"the program said {size:,} bytes at once; at most {largest:,} are taken")
+        super().__init__(f"the program sent {size:,} bytes at once; the limit is {largest:,}")
         self.size = size
         self.largest = largest
 
@@ -1166,7 +1183,9 @@ class RunsOnImport(ProgramError):
     hint = "Put the lines that start sessions under `if __name__ == '__main__':`."
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"loading {path} would run it again: it starts a session when imported")
+        super().__init__(
+            f"{path} starts a session when it is imported, so loading it would run it again"
+        )
         self.path = path
 
 
@@ -1174,30 +1193,30 @@ class BudgetExceeded(ProgramError):
     """The session has used up its budget."""
 
     code = "budget_exceeded"
-    hint = "Raise the budget, or look at ctx.budget_remaining() before asking."
+    hint = "Raise the budget, or check ctx.budget_remaining() before asking."
 
     def __init__(self, message: str) -> None:
         super().__init__(f"budget_exceeded: {message}")
 
 
 class TurnStopped(ProgramError):
-    """The turn of an agent ended without an answer."""
+    """An agent's turn ended without an answer."""
 
     code = "turn_stopped"
-    hint = "Look at what was said: everhold show. A retry asks the model again."
+    hint = "Read the conversation (everhold show), then retry: the model is asked again."
 
     def __init__(self, outcome: str, why: str = "") -> None:
-        super().__init__(f"the turn of the agent ended as {outcome}" + (f": {why}" if why else ""))
+        super().__init__(f"the agent's turn ended as {outcome}" + (f": {why}" if why else ""))
         self.outcome = outcome
 
 
 class AnswerFailed(ProgramError):
-    """The answerer gave an error instead of a value; the program may catch it."""
+    """The answer is an error instead of a value; the program may catch it."""
 
     code = "answer_failed"
     hint = (
-        "A retry hands the error over again. To have it asked again, fork before it:"
-        " `everhold explain` says where."
+        "A retry replays the recorded error. To ask again, fork before it; `everhold explain`"
+        " names the step."
     )
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -1207,58 +1226,56 @@ class AnswerFailed(ProgramError):
 
 
 class BadDirective(ProgramError):
-    """A plugin returned a directive from a hook where it is not allowed."""
+    """A plugin returned a directive that its hook does not allow."""
 
     code = "bad_directive"
 
     def __init__(self, plugin: str, hook: str, directive: str, allowed: list[str]) -> None:
+        listed = ", ".join(allowed)
         super().__init__(
-            f"the plugin {plugin!r} returned {directive} from {hook}, where it makes no sense"
+            f"plugin {plugin!r} may not return {directive} from {hook} (allowed: {listed})"
         )
         self.plugin = plugin
         self.hook = hook
         self.directive = directive
-        self.hint = f"There it may return: {', '.join(allowed)}, or None."
+        self.hint = f"Return {listed} or None from {hook}."
 
 
 class PluginFailed(ProgramError):
     """A hook of a plugin raised an error."""
 
     code = "plugin_failed"
-    hint = (
-        "Mend the plugin and send the input again: the turn was stopped, because nothing goes"
-        " on without it."
-    )
+    hint = "Fix the plugin, then send the input again: the turn was stopped."
 
     def __init__(self, plugin: str, hook: str, error: str) -> None:
-        super().__init__(f"the plugin {plugin!r} failed in {hook}: {error}")
+        super().__init__(f"plugin {plugin!r} failed in {hook}: {error}")
         self.plugin = plugin
         self.hook = hook
         self.error = error
 
 
 class UnsettledInput(ProgramError):
-    """Plugins keep replacing each other's input of a tool."""
+    """Plugins keep replacing each other's input for a tool."""
 
     code = "unsettled_input"
     hint = (
-        "Have each plugin return ReplaceInput only while the input is not yet as it should"
-        " be, or remove one of them."
+        "Return ReplaceInput only while the input still has to change, or remove one of the"
+        " plugins."
     )
 
     def __init__(self, tool: str, plugins: list[str]) -> None:
         super().__init__(
-            f"plugins keep replacing each other's input of {tool}: {', '.join(plugins)}"
+            f"plugins keep replacing each other's input for {tool}: {', '.join(plugins)}"
         )
         self.tool = tool
         self.plugins = plugins
 
 
 class OutcomeUnknown(ProgramError):
-    """The process died while a call ran: it may have happened or not."""
+    """The process died during a call: the call may or may not have happened."""
 
     code = "outcome_unknown"
-    hint = "Find out whether it happened before doing it again."
+    hint = "Find out whether it happened before you do it again."
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} was started, and the process died before its result was recorded")
@@ -1271,7 +1288,7 @@ class Expired(ProgramError):
     code = "expired"
 
     def __init__(self, query_id: str) -> None:
-        super().__init__(f"nobody answered {query_id!r} in time")
+        super().__init__(f"question {query_id!r} was not answered in time")
         self.query_id = query_id
 
 
@@ -1288,30 +1305,30 @@ class ChildFailed(ProgramError):
 
 
 class AfterCancel(ProgramError):
-    """A cancelled program used `ctx` to ask for something."""
+    """A cancelled program made a query."""
 
     code = "after_cancel"
-    hint = "A cancelled program may clean up, but it can ask nothing more."
+    hint = "A cancelled program may clean up, but may not make queries."
 
     def __init__(self, verb: str) -> None:
-        super().__init__(f"ctx.{verb} after the session was cancelled")
+        super().__init__(f"ctx.{verb} was called after the session was cancelled")
 
 
 # ---- all of them
 
 
 def leaves(branch: type[EverholdError] = EverholdError) -> list[type[EverholdError]]:
-    """Every error that can be raised, in the order of this page."""
+    """All leaves below a branch, in the order of this module."""
     below = branch.__subclasses__()
     return [leaf for child in below for leaf in leaves(child)] if below else [branch]
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says, as text that can be stored: of a group also what is in it."""
+    """The message of any exception as storable text; for a group, with its parts."""
     try:
         said = str(error)
     except Exception as other:
-        said = f"what it says cannot be had ({type(other).__name__})"
+        said = f"its message cannot be read ({type(other).__name__})"
     if isinstance(error, BaseExceptionGroup):
         inner = (
             f"{type(one).__name__}: {words_of(one)}".removesuffix(": ") for one in error.exceptions

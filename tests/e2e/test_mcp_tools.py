@@ -514,7 +514,7 @@ HINTED = [
     (
         "answer",
         {"session_id": "@last", "answers": [{"response": "x"}, {"response": "y"}]},
-        "was given two answers at once\n\ncode: answer_conflict\n\nhint: Nothing was"
+        "was given two answers in one call\n\ncode: answer_conflict\n\nhint: Nothing was"
         " changed; give one",
     ),
 ]

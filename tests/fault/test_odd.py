@@ -179,7 +179,7 @@ async def test_a_clock_going_backwards_expires_nothing(path: Path) -> None:
         (odd.recursing(), "RecursionError: maximum recursion depth exceeded"),
         (odd.strange(), "Strange: not an Exception"),
         (odd.leaving(), "SystemExit: 3"),
-        (odd.stuck(), "nothing is ready and nothing is open"),
+        (odd.stuck(), "the program waits, but no question or timer is open"),
         (odd.polling(), "the program did not pause within 1,000,000 turns of its loop"),
     ],
     ids=["recursion", "BaseException", "SystemExit", "stuck", "polling"],

@@ -128,7 +128,7 @@ def test_a_missing_key_is_said_before_anything_is_begun(folder: Path) -> None:
 
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "error: anthropic cannot be asked: there is no key [provider_unconfigured]",
+        "error: anthropic cannot be used: there is no key [provider_unconfigured]",
         "hint: Set the variable ANTHROPIC_API_KEY.",
     ]
     assert not (folder / "a.db").exists()

@@ -265,7 +265,7 @@ class Mute(Exception):
     ("error", "said"),
     [
         (ValueError("\ud800 and \0"), "ValueError: \\ud800 and \0"),
-        (Mute(), "Mute: what it says cannot be had (KeyError)"),
+        (Mute(), "Mute: its message cannot be read (KeyError)"),
         (
             ExceptionGroup("a TaskGroup", [OSError("lost")]),
             "ExceptionGroup: a TaskGroup (1 sub-exception): OSError: lost",

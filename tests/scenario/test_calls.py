@@ -140,7 +140,7 @@ class Mute(Exception):
 
 
 ODD = {
-    "mute": (Mute(), "Mute: what it says cannot be had (KeyError)"),
+    "mute": (Mute(), "Mute: its message cannot be read (KeyError)"),
     "many": (
         ExceptionGroup("both", [OSError("a"), KeyError()]),
         "ExceptionGroup: both (2 sub-exceptions): OSError: a; KeyError",

@@ -163,7 +163,7 @@ async def test_inputs_that_never_settle_end_the_turn(plugins):
     """Typed, with the names of the plugins; nothing runs, and the call has a result."""
     turn, _, history, _ = await held(plugins, use("shell", command="a"))
     assert turn.outcome.code == "unsettled_input" and RAN == [] and len(told(history)) == 1
-    assert turn.outcome.error.startswith("plugins keep replacing each other's input of shell: ")
+    assert turn.outcome.error.startswith("plugins keep replacing each other's input for shell: ")
     assert {"a", "b"} == set(turn.outcome.error.rpartition(": ")[2].split(", "))
 
 

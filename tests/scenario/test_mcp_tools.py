@@ -282,7 +282,7 @@ async def test_a_server_that_dies_in_a_call(tmp_path):
     results, _ = await talk(
         server(tmp_path), use("mcp__test__die"), use("mcp__test__echo", text="hi")
     )
-    assert results[0].startswith("Error: the tool server 'test' failed: ")
+    assert results[0].startswith("Error: tool server 'test' failed: ")
     assert "it was not sent again, and may or may not have been done" in results[0]
     assert results[1] == "you said hi" and done(tmp_path).count("started") == 2
 
@@ -301,7 +301,7 @@ async def test_a_server_that_does_not_start(tmp_path):
     results, model = await talk(server(tmp_path), "Sorry.")
     assert results == [] and model.tools == [{}]
     assert (
-        "the tool server 'test' failed: " in model.systems[0]
+        "tool server 'test' failed: " in model.systems[0]
         and "the server is broken" in model.systems[0]
     )
 
@@ -310,13 +310,13 @@ async def test_a_server_that_does_not_start(tmp_path):
 async def test_a_command_that_is_not_there():
     """The same."""
     _, model = await talk(McpServer("none", command=["/nowhere/at-all"]), "Sorry.")
-    assert "the tool server 'none' failed" in model.systems[0]
+    assert "tool server 'none' failed" in model.systems[0]
 
 
 async def test_an_address_where_nobody_is():
     """The same."""
     _, model = await talk(McpServer("none", url="http://127.0.0.1:9/mcp"), "Sorry.")
-    assert "the tool server 'none' failed" in model.systems[0]
+    assert "tool server 'none' failed" in model.systems[0]
 
 
 @pytest.mark.process
@@ -349,10 +349,8 @@ async def test_a_failed_listing_keeps_what_was_offered(tmp_path):
             for _ in range(3):
                 await session.send("Go.")
             (result,) = told(await session.history())
-    assert result.startswith("Error: the tool server 'web' failed")
-    assert (
-        "mcp__web__echo" in model.tools[-1] and "the tool server 'web' failed" in model.systems[-1]
-    )
+    assert result.startswith("Error: tool server 'web' failed")
+    assert "mcp__web__echo" in model.tools[-1] and "tool server 'web' failed" in model.systems[-1]
 
 
 @pytest.mark.process

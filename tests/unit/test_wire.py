@@ -143,14 +143,14 @@ def test_error():
         "session_id": "s-1",
         "error": "boom",
         "code": "failed",
-        "hint": "Mend the program and retry the session: every answer it has is kept.",
+        "hint": "Fix the program, then retry the session; its recorded answers are kept.",
         "stats": STATS,
     }
 
 
 @pytest.mark.parametrize(
     ("kind", "hint"),
-    [("budget_exceeded", "Raise the budget"), ("child_failed", "Mend the program")],
+    [("budget_exceeded", "Raise the budget"), ("child_failed", "Fix the program")],
 )
 def test_an_error_of_ours_keeps_its_code(kind, hint):
     """A session that one of our errors ended says which; without a hint of its own it has the
@@ -266,16 +266,16 @@ def test_exit_codes_never_change():
 def test_an_error_as_json():
     """An error shows its sentence, its code and its hint."""
     assert wire.error_json(errors.StoreFull("app.db")) == {
-        "error": "no space left to write app.db",
+        "error": "no disk space left to write app.db",
         "code": "store_full",
-        "hint": "Free some space and send it again: nothing of this call was written.",
+        "hint": "Nothing of this call was written. Free disk space, then repeat the call.",
     }
 
 
 def test_an_error_without_a_hint_has_no_key_for_it():
     """An empty hint is not shown."""
     assert wire.error_json(errors.Expired("q-0")) == {
-        "error": "nobody answered 'q-0' in time",
+        "error": "question 'q-0' was not answered in time",
         "code": "expired",
     }
 

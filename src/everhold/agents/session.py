@@ -290,7 +290,7 @@ class AgentSession:
             return (), CHILD_POLL_SECONDS
         status = await self._engine.status(self.id)
         if isinstance(status, Finished):
-            raise SessionEnded(self.id, status.state, "held a conversation with")
+            raise SessionEnded(self.id, status.state, "sent input")
         if queued or (isinstance(read, ConversationReader) and read.input(input_id) is None):
             await require_not_ended(self._engine, self.id, input_id)
         open_now = select_open_questions(status)
@@ -328,7 +328,7 @@ class AgentSession:
                     )
                 head = self._reading.head
                 if head is not None and head.ended:
-                    raise SessionEnded(self.id, head.state, "held a conversation with")
+                    raise SessionEnded(self.id, head.state, "sent input")
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:

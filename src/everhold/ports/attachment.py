@@ -71,5 +71,7 @@ async def load_attachment(id: str) -> tuple[Attachment, bytes]:
 def _shelf() -> SessionAttachments:
     found = CURRENT_ATTACHMENTS.get(None)
     if found is None:
-        raise ForeignCall("an attachment outside the work of a session")
+        raise ForeignCall(
+            "an attachment", "can be stored and read only while a session runs a call"
+        )
     return found

@@ -78,7 +78,7 @@ async def complete(
     """Ask a model once. `returns` names the type of the answer, which is else its words."""
     completer = COMPLETER.get(None)
     if completer is None:
-        raise ForeignCall("a completion outside the work of a session")
+        raise ForeignCall("complete", "can be used only while a session runs a call")
     query = Query(
         0,
         "",

@@ -65,7 +65,7 @@ CURRENT_SERVICES: ContextVar[SessionServices] = ContextVar("everhold_work")
 def _work(what: str) -> SessionServices:
     found = CURRENT_SERVICES.get(None)
     if found is None:
-        raise ForeignCall(f"{what} outside the work of a session")
+        raise ForeignCall(what, "can be used only while a session runs a call")
     return found
 
 

@@ -117,4 +117,4 @@ def test_one_that_fails_says_what_it_did(cli: Cli, monkeypatch: pytest.MonkeyPat
     gone.clear()
     said = cli("db", "gc", "--older-than", "0s", "--yes")
     assert (said.code, said.out.startswith("1 session (1 completed), ")) == (4, True)
-    assert "sweeping stopped after 1 deleted" in said.err
+    assert "the sweep stopped after 1 deleted" in said.err

@@ -113,7 +113,7 @@ def test_commands_are_done_or_wait(desk: Cli) -> None:
 def test_a_program_that_is_no_agent_is_told_by_signal(cli: Cli) -> None:
     cli("run", "shop.py:waits", "--key", "w")
     said = cli("send", "w", "Go.")
-    assert said.code == 2 and "no agent" in said.err
+    assert said.code == 2 and "not an agent" in said.err
 
 
 def test_at_a_terminal_without_a_model_the_person_is_told_why_he_is_asked(desk: Cli) -> None:

@@ -82,7 +82,7 @@ MISTAKES = [
     ("run shop.py:refund 7", "bad_setting", 2, "It takes order: str"),
     ("run shop.py:refund --json-args none.json", "bad_setting", 2, "none.json cannot be read"),
     ("run shop.py:refund --json-args shop.py", "bad_setting", 2, "not JSON"),
-    ("run shop.py:refund order=8 --key seven", "key_conflict", 2, "started with other arguments"),
+    ("run shop.py:refund order=8 --key seven", "key_conflict", 2, "with other arguments"),
     # who answers
     ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "there is no command"
                                                                          " 'no-such-command'"),
@@ -92,10 +92,10 @@ MISTAKES = [
     ("answer seven yes", "not_allowed", 2, "--as NAME --yes"),
     ("answer seven --as ana maybe", "not_allowed", 2, "a person answers it"),
     ("answer seven yes --yes", "usage", 2, "give one of VALUE"),
-    ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "never asked 'q-9'"),
+    ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "has no question 'q-9'"),
     ("answer done --yes --as ana", "no_open_query", 2, "is completed and has no open question"),
-    ("answer done --yes --as ana -q q-1", "answer_conflict", 3, "has another answer already"),
-    ("answer broken more -q q-7", "unknown_query", 2, "never asked 'q-7'"),
+    ("answer done --yes --as ana -q q-1", "answer_conflict", 3, "already has another answer"),
+    ("answer broken more -q q-7", "unknown_query", 2, "has no question 'q-7'"),
     # sessions
     ("show nobody", "unknown_session", 2, "everhold sessions"),
     ("show s-", "bad_id", 2, "several sessions begin with it"),
@@ -116,7 +116,7 @@ MISTAKES = [
     ("sessions -d here", "bad_setting", 2, "'here' is not an address"),
     ("sessions -d postgresql://here/db?schema=a-b", "bad_setting", 2, "'a-b' should be letters,"
                                                                       " digits and _"),
-    ("sessions -d newer.db", "store_newer", 4, "Upgrade everhold here"),
+    ("sessions -d newer.db", "store_newer", 4, "Upgrade everhold to"),
     ("sessions -d other.db", "store_unavailable", 4, "a database of another program"),
     ("sessions -d text.db", "store_damaged", 4, "is damaged"),
     ("db copy shop.db", "bad_setting", 2, "is there already"),

@@ -156,11 +156,11 @@ class Mute(Exception):
     [
         (ValueError("as it is"), "as it is"),
         (ValueError("half \ud800"), "half \\ud800"),
-        (Mute(), "what it says cannot be had (RuntimeError)"),
+        (Mute(), "its message cannot be read (RuntimeError)"),
         (
             BaseExceptionGroup("two", [KeyboardInterrupt(), ExceptionGroup("one", [Mute()])]),
             "two (2 sub-exceptions): KeyboardInterrupt;"
-            " ExceptionGroup: one (1 sub-exception): Mute: what it says cannot be had"
+            " ExceptionGroup: one (1 sub-exception): Mute: its message cannot be read"
             " (RuntimeError)",
         ),
     ],

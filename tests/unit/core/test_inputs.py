@@ -80,4 +80,4 @@ def test_what_is_said_of_inputs_that_ended_or_never_were():
     assert str(InputEnded("s", "i", "cancelled", "no more")).endswith("is cancelled: no more")
     assert str(InputEnded("s", "i", "failed")).endswith("is failed")
     assert "'i'" in str(UnknownInput("s", "i"))
-    assert "in a turn" in str(SessionBusy("s"))
+    assert "runs a turn" in str(SessionBusy("s"))

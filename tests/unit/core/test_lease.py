@@ -113,14 +113,14 @@ def test_one_that_is_over_guards_nothing(held):
         leases.require_lease("s-1", held, taken().fence, 100.0)
 
     assert lost.value.holder == ""
-    assert str(lost.value) == "lease 1 of session 's-1' is not held any more"
+    assert str(lost.value) == "lease 1 of session 's-1' has ended"
 
 
 def test_who_lost_it_is_told_who_has_it():
     """The message names the holder."""
     held = taken(BEN, "t-2", before=leases.release_lease(taken(), taken().fence))
 
-    with pytest.raises(LeaseLost, match="not held any more; 'ben' has one"):
+    with pytest.raises(LeaseLost, match="has ended; 'ben' holds a newer one"):
         leases.require_lease("s-1", held, taken().fence, 100.0)
 
 

@@ -174,6 +174,6 @@ def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     assert "Roll the code back" in render.render_error(Diverged(3, "a", "b"))["hint"]
     assert render.render_error(BadSetting("x", "y"))["hint"]
     hint = render.render_error(StoreDamaged("app.db", "torn"), " -d app.db")["hint"]
-    assert hint.startswith("Run `everhold db verify -d app.db`;")
+    assert hint.startswith("Run `everhold db verify -d app.db`.")
     told = render.render_unforeseen_error(RuntimeError("x" * 5000))
     assert (told["code"], len(told["error"])) == ("internal", 2000)

@@ -231,7 +231,7 @@ def test_a_server_of_ones_own_may_want_no_key(monkeypatch: pytest.MonkeyPatch) -
 
 def test_every_model_of_several_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with pytest.raises(ProviderUnconfigured, match="google cannot be asked: there is no key"):
+    with pytest.raises(ProviderUnconfigured, match="google cannot be used: there is no key"):
         Model("openai:x", "google:y").check()
 
 

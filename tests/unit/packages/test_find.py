@@ -336,7 +336,7 @@ def test_a_broken_listed_module_is_not_passed_over(installed, write):
     write("own_broken.py", "1 / 0\n")
 
     said = (
-        r"no program 'give-back' here: .* raised ZeroDivisionError: division by zero"
+        r"no program 'give-back' was found: .* raised ZeroDivisionError: division by zero"
         r" \(.*own_broken.py, line 1\)"
     )
     with pytest.raises(UnknownProgram, match=said) as refused:

@@ -312,7 +312,7 @@ async def test_ctx_cannot_be_used_from_the_loop_outside() -> None:
 
     life = Life(program)
     life.go()
-    with pytest.raises(everhold.EverholdError, match="ctx outside its own program"):
+    with pytest.raises(everhold.EverholdError, match="ctx cannot be used outside its own program"):
         await kept[0].llm("b")
     life.drop()
 

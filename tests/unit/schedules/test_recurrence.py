@@ -106,7 +106,7 @@ def test_what_comes_every_half_hour_follows_real_time():
     ],
 )
 def test_what_is_no_expression_is_refused(wrong):
-    with pytest.raises(BadSchedule, match="is no schedule"):
+    with pytest.raises(BadSchedule, match="is not a schedule"):
         parse_recurrence(wrong)
 
 

@@ -605,7 +605,7 @@ class PythonContext:
             if loop.dropped and isinstance(asyncio._get_running_loop(), DeterministicLoop):
                 nobody: DeterministicTask = _NOBODY
                 return nobody
-            raise ForeignCall("ctx outside its own program")
+            raise ForeignCall("ctx", "cannot be used outside its own program")
         return task
 
     def _after(self, timeout: float) -> float | None:

@@ -226,7 +226,7 @@ def test_an_error_of_ours_is_told_with_its_code() -> None:
     assert told.trouble is not None
     assert (told.trouble.code, told.trouble.message) == (
         "bad_arguments",
-        "'echo' cannot be called like this: it does not want to",
+        "invalid arguments for 'echo': it does not want to",
     )
 
 
