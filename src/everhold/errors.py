@@ -922,7 +922,7 @@ class StoreFull(StoreError):
     hint = "Nothing of this call was written. Free disk space, then repeat the call."
 
     def __init__(self, where: str) -> None:
-        super().__init__(f"no disk space left to write {where}")
+        super().__init__(f"no space left to write {where}")
         self.where = where
 
 

@@ -266,7 +266,7 @@ def test_exit_codes_never_change():
 def test_an_error_as_json():
     """An error shows its sentence, its code and its hint."""
     assert wire.error_json(errors.StoreFull("app.db")) == {
-        "error": "no disk space left to write app.db",
+        "error": "no space left to write app.db",
         "code": "store_full",
         "hint": "Nothing of this call was written. Free disk space, then repeat the call.",
     }

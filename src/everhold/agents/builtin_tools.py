@@ -31,7 +31,7 @@ from everhold.ports.context import AgentContext
 from everhold.ports.tool import Tool, ToolContext, tool
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class AgentToolCall(msgspec.Struct, frozen=True):
     """The model wants a tool to be called."""
 
     id: str
@@ -60,7 +60,7 @@ class ToolHost(Protocol):
 
     history: Callable[[], list[JSON]]  # what was said so far, in order: role and text
 
-    async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
+    async def also(self, calls: Sequence[AgentToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, as the model would; returns for each whether it failed, and what it came
         to.
         """

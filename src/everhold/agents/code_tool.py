@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.agents.builtin_tools import BuiltinTool, ToolCall, ToolHost
+from everhold.agents.builtin_tools import BuiltinTool, AgentToolCall, ToolHost
 from everhold.agents.tool_calls import truncate_result
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
@@ -131,7 +131,7 @@ class CodeTool(BuiltinTool):
     ) -> list[CodeToolResult]:
         """Call the tools that a program wants, side by side."""
         calls = [
-            ToolCall(f"{wanted.call_id}.{first + place}", wish.tool, wish.input)
+            AgentToolCall(f"{wanted.call_id}.{first + place}", wish.tool, wish.input)
             for place, wish in enumerate(asked.wishes)
         ]
         results = iter(await box.also([call for call in calls if call.name != self.name]))

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.agents import frames
-from everhold.agents.builtin_tools import ToolCall
+from everhold.agents.builtin_tools import AgentToolCall
 from everhold.agents.loop_state import LoopState
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
@@ -155,7 +155,7 @@ class ModelReply(msgspec.Struct, frozen=True):
     """
 
     text: str
-    calls: list[ToolCall]
+    calls: list[AgentToolCall]
     blocks: list[JSON] | None = None
 
 
@@ -177,7 +177,7 @@ def parse_model_reply(said: JSON, where: str) -> ModelReply:
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
     parts = _told_apart(found, where)
     calls = [
-        ToolCall(one["id"], one["name"], one.get("input", {}))
+        AgentToolCall(one["id"], one["name"], one.get("input", {}))
         for one in parts
         if one.get("type") == "tool_use"
     ]
@@ -234,7 +234,9 @@ def _simple(said: dict[str, JSON], where: str) -> ModelReply:
         raise AnswerFailed("the model said nothing that can be used", "empty_response")
     kept = _told_apart(kept, where)
     calls = [
-        ToolCall(one["id"], one["name"], one["input"]) for one in kept if one["type"] == "tool_use"
+        AgentToolCall(one["id"], one["name"], one["input"])
+        for one in kept
+        if one["type"] == "tool_use"
     ]
     return ModelReply(words, calls, kept)
 

@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from everhold.agents.builtin_tools import BuiltinTool, ToolCall
+from everhold.agents.builtin_tools import BuiltinTool, AgentToolCall
 from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.core.codec import JSON, dumps
 from everhold.core.query import Kind, Usage
@@ -237,7 +237,7 @@ def _has_pictures(result: JSON) -> bool:
 MAX_ERROR_CHARS: Final = 2_000
 #: Something that is done with calls, by their ids, and those that have results; and whether a
 #: program makes them.
-CallStep = Callable[[dict[str, ToolCall], dict[str, JSON], bool], Awaitable[None]]
+CallStep = Callable[[dict[str, AgentToolCall], dict[str, JSON], bool], Awaitable[None]]
 #: Characters of an input that stand in the question to a person; all of it is beside the question.
 MAX_PROMPT_CHARS: Final = 4_000
 
@@ -292,7 +292,7 @@ class Toolbox:
         """Offer these beside the agent's own, in the place of those that were offered so before."""
         self.offer.also(tools)
 
-    async def run(self, calls: Sequence[ToolCall]) -> dict[str, JSON]:
+    async def run(self, calls: Sequence[AgentToolCall]) -> dict[str, JSON]:
         """Call them all, and return the results by the ids of the calls; `results` has each as soon
         as it comes.
         """
@@ -302,7 +302,7 @@ class Toolbox:
         await self._all(calls, self.results, inner=False)
         return dict(self.results)
 
-    async def also(self, calls: Sequence[ToolCall]) -> list[tuple[bool, JSON]]:
+    async def also(self, calls: Sequence[AgentToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, for one that is held by the loop."""
         found: dict[str, Any] = {}
         await self._all(calls, found, inner=True)
@@ -321,7 +321,9 @@ class Toolbox:
         self.confirms = {}
         self.replies = {}
 
-    async def _all(self, calls: Sequence[ToolCall], done: dict[str, JSON], *, inner: bool) -> None:
+    async def _all(
+        self, calls: Sequence[AgentToolCall], done: dict[str, JSON], *, inner: bool
+    ) -> None:
         """Call them side by side, unless `before` wants it otherwise. What stops the turn stops
         them all.
 
@@ -345,7 +347,7 @@ class Toolbox:
             raise
         await self.after(wanted, done, inner)
 
-    def input_of(self, call: ToolCall) -> JSON:
+    def input_of(self, call: AgentToolCall) -> JSON:
         """The input that the tool of a call would get; as it is if it does not fit."""
         tool = self.offer.tool(call.name)
         try:
@@ -357,10 +359,10 @@ class Toolbox:
         except AnswerRefused:
             return call.input
 
-    async def _into(self, done: dict[str, JSON], call: ToolCall, ordinal: int) -> None:
+    async def _into(self, done: dict[str, JSON], call: AgentToolCall, ordinal: int) -> None:
         done[call.id] = await self._one(call, ordinal)
 
-    def given_up(self, call: ToolCall, why: str, *, shown: bool) -> JSON:
+    def given_up(self, call: AgentToolCall, why: str, *, shown: bool) -> JSON:
         """The result of a call whose turn was stopped: what it came to, if that is known and may be
         `shown`.
         """
@@ -378,7 +380,7 @@ class Toolbox:
             why += "; it had begun, and may or may not have happened"
         return _wrong(call, why)
 
-    async def _one(self, call: ToolCall, ordinal: int) -> JSON:
+    async def _one(self, call: AgentToolCall, ordinal: int) -> JSON:
         tool = self.offer.tool(call.name)
         if tool is None:
             known = ", ".join(self.offer.names) or "none"
@@ -403,7 +405,7 @@ class Toolbox:
         return await self._do(tool, call, wanted)
 
     async def _do(
-        self, tool: Tool, call: ToolCall, wanted: Wanted, approved: str | None = None
+        self, tool: Tool, call: AgentToolCall, wanted: Wanted, approved: str | None = None
     ) -> JSON:
         """Run it, or find out what else it came to."""
         try:
@@ -460,14 +462,16 @@ class Toolbox:
             finally:
                 self.spend(f"tool:{tool.name}", self.ctx.cost)
 
-    def _named(self, call: ToolCall, answered: tuple[int, JSON]) -> JSON:
+    def _named(self, call: AgentToolCall, answered: tuple[int, JSON]) -> JSON:
         q, found = answered
         self.answers[q] = found
         return call.named(q)
 
     # ---- a person's yes
 
-    async def _confirmed(self, tool: Tool, call: ToolCall, wanted: Wanted, verdict: str) -> JSON:
+    async def _confirmed(
+        self, tool: Tool, call: AgentToolCall, wanted: Wanted, verdict: str
+    ) -> JSON:
         """Ask people about exactly this call; run it if every answer is yes."""
         self._begun.discard(call.id)
         refused = await self._unapproved(tool, call, wanted, decode_confirms(verdict))
@@ -476,7 +480,7 @@ class Toolbox:
         )
 
     async def _unapproved(
-        self, tool: Tool, call: ToolCall, wanted: Wanted, confirms: Sequence[Confirm]
+        self, tool: Tool, call: AgentToolCall, wanted: Wanted, confirms: Sequence[Confirm]
     ) -> JSON:
         """Ask for each confirmation, one after another; returns what the model is told of the first
         no, or None.
@@ -510,7 +514,9 @@ class Toolbox:
 
     # ---- what finishes later
 
-    async def _finished(self, tool: Tool, call: ToolCall, wanted: Wanted, recorded: str) -> JSON:
+    async def _finished(
+        self, tool: Tool, call: AgentToolCall, wanted: Wanted, recorded: str
+    ) -> JSON:
         """Wait until somebody outside gives the result."""
         later = decode_later(recorded)
         try:
@@ -533,7 +539,7 @@ class Toolbox:
         return self._named(call, await self._in_part(tool, call, answered))
 
     async def _in_part(
-        self, tool: Tool, call: ToolCall, answered: tuple[int, JSON]
+        self, tool: Tool, call: AgentToolCall, answered: tuple[int, JSON]
     ) -> tuple[int, JSON]:
         """What came from outside, or as much of it as the model is shown; all of it is kept."""
         if not is_result_too_long(answered[1], tool.output):
@@ -545,7 +551,7 @@ class Toolbox:
 
     # ---- what is handed on
 
-    async def _handed(self, tool: Tool, call: ToolCall, recorded: str) -> JSON:
+    async def _handed(self, tool: Tool, call: AgentToolCall, recorded: str) -> JSON:
         """Have a child session give the result; what it costs is the tool's."""
         handed = decode_handoff(recorded)
         program: Any = _Elsewhere(handed.program, handed.version)
@@ -560,7 +566,7 @@ class Toolbox:
         return self._named(call, await self._in_part(tool, call, answered))
 
 
-async def _as_it_is(wanted: dict[str, ToolCall], done: dict[str, JSON], inner: bool) -> None:
+async def _as_it_is(wanted: dict[str, AgentToolCall], done: dict[str, JSON], inner: bool) -> None:
     """Nobody wants it otherwise."""
 
 
@@ -590,5 +596,5 @@ def _told(error: AnswerFailed) -> str:
     return words if len(words) <= MAX_ERROR_CHARS else words[:MAX_ERROR_CHARS] + "…"
 
 
-def _wrong(call: ToolCall, words: str) -> JSON:
+def _wrong(call: AgentToolCall, words: str) -> JSON:
     return call.result(f"Error: {words}", error=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from everhold.agents import frames
-from everhold.agents.builtin_tools import ToolCall
+from everhold.agents.builtin_tools import AgentToolCall
 from everhold.agents.loop_state import LoopState
 from everhold.agents.model_calls import ModelReply, describe_return_format, parse_model_reply
 from everhold.core.codec import JSON, dumps, to_plain
@@ -239,7 +239,7 @@ class TurnRunner:
 
     # ---- tools
 
-    async def _work(self, calls: list[ToolCall]) -> None:
+    async def _work(self, calls: list[AgentToolCall]) -> None:
         """Call the tools, unless plugins want it otherwise, and show the model what came of
         them.
         """
@@ -250,7 +250,7 @@ class TurnRunner:
         life.say(Role.TOOL, None, [done[call.id] for call in calls])
 
     async def _before(
-        self, wanted: dict[str, ToolCall], done: dict[str, JSON], inner: bool
+        self, wanted: dict[str, AgentToolCall], done: dict[str, JSON], inner: bool
     ) -> None:
         """Let plugins decide about calls before they are made."""
         if "before_tool_call" not in self.life.hooks:
@@ -269,7 +269,7 @@ class TurnRunner:
                         f"Error: denied by {plugin}: {reason}".strip(": "), error=True
                     )
                 case ReplaceInput(input=changed):
-                    wanted[about] = ToolCall(call.id, call.name, changed)
+                    wanted[about] = AgentToolCall(call.id, call.name, changed)
                 case Confirm():
                     box.confirms.setdefault(about, []).append(one)
                 case Replied(content=content) if about in box.confirms:
@@ -277,7 +277,9 @@ class TurnRunner:
                 case Replied(content=content):
                     done[about] = call.result(content)
 
-    async def _shown(self, wanted: dict[str, ToolCall], done: dict[str, JSON], inner: bool) -> None:
+    async def _shown(
+        self, wanted: dict[str, AgentToolCall], done: dict[str, JSON], inner: bool
+    ) -> None:
         """Let plugins change what is shown of results, and tell them what came of the calls, as
         they were made.
         """
@@ -302,7 +304,7 @@ class TurnRunner:
                     one.content, error=bool(done[about].get("is_error"))
                 )
 
-    def _use(self, call: ToolCall) -> ToolUse:
+    def _use(self, call: AgentToolCall) -> ToolUse:
         """The call with the input that its tool would get."""
         return ToolUse(call.id, call.name, self.life.toolbox.input_of(call))
 
