@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.agents.builtin_tools import BuiltinTool, AgentToolCall, ToolHost
+from everhold.agents.builtin_tools import AgentToolCall, BuiltinTool, ToolHost
 from everhold.agents.tool_calls import truncate_result
 from everhold.core.codec import JSON
 from everhold.core.query import Kind

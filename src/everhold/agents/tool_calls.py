@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from everhold.agents.builtin_tools import BuiltinTool, AgentToolCall
+from everhold.agents.builtin_tools import AgentToolCall, BuiltinTool
 from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.core.codec import JSON, dumps
 from everhold.core.query import Kind, Usage
