@@ -82,7 +82,7 @@ from everhold.mcp import make_front
 async def main(session_id):
     made = make_front(None, None, "default")
     async with Client(made.server()) as client:
-        given = {"session_id": session_id, "answers": [{"query_id": "q-0", "response": "1"}]}
+        given = {"session_id": session_id, "answers": [{"id": "q-0", "response": "1"}]}
         told = (await client.call_tool("answer", given)).structured_content
     await made.close()
     async with everhold.open() as runtime:

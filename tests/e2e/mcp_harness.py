@@ -221,14 +221,18 @@ class Host:
 
 def asked(told):
     """The open questions of a result, by id."""
-    if "query_id" in told:
-        return {told["query_id"]: told}
-    return {query["id"]: query for query in told.get("queries", ())}
+    return {question["id"]: question for question in told.get("questions", ())}
+
+
+def prompt_of(told):
+    """The prompt of the only open question of a result."""
+    (question,) = told["questions"]
+    return question["prompt"]
 
 
 def answers(told, words="yes"):
     return [
-        {"query_id": query_id, "response": f"{words} to {query_id}"} for query_id in asked(told)
+        {"id": question_id, "response": f"{words} to {question_id}"} for question_id in asked(told)
     ]
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.mcp_harness import opened
+from tests.e2e.mcp_harness import opened, prompt_of
 
 SHOP = '''
 import everhold
@@ -49,25 +49,28 @@ async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
     async with opened() as host:
         told = await host.call("run", program="support", args={"task": "Order 7 broke."})
         assert told["status"] == "needs_response"
-        assert told["system"].startswith("Help.")
-        assert [tool["name"] for tool in told["options"]["tools"]] == ["find_order", "refund"]
-        assert "[user]\nOrder 7 broke." in told["prompt"]
-        assert "tool_calls" in told["prompt"]
+        assert told["questions"][0]["system"].startswith("Help.")
+        assert [tool["name"] for tool in told["questions"][0]["options"]["tools"]] == [
+            "find_order",
+            "refund",
+        ]
+        assert "[user]\nOrder 7 broke." in prompt_of(told)
+        assert "tool_calls" in prompt_of(told)
         # the title, and the prompt; not once more as JSON
         assert host.text.count("Order 7 broke.") == 2
         session = told["session_id"]
 
         async def answer(response):
             shown = await host.call("status", session_id=session)
-            query_id = shown["query_id"]
+            query_id = shown["questions"][0]["id"]
             return await host.call(
-                "answer", session_id=session, answers=[{"query_id": query_id, "response": response}]
+                "answer", session_id=session, answers=[{"id": query_id, "response": response}]
             )
 
         told = await answer(
             json.dumps({"tool_calls": [{"name": "find_order", "input": {"number": "7"}}]})
         )
-        assert '(result: {"number":"7","cents":1200})' in told["prompt"]
+        assert '(result: {"number":"7","cents":1200})' in prompt_of(told)
         told = await answer(
             json.dumps({"tool_calls": [{"name": "refund", "input": {"number": "7"}}]})
         )
@@ -76,13 +79,13 @@ async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
         approval = told["for_people"][0]["id"]
         assert (
             await host.refused(
-                "answer", session_id=session, answers=[{"query_id": approval, "response": True}]
+                "answer", session_id=session, answers=[{"id": approval, "response": True}]
             )
             == "not_allowed"
         )
         runtime = await host.front.holder.runtime()
         await runtime.answer(session, True, query_id=approval)
         told = await host.call("status", session_id=session, wait=60)
-        assert "(result: refunded 7)" in told["prompt"]
+        assert "(result: refunded 7)" in prompt_of(told)
         told = await answer("Your money is on its way.")
         assert (told["status"], told["result"]) == ("completed", "Your money is on its way.")

@@ -68,9 +68,12 @@ def test_the_inspector_lists_the_tools_and_runs_a_program_to_its_end(project: Pa
     began = inspect(project, *call, "run", "--tool-arg", "program=advice", 'args={"topic": "tea"}')[
         "structuredContent"
     ]
-    assert (began["status"], began["prompt"]) == ("needs_response", "One sentence about tea.")
+    assert (began["status"], began["questions"][0]["prompt"]) == (
+        "needs_response",
+        "One sentence about tea.",
+    )
 
-    answers = json.dumps([{"query_id": began["query_id"], "response": "Warm the pot."}])
+    answers = json.dumps([{"id": began["questions"][0]["id"], "response": "Warm the pot."}])
     given = (f"session_id={began['session_id']}", f"answers={answers}")
     ended = inspect(project, *call, "answer", "--tool-arg", *given)["structuredContent"]
     assert (ended["status"], ended["result"]) == ("completed", "You asked. Warm the pot.")

@@ -9,7 +9,7 @@ import pytest
 
 from everhold.mcp import instructions
 from everhold.packages.settings import get_data_folder
-from tests.e2e.mcp_harness import asked, build, opened
+from tests.e2e.mcp_harness import asked, build, opened, prompt_of
 
 BLOCKS = re.findall(r"```lua\n(.*?)```", instructions.load_guide(), re.DOTALL)
 #: What the model says to prompts of the guide, where it matters.
@@ -35,8 +35,7 @@ async def finished(host, told, say):
         rounds += 1
         assert rounds < 20
         given = [
-            {"query_id": name, "response": say(query["prompt"])}
-            for name, query in asked(told).items()
+            {"id": name, "response": say(query["prompt"])} for name, query in asked(told).items()
         ]
         told = await host.call("answer", session_id=told["session_id"], answers=given)
     return rounds, told
@@ -146,7 +145,7 @@ async def test_code_and_a_file_with_the_same_code_do_the_same(shop):
             {"code_file": str(shop / "hello.lua")},
         ):
             told = await host.call("run", args={"name": "Ada"}, **given)
-            assert told["prompt"] == "Greet Ada"
+            assert prompt_of(told) == "Greet Ada"
             (rounds, told) = await finished(host, told, lambda prompt: "Hi")
             assert (rounds, told["result"]) == (1, "Hi")
 
@@ -158,7 +157,7 @@ async def test_a_batch_of_code_is_one_round():
     """
     async with opened() as host:
         told = await host.call("run", code=code)
-        assert len(told["queries"]) == 3
+        assert len(told["questions"]) == 3
         rounds, told = await finished(host, told, str.upper)
         assert (rounds, told["result"]) == (1, "A+B+C")
 
@@ -168,7 +167,7 @@ async def test_a_session_of_code_goes_on_in_another_server():
         told = await host.call("run", code='return alc.llm("one") .. alc.llm("two")', key="twice")
         told = await host.call("answer", session_id=told["session_id"], answers=[{"response": "1"}])
     async with opened() as host:
-        assert (await host.call("status", session_id="twice"))["prompt"] == "two"
+        assert prompt_of(await host.call("status", session_id="twice")) == "two"
         told = await host.call("answer", session_id="twice", answers=[{"response": "2"}])
         assert told["result"] == "12"
 
@@ -189,7 +188,7 @@ async def test_code_that_fails_says_where_and_harms_nothing(shop, code, words):
         assert told["status"] == "error"
         assert words in told["error"]
         assert told["stats"]["auto"]["llm_calls"] == 0
-        assert "`run` anew" in told["next"]
+        assert "`run` it as a new session" in told["next"]
         assert (await host.call("run", program="greet"))["status"] == "needs_response"
     assert not (shop / "touched").exists()
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.e2e.mcp_harness import asked, opened
+from tests.e2e.mcp_harness import asked, opened, prompt_of
 
 DRAFT = """--- Drafts an answer and has it judged by two forks.
 local M = {}
@@ -90,14 +90,14 @@ async def test_packages_of_many_files_go_on_in_a_new_server_at_every_answer():
         told = await host.call(
             "run", program="whole_run", args={"task": "T", "whole": {"deep": {"b": 9}}}, key="w"
         )
-    assert told["options"] == {"model": "small", "temperature": 0.2}
+    assert told["questions"][0]["options"] == {"model": "small", "temperature": 0.2}
     while told["status"] != "completed":
         async with opened() as host:
             told = await host.call("status", session_id="w")
             name, query = list(asked(told).items())[-1]
             seen.append(query["prompt"])
             told = await host.call(
-                "answer", session_id="w", answers=[{"query_id": name, "response": f"{len(seen)}"}]
+                "answer", session_id="w", answers=[{"id": name, "response": f"{len(seen)}"}]
             )
     assert seen[0] == "Draft (100% yours): T"
     assert seen[1:-1] == ["Judge: 1", "Sure? You said 2", "Judge: 1", "Sure? You said 4"]
@@ -120,11 +120,11 @@ async def test_a_child_that_gets_no_answer_fails_alone():
         told = await host.call("run", code='return alc.fork({"judges", "judges"}, {task = "x"})')
         one, other = asked(told)
         told = await host.call(
-            "answer", session_id="@last", answers=[{"query_id": one, "error": "I cannot"}]
+            "answer", session_id="@last", answers=[{"id": one, "error": "I cannot"}]
         )
         assert (told["status"], told["remaining"]) == ("accepted", 1)
         told = await host.call(
-            "answer", session_id="@last", answers=[{"query_id": other, "response": "4"}]
+            "answer", session_id="@last", answers=[{"id": other, "response": "4"}]
         )
         told = await host.call("answer", session_id="@last", answers=[{"response": "7"}])
     failed, judged = told["result"]
@@ -139,7 +139,7 @@ async def test_children_of_code_share_its_budget():
         told = await host.call(
             "answer",
             session_id="@last",
-            answers=[{"query_id": q, "response": "4"} for q in asked(told)],
+            answers=[{"id": q, "response": "4"} for q in asked(told)],
         )
         told = await host.call("answer", session_id="@last", answers=[{"response": "8"}])
     first, second = told["result"]
@@ -163,14 +163,14 @@ async def test_a_package_that_comes_while_the_server_runs_is_found(project):
                 "late-one/help.lua": 'return function() return alc.llm("Late?") end',
             },
         )
-        assert (await host.call("run", program="late-one"))["prompt"] == "Late?"
-        assert (await host.call("run", code=code))["prompt"] == "Late?"
+        assert prompt_of(await host.call("run", program="late-one")) == "Late?"
+        assert prompt_of(await host.call("run", code=code)) == "Late?"
 
 
 async def test_the_file_of_a_package_can_be_tried_as_code(project):
     async with opened() as host:
         told = await host.call("run", code_file="packages/judges/init.lua", args={"task": "it"})
-        assert told["prompt"] == "Judge: it"
+        assert prompt_of(told) == "Judge: it"
 
 
 async def test_a_list_stays_short_whatever_a_package_says_of_itself(project):

@@ -69,7 +69,7 @@ async def test_without_forms_the_result_says_what_a_person_types(shop, mode):
     async with opened(mode=mode) as host:
         told = await decided(host)
         assert told["status"] == "waiting"
-        assert "query_id" not in told
+        assert "questions" not in told
         (one,) = told["for_people"]
         assert one["kind"] == "approval"
         assert one["prompt"] == "Refund 7? broken"
@@ -251,7 +251,7 @@ def everything(session, queries):
     """Every tool with every argument that could mean an answer, and a few that it does not have."""
     words = [True, "true", "yes", "approve", {"approve": True}, 1, None]
     for word, query in itertools.product(words, [*queries, None]):
-        said = {"response": word} if query is None else {"query_id": query, "response": word}
+        said = {"response": word} if query is None else {"id": query, "response": word}
         yield "answer", {"session_id": session, "answers": [said]}
         yield (
             "answer",
@@ -261,9 +261,9 @@ def everything(session, queries):
             "answer",
             {"session_id": session, "answers": [{**said, "error": "refused", "response": None}]},
         )
-        yield "fork", {"session_id": session, "answer": word, "query_id": query}
+        yield "fork", {"session_id": session, "answer": word, "id": query}
         for at in range(4):
-            yield "fork", {"session_id": session, "at": at, "answer": word, "query_id": query}
+            yield "fork", {"session_id": session, "at": at, "answer": word, "id": query}
     for at in range(4):
         yield "fork", {"session_id": session, "at": at}
     yield "fork", {"session_id": session}
@@ -368,7 +368,7 @@ async def test_nor_is_what_was_approved_in_a_child(shop):
         for one in (session, parent, middle):
             assert await host.refused("fork", session_id=one) == "not_allowed"
         assert await host.refused("fork", session_id=parent, at=2, answer="8") == "not_allowed"
-        assert "in which a person decided" in host.last["error"]
+        assert "that contains a person's decision" in host.last["error"]
     assert (shop / "paid").read_text() == "7\n"
 
 

@@ -16,7 +16,16 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 import everhold
-from tests.e2e.mcp_harness import Host, answers, asked, build, command, last_json, opened
+from tests.e2e.mcp_harness import (
+    Host,
+    answers,
+    asked,
+    build,
+    command,
+    last_json,
+    opened,
+    prompt_of,
+)
 from tests.warm import start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,7 +193,7 @@ def test_long_messages_pass_both_ways_and_unreadable_ones_are_refused(shop):
     wire = Wire(shop)
     words = "é" * 1_000_000
     told = wire.call("run", program="greet", args={"name": words})
-    assert told["prompt"] == f"Greet {words}."
+    assert prompt_of(told) == f"Greet {words}."
     wire.process.stdin.write(b"\xff\xfe not JSON\n\n[]\n")
     told = wire.call("answer", session_id=told["session_id"], answers=[{"response": words}])
     assert told["result"] == words
@@ -548,6 +557,6 @@ async def test_a_call_that_the_client_gives_up_is_finished_by_the_server(shop):
             await asyncio.sleep(0.02)
         assert told["status"] in ("completed", "needs_response")
         done = await host.call(
-            "answer", session_id=session, answers=[{"query_id": "q-0", "response": "Hello"}]
+            "answer", session_id=session, answers=[{"id": "q-0", "response": "Hello"}]
         )
         assert done["result"] == "Hello"

@@ -126,7 +126,7 @@ async def test_what_a_client_leaves_out_is_told_as_ever_and_not_asked_for_ever()
             host, "run", arguments, input_responses=some, request_state=found.request_state
         )
         told = found.structured_content
-        assert [query["id"] for query in told["queries"]] == ["q-1", "q-2"]
+        assert [query["id"] for query in told["questions"]] == ["q-1", "q-2"]
         assert told["session_id"] in told["next"]
 
 
@@ -140,10 +140,13 @@ async def test_clients_give_up_after_as_many_rounds_as_we_do():
 async def test_after_ten_rounds_the_session_goes_on_by_its_id():
     async with opened(sampling_callback=model()) as host:
         told = await host.call("run", program="long", args={"steps": 25})
-        assert (told["status"], told["query_id"]) == ("needs_response", "q-10")
+        assert (told["status"], told["questions"][0]["id"]) == ("needs_response", "q-10")
         session = told["session_id"]
         told = await host.call("answer", session_id=session, answers=[{"response": "by hand"}])
-        assert (told["session_id"], told["query_id"]) == (session, "q-21")  # ten rounds more
+        assert (told["session_id"], told["questions"][0]["id"]) == (
+            session,
+            "q-21",
+        )  # ten rounds more
         told = await host.call("answer", session_id=session, answers=[{"response": "by hand"}])
         assert told["result"][9:12] == ["answer to Step 9?", "by hand", "answer to Step 11?"]
         assert len(told["result"]) == 25
@@ -153,7 +156,7 @@ async def test_every_round_says_which_session_it_is():
     async with opened(sampling_callback=model()) as host:
         found, _ = await first_round(host)
         told = await host.call("status", session_id=found.meta[SESSION_META_KEY])
-        assert told["query_id"] == "q-0"
+        assert told["questions"][0]["id"] == "q-0"
 
 
 # The state
@@ -342,7 +345,7 @@ async def test_a_model_does_not_approve_and_a_person_does_not_answer_for_the_mod
         told = await call(
             host, "run", arguments, input_responses=wrong, request_state=found.request_state
         )
-        assert told.structured_content["query_id"] == "q-0"
+        assert told.structured_content["questions"][0]["id"] == "q-0"
         right = {"q-0": sampled("broken")}
         found = await call(
             host, "run", arguments, input_responses=right, request_state=found.request_state

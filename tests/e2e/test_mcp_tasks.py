@@ -26,7 +26,7 @@ from tests.e2e.mcp_clients import (
     sampled,
     update,
 )
-from tests.e2e.mcp_harness import Host, build, opened
+from tests.e2e.mcp_harness import Host, build, opened, prompt_of
 from tests.e2e.test_mcp_http import serving
 
 
@@ -98,7 +98,7 @@ async def test_a_call_makes_a_task_that_is_a_session_and_is_there_at_once():
             "inputRequests": found["inputRequests"],
         }
         assert found["createdAt"].endswith("Z")
-        assert (await host.call("status", session_id=task))["prompt"] == "Greet Ann."
+        assert prompt_of(await host.call("status", session_id=task)) == "Greet Ann."
 
 
 async def test_what_it_needs_is_answered_and_what_came_of_it_is_what_the_tool_returns():

@@ -9,7 +9,7 @@ import everhold
 from everhold.mcp import instructions
 from everhold.mcp.tools import TOOLS
 from everhold.packages.strategies import NAMES
-from tests.e2e.mcp_harness import answers, asked, build, last_json, opened
+from tests.e2e.mcp_harness import answers, asked, build, last_json, opened, prompt_of
 from tests.failures import collect_failures
 
 MODES = ["auto", "legacy"]
@@ -80,17 +80,16 @@ async def test_a_program_runs_from_question_to_result(mode):
         assert told | {"next": "", "session_id": ""} == {
             "status": "needs_response",
             "session_id": "",
-            "query_id": "q-0",
-            "prompt": "Greet Ada.",
-            "system": "Be brief.",
-            "max_tokens": 1024,
+            "questions": [
+                {"id": "q-0", "prompt": "Greet Ada.", "system": "Be brief.", "max_tokens": 1024}
+            ],
             "title": "greet",
             "next": "",
         }
         told = await host.call(
             "answer",
             session_id=told["session_id"],
-            answers=[{"query_id": "q-0", "response": "Hello, Ada.", "usage": {"prompt_tokens": 5}}],
+            answers=[{"id": "q-0", "response": "Hello, Ada.", "usage": {"prompt_tokens": 5}}],
         )
         assert told["status"] == "completed"
         assert told["result"] == "Hello, Ada."
@@ -120,7 +119,7 @@ async def test_a_host_that_sees_only_the_last_result_finishes_three_rounds(mode)
         while host.last["status"] == "needs_response":
             rounds += 1
             said = last_json(host.last["next"])
-            assert [one["query_id"] for one in said["answers"]] == list(asked(host.last))
+            assert [one["id"] for one in said["answers"]] == list(asked(host.last))
             assert "`answer`" in host.last["next"]
             assert host.last["next"] in host.text
             await host.call("answer", **said)
@@ -209,7 +208,7 @@ async def test_a_typed_question_shows_its_schema_and_takes_json_or_its_text():
     async with opened() as host:
         for response in ({"right": True, "why": "so"}, '{"right": true, "why": "so"}'):
             told = await host.call("run", program="judge")
-            assert "why" in json.dumps(told["schema"])
+            assert "why" in json.dumps(told["questions"][0]["schema"])
             assert "schema" in host.text
             told = await host.call(
                 "answer", session_id=told["session_id"], answers=[{"response": response}]
@@ -338,7 +337,7 @@ async def test_a_session_is_cancelled_and_stays_so():
         assert told["status"] == "cancelled"
         assert (await host.call("cancel", session_id=session))["status"] == "cancelled"
         assert await host.refused(
-            "answer", session_id=session, answers=[{"query_id": "q-0", "response": "x"}]
+            "answer", session_id=session, answers=[{"id": "q-0", "response": "x"}]
         )
 
 
@@ -347,9 +346,7 @@ async def test_a_fork_changes_one_answer_and_keeps_the_rest():
         told = await host.call("run", program="panel", args={"task": "Why?"})
         while told["status"] == "needs_response":
             told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
-        other = await host.call(
-            "fork", session_id=told["session_id"], at=3, query_id="q-7", answer="no"
-        )
+        other = await host.call("fork", session_id=told["session_id"], at=3, id="q-7", answer="no")
         assert other["session_id"] != told["session_id"]
         # of the step that was changed; earlier ones are shared
         assert list(asked(other)) == ["q-6", "q-8"]
@@ -400,7 +397,7 @@ async def test_a_program_that_is_listed_while_the_server_runs_is_found(shop):
         (shop / "everhold.toml").write_text(
             'database = "app.db"\nprograms = ["shop.py", "late.py"]\n'
         )
-        assert (await host.call("run", program="late"))["prompt"] == "Late?"
+        assert prompt_of(await host.call("run", program="late")) == "Late?"
         assert "late" in {row["name"] for row in (await host.call("strategies"))["strategies"]}
 
 
@@ -441,12 +438,12 @@ REFUSED = [
     ),
     (
         "answer",
-        {"session_id": "@last", "answers": [{"query_id": "q-9", "response": "x"}]},
+        {"session_id": "@last", "answers": [{"id": "q-9", "response": "x"}]},
         "unknown_query",
     ),
     (
         "answer",
-        {"session_id": "@last", "answers": [{"query_id": "nine", "response": "x"}]},
+        {"session_id": "@last", "answers": [{"id": "nine", "response": "x"}]},
         "unknown_query",
     ),
     ("answer", {"session_id": "@last", "answers": [{"response": 7}]}, "answer_refused"),
@@ -466,7 +463,7 @@ REFUSED = [
     ("fork", {"session_id": "@last", "at": -1}, "bad_step"),
     ("fork", {"session_id": "@last", "at": 0, "answer": "x"}, "bad_step"),
     ("fork", {"session_id": "@last", "answer": "x"}, "bad_request"),
-    ("fork", {"session_id": "@last", "query_id": "q-0"}, "bad_request"),
+    ("fork", {"session_id": "@last", "id": "q-0"}, "bad_request"),
     ("retry", {"session_id": "@last"}, "illegal_move"),
     ("explain", {"session_id": "s-0"}, "unknown_session"),
     ("run", {"program": "greet", "args": {"self": "me"}}, "bad_arguments"),
@@ -494,12 +491,12 @@ HINTED = [
     (
         "answer",
         {"session_id": "@last", "query_id": "q-0", "response": "x"},
-        "answers (each with query_id, response",
+        "answers (each with id, response",
     ),
     (
         "answer",
         {"session_id": "@last", "answers": [{"answer": "x"}]},
-        "answers (each with query_id, response",
+        "answers (each with id, response",
     ),
     ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
     ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
@@ -509,7 +506,7 @@ HINTED = [
     (
         "run",
         {"program": "greet", "title": "t" * 1001},
-        "hint: Nothing was changed; change the call.",
+        "hint: Nothing was changed. Correct the call.",
     ),
     (
         "answer",
@@ -533,7 +530,7 @@ async def test_a_refusal_names_what_would_fit():
 @pytest.mark.parametrize(
     "given",
     [
-        {"query_id": "q-0", "response": "x"},
+        {"id": "q-0", "response": "x"},
         [{"id": "q-0", "response": "x"}],
         '{"id": "q-0", "response": "x"}',
         '[{"response": "x"}]',
@@ -548,7 +545,7 @@ async def test_answers_that_are_plainly_meant_are_taken(given):
 async def test_one_answer_that_does_not_fit_refuses_all():
     async with opened() as host:
         told = await host.call("run", program="panel", args={"task": "Why?"})
-        given = [*answers(told)[:2], {"query_id": "q-2", "response": 5}]
+        given = [*answers(told)[:2], {"id": "q-2", "response": 5}]
         assert (
             await host.refused("answer", session_id=told["session_id"], answers=given)
             == "answer_refused"
@@ -568,7 +565,7 @@ async def test_the_same_answer_again_is_harmless_and_another_is_a_conflict():
         assert (
             await host.refused("answer", session_id=session, answers=changed) == "answer_conflict"
         )
-        twice = [{"query_id": "q-3", "response": "a"}, {"query_id": "q-3", "response": "b"}]
+        twice = [{"id": "q-3", "response": "a"}, {"id": "q-3", "response": "b"}]
         assert await host.refused("answer", session_id=session, answers=twice) == "answer_conflict"
 
 
@@ -576,8 +573,8 @@ async def test_objects_sent_as_json_text_are_understood():
     """Some hosts hand every argument on as text."""
     async with opened() as host:
         told = await host.call("run", program="greet", args='{"name": "Ada"}', key=None)
-        assert told["prompt"] == "Greet Ada."
-        given = '[{"query_id": "q-0", "response": "Hi", "error": null}]'
+        assert prompt_of(told) == "Greet Ada."
+        given = '[{"id": "q-0", "response": "Hi", "error": null}]'
         assert (await host.call("answer", session_id=told["session_id"], answers=given))[
             "result"
         ] == "Hi"
@@ -588,8 +585,8 @@ async def test_empty_text_is_nothing_where_nothing_would_do():
     empty = {"code": "", "code_file": "", "key": "", "title": ""}
     async with opened() as host:
         told = await host.call("run", program="greet", args={"name": ""}, **empty)
-        assert (told["prompt"], told["title"]) == ("Greet .", "greet")
-        given = [{"query_id": told["query_id"], "response": "Hi", "error": ""}]
+        assert (prompt_of(told), told["title"]) == ("Greet .", "greet")
+        given = [{"id": told["questions"][0]["id"], "response": "Hi", "error": ""}]
         assert (await host.call("answer", session_id=told["session_id"], answers=given))[
             "result"
         ] == "Hi"
@@ -598,7 +595,7 @@ async def test_empty_text_is_nothing_where_nothing_would_do():
         assert (await host.call("sessions", state="", after=""))["sessions"]
         assert (await host.call("strategies", name=""))["strategies"]
         other = await host.call(
-            "fork", session_id=told["session_id"], at=1, answer="", query_id="", title=""
+            "fork", session_id=told["session_id"], at=1, answer="", id="", title=""
         )
         assert other["result"] == ""
 

@@ -75,23 +75,23 @@ def _list_optional_fields(takes: type[msgspec.Struct]) -> frozenset[str]:
 
 
 def _normalize_answers(answers: Any) -> Any:
-    """Answers as they are meant."""
+    """Answers as a list, without the empty errors that some hosts add."""
     if isinstance(answers, dict):
         answers = [answers]
     if not isinstance(answers, list):
         return answers
-    return [_meant(one) if isinstance(one, dict) else one for one in answers]
+    return [
+        {name: value for name, value in one.items() if (name, value) != ("error", "")}
+        if isinstance(one, dict)
+        else one
+        for one in answers
+    ]
 
 
-def _meant(answer: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in answer.items() if (name, value) != ("error", "")}
-    return told if "query_id" in told or "id" not in told else {"query_id": told.pop("id"), **told}
-
-
-def _format_parameters(told: dict[str, Any]) -> str:
-    """The names of all parameters, and of what is in them."""
+def _format_parameters(schema: dict[str, Any]) -> str:
+    """The names of all parameters, and of their parts."""
     names = []
-    for name, part in told["properties"].items():
+    for name, part in schema["properties"].items():
         inner = part.get("items", part).get("properties")
         each = "each " if "items" in part else ""
         names.append(f"{name} ({each}with {', '.join(inner)})" if inner else name)
@@ -99,19 +99,19 @@ def _format_parameters(told: dict[str, Any]) -> str:
 
 
 def refuse_huge(tool: str, given: dict[str, Any]) -> None:
-    """Raise `BadRequest` for arguments that are too long, or not plain JSON."""
+    """Raise `BadRequest` for arguments that are too large, or not plain JSON."""
     try:
         size = len(msgspec.json.encode(given))
     except (RecursionError, ValueError, TypeError) as error:
         raise BadRequest(tool, f"the arguments are not plain JSON: {error}") from None
     if size > MAX_ARGUMENT_BYTES:
         raise BadRequest(
-            tool, f"the arguments are {size} bytes; at most {MAX_ARGUMENT_BYTES} are taken"
+            tool, f"the arguments have {size} bytes, more than the limit of {MAX_ARGUMENT_BYTES}"
         )
 
 
 def parse_json_leniently(text: str) -> Any:
-    """What a text is as JSON; the text itself if it is none."""
+    """The value of JSON text, or the text itself if it is not JSON."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -122,33 +122,36 @@ def parse_json_leniently(text: str) -> Any:
 
 
 def build_input_schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of a struct, written out: no references, no titles, no null beside a type."""
+    """The JSON schema of a struct without references, titles, and `null` as a second type."""
     (root,), parts = msgspec.json.schema_components([takes])
-    plain: dict[str, Any] = _plain(root, parts)
+    plain: dict[str, Any] = _inline_references(root, parts)
     return plain
 
 
-def _plain(part: Any, parts: dict[str, Any]) -> Any:
+def _inline_references(part: Any, parts: dict[str, Any]) -> Any:
     if isinstance(part, list):
-        return [_plain(item, parts) for item in part]
+        return [_inline_references(item, parts) for item in part]
     if not isinstance(part, dict):
         return part
-    told = {key: value for key, value in part.items() if key not in ("$ref", "anyOf", "properties")}
+    found = {
+        key: value for key, value in part.items() if key not in ("$ref", "anyOf", "properties")
+    }
+    # what a field says of itself takes precedence over what its type says
     if "$ref" in part:
-        told = {**_plain(parts[part["$ref"].rpartition("/")[2]], parts), **told}
+        found = {**_inline_references(parts[part["$ref"].rpartition("/")[2]], parts), **found}
     if "anyOf" in part:
         (only,) = [choice for choice in part["anyOf"] if choice != {"type": "null"}]
-        told = {**_plain(only, parts), **told}
+        found = {**_inline_references(only, parts), **found}
     if "properties" in part:
-        told["properties"] = {
-            name: _plain(value, parts) for name, value in part["properties"].items()
+        found["properties"] = {
+            name: _inline_references(value, parts) for name, value in part["properties"].items()
         }
-    told.pop("title", None)
-    if told.get("default", UNSET) is None:
-        del told["default"]
-    if told.get("required") == []:
-        del told["required"]
+    found.pop("title", None)
+    if found.get("default", UNSET) is None:
+        del found["default"]
+    if found.get("required") == []:
+        del found["required"]
     return {
-        key: _plain(value, parts) if key in ("items", "additionalProperties") else value
-        for key, value in told.items()
+        key: _inline_references(value, parts) if key in ("items", "additionalProperties") else value
+        for key, value in found.items()
     }

@@ -68,76 +68,79 @@ def _tool(
     return add
 
 
-_SESSION = (
-    "The session's id (`session_id` of an earlier result); the beginning of it, its key,"
-    " or @last will do."
-)
 _TEXT: Final = {"type": "string"}
 
-SessionName = Annotated[str, Meta(description=_SESSION)]
+SessionName = Annotated[
+    str,
+    Meta(
+        description="The session: its id, the beginning of its id, its key, or @last (the newest)."
+    ),
+]
 WaitSeconds = Annotated[
     float | None,
     Meta(
-        description="Seconds to wait for timers, children and answerers; default 30, at most"
-        f" {MAX_WAIT_SECONDS:.0f}."
+        description="Seconds to wait for timers, child sessions and answers from elsewhere."
+        f" Default 30, at most {MAX_WAIT_SECONDS:.0f}."
     ),
 ]
 
-
-_LOOP = (
-    "Returns a status. needs_response: answer the questions yourself with the tool `answer`."
-    " completed: `result` is"
-    " the outcome. waiting: see `next`. error: the session failed; `retry` may go on."
+_STATUSES: Final = (
+    "The result has a status. needs_response: answer its questions with the tool `answer`."
+    " completed: the outcome is in `result`. waiting: see `next`. error: the session failed;"
+    " `retry` may help."
 )
+
 
 # ---- run
 
 
 class SpendingLimits(msgspec.Struct, forbid_unknown_fields=True):
-    """Limits; what asks for more fails with budget_exceeded."""
+    """Limits of a session. A request beyond one fails with budget_exceeded."""
 
     max_llm_calls: Annotated[
-        int | None, Meta(description="How many answers the session may ask for.")
+        int | None, Meta(description="How many answers of models the session may request.")
     ] = None
     max_elapsed_ms: Annotated[
-        int | None, Meta(description="How long it may take, in milliseconds.")
+        int | None, Meta(description="How long the session may take, in milliseconds.")
     ] = None
     max_tokens: Annotated[
-        int | None, Meta(description="How many tokens it may use, prompts and answers.")
+        int | None,
+        Meta(description="How many tokens the session may use, in prompts and answers together."),
     ] = None
 
 
 class RunArgs(msgspec.Struct, forbid_unknown_fields=True):
     program: Annotated[
         str | None,
-        Meta(description="Name of a strategy or program; the tool `strategies` lists them."),
+        Meta(description="Name of a strategy or program. The tool `strategies` lists them."),
     ] = None
     args: Annotated[
         dict[str, Any] | None,
         Meta(
-            description='Its arguments by name, such as {"task": "…"}; with code, what the code'
-            " sees as `ctx`."
+            description='Arguments of the program by name, such as {"task": "…"}. With code, the'
+            " value of `ctx` in the code."
         ),
     ] = None
     code: Annotated[
         str | None,
-        Meta(description="Instead of program: Lua code; the resource everhold://guide shows how."),
+        Meta(description="Lua code to run instead of a program. Read everhold://guide first."),
     ] = None
     code_file: Annotated[
-        str | None, Meta(description="Instead of code: path of a .lua file of the project.")
+        str | None,
+        Meta(description="Path of a .lua file in the project, to run instead of a program."),
     ] = None
     key: Annotated[
         str | None,
         Meta(
-            description="A name of your own: running again with the same key goes on with the"
-            " same session."
+            description="A name that you choose. Another run with the same key continues the same"
+            " session."
         ),
     ] = None
     again: Annotated[
         bool,
         Meta(
-            description="With a key whose session was deleted: start a new one. Without it, that"
-            " is refused."
+            description="With the key of a deleted session: start a new session. Without it, such"
+            " a run is refused."
         ),
     ] = False
     title: Annotated[
@@ -151,15 +154,13 @@ class RunArgs(msgspec.Struct, forbid_unknown_fields=True):
 
 @_tool(
     "Run a strategy or program",
-    "Start a reasoning strategy, an installed program, or Lua code of your own. It runs"
-    " until it needs you: each"
-    " prompt it returns is for YOU to answer, in your own words, with the tool `answer`;"
-    " repeat until status is"
-    f" completed. Give exactly one of program, code and code_file. {_LOOP} For a strategy"
-    " the first result has an"
-    " estimate of how many answers and rounds are to come. Sessions are kept on disk: they"
-    " survive restarts and"
-    " can be resumed with `status`. Code runs in a sandbox without files or network.",
+    "Start a reasoning strategy, an installed program, or Lua code that you wrote. Give exactly"
+    " one of program, code and code_file. The session runs until it has questions for you, the"
+    " model. Answer each question in your own words with the tool `answer`, and repeat until the"
+    f" status is completed. {_STATUSES} For a strategy, the first result estimates how many"
+    " answers and rounds will follow. Sessions are stored on disk: they survive restarts, and"
+    " `status` shows their open questions again. Lua code runs in a sandbox without files or"
+    " network.",
     RunArgs,
     world=True,
 )
@@ -187,7 +188,7 @@ async def run(call: ToolCall, given: RunArgs) -> StatusResult:
 
 
 def _build_call(call: ToolCall, given: RunArgs) -> tuple[Any, str]:
-    """The call that is meant, and a title for it."""
+    """The program with its arguments, and a title for the session."""
     if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
         raise BadRequest("run", "give exactly one of program, code and code_file")
     args = given.args or {}
@@ -211,27 +212,25 @@ class AnswerUsage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToolAnswer(msgspec.Struct, forbid_unknown_fields=True):
-    query_id: Annotated[
+    id: Annotated[
         str | None,
-        Meta(
-            description="Which question: the query_id or id shown with it. Needed if several are"
-            " open."
-        ),
+        Meta(description="`id` of the question. Required if several questions are open."),
     ] = None
     response: Annotated[
         Any,
         Meta(
-            description="Your answer: plain text, or JSON as text where the question shows a"
-            " schema.",
+            description="Your answer: plain text, or JSON as text if the question has a schema.",
             extra_json_schema=_TEXT,
         ),
     ] = UNSET
     error: Annotated[
         str | None,
-        Meta(description="Instead of a response: why you cannot answer. The program is told."),
+        Meta(
+            description="Instead of a response: why you cannot answer. The program gets this error."
+        ),
     ] = None
     usage: Annotated[
-        AnswerUsage | None, Meta(description="Tokens the answer cost, if you know them.")
+        AnswerUsage | None, Meta(description="Tokens that the answer cost, if you know them.")
     ] = None
 
 
@@ -240,8 +239,8 @@ class AnswerArgs(msgspec.Struct, forbid_unknown_fields=True):
     answers: Annotated[
         list[ToolAnswer],
         Meta(
-            description="One entry for each question you answer. Answer all that are open at"
-            " once if you can."
+            description="One entry for each question that you answer. If you can, answer all open"
+            " questions in one call."
         ),
     ]
     wait: WaitSeconds = None
@@ -249,13 +248,11 @@ class AnswerArgs(msgspec.Struct, forbid_unknown_fields=True):
 
 @_tool(
     "Answer a session's questions",
-    "Give your answers to the open questions of a session, one or many in a call; the"
-    " program then goes on. All"
-    " are taken or none: if one does not fit you are told why, and nothing has changed."
-    " Sending the same answer"
-    " again is harmless. Only questions for a model can be answered: approvals and questions"
-    " for a person are"
-    f" answered by that person. {_LOOP} accepted: kept, but other questions are still open.",
+    "Answer open questions of a session, one or several in a call. The program then continues."
+    " All answers of a call are recorded, or none: if one does not fit, the error says why."
+    " Sending the same answer again changes nothing. You can answer questions for a model only;"
+    f" a person answers approvals and questions for people. {_STATUSES} accepted: your answers"
+    " are recorded, and other questions are still open.",
     AnswerArgs,
     repeats=True,
     world=True,
@@ -290,7 +287,7 @@ async def _check_answers(
         raise BadRequest("answer", "answers is empty")
     found: dict[str, Any] = {}
     for one in said:
-        query_id = one.query_id or _get_sole_question(call, record, asked)
+        query_id = one.id or _get_sole_question(call, record, asked)
         q = parse_query_number(query_id)
         if q is not None and q not in asked:
             asked |= index_queries((await call.runtime.store.load(session_id)).deliveries)
@@ -319,19 +316,19 @@ def _refuse_person_question(call: ToolCall, session_id: str, query: Query) -> No
     if query.kind not in MODEL_KINDS:
         command = render.format_answer_command(OpenQuery(session_id, query, 0), call.holder.option)
         raise NotAllowed(
-            f"{query.id} of session {session_id} is of the kind {query.kind}: a tool cannot"
-            " answer it",
-            f"A person answers it: `{command}`, or at this client with the tool `ask_person`.",
+            f"{query.id} of session {session_id} is a question of kind {query.kind}, which a"
+            " tool cannot answer",
+            f"Ask the person to type `{command}`, or call the tool `ask_person`.",
         )
 
 
 def _read_answer(one: ToolAnswer) -> Any:
     if one.error is not None:
         if one.response is not msgspec.UNSET and one.response is not None:
-            raise BadRequest("answer", "give a response or an error, one of the two")
+            raise BadRequest("answer", "give either a response or an error for each question")
         return AnswerFailed(one.error)
     if one.response is msgspec.UNSET:
-        raise BadRequest("answer", "each answer needs a response, or an error")
+        raise BadRequest("answer", "each answer needs a response or an error")
     if one.usage is None:
         return one.response
     return Answer(one.response, Usage(one.usage.prompt_tokens, one.usage.completion_tokens))
@@ -354,24 +351,23 @@ def _is_same_answer(one: Any, other: Any) -> bool:
 class StatusArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
     steps: Annotated[
-        bool, Meta(description="Also list the newest 50 steps: what was asked and answered.")
+        bool, Meta(description="Also list the newest 50 steps with their questions and answers.")
     ] = False
     wait: Annotated[
         float | None,
         Meta(
-            description="Seconds to wait until it ends or has questions; default 0, at most"
-            f" {MAX_WAIT_SECONDS:.0f}."
+            description="Seconds to wait until the session ends or has questions. Default 0, at"
+            f" most {MAX_WAIT_SECONDS:.0f}."
         ),
     ] = None
 
 
 @_tool(
-    "Look at a session",
-    "Where a session stands, its open questions in full, its result if it has ended,"
-    " progress and cost. Use it to"
-    " resume: after a restart, in another conversation, or when you no longer know what was"
-    " asked. With wait, it"
-    " waits for a session that waits for a timer, a child or a person. Changes nothing.",
+    "Show a session",
+    "Show a session: its status, its open questions in full, its result if it has ended, its"
+    " progress and its cost. Use it to resume a session: after a restart, in another"
+    " conversation, or when you no longer know its questions. With `wait`, the call waits for a"
+    " timer, a child session or a person. Changes nothing.",
     StatusArgs,
     reads=True,
     repeats=True,
@@ -381,7 +377,7 @@ async def status(call: ToolCall, given: StatusArgs) -> StatusResult:
     status = await call.runtime.status(session_id)
     record = await call.runtime.store.load(session_id, since=-1)
     if given.wait:
-        # a model of this process takes what another left open
+        # if this process has a model, it answers what another process left open
         status = await call.runtime.wait(session_id, 0)
         status = await call.wait_for_person(status, given.wait)
         status = (await call.settle(status, "", seen=record.head.n, wait=given.wait)).status
@@ -392,7 +388,7 @@ async def status(call: ToolCall, given: StatusArgs) -> StatusResult:
         **render.render_code_hint(ref, status),
     }
     shown = await call.runtime.snapshot(session_id)
-    extra["metrics"] = shown["metrics"]
+    extra["metrics"] = render.render_metrics(shown["metrics"])
     if given.steps:
         extra["journal"] = _list_steps((await call.runtime.store.load(session_id)).deliveries)
     return StatusResult(status, record.birth.title, extra, parent=record.birth.parent)
@@ -403,7 +399,7 @@ def _list_steps(deliveries: list[Delivery]) -> list[JSON]:
     for step in list(read_steps(deliveries))[-MAX_STEPS:]:
         answers: list[JSON] = [
             {
-                "query_id": one.answer.id,
+                "id": one.answer.id,
                 "kind": str(one.query.kind),
                 "prompt": _shorten(one.query.prompt or one.query.name),
                 "answer": _shorten(
@@ -434,20 +430,23 @@ def _shorten(value: JSON) -> str:
 
 class ListSessionsArgs(msgspec.Struct, forbid_unknown_fields=True):
     state: Annotated[
-        str | None, Meta(description="Only these: running, paused, completed, failed or cancelled.")
+        str | None,
+        Meta(
+            description="List only sessions in this state: running, paused, completed, failed or"
+            " cancelled."
+        ),
     ] = None
-    limit: Annotated[int, Meta(ge=1, le=200, description="How many.")] = 20
+    limit: Annotated[int, Meta(ge=1, le=200, description="How many sessions to list.")] = 20
     after: Annotated[
-        str | None, Meta(description="The next page: the last session_id of the one before.")
+        str | None, Meta(description="For the next page: the last session_id of this page.")
     ] = None
 
 
 @_tool(
     "List sessions",
-    "List sessions, newest first, with title, program, state and number of steps. Use it to"
-    " find a session that"
-    " was begun earlier; paused ones wait for answers (call `status` to see them). Changes"
-    " nothing.",
+    "List sessions, newest first, with title, program, state and number of steps. Use it to find"
+    " an earlier session. A paused session waits for answers; call `status` to see its questions."
+    " Changes nothing.",
     ListSessionsArgs,
     status=False,
     reads=True,
@@ -484,14 +483,13 @@ async def sessions(call: ToolCall, given: ListSessionsArgs) -> dict[str, JSON]:
 
 class CancelArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
-    reason: Annotated[str | None, Meta(description="Why; kept with the session.")] = None
+    reason: Annotated[str | None, Meta(description="Why. It is stored with the session.")] = None
 
 
 @_tool(
     "Cancel a session",
-    "Stop a session and its children for good. What it said so far stays readable, and"
-    " `fork` can begin anew from"
-    " one of its steps. Use it only if the user wants it stopped.",
+    "Stop a session and its child sessions permanently. Its steps stay readable, and `fork` can"
+    " start a new session from one of them. Use it only if the user wants to stop the session.",
     CancelArgs,
     destroys=True,
     repeats=True,
@@ -510,46 +508,45 @@ class ForkArgs(msgspec.Struct, forbid_unknown_fields=True):
     at: Annotated[
         int | None,
         Meta(
-            description="The last step to share (status with steps: true numbers them); default:"
-            " all."
+            description="Number of the last step to share; `status` with steps: true lists the"
+            " numbers. Default: the newest step."
         ),
     ] = None
     answer: Annotated[
         Any,
         Meta(
-            description="Another answer in place of the one given at step `at`; the new session"
-            " goes on from it.",
+            description="A new answer that replaces the one of step `at` in the new session.",
             extra_json_schema=_TEXT,
         ),
     ] = UNSET
-    query_id: Annotated[
-        str | None, Meta(description="Which answer to replace, if the step has several.")
+    id: Annotated[
+        str | None,
+        Meta(description="`id` of the question to answer anew, if step `at` answered several."),
     ] = None
     title: Annotated[str | None, Meta(description="A title for the new session.")] = None
     wait: WaitSeconds = None
 
 
 @_tool(
-    "Branch off from a step",
-    "Begin a new session that shares the steps of another up to step `at`, and leave the"
-    " other as it is. With"
-    " `answer`, the answer given at that step is replaced: use it to try something else"
-    " without paying for the"
-    f" earlier steps again. What a person decided is not shared: fork before it. {_LOOP}",
+    "Fork a session at a step",
+    "Start a new session that shares the steps of another session up to step `at`. The other"
+    " session does not change. With `answer`, the new session replaces the answer of that step:"
+    " use it to try another answer without paying for the earlier steps again. A person's"
+    f" decision cannot be shared: fork before it. {_STATUSES}",
     ForkArgs,
     world=True,
 )
 async def fork(call: ToolCall, given: ForkArgs) -> StatusResult:
     session_id = await call.find_session(given.session_id)
     record = await call.runtime.store.load(session_id)
-    if (given.answer is not msgspec.UNSET or given.query_id is not None) and given.at is None:
-        raise BadRequest("fork", "to replace an answer, say at which step it was given: at")
+    if (given.answer is not msgspec.UNSET or given.id is not None) and given.at is None:
+        raise BadRequest("fork", "to replace an answer, give its step as `at`")
     await _refuse_decided(call, record, given)
     more: dict[str, Any] = {} if given.answer is msgspec.UNSET else {"answer": given.answer}
     status = await call.runtime.fork(
         session_id,
         at=given.at,
-        query_id=given.query_id,
+        query_id=given.id,
         title=given.title or "",
         wait=0,
         **more,
@@ -560,7 +557,7 @@ async def fork(call: ToolCall, given: ForkArgs) -> StatusResult:
 
 
 async def _refuse_decided(call: ToolCall, record: SessionRecord, given: ForkArgs) -> None:
-    """Refuse to carry, or to replace, what somebody else than a model said."""
+    """Refuse to copy or replace an answer that did not come from a model."""
     last = record.head.n if given.at is None else given.at
     answered = (
         (step, one.asked)
@@ -574,19 +571,22 @@ async def _refuse_decided(call: ToolCall, record: SessionRecord, given: ForkArgs
         is_other = replaced and query.kind not in MODEL_KINDS
         if is_other or await is_decided(call.runtime.store, record.birth, entry):
             inside = (
-                " in which a person decided" if query.kind is Kind.SESSION and not is_other else ""
+                " that contains a person's decision"
+                if query.kind is Kind.SESSION and not is_other
+                else ""
             )
             raise NotAllowed(
-                f"step {step.n} holds an answer to {query.id}, a question of the kind"
-                f" {query.kind}{inside}:"
-                " a tool cannot carry it into another session",
-                f"Fork before it (at: {step.n - 1}, without an answer), or a person types:"
+                f"step {step.n} has the answer to {query.id}, a question of kind"
+                f" {query.kind}{inside}; a tool cannot copy it into another session",
+                f"Fork before it (at: {step.n - 1}, without an answer), or ask a person to type"
                 f" `everhold fork {record.birth.id} --at {last}{call.holder.option}`.",
             )
 
 
 async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
-    """Whether somebody else than a model said what answers this query, or a part of it."""
+    """Whether a person decided the answer to this query, in this session or in a child session,
+    however deep. If the child is deleted, the answer counts as a person's.
+    """
     if entry.query.kind is not Kind.SESSION or is_process_query(entry.query):
         return KINDS[entry.query.kind].decision
     children = [
@@ -609,7 +609,7 @@ async def _has_decision(store: Store, record: SessionRecord) -> bool:
 
 
 async def _list_ancestors(store: Store, birth: Birth) -> list[Birth]:
-    """A session and those it was forked from: the child that answered may be of any of them."""
+    """A session and the sessions it was forked from. The child may belong to any of them."""
     births = [birth]
     while births[-1].origin is not None and (
         before := await _load_or_none(store, births[-1].origin)
@@ -634,10 +634,10 @@ class RetryArgs(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @_tool(
-    "Go on after a failure",
-    "Go on from a failed session's last answer, with the program as it is now. All answers"
-    " it has are kept:"
-    f" nothing is asked twice. For sessions whose status is error. {_LOOP}",
+    "Retry a failed session",
+    "Continue a failed session from its last answer, with the current version of the program."
+    " All recorded answers are kept, and no question is asked twice. Use it if the status is"
+    f" error. {_STATUSES}",
     RetryArgs,
     world=True,
 )
@@ -652,15 +652,14 @@ async def retry(call: ToolCall, given: RetryArgs) -> StatusResult:
 
 class StrategiesArgs(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[
-        str | None, Meta(description="Describe this one in full; without it, all are listed.")
+        str | None, Meta(description="Describe this program in full. Without it, list all.")
     ] = None
 
 
 @_tool(
     "List strategies and programs",
-    "List what `run` can start: for each its name, what it does, and what it costs in"
-    " answers and rounds. With a"
-    " name, describe that one: parameters, when to use it, where it comes from. Changes"
+    "List what `run` can start: the name, the purpose, and the cost in answers and rounds. With"
+    " `name`, describe one program: its parameters, when to use it, and its sources. Changes"
     " nothing.",
     StrategiesArgs,
     status=False,
@@ -681,10 +680,9 @@ class SessionArgs(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @_tool(
-    "Say why a session does not move",
-    "Say in sentences why a session is where it is and what would move it. Use it if a"
-    " session waits and you do"
-    " not know for what. Changes nothing.",
+    "Explain why a session waits",
+    "Explain why a session is in its state and what would move it. Use it if a session waits and"
+    " you do not know what for. Changes nothing.",
     SessionArgs,
     status=False,
     reads=True,
@@ -704,12 +702,11 @@ async def explain(call: ToolCall, given: SessionArgs) -> dict[str, JSON]:
 
 
 @_tool(
-    "Put a question to the person here",
-    "Show the person at this client the questions that a session has for a person"
-    " (approvals, input), if the"
-    " client can show forms. The person answers, not you. If it cannot, the result says"
-    " which command the person"
-    " types instead. Use it if a session waits for a person and the person is here.",
+    "Ask the person at this client",
+    "Show a session's questions for people (approvals and input) to the person at this client,"
+    " if the client can show forms. The person answers them, not you. If the client cannot show"
+    " forms, the result has the command that the person types. Use it if a session waits for a"
+    " person who is present.",
     SessionArgs,
     repeats=True,
     world=True,
@@ -724,7 +721,7 @@ TOOLS: Final = tuple(_TOOLS)
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
-#: What every status looks like; the other keys depend on which it is.
+#: The schema of every status. Which of its keys are there depends on the status.
 STATUS_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -736,23 +733,21 @@ STATUS_SCHEMA: Final[dict[str, Any]] = {
         },
         "session_id": {"type": "string"},
         "title": {"type": "string"},
-        "next": {
-            "type": "string",
-            "description": "What to do now, in one sentence that suffices alone.",
-        },
-        "query_id": {"type": "string", "description": "The one open question."},
-        "prompt": {"type": "string"},
-        "queries": {
+        "next": {"type": "string", "description": "What to do now, complete in itself."},
+        "questions": {
             "type": "array",
-            "items": {"type": "object"},
-            "description": "The open questions, if several.",
+            "items": {
+                "type": "object",
+                "properties": {"id": {"type": "string"}, "prompt": {"type": "string"}},
+            },
+            "description": "The open questions for you, each with its `id`.",
         },
         "for_people": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Questions only a person answers.",
+            "description": "Open questions that only a person may answer.",
         },
-        "remaining": {"type": "integer"},
+        "remaining": {"type": "integer", "description": "How many questions are still open."},
         "result": {"description": "What the program returned."},
         "stats": {"type": "object"},
         "error": {"type": "string"},

@@ -53,12 +53,12 @@ def test_the_next_sentence_is_one_and_names_the_session_or_the_end(status):
         "'s-1'" in told
         or '"s-1"' in told
         or "everhold answer s-1" in told
-        or "nothing is left" in told
+        or told.startswith(("The session is completed", "The session is cancelled"))
     )
 
 
 @pytest.mark.parametrize(
-    "status", [one for one in STATUSES if not render.list_other_questions(one)], ids=str
+    "status", [one for one in STATUSES if not isinstance(one, Paused) or not one.queries], ids=str
 )
 def test_the_keys_of_the_wire_are_kept(status):
     wire, told = (
@@ -71,9 +71,28 @@ def test_the_keys_of_the_wire_are_kept(status):
     assert set(told) - set(wire) == {"title", "estimate", "next"}
 
 
+@pytest.mark.parametrize("queries", [(LLM,), (LLM, MORE)], ids=("one", "two"))
+def test_questions_are_a_list_and_each_has_its_id(queries):
+    """One question has the same form as several."""
+    told = render.render_status(asked(*queries))
+    assert set(told) == {"status", "session_id", "questions", "next"}
+    assert [(one["id"], one["prompt"]) for one in told["questions"]] == [
+        (query.id, query.prompt) for query in queries
+    ]
+
+
+def test_the_metrics_name_the_open_question_by_its_id():
+    current = {"query_id": "q-0", "prompt_tokens": 3}
+    shown = render.render_metrics({"rounds": 1, "tokens": {"total": 3, "current_query": current}})
+    assert shown == {
+        "rounds": 1,
+        "tokens": {"total": 3, "current_question": {"id": "q-0", "prompt_tokens": 3}},
+    }
+
+
 def test_a_question_for_a_person_is_never_among_those_for_a_model():
     told = render.render_status(asked(LLM, YES), option=" -d app.db")
-    assert told["query_id"] == "q-0"
+    assert [one["id"] for one in told["questions"]] == ["q-0"]
     assert [one["id"] for one in told["for_people"]] == ["q-2"]
     assert told["for_people"][0]["command"] == "everhold answer s-1 --query q-2 -d app.db"
     alone = render.render_status(asked(YES))
@@ -99,8 +118,8 @@ def test_many_questions_are_all_named_and_the_form_is_shown():
         "next"
     ]
     assert "(q-0, q-1, q-2, q-3, q-4)" in told
-    assert '{"query_id": "q-2", "response": "…"}, …]' in told
-    assert told.count('"query_id"') == 3
+    assert '{"id": "q-2", "response": "…"}, …]' in told
+    assert told.count('"id"') == 3
 
 
 def test_the_text_says_all_that_a_question_holds():
@@ -141,7 +160,7 @@ def test_lists_of_rows_are_one_a_line():
     [
         (
             "Answer it: everhold answer 'my key' VALUE --query q-0",
-            "Answer it: the tool `answer`, session_id 'my key', query_id q-0",
+            "Answer it: the tool `answer`, session_id 'my key', id q-0",
         ),
         (
             "Mend the program, then: everhold retry s-1",
@@ -169,7 +188,7 @@ def test_what_moves_a_session_is_a_tool_where_a_model_may_do_it(sentence, said):
 def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     assert (
         render.render_error(UnknownSession("s-9"))["hint"]
-        == "Call the tool `sessions` to list the sessions that are here."
+        == "Call the tool `sessions` to list the existing sessions."
     )
     assert "Roll the code back" in render.render_error(Diverged(3, "a", "b"))["hint"]
     assert render.render_error(BadSetting("x", "y"))["hint"]
