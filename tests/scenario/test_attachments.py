@@ -90,9 +90,8 @@ async def test_a_long_result_is_shown_in_part_and_kept_whole(tmp_path):
         lines = shown.splitlines()
         assert lines[:400] == LONG.splitlines()[:400]
         assert lines[400:] == [
-            f"[The first {len(''.join(LONG.splitlines(True)[:400])):,} of {len(LONG):,} bytes"
-            " are shown, of 2,000 "
-            f"lines. All of it is kept as attachment {NAME}.]"
+            f"[Truncated to the first {len(''.join(LONG.splitlines(True)[:400])):,} of"
+            f" {len(LONG):,} bytes (2,000 lines). The whole result is attachment {NAME}.]"
         ]
         assert await runtime.attachment(session.id, NAME) == LONG.encode()
 
@@ -108,7 +107,7 @@ async def test_the_end_may_be_shown_instead():
     async with opened(llm=model) as runtime:
         await say(runtime)
     note, *lines = model.results[0].splitlines()
-    assert note.startswith("[The last ")
+    assert note.startswith("[Truncated to the last ")
     assert lines == LONG.splitlines()[-3:]
 
 

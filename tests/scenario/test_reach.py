@@ -425,7 +425,7 @@ async def test_a_long_result_of_a_program_is_shown_in_part():
         session = await runtime.session(hander, "s")
         await session.send("Go.")
         (kept,) = await runtime.attachments(session.id)
-    assert f"All of it is kept as attachment {kept.id}" in cast.results[0]
+    assert f"The whole result is attachment {kept.id}" in cast.results[0]
 
 
 @tool(rerun="safe")

@@ -115,7 +115,7 @@ def check_session(
                 raise Diverged(
                     played.given.n,
                     describe_query(old),
-                    describe_query(new) + " in other words (strict)",
+                    describe_query(new) + " with another wording (strict)",
                 )
             changed += [_reworded(played.given.n, old, new) for old, new in pairs]
             steps += 1

@@ -1,11 +1,11 @@
-"""The one way between values and JSON text.
+"""Encodes values as JSON text, and decodes them.
 
 Rules
-  1. What JSON would silently change is refused with its path: tuples, sets, NaN, infinities, keys
-     that are not strings, lone surrogates, integers outside 64 bits, objects.
+  1. Values that JSON would silently change are refused with their path: tuples, sets, NaN,
+     infinities, keys that are not strings, lone surrogates, integers outside 64 bits, objects.
   2. `to_plain(value)` returns the value as it will be read back, so that a program sees the same
-     live and on replay.
-  3. Every stored record carries `FORMAT`; a reader meets the number before it meets the shape.
+     value live and on replay.
+  3. Every stored record carries `FORMAT`. A reader checks this number before it decodes the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from everhold.errors import BadValue
 
-#: The format of stored and exported records. Raised by a migration, never reused.
+#: The format of stored and exported records. A migration raises it; no number is used twice.
 FORMAT: Final = 1
 
 JSON = Any  # a value that `to_plain` accepts
@@ -30,12 +30,12 @@ _DEPTH: Final = 200
 
 
 def dumps(value: JSON) -> str:
-    """Encode a value that is known to be plain."""
+    """Encodes a value that is known to be plain."""
     return _encode(value).decode()
 
 
 def loads(text: str | bytes) -> JSON:
-    """Decode JSON text; raises `BadValue` if it is malformed."""
+    """Decodes JSON text; raises `BadValue` if it is malformed."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -43,8 +43,8 @@ def loads(text: str | bytes) -> JSON:
 
 
 def to_plain(value: object, path: str = "the value") -> JSON:
-    """Return `value` as replay will see it, or raise `BadValue` with the path of what JSON would
-    change.
+    """Returns `value` as replay will see it; raises `BadValue` with the path of a part that JSON
+    would change.
     """
     kind = type(value)
     if kind is str:
@@ -105,5 +105,5 @@ def _name(value: object) -> str:
 
 
 def checksum_row(*parts: object) -> int:
-    """A checksum of a stored row, so that a damaged one is never taken for an answer."""
+    """A checksum of a stored row, so that a damaged row is never used as an answer."""
     return crc32("\x1f".join(map(str, parts)).encode())

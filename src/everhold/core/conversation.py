@@ -1,7 +1,6 @@
-"""A conversation read from the journal of its session: the graph, the turns that settled, and what
-they cost.
+"""A conversation read from the journal of its session: its graph, its settled turns, their usage.
 
-Anybody who has the deliveries can read it: the program that held the conversation is not needed.
+Only the deliveries are needed, not the program that held the conversation.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from everhold.core.turn import SettledTurn
 
 
 class Conversation:
-    """What was said, turn by turn. `spent` includes what a turn under way has cost; `ledger` does
+    """A conversation, turn by turn. `spent` includes the cost of a running turn; `ledger` does
     not.
     """
 
     def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
         self.graph = Graph()
         self.turns: list[SettledTurn] = []
-        self.options: dict[str, JSON] = {}  # that it was given when it began
+        self.options: dict[str, JSON] = {}  # the options it was started with
         self.ledger = Ledger()
         self.spent = Ledger()
-        self.inputs: dict[str, JSON] = {}  # what was said under which id
+        self.inputs: dict[str, JSON] = {}  # the content of each input, by id
         self._receipts: dict[str, SettledTurn] = {}
-        self._heard: dict[str, int] = {}  # which question heard an input
-        self._ahead: set[int] = set()  # inputs that no node names yet: a turn may be under way
+        self._heard: dict[str, int] = {}  # the query that received each input
+        self._ahead: set[int] = set()  # inputs that no node names yet: a turn may be running
         self._asked: dict[int, Query] = {}
         self._answers: dict[int, JSON] = {}
         for expected in pair_replies(list(deliveries)):
             self.fold(expected.given, expected.reply)
 
     def fold(self, given: Delivery, reply: Delivery) -> None:
-        """Take one more delivery into account, with the reply that stands."""
+        """Adds one more delivery, with its final reply."""
         for answer in given.answers:
             query = self._asked.pop(answer.q, None)
             self._answers[answer.q] = (
@@ -64,36 +63,33 @@ class Conversation:
             self.turns.append(notes.settled)
             for input_id in (notes.settled.input, *notes.settled.taken):
                 self._receipts[input_id] = notes.settled
-            self.graph.leaf = notes.settled.leaf  # not the tip: the next turn may have begun
+            # not the tip: the next turn may already have added nodes
+            self.graph.leaf = notes.settled.leaf
             self.ledger = self.spent.copy()
             self._answers = {q: self._answers[q] for q in self._ahead}
 
     def settled(self, input_id: str) -> SettledTurn | None:
-        """The receipt of the turn that this input led to."""
+        """The receipt of the turn that handled this input."""
         return self._receipts.get(input_id)
 
     def entered(self, input_id: str) -> bool:
-        """Whether an input was said to the model, and does not wait for the turn under way to
-        end.
-        """
+        """Whether the model has received an input; false while it waits for the running turn."""
         return input_id in self._heard and self._heard[input_id] not in self._ahead
 
     def _hear(self, q: int, said: JSON) -> None:
-        """Take note of an input. One whose id was used before is the same input again."""
+        """Records an input. An id that was used before means the same input again."""
         given = extract_inputs(said)
         fresh = [(input_id, content) for input_id, content in given if input_id not in self.inputs]
         for input_id, content in fresh:
             self.inputs[input_id] = content
             self._heard[input_id] = q
-        # else no node names the answer: it was said in part before
+        # otherwise no node names the answer, because a part of it came before
         if fresh and len(fresh) == len(given):
             self._ahead.add(q)
 
 
 def extract_inputs(said: JSON) -> list[tuple[str, JSON]]:
-    """The inputs in what was said to a conversation, each with its id: one, or several that came
-    together.
-    """
+    """The inputs in the value of an `input` signal, each with its id; several may come together."""
     match said:
         case {"id": str(), "content": content, "parts": [*parts]} if all(map(_is_part, parts)):
             left = to_blocks(content)
@@ -108,7 +104,7 @@ def extract_inputs(said: JSON) -> list[tuple[str, JSON]]:
 
 
 def _is_part(part: JSON) -> bool:
-    """Whether it is an id, and how many blocks were said under it."""
+    """Whether it is an id with its number of blocks."""
     match part:
         case [str(), int()]:
             return True
@@ -116,7 +112,7 @@ def _is_part(part: JSON) -> bool:
 
 
 def get_ledger_source(query: Query) -> str:
-    """Who spent the tokens of an answer: what they are entered under."""
+    """The ledger source of an answer: what spent its tokens."""
     named = (query.options or {}).get("source")
     if named is not None:
         return str(named)

@@ -1,16 +1,15 @@
 """The conversation of an agent: a tree of nodes that only grows, with a leaf that may move.
 
-Nodes are not kept in a table of their own. They are part of the journal, beside the deliveries in
-which they came up, and a node whose words are an answer names the query instead of repeating them:
-a conversation is stored once.
+Nodes have no table of their own. They are stored in the journal, with the delivery that added
+them. A node whose content is an answer names the query instead of repeating the answer, so a
+conversation is stored once.
 
 Rules
-  1. A node's id is the turn it came up in, a dot, and its ordinal there. Never dice.
-  2. Nodes of a turn that has not settled are pending: they count for the model, and for nobody
-     else.
-  3. What the model sees is a view: the messages from the last frame on. History is never rewritten.
-  4. Moving the leaf hides what is not on its way to the root, and deletes nothing.
-  5. A node whose parent is unknown, or a leaf that is no node, is damage, and an error.
+  1. A node's id is the turn that added it, a dot, and its ordinal in that turn. It is never random.
+  2. Nodes of a turn that has not settled are pending: only the model sees them.
+  3. The model sees a view: the messages from the last frame on. History is never rewritten.
+  4. Moving the leaf hides the nodes outside the path from the root to it, and deletes nothing.
+  5. A node with an unknown parent, or a leaf that is not a node, is damage and raises an error.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ INITIAL_FRAME: Final = "initial"
 class NodeKind(StrEnum):
     """What a node of a conversation holds."""
 
-    MESSAGE = "message"  # something said
+    MESSAGE = "message"
     FRAME = "frame"  # a new context begins: {"reason", …}
-    PROMPT = "prompt"  # what the model is told beside the messages: {"system", "tools"}
-    PLUGIN = "plugin"  # what a plugin keeps: {"plugin", "body"}
+    PROMPT = "prompt"  # what the model gets beside the messages: {"system", "tools"}
+    PLUGIN = "plugin"  # state of a plugin: {"plugin", "body"}
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing in a conversation. Its content is the answer to query `q`, if that is set.
+    """One entry of a conversation. If `q` is set, its content is the answer to that query.
 
-    What is said is text, a list of blocks (see core.message), or an object that has one of them as
-    its `content`. A block of a tool's result may name a query too.
+    The content of a message is text, a list of blocks (see core.message), or an object with one of
+    them as its `content`. A block of a tool's result may name a query too.
     """
 
     id: str
@@ -56,12 +55,12 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model is shown, by reference: how a question to a model is stored."""
+    """The messages of one question to a model, stored by reference instead of in full."""
 
     leaf: str
     prompt: str | None = None
-    skip: int = 0  # messages of the frame that are left out, from its beginning
-    extra: list[JSON] = []  # messages that are shown and not kept
+    skip: int = 0  # messages left out at the beginning of the frame
+    extra: list[JSON] = []  # messages that are sent but not stored in the graph
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Graph:
-    """The nodes of one conversation. `tip` includes what is pending, `leaf` does not."""
+    """The nodes of one conversation. `tip` includes pending nodes, `leaf` does not."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -81,7 +80,7 @@ class Graph:
         self.tip: str | None = None
         self._path: list[Node] = []  # from the root to the tip
         self._messages: list[JSON] = []  # of that path
-        self._begins = 0  # where the messages of the current frame begin
+        self._begins = 0  # index of the first message of the current frame
         self._frames: list[Frame] = []  # of that path
         self._last: dict[NodeKind, Node] = {}  # of that path, the newest of each kind
 
@@ -91,13 +90,13 @@ class Graph:
     # ---- growing
 
     def add(self, node: Node, answers: Mapping[int, JSON] = NO_ANSWERS) -> Node:
-        """Add a node below its parent and make it the tip; `answers` has those that it names."""
+        """Adds a node below its parent and makes it the tip; `answers` has the answers it names."""
         if node.parent != self.tip:
             if node.parent is not None and node.parent not in self.nodes:
                 raise DamagedGraph(node.id, f"its parent {node.parent} is unknown")
             self._go(node.parent)
         if node.id in self.nodes:
-            raise DamagedGraph(node.id, "there are two of it")
+            raise DamagedGraph(node.id, "its id is used twice")
         node = resolve_node(node, answers)
         self.nodes[node.id] = node
         self.tip = node.id
@@ -105,20 +104,18 @@ class Graph:
         return node
 
     def settle(self) -> None:
-        """What was pending is part of the conversation now."""
+        """Makes the pending nodes a part of the conversation."""
         self.leaf = self.tip
 
     def move(self, to: str | None) -> None:
-        """Move the leaf: to go on from an earlier node, or (None) from nothing."""
+        """Moves the leaf, to continue from an earlier node or, with None, from an empty one."""
         if to is not None and to not in self.nodes:
             raise UnknownNode(to)
         self._go(to)
         self.leaf = to
 
     def trim(self) -> None:
-        """Forget the nodes that are not on the way to the tip; they can be read again where they
-        are kept.
-        """
+        """Drops the nodes outside the path to the tip from memory; the journal still has them."""
         if len(self.nodes) != len(self._path):
             self.nodes = {node.id: node for node in self._path}
 
@@ -151,14 +148,14 @@ class Graph:
         while leaf is not None:
             node = self.nodes.get(leaf)
             if node is None:
-                raise DamagedGraph(leaf, "it is no node")
+                raise DamagedGraph(leaf, "there is no node with this id")
             found.append(node)
             leaf = node.parent
         found.reverse()
         return found
 
     def messages(self, frame: str | None = None) -> list[JSON]:
-        """The messages of the current frame up to the tip, or of an earlier frame on its way."""
+        """The messages of the current frame up to the tip, or of an earlier frame of the path."""
         if frame is None:
             return self._messages[self._begins :]
         kept: list[JSON] = []
@@ -171,39 +168,39 @@ class Graph:
         return kept
 
     def shown(self, view: ModelView) -> tuple[str | None, list[JSON], list[JSON]]:
-        """What a view shows: the system text, the messages, and the tools."""
+        """The content of a view: the system text, the messages, and the tools."""
         graph = self
         if view.leaf != self.tip:
             graph = Graph()
             for node in self.path(view.leaf):
                 graph.add(node)
         prompt: Any = {} if view.prompt is None else self.nodes[view.prompt].content
-        messages = graph._messages[graph._begins + view.skip :]  # once: a conversation is long
+        messages = graph._messages[graph._begins + view.skip :]  # one copy: they may be many
         messages += view.extra
         return prompt.get("system"), messages, prompt.get("tools", [])
 
     @property
     def frame(self) -> Frame:
-        """The frame in which the conversation is now."""
+        """The current frame."""
         return self._frames[-1] if self._frames else Frame(INITIAL_FRAME, INITIAL_FRAME, None)
 
     @property
     def frames(self) -> list[Frame]:
-        """All frames on the way to the tip, oldest first."""
+        """All frames on the path to the tip, oldest first."""
         return [Frame(INITIAL_FRAME, INITIAL_FRAME, None), *self._frames]
 
     def hidden(self) -> list[Node]:
-        """The nodes that are not on the way to the leaf."""
+        """The nodes outside the path to the leaf."""
         active = {node.id for node in self.path(self.leaf)}
         return [node for node in self.nodes.values() if node.id not in active]
 
     def last(self, kind: NodeKind) -> Node | None:
-        """The newest node of a kind on the way to the tip."""
+        """The newest node of a kind on the path to the tip."""
         return self._last.get(kind)
 
 
 def count_shared_nodes(one: Sequence[Node], other: Sequence[Node]) -> int:
-    """How many nodes two paths share from the root on."""
+    """The number of nodes that two paths share, counted from the root."""
     shared = 0
     for left, right in zip(one, other, strict=False):
         if left.id != right.id or left.content != right.content:
@@ -213,8 +210,8 @@ def count_shared_nodes(one: Sequence[Node], other: Sequence[Node]) -> int:
 
 
 def parse_nodes(given: JSON) -> list[Node]:
-    """Nodes that somebody handed in, to be added to another conversation; raises `DamagedGraph` if
-    they are none.
+    """Decodes nodes that a caller passes in to be added to a conversation; raises `DamagedGraph` if
+    they are not valid.
     """
     try:
         nodes = msgspec.convert(given, list[Node])
@@ -233,13 +230,13 @@ def parse_nodes(given: JSON) -> list[Node]:
             sound = isinstance(content, dict) and (
                 node.kind is not NodeKind.FRAME or "reason" in content
             )
-            sound = sound and (node.kind is not NodeKind.PROMPT or _tells_of_tools(content))
+            sound = sound and (node.kind is not NodeKind.PROMPT or _has_valid_tools(content))
         if not sound:
-            raise DamagedGraph(node.id, f"it is no {node.kind} as it stands")
+            raise DamagedGraph(node.id, f"it is not a valid {node.kind} node")
     return nodes
 
 
-def _tells_of_tools(content: dict[str, JSON]) -> bool:
+def _has_valid_tools(content: dict[str, JSON]) -> bool:
     tools = content.get("tools", [])
     return isinstance(tools, list) and all(
         isinstance(one, dict) and isinstance(one.get("name"), str) for one in tools
@@ -247,7 +244,7 @@ def _tells_of_tools(content: dict[str, JSON]) -> bool:
 
 
 def to_blocks(content: JSON) -> list[JSON]:
-    """What was said, as a list of blocks."""
+    """Content as a list of blocks."""
     match content:
         case str():
             return [{"type": "text", "text": content}]
@@ -259,7 +256,7 @@ def to_blocks(content: JSON) -> list[JSON]:
 
 
 def compact_blocks(said: list[JSON]) -> JSON:
-    """Blocks as short as they can be kept: mere words are kept as text."""
+    """Blocks in their shortest form: a single text block becomes text."""
     match said:
         case [{"type": "text", "text": str(words), **more}] if not more:
             return words
@@ -267,7 +264,7 @@ def compact_blocks(said: list[JSON]) -> JSON:
 
 
 def extract_text(content: JSON) -> str:
-    """The words among what was said."""
+    """The text blocks of content, joined."""
     found = [
         block
         for block in to_blocks(content)
@@ -277,9 +274,9 @@ def extract_text(content: JSON) -> str:
 
 
 def resolve_node(node: Node, answers: Mapping[int, JSON]) -> Node:
-    """The node with the answers that it names; raises `DamagedGraph` if one is not there.
+    """The node with the answers it names filled in; raises `DamagedGraph` if one is missing.
 
-    Only results of tools name answers: what others say may have a `q` in it that means nothing.
+    Only blocks of tool results name answers: a `q` in other content is just data.
     """
     if node.q is not None and node.content is None:
         return msgspec.structs.replace(node, content=_named(node.id, node.q, answers))
@@ -303,5 +300,5 @@ def _result(where: str, block: dict[str, JSON], answers: Mapping[int, JSON]) -> 
 
 def _named(where: str, q: JSON, answers: Mapping[int, JSON]) -> JSON:
     if type(q) is not int or q not in answers:
-        raise DamagedGraph(where, f"q-{q}, which it names, has no answer")
+        raise DamagedGraph(where, f"it names q-{q}, which has no answer")
     return answers[q]

@@ -1,18 +1,17 @@
-"""What waits to enter a session, in two lanes that never merge: user inputs, and queued work
-(commands, wakes, tasks).
+"""The queue of a session, in two lanes that never merge: user inputs, and work (commands, wakes,
+tasks).
 
-An `Intake` is one session's lanes and lease, read at one moment. Every verb here is a plain
-function of it: a store reads it, lets one verb act, and writes what changed, all in one
-transaction. So every store behaves the same.
+An `Intake` holds the lanes and the lease of one session, read at one moment. Its verbs do no I/O: a
+store reads it, runs one verb, and writes the changes, all in one transaction. So every store
+behaves the same.
 
 Rules
-  1. Lanes are first in, first out. A key names one item for ever: the same content again is the
-     same item.
-  2. Items are claimed under a live lease. A claim pins the lease's generation: the same generation
-     never takes an item twice, a later one always may, and from then on the earlier one can
-     complete nothing.
-  3. What was claimed together and not finished is claimed together again.
-  4. An item ends once: completed, cancelled or failed. It stays, as a tombstone, until a vacuum.
+  1. Lanes are first in, first out. A key names one item for ever: the same key with the same
+     content is the same item.
+  2. Items are claimed under a live lease. A claim records the lease's generation. One generation
+     never claims an item twice, a later one always may; after that the earlier claim is lost.
+  3. Items that were claimed together and not finished are claimed together again.
+  4. An item ends once: completed, cancelled or failed. It is kept as a tombstone until a vacuum.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from everhold.core.lease import Fence, Lease, LeaseGranted, LeaseOwner, LeaseRef
 from everhold.core.session import ENDED, SessionState
 from everhold.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
 
-#: How many items one claim takes at most.
+#: The maximum number of items in one claim.
 MAX_CLAIMED: Final = 64
 
-#: The name of the signal by which an agent receives its input.
+#: The name of the signal that delivers input to an agent.
 INPUT = "input"
 
 
@@ -43,9 +42,9 @@ class Lane(StrEnum):
 
 
 class ItemKind(StrEnum):
-    INPUT = "input"  # what a user says
-    COMMAND = "command"  # what to do to the session; never words for a model
-    WAKE = "wake"  # what a process below has to say
+    INPUT = "input"  # a user's message
+    COMMAND = "command"  # an operation on the session; never sent to a model
+    WAKE = "wake"  # a message of a background child session
     TASK = "task"  # work for a turn of its own
 
     @property
@@ -61,26 +60,28 @@ class ItemState(StrEnum):
 
 
 class Boundary(StrEnum):
-    """Where a running turn lets something in."""
+    """A point at which a running turn accepts queued items."""
 
     AFTER_WORK = "after_work"
     BEFORE_COMPLETION = "before_completion"
 
 
 class DeliveryPolicy(StrEnum):
-    """The delivery policy of work."""
+    """When queued work is delivered."""
 
     EARLY = "early"  # at the next boundary of a running turn
-    IDLE = "idle"  # when no turn is under way
+    IDLE = "idle"  # when no turn is running
 
 
 class MergePolicy(StrEnum):
+    """Whether an item is claimed alone, or together with its neighbours of the same name."""
+
     ALONE = "alone"
     JOIN = "join"
 
 
 class ItemHold(msgspec.Struct, frozen=True):
-    """Who has claimed an item."""
+    """The claim on an item."""
 
     claim: str
     token: str
@@ -88,25 +89,25 @@ class ItemHold(msgspec.Struct, frozen=True):
 
 
 class IntakeItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that waits, or waited."""
+    """One queued item, or the tombstone of an ended one."""
 
     id: str
     kind: ItemKind
     body: JSON
     key: str | None = None
-    turn: int | None = None  # the running turn it was meant for; None: the next one
+    turn: int | None = None  # the running turn it was sent to; None: the next one
     boundary: Boundary = Boundary.AFTER_WORK
     when: DeliveryPolicy = DeliveryPolicy.EARLY
     slot: MergePolicy = MergePolicy.ALONE
     merge: str | None = None  # with `JOIN`, neighbours of the same name are claimed together
     available_at: float = 0.0
-    seq: int = 0  # given by the intake
-    at: float = 0.0  # when it came, by the store's clock
+    seq: int = 0  # set by the intake
+    at: float = 0.0  # when it was accepted, by the store's clock
     state: ItemState = ItemState.WAITING
-    deferred: bool = False  # its turn is over: it is for the next one
+    deferred: bool = False  # its turn has ended: it is for the next one
     hold: ItemHold | None = None
-    fence: int = 0  # how often it was claimed
-    end: JSON = None  # what is told of its end
+    fence: int = 0  # number of claims so far
+    end: JSON = None  # the details of its end
 
     @property
     def waits(self) -> bool:
@@ -114,12 +115,12 @@ class IntakeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def running(self) -> int | None:
-        """The running turn it may still enter."""
+        """The running turn that may still receive it."""
         return None if self.deferred else self.turn
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Items that one holder may hand over, in order."""
+    """Items that one lease holder may deliver, in order."""
 
     id: str
     token: str
@@ -128,14 +129,14 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of an enqueue: the item, and whether it is new."""
+    """The result of an enqueue: the item, and whether it is new."""
 
     item: IntakeItem
     new: bool
 
 
 class CancelOutcome(StrEnum):
-    """What became of the cancellation of an item."""
+    """The result of cancelling an item."""
 
     CANCELLED = "cancelled"
     CLAIMED = "claimed"
@@ -147,13 +148,13 @@ class CancelOutcome(StrEnum):
 class ItemCancellation(msgspec.Struct, frozen=True):
     """The outcome of cancelling one item."""
 
-    name: str  # the id or the key that was asked for
+    name: str  # the id or the key, as given
     outcome: CancelOutcome
     item: IntakeItem | None = None
 
 
 class Intake:
-    """One session's lease and lanes, at one moment of the store's clock."""
+    """The lease and the lanes of one session, at one moment of the store's clock."""
 
     def __init__(
         self,
@@ -168,15 +169,15 @@ class Intake:
         only: bool = False,
     ) -> None:
         self.state = state  # of the session
-        # what has ended was read; None: all of it
+        # the ids and keys whose ended items were read; None: all ended items were
         self._looked_for = None if named is None else frozenset(named)
-        self._only = only  # nothing but what is named was read
+        self._only = only  # no other items were read
         self.session_id = session_id
         self.now = now
         self.lease = lease
         self.seq = seq
         self.items = {item.id: item for item in sorted(items, key=lambda item: item.seq)}
-        self.written: dict[str, IntakeItem | None] = {}  # items to write; None: to forget
+        self.written: dict[str, IntakeItem | None] = {}  # items to write; None: to delete
         self._before = (lease, seq)
 
     @property
@@ -186,7 +187,7 @@ class Intake:
 
     @property
     def lasting(self) -> bool:
-        """Whether something came in or has ended: what nobody can be asked to say again."""
+        """Whether an item was accepted or has ended: changes that nothing could repeat."""
         return self.seq != self._before[1] or any(
             item and not item.waits for item in self.written.values()
         )
@@ -195,7 +196,7 @@ class Intake:
 
     @property
     def holder(self) -> Lease | None:
-        """The lease that nobody has released, also one whose time has run out."""
+        """The lease that was not released, even if it has expired."""
         return None if self.lease is None or self.lease.released else self.lease
 
     def take(self, owner: LeaseOwner, token: str, ttl: float) -> LeaseGranted | LeaseRefused:
@@ -215,10 +216,10 @@ class Intake:
         """Raises `LeaseLost` unless this fence holds the lease now."""
         leases.require_lease(self.session_id, self.lease, fence, self.now)
 
-    # ---- coming in
+    # ---- accepting
 
     def enqueue(self, item: IntakeItem) -> Receipt:
-        """Let something in; the same key, or id, with the same content is what came first."""
+        """Accepts an item. If its key, or id, was used with the same content, returns that item."""
         first = self._first(item)
         if first is not None:
             return Receipt(first, False)
@@ -227,10 +228,9 @@ class Intake:
         return Receipt(self._add(item), True)
 
     def mark(self, item: IntakeItem, end: JSON = None) -> None:
-        """Let something in that is handed over in this very moment: what stays of it is its
-        tombstone.
+        """Accepts an item that is delivered at the same moment; only its tombstone is kept.
 
-        Raises `ClaimLost` if it was let in before.
+        Raises `ClaimLost` if it was accepted before.
         """
         first = self._first(item)
         if first is not None:
@@ -238,15 +238,13 @@ class Intake:
         self._end(self._add(item), ItemState.COMPLETED, end)
 
     def restore(self, items: Sequence[IntakeItem]) -> None:
-        """Let in what came and ended elsewhere, in order: under new numbers, as it stands, claimed
-        by nobody.
-        """
+        """Adds items of another store, in order: with new numbers, in their states, unclaimed."""
         for item in items:
             self.seq += 1
             self._put(msgspec.structs.replace(item, seq=self.seq, hold=None))
 
     def _first(self, item: IntakeItem) -> IntakeItem | None:
-        """What came before under the same name."""
+        """The earlier item of the same name."""
         self._check(item)
         first = (
             self.items.get(item.id)
@@ -273,33 +271,33 @@ class Intake:
         return came
 
     def _check(self, item: IntakeItem) -> None:
-        """Refuse what could not be kept, and a key that may be another's."""
+        """Refuses an item that cannot be stored, and a key that may already be in use."""
         if not item.id.strip() or (item.key is not None and not item.key.strip()):
-            raise BadArguments("enqueue", "an id or a key is text, and not blank")
+            raise BadArguments("enqueue", "an id or a key must not be blank")
         for name in (item.key, item.id if self._only else None):
             if name is not None and self._looked_for is not None and name not in self._looked_for:
                 raise BadArguments(
                     "enqueue",
-                    f"whether {name!r} has come before is not known: name it with the act",
+                    f"the intake was read without {name!r}; pass it in `named`",
                 )
         to_plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
         to_plain(item.body, "the body")
 
-    # ---- looking
+    # ---- reading
 
     def waiting(self, lane: Lane | None = None) -> list[IntakeItem]:
-        """What waits and nobody has claimed, in order."""
+        """The queued items without a claim, in order."""
         return [item for item in self._open(lane) if not self._is_held(item)]
 
     def _open(self, lane: Lane | None = None) -> list[IntakeItem]:
         if self._only:
-            raise BadArguments("intake", "what waits was not read: only what is named with the act")
+            raise BadArguments("intake", "queued items were not read (only=True reads named items)")
         return [
             item for item in self.items.values() if item.waits and lane in (None, item.kind.lane)
         ]
 
     def _is_held(self, item: IntakeItem) -> bool:
-        """Whether a claim on it is alive: its lease is, and is of the generation that it pins."""
+        """Whether its claim is valid: the lease is live and has the generation of the claim."""
         hold = item.hold
         lease = self.lease
         return (
@@ -318,11 +316,11 @@ class Intake:
     # ---- cancelling
 
     def cancel(self, names: Sequence[str], reason: str = "") -> list[ItemCancellation]:
-        """Cancel items by id or key; the outcomes are in the order asked for."""
+        """Cancels items by id or key; the outcomes are in the same order."""
         return [self._cancel(name, self._named(name), reason) for name in names]
 
     def cancel_from(self, anchor: str, reason: str = "") -> list[ItemCancellation] | None:
-        """Cancel an item and every later one of its lane; None if there is no such item."""
+        """Cancels an item and every later one of its lane; None if there is no such item."""
         first = self._named(anchor)
         if first is None:
             return None
@@ -352,17 +350,17 @@ class Intake:
     # ---- claiming
 
     def claim_next(self, fence: Fence, token: str, most: int = MAX_CLAIMED) -> Claim | None:
-        """Inputs for the next turn."""
+        """Claims inputs for the next turn."""
         return self._claim(fence, token, select_next_inputs(self._free(fence, Lane.INPUT), most))
 
     def claim_command(self, fence: Fence, token: str) -> Claim | None:
-        """The command that is first among the work."""
+        """Claims the first item of the work lane if it is a command."""
         return self._claim(fence, token, select_first_command(self._free(fence, Lane.WORK)))
 
     def claim_work(
         self, fence: Fence, token: str, boundary: Boundary | None = None, most: int = MAX_CLAIMED
     ) -> Claim | None:
-        """Work for a turn: at a boundary of the running one, or (None) for the next."""
+        """Claims work for a turn: at a boundary of the running one or, with None, for the next."""
         return self._claim(
             fence, token, select_first_work(self._free(fence, Lane.WORK), boundary, most)
         )
@@ -370,7 +368,7 @@ class Intake:
     def claim_boundary(
         self, fence: Fence, token: str, turn: int, boundary: Boundary, most: int = MAX_CLAIMED
     ) -> tuple[Claim | None, Claim | None]:
-        """What may enter the running turn now: its inputs, and work."""
+        """Claims what may enter the running turn now: its inputs, and work."""
         inputs = select_turn_inputs(self._free(fence, Lane.INPUT), turn, boundary, most)
         return self._claim(fence, f"{token}i", inputs), self.claim_work(
             fence, f"{token}w", boundary, most
@@ -379,8 +377,8 @@ class Intake:
     def claim_named(
         self, fence: Fence, token: str, names: Sequence[str], boundary: Boundary | None = None
     ) -> tuple[Claim | None, list[str]]:
-        """Certain work, past whatever else waits; also the names of those that have ended or never
-        were.
+        """Claims certain work ahead of other items. Also returns the names of items that have ended
+        or do not exist.
         """
         wanted = [item for item in self._free(fence, Lane.WORK) if item.id in names]
         gone = [name for name in names if name not in self.items or not self.items[name].waits]
@@ -388,40 +386,38 @@ class Intake:
             together = [other.id for other in self._with(item)]
             if not set(together) <= set(names):
                 raise BadArguments(
-                    "claim", f"{item.id} was begun together with others: claim all of {together}"
+                    "claim", f"{item.id} was claimed together with others; claim all of {together}"
                 )
         return self._claim(
             fence, token, select_first_work(wanted, boundary, MAX_CLAIMED, commands=True)
         ), gone
 
     def choose(self, fence: Fence, token: str, most: int = MAX_CLAIMED) -> Claim | None:
-        """What comes first where no turn is under way: see `order_idle_lanes`."""
+        """Claims what is first while no turn is running: see `order_idle_lanes`."""
         lane = order_idle_lanes(self._free(fence, Lane.INPUT), self._free(fence, Lane.WORK))
         if lane is Lane.INPUT:
             return self.claim_next(fence, token, most)
         return self.claim_command(fence, token) or self.claim_work(fence, token, None, most)
 
     def complete(self, claim: Claim, end: JSON = None) -> None:
-        """End what was claimed; raises `ClaimLost`, and changes nothing, if somebody else has
-        claimed it since.
+        """Completes claimed items; raises `ClaimLost`, and changes nothing, if one was claimed
+        again.
         """
         for item in self._owned(claim):
             self._end(item, ItemState.COMPLETED, end)
 
     def fail(self, claim: Claim, end: JSON) -> None:
-        """End what was claimed and cannot be handed over."""
+        """Fails claimed items that cannot be delivered."""
         for item in self._owned(claim):
             self._end(item, ItemState.FAILED, end)
 
     def abandon(self, claim: Claim) -> None:
-        """Give back what was claimed."""
+        """Gives claimed items back to the queue."""
         for item in self._owned(claim):
             self._put(msgspec.structs.replace(item, hold=None))
 
     def defer(self, turn: int | None = None) -> int:
-        """A turn (or every one) is over: its inputs that nobody has claimed are for the next
-        one.
-        """
+        """Ends a turn, or all of them: their unclaimed inputs go to the next turn."""
         late = [
             item
             for item in self.waiting(Lane.INPUT)
@@ -432,20 +428,20 @@ class Intake:
         return len(late)
 
     def end_all(self, end: JSON) -> int:
-        """The session is over: whatever still waits has failed."""
+        """Fails all queued items, because the session has ended."""
         left = self._open()
         for item in left:
             self._end(item, ItemState.FAILED, end)
         return len(left)
 
     def ended(self, before: float | None = None) -> list[str]:
-        """The ids of what has ended (and came before a moment, or at it)."""
+        """The ids of ended items; with `before`, of those accepted up to that moment."""
         ended = [item for item in self.items.values() if not item.waits]
         return [item.id for item in ended if before is None or item.at <= before]
 
     def vacuum(self, before: float | None = None, among: Collection[str] | None = None) -> int:
-        """Forget what has ended (and came before a moment, or at it; and is among these); returns
-        how many.
+        """Deletes ended items, if given only those accepted up to a moment or among these ids;
+        returns how many.
         """
         gone = [id for id in self.ended(before) if among is None or id in among]
         for id in gone:
@@ -453,10 +449,10 @@ class Intake:
             self.written[id] = None
         return len(gone)
 
-    # ---- within
+    # ---- internals
 
     def _free(self, fence: Fence, lane: Lane) -> list[IntakeItem]:
-        """What this holder may claim, in order."""
+        """The items that this holder may claim, in order."""
         self.guard(fence)
         return [
             item
@@ -466,7 +462,7 @@ class Intake:
         ]
 
     def _with(self, item: IntakeItem) -> list[IntakeItem]:
-        """An item and those that were claimed together with it and not finished."""
+        """An item and the unfinished ones that were claimed together with it."""
         hold = item.hold
         if hold is None:
             return [item]
@@ -481,7 +477,7 @@ class Intake:
             if first.hold is not None and first.hold == ItemHold(
                 first.hold.claim, token, fence.generation
             ):
-                # the same try again
+                # the same token: a repeated call gets the same claim
                 return Claim(first.hold.claim, token, fence.generation, tuple(self._with(first)))
         if not chosen:
             return None
@@ -513,7 +509,7 @@ class Intake:
         self.items[item.id] = self.written[item.id] = item
 
 
-# ---- which: plain functions of what may be claimed, in order
+# ---- which items come next: functions of the claimable items, in order
 
 
 def select_next_inputs(free: Sequence[IntakeItem], most: int) -> list[IntakeItem]:
@@ -524,7 +520,7 @@ def select_next_inputs(free: Sequence[IntakeItem], most: int) -> list[IntakeItem
 def select_turn_inputs(
     free: Sequence[IntakeItem], turn: int, boundary: Boundary, most: int
 ) -> list[IntakeItem]:
-    """Inputs that the running turn lets in at a boundary."""
+    """Inputs that the running turn accepts at a boundary."""
     last = boundary is Boundary.BEFORE_COMPLETION
     return [item for item in free if item.running == turn and (last or item.boundary is boundary)][
         :most
@@ -532,15 +528,15 @@ def select_turn_inputs(
 
 
 def select_first_command(free: Sequence[IntakeItem]) -> list[IntakeItem]:
-    """The first of the work, if it is a command."""
+    """The first item of the work, if it is a command."""
     return list(free[:1]) if free and free[0].kind is ItemKind.COMMAND else []
 
 
 def select_first_work(
     free: Sequence[IntakeItem], boundary: Boundary | None, most: int, *, commands: bool = False
 ) -> list[IntakeItem]:
-    """The first of the work, with the neighbours that join it; nothing if a command is first, or it
-    may not enter.
+    """The first item of the work, with the neighbours that join it. Empty if that is a command, or
+    may not enter the running turn.
     """
     if not free or (free[0].kind is ItemKind.COMMAND and not commands):
         return []
@@ -563,16 +559,12 @@ def select_first_work(
 
 
 def order_idle_lanes(inputs: Sequence[IntakeItem], work: Sequence[IntakeItem]) -> Lane:
-    """Which lane goes first: a command that is older than the oldest input, then inputs, then the
-    rest of the work.
-    """
+    """The next lane: a command older than the oldest input, then inputs, then other work."""
     waiting = select_next_inputs(inputs, 1)
     older = [item for item in select_first_command(work) if waiting and item.at < waiting[0].at]
     return Lane.WORK if older or not waiting else Lane.INPUT
 
 
 def _content(item: IntakeItem) -> JSON:
-    """What has to agree under one name. For which turn it came is no part of it: the same again may
-    come later.
-    """
+    """The part of an item that must match when its key is used again; the turn is ignored."""
     return [item.key, item.kind, item.body, item.boundary]

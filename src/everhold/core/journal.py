@@ -1,15 +1,16 @@
-"""The journal: what was handed to a program, delivery by delivery, and what it asked in return.
+"""The journal: the deliveries to a program, and the queries it made after each.
 
 Rules
-  1. A delivery is its number, the program's time, and everything handed over *together*: answers,
-     then timer firings, then a cancel. Replay hands over the same groups in the same order.
-  2. Replay compares what the program asks with what is recorded: the shape (key, kind, schema) must
-     match, else `Diverged`; a change of wording is noted, and the recorded answer stands.
-  3. A `retry` delivery hands over nothing: its reply replaces the failure before it.
-  4. What was asked in the breath in which a program ended never reached anybody, and is not
+  1. A delivery has a number, the program's time, and everything delivered *together*: answers, then
+     timer firings, then a cancel. Replay delivers the same groups in the same order.
+  2. Replay compares the queries of the program with the recorded ones. The shape (key, kind,
+     schema) must match, otherwise `Diverged` is raised. A changed wording is noted, and the
+     recorded answer is used.
+  3. A `retry` delivery delivers nothing: its reply replaces the failure before it.
+  4. Queries made in the same step in which the program ended were never sent, and are not
      recorded.
-  5. At a `restart` the program begins again: replay begins after the last one, and needs nothing of
-     before.
+  5. A `restart` begins the program again: replay starts after the last restart and needs no earlier
+     delivery.
 """
 
 from __future__ import annotations
@@ -32,19 +33,17 @@ from everhold.errors import Diverged, Spinning
 
 
 class Restart(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
-    """The program begins again in its session: with what, and all that it has of the time
-    before.
-    """
+    """The program begins again in its session: its new arguments, and what it keeps from before."""
 
     args: dict[str, JSON]
-    count: int  # how often it has begun again, this time included
+    count: int  # the number of restarts, this one included
     q: int  # the number of its next query
     metrics: Metrics
     spent: Usage | None = None
 
 
 class DeliveryNotes(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a delivery holds beside answers and queries; most have none."""
+    """The parts of a delivery besides answers and queries; most deliveries have none."""
 
     fired: bool = False  # the timers due by its time were fired
     cancel: str | None = None
@@ -55,19 +54,21 @@ class DeliveryNotes(msgspec.Struct, omit_defaults=True, kw_only=True):
     record: dict[str, JSON] = {}
     versions: dict[str, int] = {}
     outcome: Outcome | None = None
-    nodes: list[Node] = []  # what was said in a conversation
-    leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # where its leaf was moved to
+    nodes: list[Node] = []  # nodes added to the conversation
+    leaf: str | msgspec.UnsetType | None = msgspec.UNSET  # the new leaf, if it was moved
     settled: SettledTurn | None = None  # the turn that ended here
-    facts: dict[str, JSON] = {}  # what the program took for given from here on: see `AgentContext`
+    facts: dict[str, JSON] = {}  # facts that hold from here on: see `AgentContext`
     restart: Restart | None = None  # the program begins again with the next delivery
 
 
 _RESTARTS: Final = "a restart"
-_SAID: Final = frozenset({"title", "description", "examples", "$comment"})  # to people
+_DESCRIPTIONS: Final = frozenset({"title", "description", "examples", "$comment"})  # for people
 _VALUES: Final = frozenset({"const", "enum", "default"})  # not schemas themselves
 
 
 class Delivery(msgspec.Struct, omit_defaults=True, gc=False):
+    """One record of the journal: answers delivered together, and the queries made next."""
+
     n: int
     at: float
     answers: list[QueryAnswer] = []
@@ -76,7 +77,7 @@ class Delivery(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class ProgramReply(msgspec.Struct):
-    """What the program said when a delivery was handed over."""
+    """What the program did with a delivery: its queries, its next timer, or its outcome."""
 
     asked: list[Query]
     withdrawn: list[int]
@@ -86,7 +87,7 @@ class ProgramReply(msgspec.Struct):
 
 
 class AskedQuery(msgspec.Struct, frozen=True):
-    """A query that is open, with the delivery that asked it."""
+    """An open query, with the delivery that recorded it."""
 
     query: Query
     n: int
@@ -109,9 +110,7 @@ def encode_delivery(delivery: Delivery) -> tuple[bytes, bytes, bytes | None]:
 
 
 def checksum_delivery(n: int, at: float, answers: bytes, asked: bytes, notes: bytes | None) -> int:
-    """A checksum of a delivery as it is stored, so that a damaged one is never taken for an
-    answer.
-    """
+    """A checksum of a stored delivery, so that a damaged one is never used as an answer."""
     found = crc32(asked, crc32(answers, crc32(_numbers(n, at))))
     return found if notes is None else crc32(notes, found)
 
@@ -129,9 +128,8 @@ def decode_delivery(
 
 
 def decode_deliveries(rows: list[tuple[Any, ...]]) -> list[Delivery]:
-    """`decode` for the rows of a journal, which is cheaper at once; what follows the notes in a row
-    is left alone.
-    """
+    """Decodes the rows of a journal; columns after the notes are ignored."""
+    # One call of the decoder for all rows is cheaper than one for each.
     answers = _all_answers(b"[%b]" % b",".join([row[2] for row in rows]))
     asked = _all_asked(b"[%b]" % b",".join([row[3] for row in rows]))
     return [
@@ -141,7 +139,7 @@ def decode_deliveries(rows: list[tuple[Any, ...]]) -> list[Delivery]:
 
 
 def fold_delivery(opened: dict[int, AskedQuery], delivery: Delivery) -> None:
-    """Bring the open queries up to date with one more delivery."""
+    """Updates the open queries with one more delivery."""
     for answer in delivery.answers:
         opened.pop(answer.q, None)
     notes = delivery.notes
@@ -163,21 +161,19 @@ def find_open_queries(deliveries: Iterable[Delivery]) -> dict[int, AskedQuery]:
 
 
 def find_first_open_delivery(opened: dict[int, AskedQuery], n: int) -> int:
-    """The earliest delivery one has to read to know what is open."""
+    """The earliest delivery that has an open query; n + 1 if there is none."""
     for first in opened.values():
         return first.n
     return n + 1
 
 
 def get_restart(delivery: Delivery) -> Restart | None:
-    """How the program begins again after this delivery, if it does."""
+    """The restart after this delivery, if there is one."""
     return None if delivery.notes is None else delivery.notes.restart
 
 
 def split_at_last_restart(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]:
-    """The delivery at which the program began again last, if it ever did, and those that came after
-    it.
-    """
+    """The delivery of the last restart, if there was one, and the deliveries after it."""
     for after, delivery in enumerate(reversed(deliveries)):
         notes = delivery.notes
         if notes is not None and notes.restart is not None:
@@ -186,16 +182,14 @@ def split_at_last_restart(deliveries: list[Delivery]) -> tuple[Delivery | None, 
 
 
 class ExpectedReply(msgspec.Struct):
-    """One delivery to hand over on replay, and the delivery whose reply it must produce."""
+    """One delivery for replay, and the delivery whose recorded reply it must produce."""
 
     given: Delivery
     reply: Delivery
 
 
 def pair_replies(deliveries: list[Delivery]) -> Iterator[ExpectedReply]:
-    """Pair each delivery with the reply that stands: its own, or that of the retry which followed
-    it.
-    """
+    """Pairs each delivery with its final reply: its own, or that of the last retry after it."""
     place = 0
     while place < len(deliveries):
         expected, place = pair_reply_at(deliveries, place)
@@ -203,7 +197,7 @@ def pair_replies(deliveries: list[Delivery]) -> Iterator[ExpectedReply]:
 
 
 def pair_reply_at(deliveries: list[Delivery], place: int) -> tuple[ExpectedReply, int]:
-    """The delivery at a place with the reply that stands, and the place of the next one."""
+    """The delivery at an index with its final reply, and the index of the next delivery."""
     given = reply = deliveries[place]
     place += 1
     while place < len(deliveries) and _is_retry(deliveries[place]):
@@ -213,9 +207,7 @@ def pair_reply_at(deliveries: list[Delivery], place: int) -> tuple[ExpectedReply
 
 
 def find_next_noted(deliveries: list[Delivery], place: int) -> int:
-    """The place of the first delivery, from this one on, that is more than answers and queries or
-    has a retry.
-    """
+    """The index of the first delivery, from this one on, that has notes or a retry after it."""
     for found in range(place, len(deliveries)):
         if deliveries[found].notes is not None:
             return found - 1 if found > place and _is_retry(deliveries[found]) else found
@@ -229,10 +221,9 @@ def _is_retry(delivery: Delivery) -> bool:
 def compare_reply(
     expected: ExpectedReply, reply: ProgramReply, known: int, strict: bool
 ) -> list[int]:
-    """Return the queries whose wording changed; raise `Diverged` if the program asks something
-    else.
+    """Returns the queries whose wording changed; raises `Diverged` if their shape did.
 
-    `known` is how many queries had been asked before: a retry lists those still open again.
+    `known` is the number of earlier queries: a retry lists those that are still open again.
     """
     recorded = expected.reply
     step = expected.given.n
@@ -249,7 +240,7 @@ def compare_reply(
         asked = [query for query in asked if query.q >= known]
     changed: list[int] = []
     if len(asked) != len(reply.asked):
-        _part(step, asked, reply.asked)
+        _raise_first_difference(step, asked, reply.asked)
     for old, new in zip(asked, reply.asked, strict=True):
         if old != new:
             if _other_shape(old, new):
@@ -257,7 +248,9 @@ def compare_reply(
             if has_new_wording(old, new):
                 if strict:
                     raise Diverged(
-                        step, describe_query(old), describe_query(new) + " in other words (strict)"
+                        step,
+                        describe_query(old),
+                        describe_query(new) + " with another wording (strict)",
                     )
                 changed.append(old.q)
     return changed
@@ -277,8 +270,8 @@ def _compare_ends(
 def _compare_restarts(
     step: int, recorded: Delivery, outcome: Outcome | None, reply: ProgramReply, again: bool
 ) -> None:
-    """Raise unless the program begins again both times, whatever with; or did so without an end,
-    which was its end.
+    """Raises `Diverged` unless the program restarts both times, or restarts where it was recorded
+    to spin (an endless chain of restarts is recorded as a failure).
     """
     if again and (
         get_restart(recorded) is not None or getattr(outcome, "kind", "") == Spinning.code
@@ -289,8 +282,8 @@ def _compare_restarts(
     raise Diverged(step, was if again else _RESTARTS, _RESTARTS if again else asked)
 
 
-def _part(step: int, recorded: list[Query], asked: list[Query]) -> None:
-    """Raise for two lists of different length, naming the first place where they part."""
+def _raise_first_difference(step: int, recorded: list[Query], asked: list[Query]) -> None:
+    """Raises `Diverged` for two lists of different length, with the first difference."""
     for old, new in zip(recorded, asked, strict=False):
         if _other_shape(old, new):
             raise Diverged(step, describe_query(old), describe_query(new))
@@ -305,7 +298,7 @@ def _other_shape(old: Query, new: Query) -> bool:
 
 
 def _bare(schema: JSON) -> JSON:
-    """A schema without what it says to people: a better description is wording, not shape."""
+    """A schema without its descriptions: they are wording, not shape."""
     if isinstance(schema, list):
         return [_bare(part) for part in schema]
     if not isinstance(schema, dict):
@@ -313,7 +306,7 @@ def _bare(schema: JSON) -> JSON:
     return {
         name: part if name in _VALUES else _bare(part)
         for name, part in schema.items()
-        if name not in _SAID or isinstance(part, dict)
+        if name not in _DESCRIPTIONS or isinstance(part, dict)
     }
 
 
@@ -340,7 +333,7 @@ def describe_query(query: Query) -> str:
 
 
 def describe_outcome(outcome: Any) -> str:
-    """An end in a few words."""
+    """An outcome in a few words."""
     if isinstance(outcome, Raised):
         return f"the end, with an error: {outcome.error:.200}"
     return {"Returned": "the end, with a value", "Stopped": "a cancel"}.get(

@@ -1,10 +1,10 @@
-"""Who spends work on a session, for a while.
+"""Leases: time-limited claims of workers on sessions.
 
-A lease says who should work; it never says who may commit: the head's revision and the ownership of
-a claim do. Its
-*generation* grows with every acquisition and outlives it, so that a claim made under an earlier one is known for what
-it is. Time is the store's.
-"""  # noqa: E501
+A lease decides which worker should move a session. It does not decide who may commit: the head's
+revision and the ownership of a claim do. The *generation* of a lease grows with every acquisition
+and is never reset, so that a claim made under an earlier lease is recognised. All times are the
+store's.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import msgspec
 
 from everhold.errors import BadSetting, LeaseLost
 
-#: Seconds that a lease lives without being renewed.
+#: Seconds after which a lease that is not renewed expires.
 TTL: Final = 10.0
 
 
 class LeaseOwner(msgspec.Struct, frozen=True):
-    """A worker: its name, and which of its lives this is."""
+    """A worker: its name, and the incarnation, which is new at every start of its process."""
 
     name: str
     incarnation: str
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """What a holder shows: who, under which token, of which generation."""
+    """The proof of a lease holder: owner, token and generation."""
 
     owner: LeaseOwner
     token: str
@@ -35,7 +35,7 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to work on a session until a moment."""
+    """The right to move a session, until it expires."""
 
     owner: LeaseOwner
     token: str
@@ -53,20 +53,20 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseGranted(msgspec.Struct, frozen=True):
-    """A lease that was acquired or extended, and the holder whose time had run out."""
+    """A lease that was acquired or extended, and the expired lease that it replaced."""
 
     lease: Lease
     displaced: Lease | None = None
 
 
 class LeaseRefused(msgspec.Struct, frozen=True):
-    """Somebody else has it."""
+    """Another worker holds the lease."""
 
     holder: Lease
 
 
 class LeaseTimings(msgspec.Struct, frozen=True):
-    """How long a lease lives, and how often it is renewed: at least three times in its life."""
+    """The lifetime of a lease and the interval of its renewal, at most a third of that."""
 
     ttl: float = TTL
     renew: float = 0.0  # 0: a third of `ttl`
@@ -75,11 +75,11 @@ class LeaseTimings(msgspec.Struct, frozen=True):
         if not 0.003 <= self.ttl < inf or not (
             self.renew == 0 or 0.001 <= self.renew <= self.ttl / 3
         ):
-            why = (
-                f"{self.ttl} s, renewed every {self.renew} s: it has to live three times as"
-                " long, and 3 ms at least"
+            reason = (
+                f"ttl {self.ttl} s with a renewal every {self.renew} s is not possible: ttl must be"
+                " at least 3 ms and three times the renewal interval"
             )
-            raise BadSetting("lease", why)
+            raise BadSetting("lease", reason)
 
     @property
     def every(self) -> float:
@@ -90,8 +90,8 @@ class LeaseTimings(msgspec.Struct, frozen=True):
 def take_lease(
     held: Lease | None, owner: LeaseOwner, token: str, ttl: float, now: float
 ) -> LeaseGranted | LeaseRefused:
-    """Acquire a lease that is free, or extend one's own; `token` is new for every try, so that one
-    can be repeated.
+    """Acquires a free lease, or extends one of the same owner. Repeating a call with the same
+    `token` changes nothing, so every new attempt needs a new one.
     """
     if held is not None and held.live(now):
         if held.owner != owner:
@@ -106,21 +106,21 @@ def take_lease(
 
 
 def renew_lease(session_id: str, held: Lease | None, fence: Fence, ttl: float, now: float) -> Lease:
-    """A lease that lives on; raises `LeaseLost` unless the fence is the one that holds now."""
+    """The extended lease; raises `LeaseLost` unless the fence holds it now."""
     return msgspec.structs.replace(
         require_lease(session_id, held, fence, now), expires_at=now + ttl
     )
 
 
 def release_lease(held: Lease | None, fence: Fence) -> Lease | None:
-    """A lease after its holder let it go; one that somebody else has stays as it is."""
+    """The released lease; a lease of another holder is returned unchanged."""
     if held is None or held.fence != fence:
         return held
     return msgspec.structs.replace(held, released=True)
 
 
 def require_lease(session_id: str, held: Lease | None, fence: Fence, now: float) -> Lease:
-    """The lease, if this fence holds it now; else raises `LeaseLost`."""
+    """The lease; raises `LeaseLost` unless the fence holds it now."""
     if held is None or not held.live(now):
         raise LeaseLost(session_id, fence.generation)
     if held.fence != fence:

@@ -1,8 +1,8 @@
-"""What a conversation has cost, by who spent it and on which model.
+"""The token usage of a conversation, by source and by model.
 
 Rules
-  1. A ledger only grows. One that has become smaller is an error, never a correction.
-  2. Tokens that nobody counted are not in it: an estimate belongs to the metrics of a session.
+  1. A ledger only grows. A smaller one is an error, never a correction.
+  2. It holds counted tokens only. Estimates are in the metrics of a session.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from everhold.core.codec import JSON
 from everhold.core.query import Usage
 from everhold.errors import BadValue
 
-#: Who spends the tokens of a turn.
+#: The source of the tokens of a turn itself.
 TURN: Final = "turn"
 
 
 class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens by sort. `input` is what was read anew; `reasoning` is a part of `output`."""
+    """Tokens by type. `input` excludes the cache; `reasoning` is a part of `output`."""
 
     input: int = 0
     output: int = 0
@@ -35,7 +35,7 @@ class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def context(self) -> int:
-        """What the model had before its eyes."""
+        """All tokens that the model read, the cached ones included."""
         return self.input + self.cache_read + self.cache_write
 
     def plus(self, other: TokenCounts) -> TokenCounts:
@@ -44,10 +44,10 @@ class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
     def minus(self, other: TokenCounts) -> TokenCounts:
-        """What was added since `other`; raises `BadValue` if anything has become less."""
+        """The tokens added since `other`; raises `BadValue` if a count decreased."""
         left = [getattr(self, name) - getattr(other, name) for name in self.__struct_fields__]
         if min(left) < 0:
-            raise BadValue("usage", "a ledger never becomes smaller")
+            raise BadValue("usage", "the token counts of a ledger cannot decrease")
         return TokenCounts(*left)
 
     def json(self) -> dict[str, JSON]:
@@ -58,7 +58,7 @@ class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def count_usage_tokens(usage: Usage) -> TokenCounts:
-    """What an answerer counted, sort by sort."""
+    """The counts of an answerer, by type."""
     read = max(usage.cache_read_tokens, 0)
     written = max(usage.cache_write_tokens, 0)
     return TokenCounts(
@@ -77,7 +77,7 @@ class Ledger:
         self._entries: dict[tuple[str, str], TokenCounts] = {}
 
     def add(self, source: str, usage: Usage | None) -> None:
-        """Enter what an answer cost; one that cost nothing, or was not counted, leaves no entry."""
+        """Adds the usage of an answer. No entry is made if nothing was counted."""
         if usage is None:
             return
         for part in usage.parts:
@@ -97,12 +97,10 @@ class Ledger:
         return found
 
     def since(self, before: Ledger) -> Ledger:
-        """What was added since `before`; raises `BadValue` if anything has become less or is
-        gone.
-        """
+        """The usage added since `before`; raises `BadValue` if a count decreased or is missing."""
         found = Ledger()
         for key in before._entries.keys() - self._entries.keys():
-            raise BadValue("usage", f"the entry of {key[0]} for {key[1] or 'no model'} is gone")
+            raise BadValue("usage", f"the entry of {key[0]} for {key[1] or 'no model'} is missing")
         for key, cost in self._entries.items():
             added = cost.minus(before._entries.get(key, TokenCounts()))
             if added.total or added.reasoning:
@@ -124,7 +122,7 @@ class Ledger:
 
     @property
     def usage(self) -> Usage | None:
-        """All of it as what one answer cost, model by model; None if it cost nothing."""
+        """The whole ledger as the usage of one answer, by model; None if it is empty."""
         models: dict[str, TokenCounts] = {}
         for _, model, cost in self:
             models[model] = models.get(model, TokenCounts()).plus(cost)
@@ -132,7 +130,7 @@ class Ledger:
         return None if not parts else parts[0] if len(parts) == 1 else Usage(parts=parts)
 
     def report(self) -> dict[str, JSON]:
-        """The ledger as people read it: everything, by source, by model, and by both."""
+        """The ledger for people: the total, by source, by model, and by both."""
         return {
             "entries": len(self),
             "total": self.total.json(),

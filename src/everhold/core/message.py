@@ -1,11 +1,10 @@
-"""What is said in a conversation: a role, and blocks of text, pictures, tool calls and their
-results.
+"""Messages of a conversation: a role, and blocks of text, images, tool calls and tool results.
 
-The JSON is that of fluers, to the letter, because sessions and envelopes hold it: `content` is left
-out when empty, a picture's bytes are padded base64, a tool call's fields stand beside its `type`.
+The JSON is exactly that of fluers, because sessions and envelopes hold it: empty `content` is
+omitted, the bytes of an image are padded base64, the fields of a tool call are beside its `type`.
 
-`encode_message` and `decode_message` go between messages and plain values; between plain values and
-text goes `codec`.
+`encode_message` and `decode_message` convert between messages and plain values; `codec` converts
+between plain values and text.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from everhold.errors import AnswerRefused, BadValue
 
 
 class Role(StrEnum):
-    """Who says a message."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -55,7 +54,7 @@ class Image(_Block, frozen=True, tag="image"):
 
 
 class ToolUse(_Block, frozen=True, tag="tool_use"):
-    """A model asks for a tool to be called."""
+    """A tool call requested by a model."""
 
     id: str
     name: str
@@ -63,13 +62,13 @@ class ToolUse(_Block, frozen=True, tag="tool_use"):
 
 
 class ToolResult(_Block, frozen=True, tag="tool_result"):
-    """What came of the call with that id."""
+    """The result of the tool call with this id."""
 
     tool_use_id: str
     content: JSON
 
 
-#: What the content of a message is made of.
+#: One part of the content of a message.
 Block = Text | Image | ToolUse | ToolResult
 
 
@@ -96,7 +95,7 @@ def assistant(*content: str | Block) -> Message:
 
 
 def encode_message(message: Message, path: str = "message") -> dict[str, JSON]:
-    """The message as a plain value, or `BadValue` with the path of what JSON would change."""
+    """The message as a plain value; raises `BadValue` with the path of what JSON would change."""
     plain: dict[str, JSON] = {"role": str(message.role)}
     if message.content:
         plain["content"] = [
@@ -107,13 +106,11 @@ def encode_message(message: Message, path: str = "message") -> dict[str, JSON]:
 
 
 def decode_message(value: JSON, path: str = "message") -> Message:
-    """The message in a plain value, or `BadValue` with the path of what is wrong. Other keys are
-    ignored.
-    """
+    """Decodes a message; raises `BadValue` with the path of the error. Unknown keys are ignored."""
     try:
         message: Message = decode_value_as(value, Message, path)
     except AnswerRefused as error:
-        raise BadValue(error.path, f"it should be {error.expected}, not {error.got}") from None
+        raise BadValue(error.path, f"it must be {error.expected}, not {error.got}") from None
     return message
 
 
@@ -122,7 +119,7 @@ def _said(role: Role, content: tuple[str | Block, ...]) -> Message:
 
 
 def _encoded(block: Block, path: str) -> dict[str, Any]:
-    match block:  # what is free to be anything is looked at before msgspec could change it
+    match block:  # any JSON is allowed here; check it before msgspec could change it
         case ToolUse(input=free):
             codec.to_plain(free, f"{path}.input")
         case ToolResult(content=free):

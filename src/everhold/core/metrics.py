@@ -1,19 +1,18 @@
-"""What a session has cost so far: counters that move with it and are stored in its row.
+"""The metrics of a session: counters that every step updates, stored in its row.
 
-`Metrics` speaks the vocabulary of `observe.Observer` without the session id, because it belongs to
-one session: `paused` when queries are asked, `answered` for every answer, `partly_answered` after
-it while others stay open, `resumed` when the program goes on. It is told first, and what its
-`answered` returns is the usage that the observers hear.
+`Metrics` has the methods of `observer.Observer` without the session id, because it belongs to one
+session. It is called before the observers, and what its `answered` returns is the usage that they
+receive.
 
 Rules
-  1. Stored as an array: a new field goes last, with a default, so that old rows open and old
-     readers skip it.
-  2. Nothing here looks back: each event costs the same however long the session is.
-  3. Only `llm` queries count, and an answer that nobody gave (a default after expiry) costs
-     nothing. A pause that asks no `llm` query is not counted as a pause; every resume is a round,
-     unless all it brings are durable values, for which nobody waited.
-  4. An open prompt is estimated until its answer says what it really was, so that a budget sees it
-     at once.
+  1. It is stored as an array: a new field goes last, with a default, so that old rows can be read
+     and old readers ignore it.
+  2. Every event costs the same, however long the session is.
+  3. Only `llm` queries count. The default that answers an expired query costs nothing. A pause
+     without an `llm` query is not counted as a pause. Every resume is a round, unless it delivers
+     only durable values, because the program did not wait for these.
+  4. An open prompt is estimated until its answer reports the real count, so that a budget includes
+     it at once.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from everhold.core.usage import (
 
 
 class Metrics(msgspec.Struct, array_like=True, gc=False):
-    """The counters of one session. Mutable: the one writer of the session moves them."""
+    """The counters of one session. Mutable: only the writer of the session changes them."""
 
     llm_calls: int = 0
     pauses: int = 0
@@ -50,11 +49,11 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     response_tokens: int = 0
     response_source: TokenSource = DEFINITE
     open_tokens: int = 0  # estimate of prompts without an answer: open, expired or withdrawn
-    # the delivery at which the program began again last, from where its journal is read
+    # the delivery of the last restart: the journal is read from there
     begun: int = 0
 
     def paused(self, queries: Iterable[Query]) -> None:
-        """The program asked these queries."""
+        """Counts the queries that the program made."""
         calls = 0
         for query in queries:
             if query.kind in METERED:
@@ -67,7 +66,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
             self.llm_calls += calls
 
     def answered(self, query: Query, answer: QueryAnswer) -> TokenCost | None:
-        """A query was answered: return what that cost, or None if it cost no tokens."""
+        """Counts an answer; returns its cost, or None if it cost no tokens."""
         if query.kind not in METERED or answer.expired:
             return None
         estimated = measure_query(query)[1]
@@ -84,10 +83,10 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         return cost
 
     def partly_answered(self, query: Query, answer: QueryAnswer) -> None:
-        """Others are still open: nothing to count, `answered` has done it."""
+        """Does nothing: `answered` has counted the answer."""
 
     def resumed(self) -> None:
-        """The program goes on."""
+        """Counts a round."""
         self.rounds += 1
 
     @property
@@ -102,11 +101,11 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def tokens(self) -> int:
-        """What a token budget is compared with."""
+        """The tokens that count against a budget."""
         return self.prompt_tokens + self.open_tokens + self.response_tokens
 
     def copy(self) -> Metrics:
-        """The counters as they stand, for somebody who may keep them."""
+        """A copy that later steps do not change."""
         return msgspec.structs.replace(self)
 
     def stats(
@@ -116,9 +115,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         *,
         budget: Budget | None = None,
     ) -> dict[str, JSON]:
-        """The metrics as callers see them: `auto` is ours, `custom` is what the program
-        recorded.
-        """
+        """The metrics for callers: `auto` has the counters, `custom` the program's records."""
         prompt = self.prompt
         response = self.response
         auto: dict[str, JSON] = {

@@ -1,17 +1,16 @@
-"""What one may hear of a session's life.
+"""Observers: callbacks for the events of a session.
 
-Subclass `Observer` and override what you care about. The first user of this vocabulary is
-`metrics.Metrics`.
+Subclass `Observer` and override the methods you need. `metrics.Metrics` has the same methods.
 
 Rules
-  1. An observer hears what is committed. It cannot change or undo it.
-  2. What an observer raises is logged under "everhold"; the session goes on and the next observer
-     is told.
-  3. Nothing is told during replay.
-  4. `answered` is told for every answer; `partly_answered` follows it while other queries stay
-     open, and `resumed` when the program goes on. One of `completed`, `failed` and `cancelled` is
-     the last thing told; only after `failed` may more follow, when somebody retries the session.
-  5. Observers run on the path of every step: whoever has slow work to do hands it to somebody else.
+  1. An observer is called after the commit. It cannot change or undo it.
+  2. An exception from an observer is logged under "everhold"; the session continues, and the next
+     observer is called.
+  3. Observers are not called during replay.
+  4. `answered` is called for every answer; `partly_answered` follows while other queries are open,
+     `resumed` when the program resumes. One of `completed`, `failed` and `cancelled` is the last
+     call; more calls follow only if a failed session is retried.
+  5. Observers run on the path of every step: slow work belongs in a task or a thread.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ log = logging.getLogger("everhold")
 
 
 class Observer:
-    """Does nothing, on purpose. Subclasses override what they need."""
+    """Methods that do nothing; subclasses override what they need."""
 
     def paused(self, session_id: str, queries: Sequence[Query]) -> None:
-        """The program asked these queries and waits."""
+        """The program made these queries and waits."""
 
     def answered(
         self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
     ) -> None:
-        """One query has its answer. `usage` is what it cost, or None for what costs no tokens."""
+        """One query was answered. `usage` is None if the answer cost no tokens."""
 
     def partly_answered(
         self, session_id: str, query: Query, answer: QueryAnswer, remaining: int
     ) -> None:
-        """One query has its answer and `remaining` others are still open."""
+        """One query was answered and `remaining` others are still open."""
 
     def resumed(self, session_id: str) -> None:
-        """The program goes on."""
+        """The program resumes."""
 
     def completed(self, session_id: str, value: JSON, metrics: Metrics) -> None:
         """The program returned `value`."""
@@ -53,12 +52,12 @@ class Observer:
         """The program ended with an error."""
 
     def cancelled(self, session_id: str, reason: str, metrics: Metrics) -> None:
-        """Somebody outside stopped the session."""
+        """The session was cancelled."""
 
 
 class Observers(Observer):
-    """Several observers, told in order. False when there are none, so that the hot path can skip
-    the call.
+    """Several observers, called in order. False if there are none, so that a step can skip the
+    call.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -68,31 +67,33 @@ class Observers(Observer):
         return bool(self._observers)
 
     def paused(self, session_id: str, queries: Sequence[Query]) -> None:
-        self._tell(lambda observer: observer.paused(session_id, queries))
+        self._notify(lambda observer: observer.paused(session_id, queries))
 
     def answered(
         self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
     ) -> None:
-        self._tell(lambda observer: observer.answered(session_id, query, answer, usage))
+        self._notify(lambda observer: observer.answered(session_id, query, answer, usage))
 
     def partly_answered(
         self, session_id: str, query: Query, answer: QueryAnswer, remaining: int
     ) -> None:
-        self._tell(lambda observer: observer.partly_answered(session_id, query, answer, remaining))
+        self._notify(
+            lambda observer: observer.partly_answered(session_id, query, answer, remaining)
+        )
 
     def resumed(self, session_id: str) -> None:
-        self._tell(lambda observer: observer.resumed(session_id))
+        self._notify(lambda observer: observer.resumed(session_id))
 
     def completed(self, session_id: str, value: JSON, metrics: Metrics) -> None:
-        self._tell(lambda observer: observer.completed(session_id, value, metrics.copy()))
+        self._notify(lambda observer: observer.completed(session_id, value, metrics.copy()))
 
     def failed(self, session_id: str, error: str, metrics: Metrics) -> None:
-        self._tell(lambda observer: observer.failed(session_id, error, metrics.copy()))
+        self._notify(lambda observer: observer.failed(session_id, error, metrics.copy()))
 
     def cancelled(self, session_id: str, reason: str, metrics: Metrics) -> None:
-        self._tell(lambda observer: observer.cancelled(session_id, reason, metrics.copy()))
+        self._notify(lambda observer: observer.cancelled(session_id, reason, metrics.copy()))
 
-    def _tell(self, call: Callable[[Observer], None]) -> None:
+    def _notify(self, call: Callable[[Observer], None]) -> None:
         for observer in self._observers:
             try:
                 call(observer)

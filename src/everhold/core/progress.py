@@ -1,9 +1,8 @@
-"""What a program says on the side: a short log and how far it has come. Neither is part of the
-journal.
+"""The log and the progress of a program. Replay does not compare either.
 
 Rules
-  1. A session keeps its newest `MAX_ENTRIES` log entries; older ones are gone.
-  2. Of its progress only the latest is kept.
+  1. A session shows its newest `MAX_ENTRIES` log entries; older ones are dropped.
+  2. Only the latest progress is kept.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import msgspec
 from everhold.core.codec import JSON
 
 MAX_ENTRIES: Final = 20
-#: Entries one delivery keeps in the journal, the newest: a program that logs without end does not
-#: fill the disk.
+#: The newest entries that a delivery stores, so that a program with an endless log cannot fill the
+#: disk.
 LOGGED: Final = 1000
 
 
@@ -35,7 +34,7 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """How far a program says it has come."""
+    """The progress that a program reports."""
 
     step: int
     total: int
@@ -54,13 +53,13 @@ class LogRing:
         self._entries: deque[LogEntry] = deque(entries, maxlen=MAX_ENTRIES)
 
     def add(self, entry: LogEntry) -> None:
-        """Keep `entry`; the oldest one leaves a full ring."""
+        """Adds an entry; a full ring drops its oldest one."""
         self._entries.append(entry)
 
     def write(
         self, now: float, message: str, *, level: str = "info", source: str = "ctx.log"
     ) -> LogEntry:
-        """Keep and return an entry made at `now` (seconds)."""
+        """Adds and returns an entry made at `now` (seconds)."""
         entry = LogEntry(int(now * 1000), level, source, message)
         self._entries.append(entry)
         return entry

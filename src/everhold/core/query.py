@@ -1,16 +1,16 @@
-"""Queries: what programs ask, who may answer each kind (an approval: people only), and the answers.
+"""Queries and answers, and the table of kinds: who may answer each (an approval: people only).
 
-A query is what a program cannot know by itself. It is a value: asked once, stored as it was asked,
-answered at most once. Its *shape* (key, kind, schema) must be the same on replay; its *wording* may
-change.
+A query is a recorded request for a value from outside the program. It is stored once, as it was
+made, and answered at most once. Its *shape* (key, kind, schema) must be the same on replay; its
+*wording* may change.
 
 Rules
-  1. Query ids are `q-0`, `q-1`, … in the order asked, and never repeat within a session.
-  2. A key is the path of the task that asked, a colon, and the ordinal in that task. Never a line
+  1. Query ids are `q-0`, `q-1`, … in the order made, and never repeat within a session.
+  2. A key is the path of the task, a colon, and the ordinal in that task. It is never a line
      number.
-  3. First answer wins. Whether another is the same or a conflict is decided by content.
-  4. What a kind is, is its row in `KINDS`. Code elsewhere reads the row, or a set made from it. It
-     compares with a single kind only to do what that kind alone does.
+  3. The first answer wins. A second answer is a duplicate or a conflict, depending on its content.
+  4. `KINDS` has one row for each kind. Other code reads the row, or a set made from it. It compares
+     with a single kind only for the behaviour of that kind alone.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ QueryId = NewType("QueryId", str)
 
 MAX_TOKENS: Final = 1024
 _ID: Final = re.compile(r"q-(0|[1-9][0-9]{0,17})")
-#: Begins every namespace of Lua programs. It holds a "/", so that no program can name such a
-#: namespace itself.
+#: The prefix of every namespace of Lua programs. It contains a "/", so that no program can name
+#: such a namespace itself.
 _LUA_SPACE: Final = "lua/"
 _OWN_SPACE: Final = re.compile(r"fork-s-[0-9a-f]{16}-[0-9a-f]{24}-(.+)", re.DOTALL)
 
 
 class Kind(StrEnum):
-    """What sort of answer a query waits for; `KINDS` says everything else about a kind."""
+    """The kind of a query; `KINDS` has the facts about each."""
 
     LLM = "llm"
     TOOL = "tool"
@@ -58,10 +58,10 @@ class QueryState(StrEnum):
 
 
 class Rerun(StrEnum):
-    """What to do with an effect that was started and whose outcome nobody recorded."""
+    """What to do with an effect that was started and has no recorded outcome."""
 
-    SAFE = "safe"  # do it again
-    NEVER = "never"  # tell the program that the outcome is unknown
+    SAFE = "safe"  # run it again
+    NEVER = "never"  # answer the program with the error that the outcome is unknown
     ASK = "ask"  # ask a person
 
 
@@ -71,7 +71,7 @@ class Rerun(StrEnum):
 class AnsweredBy(StrEnum):
     """Who may answer a query."""
 
-    MODEL = "model"  # a model, or a person in its place; through every front
+    MODEL = "model"  # a model, or a person instead; through every front
     PERSON = "person"  # a person, never a model; the command line wants a terminal or a name
     OUTSIDE = "outside"  # a person or a system, through the API or the command line; never a model
     PROCESS = "process"  # the process that runs it; a person only if its outcome is unknown
@@ -79,37 +79,37 @@ class AnsweredBy(StrEnum):
 
 
 class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What everhold knows about one kind of query.
+    """The facts about one kind of query.
 
     In `because` and `move`, {id}, {kind}, {name} and {prompt} are the query's, {whom} is its
-    addressee or else `whom`, {span} is the time since it was asked, {session} names the session in
-    a command, {signal} is the name in a command, and {child} is the child session.
+    addressee or else `whom`, {span} is its age, {session} is the session in a command, {signal} is
+    the name in a command, and {child} is the child session.
     """
 
-    answer: str  # what answers it, in a few words
+    answer: str  # the answer, in a few words
     answered_by: AnsweredBy
     # ---- what happens to it
-    effect: bool = False  # it acts outside: a mark is kept from its start until its outcome
-    in_store: bool = False  # the store may hold its answer already; the step that asks looks there
-    by_name: bool = False  # it is sent by its name, perhaps before it is asked
+    effect: bool = False  # it acts outside: a mark is stored from its start until its outcome
+    in_store: bool = False  # the store may already hold its answer; the step that asks looks there
+    by_name: bool = False  # its answer is sent by name, perhaps before it is asked
     metered: bool = False  # it counts as a model call, in tokens and in budgets
     in_lua: bool = False  # Lua programs can ask it
-    # ---- what its answer is
-    text: bool = False  # text, where the query has no schema
-    verdict: bool = False  # a yes or a no
-    decision: bool = False  # a decision: no model may carry it into another session
+    # ---- its answer
+    text: bool = False  # is text if the query has no schema
+    verdict: bool = False  # is a yes or a no
+    decision: bool = False  # is a decision: a model may not pass it on to another session
     rewritten: bool = False  # plugins may rewrite it before it is stored
-    # ---- what people see
-    noticed: bool = False  # it has a row of its own in the inbox; others have one if addressed
-    notified: bool = False  # notifiers report it unless they name kinds; others only if addressed
-    whom: str = ""  # who is asked if the query does not say
-    because: str = ""  # why its session waits, as `everhold explain` says it
-    move: str = ""  # what moves its session
+    # ---- how it is shown
+    noticed: bool = False  # it always has a row in the inbox; others only with an addressee
+    notified: bool = False  # notifiers that name no kinds report it; others only with an addressee
+    whom: str = ""  # the addressee if the query names none
+    because: str = ""  # why its session waits, for `everhold explain`
+    move: str = ""  # the command that answers it
 
 
 KINDS: Final[Mapping[Kind, KindFacts]] = {
     Kind.LLM: KindFacts(
-        answer="a model's words",
+        answer="a model's text",
         answered_by=AnsweredBy.MODEL,
         metered=True,
         in_lua=True,
@@ -126,7 +126,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         rewritten=True,
         whom="the tool {name}",
         because="{id} asks {whom} ({span} ago): {prompt}",
-        move="Say what it returned: everhold answer {session} VALUE --query {id}",
+        move="Answer with its result: everhold answer {session} VALUE --query {id}",
     ),
     Kind.CALL: KindFacts(
         answer="the result of a function that acts outside",
@@ -134,7 +134,8 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         effect=True,
         notified=True,
         because="The outcome of {name} ({id}) is unknown: its process died, {span} ago.",
-        move="Say what became of it: everhold answer {session} '{{\"rerun\": true}}' --query {id}",
+        move="Run it again, or answer with its outcome:"
+        " everhold answer {session} '{{\"rerun\": true}}' --query {id}",
     ),
     Kind.APPROVAL: KindFacts(
         answer="a person's yes or no",
@@ -148,7 +149,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         move="A person answers: everhold answer {session} --query {id}",
     ),
     Kind.INPUT: KindFacts(
-        answer="a person's words",
+        answer="a person's text",
         answered_by=AnsweredBy.PERSON,
         text=True,
         decision=True,
@@ -159,7 +160,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         because="{id} asks {whom} for an {kind} ({span} ago): {prompt}",
         move="A person answers: everhold answer {session} --query {id}",
     ),
-    Kind.TIMER: KindFacts(answer="a moment", answered_by=AnsweredBy.ENGINE),
+    Kind.TIMER: KindFacts(answer="the time", answered_by=AnsweredBy.ENGINE),
     Kind.SIGNAL: KindFacts(
         answer="a message from outside",
         answered_by=AnsweredBy.OUTSIDE,
@@ -171,7 +172,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         move="Send it: everhold signal {session} {signal} VALUE",
     ),
     Kind.SESSION: KindFacts(
-        answer="the end of a child session",
+        answer="the outcome of a child session",
         answered_by=AnsweredBy.ENGINE,
         in_store=True,
         because="{id} waits for a child session of {name}, for {span} so far.",
@@ -194,7 +195,7 @@ def _select(*answered_by: AnsweredBy) -> frozenset[Kind]:
 MODEL_KINDS: Final = _select(AnsweredBy.MODEL)
 #: Kinds that only a person may answer.
 FOR_PEOPLE: Final = _select(AnsweredBy.PERSON)
-#: Kinds that are answered in words. A script may hold the answers: a person wrote them before.
+#: Kinds that are answered in text. A script may answer them, because a person wrote it.
 SCRIPTED_KINDS: Final = MODEL_KINDS | FOR_PEOPLE
 #: Kinds that are answered from outside; the rest are answered by a process or by the engine.
 ANSWERABLE: Final = _select(AnsweredBy.MODEL, AnsweredBy.PERSON, AnsweredBy.OUTSIDE)
@@ -210,7 +211,7 @@ LUA_KINDS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.in_l
 TEXT_KINDS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.text)
 NOTICED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.noticed)
 NOTIFIED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.notified)
-#: Kinds by which a turn of an agent waits for a person or a system outside.
+#: Kinds with which a turn of an agent waits for a person or a system outside.
 ASKED_OUTSIDE: Final = ANSWERABLE - MODEL_KINDS - SENT_BY_NAME
 
 
@@ -218,8 +219,8 @@ ASKED_OUTSIDE: Final = ANSWERABLE - MODEL_KINDS - SENT_BY_NAME
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One question, as it is stored. Fields that a kind does not use stay at their defaults and are
-    not written.
+    """One query, as stored. Fields that a kind does not use have their defaults and are not
+    written.
     """
 
     q: int
@@ -231,7 +232,7 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     max_tokens: int = MAX_TOKENS
     grounded: bool = False
     underspecified: bool = False
-    options: dict[str, JSON] | None = None  # passed through to whoever answers
+    options: dict[str, JSON] | None = None  # passed on to the answerer
     name: str = ""  # of a call, tool, signal, state key or child program
     args: JSON = None  # of a call, tool, state operation or child program
     rerun: Rerun = Rerun.SAFE
@@ -246,8 +247,8 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens as the answerer counted them. The cache's are among the prompt's, reasoning among the
-    completion's.
+    """Tokens as the answerer counted them. `prompt_tokens` includes those of the cache, and
+    `completion_tokens` those of reasoning.
     """
 
     prompt_tokens: int | None = None
@@ -256,12 +257,12 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     model: str = ""
-    # where several models were asked: each by itself, in the place of the counts above
+    # if several models were asked: the usage of each, instead of the counts above
     parts: list[Usage] = []
 
 
 class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the world said to one query: a value, or an error instead of one."""
+    """The recorded reply to one query: a value or an error."""
 
     q: int
     value: JSON = None
@@ -276,37 +277,35 @@ class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def parse_query_number(query_id: str) -> int | None:
-    """The ordinal in `q-7`, or None for what is not a query id."""
+    """The number in `q-7`; None if this is not a query id."""
     found = _ID.fullmatch(query_id)
     return None if found is None else int(found[1])
 
 
 def make_lua_namespace(name: str, shares: Collection[str] = ()) -> str:
-    """The namespace of durable values that Lua programs see under this name: their own, or a shared
+    """The namespace of durable values that Lua programs see as `name`: their own, or a shared
     one.
     """
     return name if name in shares else _LUA_SPACE + name
 
 
 def make_own_namespace(session_id: str, path: str) -> str:
-    """The namespace of durable values that one part of one session sees, and nobody else."""
+    """A namespace of durable values that only one part of one session sees."""
     return f"fork-{session_id}-{path}"
 
 
 def inherit_namespace(namespace: str, session_id: str) -> str | None:
-    """What such a namespace of another session is called in this one; None if it is not such a
-    one.
-    """
+    """The name in this session of another session's own namespace; None for other namespaces."""
     found = _OWN_SPACE.fullmatch(namespace)
     return None if found is None else make_own_namespace(session_id, found[1])
 
 
 def refuse_other_kinds(kinds: Collection[Kind], query: Query) -> None:
-    """Raise `NotAllowed` for a query that is not of these kinds."""
+    """Raises `NotAllowed` for a query that is not of these kinds."""
     if query.kind not in kinds:
         raise NotAllowed(
-            f"this answerer may not answer {query.id}, which is of the kind {query.kind}",
-            "Leave it open: it is in the inbox, for whoever may answer it.",
+            f"this answerer may not answer {query.id}, a query of kind {query.kind}",
+            "Leave it open: `everhold inbox` lists it for those who may answer it.",
         )
 
 
@@ -331,9 +330,7 @@ def _wording(query: Query) -> tuple[Any, ...]:
 
 
 def _asked_for(query: Query) -> JSON:
-    """The arguments. Where a namespace is kept is not part of the question: forks and Lua have
-    their own.
-    """
+    """The arguments, without the prefix of a namespace, which forks and Lua have."""
     if query.kind is not Kind.STATE or not isinstance(query.args, dict):
         return query.args
     namespace = str(query.args.get("in")).removeprefix(_LUA_SPACE)

@@ -1,16 +1,16 @@
-"""Types as JSON Schemas, and the door that answers pass.
+"""Types as JSON Schemas, and the validation of answers and arguments against types.
 
 A program names the type of an answer; the query stores its schema, so that a process without the
-program can check what comes in. Checking itself is in `jsonschema`; this file goes between types,
+program can check an answer. `jsonschema` does the checking; this module converts between types,
 schemas and plain values.
 
 Rules
-  1. The schema of a type depends on the type alone: not on the process, the order of imports or the
-     Python.
-  2. Pydantic is met by the names of its methods and never imported.
-  3. What `encode_value_as` makes of a value of a type, `decode_value_as` can read again.
-  4. Without a type, or with one that JSON has anyway, only plain JSON passes: nothing is changed
-     unasked.
+  1. The schema of a type depends only on the type, not on the process, the order of imports or the
+     version of Python.
+  2. Pydantic models are recognised by their methods; pydantic is never imported.
+  3. `decode_value_as` can read every value that `encode_value_as` has encoded.
+  4. Without a type, or with a type of JSON, only plain JSON is accepted: no value is converted
+     silently.
 """
 
 from __future__ import annotations
@@ -36,14 +36,23 @@ from everhold.core.jsonschema import (
 from everhold.errors import AnswerRefused, BadSchema, BadValue
 
 __all__ = [
+    "NonNegativeInt",
+    "PositiveInt",
     "Schema",
+    "Seconds",
     "check_schema",
     "decode_value_as",
     "encode_value_as",
+    "fits_type",
     "parse_answer",
     "schema_of",
     "validate_value",
 ]
+
+#: Types of arguments, for `fits_type`.
+NonNegativeInt = Annotated[int, msgspec.Meta(ge=0)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 _TYPED: Final = (
     "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum,"
@@ -56,22 +65,22 @@ _PLACE: Final = re.compile(r" - at `(?:key in )?\$")
 
 
 def schema_of(type_: Any) -> dict[str, JSON]:
-    """The JSON Schema of a type, to be read only; a dict is taken as one. `BadSchema` if there is
-    none.
+    """The JSON Schema of a type, read-only; a dict is used as a schema itself. Raises `BadSchema`
+    if the type has none.
     """
     if isinstance(type_, dict):
         check_schema(type_)
         return codec.to_plain(type_, "the schema")  # type: ignore[no-any-return]
     try:
-        # `int | str` equals `str | int` but has another schema: only the text tells them apart
+        # `int | str` equals `str | int` but has another schema; the text distinguishes them
         return _remembered(type_, repr(type_))
     except TypeError:  # not hashable
         return _generated(type_)
 
 
 def parse_answer(answer: object, schema: dict[str, JSON] | None) -> JSON:
-    """The value to store for an answer, or `AnswerRefused`. Text is read as JSON where only JSON
-    can fit.
+    """The value to store for an answer; raises `AnswerRefused`. Text is parsed as JSON if the
+    schema accepts no text.
     """
     value = codec.to_plain(answer, "answer")
     if schema is None:
@@ -85,7 +94,7 @@ def parse_answer(answer: object, schema: dict[str, JSON] | None) -> JSON:
 
 
 def decode_value_as(value: JSON, type_: Any, path: str = "answer") -> Any:
-    """A plain value as the type says, or `AnswerRefused`."""
+    """Converts a plain value to a type; raises `AnswerRefused`."""
     if _is_open(type_):
         return value
     if isinstance(type_, dict):
@@ -103,7 +112,7 @@ def decode_value_as(value: JSON, type_: Any, path: str = "answer") -> Any:
 
 
 def encode_value_as(value: object, type_: Any, path: str) -> JSON:
-    """A value of a type as plain JSON, or `BadValue` with the path of what does not fit."""
+    """Converts a value of a type to plain JSON; raises `BadValue` with the path of a misfit."""
     if _is_open(type_) or _is_plain(type_):
         return codec.to_plain(value, path)
     try:
@@ -112,10 +121,22 @@ def encode_value_as(value: object, type_: Any, path: str) -> JSON:
         )
         decode_value_as(plain, type_, path)
     except AnswerRefused as error:
-        raise BadValue(error.path, f"it should be {error.expected}, not {error.got}") from None
+        raise BadValue(error.path, f"it must be {error.expected}, not {error.got}") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadValue(path, f"it has no form in JSON ({error})") from None
+        raise BadValue(path, f"it cannot be represented in JSON ({error})") from None
     return plain
+
+
+def fits_type(value: object, type_: Any) -> bool:
+    """Whether msgspec accepts a value as a type, including the constraints of `msgspec.Meta`.
+
+    For checks of arguments: here a bool is not a number, and NaN is in no range.
+    """
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
@@ -131,9 +152,8 @@ def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
 
 
 def _unfenced(text: str) -> str:
-    """What is between the fences, if it is all that was said. One pattern for it all could try for
-    hours.
-    """
+    """The text inside a Markdown code fence, if the fence is the whole text."""
+    # Not one regular expression for the whole: it could backtrack for hours.
     first, _, rest = text.partition("\n")
     return rest[:-3].strip() if rest.endswith("```") and _FENCE.fullmatch(first) else text
 
@@ -160,7 +180,7 @@ def _raw(type_: Any) -> dict[str, Any]:
         return type_.json_schema()  # type: ignore[no-any-return]
     if _is_model(type_):
         return type_.model_json_schema()  # type: ignore[no-any-return]
-    msgspec.json.Decoder(type_, dec_hook=_decoded)  # refuses what could be described but never read
+    msgspec.json.Decoder(type_, dec_hook=_decoded)  # refuses a type with a schema but no decoder
     lifted: dict[str, Any] = {}
 
     def of_model(model: Any) -> dict[str, Any]:
@@ -182,7 +202,7 @@ def _raw(type_: Any) -> dict[str, Any]:
 def _add(defs: dict[str, Any], more: dict[str, Any]) -> None:
     for name, part in more.items():
         if defs.setdefault(name, part) != part:
-            raise TypeError(f"two types in it are called {name}")
+            raise TypeError(f"two types in it have the name {name}")
 
 
 def _unsupported(type_: Any, error: Exception) -> BadSchema:
@@ -242,16 +262,15 @@ def _validated(type_: Any, value: JSON, path: str) -> Any:
 
 
 def _decoded(type_: Any, value: JSON) -> Any:
-    """A value inside a type of msgspec's that only pydantic knows."""
+    """Decodes a pydantic model inside a type of msgspec."""
     if not _is_model(type_):
         raise _unsupported(type_, TypeError("it has no schema"))
     return _validated(type_, value, type_.__name__)
 
 
 def _parted(message: str) -> tuple[str, str]:
-    """What does not fit, and where; a type's own words may stand in it, and the answer's in
-    these.
-    """
+    """Splits an error message of msgspec into the misfit and its path."""
+    # Both may quote any text: the path is from the first " - at `" to the last backtick.
     found = _PLACE.search(message)
     if found is None or not message.endswith("`"):
         return message, ""
@@ -273,14 +292,15 @@ def _built(value: object, type_: Any, path: str) -> Any:
         if _is_model(type(inner)):
             return inner.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
         raise BadValue(
-            path, f"there is {_article(type(inner).__name__)} in it, which JSON has no form for"
+            path,
+            f"it contains {_article(type(inner).__name__)}, which cannot be represented in JSON",
         )
 
     return _lists(msgspec.to_builtins(value, str_keys=True, enc_hook=encoded))
 
 
 def _lists(value: Any) -> Any:
-    """The same with lists for tuples, which msgspec leaves as they are."""
+    """The value with lists instead of tuples, which msgspec does not convert."""
     if isinstance(value, dict):
         return {name: _lists(item) for name, item in value.items()}
     return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

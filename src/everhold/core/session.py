@@ -1,17 +1,16 @@
-"""The session: its states, the moves between them, and what is known of one without running it.
+"""The session: its states, the transitions between them, its birth and its head.
 
-Everything that decides whether a session may move, and where to, is in this file. It does no I/O,
-reads no clock and has never heard of stores or answerers.
+This file alone decides which transitions are legal. It does no I/O, reads no clock and imports no
+store or answerer.
 
 Rules
-  1. `MOVES` is the whole truth. A pair that is not in it is refused with `IllegalMove`, and nothing
-     changes.
+  1. `MOVES` has every legal transition. Any other pair raises `IllegalMove`, and nothing changes.
   2. `cancelled` and `completed` have no exits; `failed` has one, `retried`.
-  3. A session is `running` while somebody works for it (an effect, an inline answer, an accepted
-     answer that its program has not seen yet), and `paused` while it waits for the world outside or
-     for a clock.
+  3. A session is `running` while work is in progress for it: an effect, an inline answer, or an
+     accepted answer that its program has not received yet. It is `paused` while it waits for an
+     answer from outside or for a timer.
 
-The diagram in docs/reference/states.md and the property tests are drawn from the table.
+The diagram in docs/reference/states.md and the property tests are made from the table.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from everhold.errors import IllegalMove
 
 SessionId = NewType("SessionId", str)
 
-#: Who answers a session's questions to models: workers that have a model, or somebody outside, such
+#: Who answers a session's questions to models: workers that have a model, or a client outside, such
 #: as an MCP host.
 WORKERS: Final = "workers"
 OUTSIDE: Final = "outside"
@@ -44,10 +43,10 @@ class SessionState(StrEnum):
 
 
 class SessionEvent(StrEnum):
-    """What can happen to a session."""
+    """An event that may change the state of a session."""
 
-    ASKED = "paused"  # nothing moves until an answer, a timer or a signal comes
-    ANSWERED = "answered"  # something was handed over
+    ASKED = "paused"  # the program waits for an answer, a timer or a signal
+    ANSWERED = "answered"  # an answer, a timer firing or a signal was accepted
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -78,7 +77,7 @@ ENDED: Final = frozenset({SessionState.COMPLETED, SessionState.FAILED, SessionSt
 
 
 def apply_event(state: SessionState, event: SessionEvent) -> SessionState:
-    """The state after `event`; raises `IllegalMove` if the table has no such move."""
+    """The state after `event`; raises `IllegalMove` if the table has no such transition."""
     target = MOVES[state].get(event)
     if target is None:
         raise IllegalMove(state, event)
@@ -91,14 +90,14 @@ def mint(at: float, dice: int) -> SessionId:
 
 
 class Seed(msgspec.Struct, frozen=True, array_like=True):
-    """From which delivery on the dice fall from which seed."""
+    """A seed of the program's random numbers, and the first delivery that uses it."""
 
     since: int
     seed: str
 
 
 class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What never changes about a session."""
+    """The facts of a session that never change."""
 
     id: SessionId
     program: str  # reference: module:function or path/file.py:function
@@ -116,29 +115,28 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     everhold: str = ""
     parent: SessionId | None = None
     parent_query: int = 0
-    wakes: str = ""  # how a process in the background wakes its parent: its "intake", or a "signal"
+    wakes: str = ""  # how a background child notifies its parent: its "intake", or a "signal"
     origin: SessionId | None = None  # of a fork
     origin_n: int = -1  # the last delivery shared with it
-    # who answers questions to models: `WORKERS`, `OUTSIDE`, or nothing in sessions of older
-    # databases
+    # who answers questions to models: `WORKERS` or `OUTSIDE`; empty in sessions of older databases
     llm: str = ""
     format: int = FORMAT
 
 
 class Head(msgspec.Struct):
-    """What changes with every commit. Small, because every step rewrites it."""
+    """The facts of a session that change. Small, because every commit rewrites it."""
 
     ref: int  # the store's own number for the session; 0 before its first commit
     revision: int
     state: SessionState
     n: int  # number of the last delivery
-    open_from: int  # the earliest delivery that asked a query still open; n + 1 if none
+    open_from: int  # the earliest delivery with a query that is still open; n + 1 if none
     due_at: float | None  # the earliest timer or expiry
     updated_at: float
     metrics: Metrics
-    mail: int = 0  # intake rows not yet handed over
-    attempts: int = 0  # processes that took the session up since its last commit
-    # whether a question to a model is open that a worker may take; a hint for reconciliation
+    mail: int = 0  # letters not yet delivered
+    attempts: int = 0  # processes that loaded the session since its last commit
+    # whether a question to a model is open that a worker may answer; a hint for reconciliation
     parked: bool = False
 
     @property
@@ -146,7 +144,5 @@ class Head(msgspec.Struct):
         return self.state in ENDED
 
     def first(self, wanted: int) -> int:
-        """The delivery from which on somebody reads who wants what is open (-1), or what is
-        replayed (-2).
-        """
+        """The first delivery to read for the open queries (-1), or for a replay (-2)."""
         return self.open_from if wanted == -1 else self.metrics.begun

@@ -1,17 +1,15 @@
-"""Where a session stands, as values for whoever asked.
+"""The status of a session, as values for callers; and its snapshot as JSON.
 
 Rules
-  1. `Accepted`, `Running`, `Paused` and `Finished` are all there is. Each knows its session and its
-     state.
+  1. A status is `Accepted`, `Running`, `Paused` or `Finished`. Each has its session and its state.
   2. An outcome is stored as tagged JSON; a new field goes last and has a default.
-  3. Times are seconds since the epoch, as they came in. What goes out in a snapshot is in
-     milliseconds.
+  3. Times are seconds since the epoch. Times in a snapshot are milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,6 +18,7 @@ from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import ANSWERABLE, LISTED, METERED, SENT_BY_NAME, Kind, Query, QueryId
+from everhold.core.schema import NonNegativeInt
 from everhold.core.usage import measure_query
 from everhold.errors import (
     AnswerFailed,
@@ -30,20 +29,20 @@ from everhold.errors import (
     NoOpenQuery,
 )
 
-#: States in which a session is still alive.
+#: States of a session that has not ended.
 LIVE: Final = frozenset({"running", "paused"})
-#: The last moment that a calendar can show, wherever it hangs: the first of January 9999.
+#: The last moment that a calendar can show in every time zone: the first of January 9999.
 LATEST: Final = 253_370_764_800.0
-#: Exchanges shown in a snapshot's history, the newest.
+#: The number of newest exchanges in the history of a snapshot.
 HISTORY: Final = 10
-#: Characters of a prompt's preview.
+#: The number of characters in the preview of a prompt.
 PREVIEW_CHARS: Final = 200
 
 _JSON_NAMES: Final = ((bool, "bool"), ((int, float), "number"), (list, "array"), (object, "null"))
 
 
 class OpenQuery(msgspec.Struct, frozen=True, gc=False):
-    """A query that waits for an answer, and the session that asked it."""
+    """An open query and its session."""
 
     session_id: str
     query: Query
@@ -111,7 +110,7 @@ class OpenQuery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def default(self) -> Any:
-        """The answer that an expiry gives, or `msgspec.UNSET` where expiry is an error."""
+        """The answer after expiry; `msgspec.UNSET` if expiry is an error."""
         return self.query.default
 
 
@@ -125,13 +124,13 @@ class Raised(msgspec.Struct, frozen=True, omit_defaults=True, tag="raised"):
     """The program finished with an error."""
 
     error: str
-    kind: str = ""  # the code of an error of ours, else the name of its class
+    kind: str = ""  # the code of an everhold error, otherwise the name of the class
     traceback: str = ""
     step: int = 0  # the number of the delivery it was raised in
 
 
 class Stopped(msgspec.Struct, frozen=True, omit_defaults=True, tag="stopped"):
-    """Somebody outside cancelled the session."""
+    """The session was cancelled."""
 
     reason: str = ""
 
@@ -140,8 +139,8 @@ Outcome = Returned | Raised | Stopped
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The answer is kept; nothing new was asked. With nothing remaining, the session is ready to go
-    on.
+    """The answer is recorded, and there is no new query. With none remaining, the session can
+    resume.
     """
 
     session_id: str
@@ -153,7 +152,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """The session is being moved, or can be: `waiting_for` says in words what it is busy with."""
+    """The session is moving, or can be moved: `waiting_for` describes its work in progress."""
 
     session_id: str
     waiting_for: tuple[str, ...] = ()
@@ -164,9 +163,9 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """The session waits: for answers to `queries`, or for what `waiting_for` says in words.
+    """The session waits for answers to `queries`, or for the events described in `waiting_for`.
 
-    `until` is the moment of its earliest timer or expiry.
+    `until` is the time of its earliest timer or expiry.
     """
 
     session_id: str
@@ -180,7 +179,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The session has ended. `metrics` is what it cost, as `Metrics.stats` says it."""
+    """The session has ended. `metrics` has the form of `Metrics.stats`."""
 
     session_id: str
     outcome: Outcome
@@ -194,7 +193,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> Any:
-        """What the program returned; raises `Failed` or `Cancelled` if it did not return."""
+        """The value that the program returned; raises `Failed` or `Cancelled` if there is none."""
         outcome = self.outcome
         if isinstance(outcome, Returned):
             return outcome.value
@@ -205,23 +204,22 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> str | None:
-        """What the program failed with, or None if it did not fail."""
+        """The error of a failed program; None if it did not fail."""
         return self.outcome.error if isinstance(self.outcome, Raised) else None
 
 
-#: Where a session stands.
+#: The status of a session.
 Status = Accepted | Running | Paused | Finished
 
 Q = TypeVar("Q", OpenQuery, Query)
 
 
 def require_sole_query(session_id: str, state: str, open_queries: Sequence[Q]) -> Q:
-    """The one open query that somebody outside can answer; raises `NoOpenQuery` or
+    """The one open query that can be answered from outside; raises `NoOpenQuery` or
     `ManyOpenQueries`.
 
-    A call is such a query if it is listed: nobody knows what came of it. Beside a question, a
-    signal that is waited for does not count: it is sent by its name. (An agent always waits for
-    one.)
+    A call counts if its outcome is unknown. A signal does not count if another query is open,
+    because it is sent by name (an agent always waits for one).
     """
     pending = [query for query in open_queries if query.kind in LISTED]
     asked = [query for query in pending if query.kind not in SENT_BY_NAME]
@@ -233,14 +231,12 @@ def require_sole_query(session_id: str, state: str, open_queries: Sequence[Q]) -
 
 
 def is_idle_expired(last_activity: float, now: float, ttl: float) -> bool:
-    """Whether a session was idle for `ttl` seconds or more. A clock that went backwards expires
-    nothing.
-    """
+    """Whether a session was idle for `ttl` seconds or more; false if the clock went backwards."""
     return now >= last_activity and now - last_activity >= ttl
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot of one session is made from. `open` and `history` are in the order asked."""
+    """The data of a snapshot of one session. `open` and `history` are in the order asked."""
 
     session_id: str
     state: str
@@ -253,25 +249,25 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
     logs: Sequence[LogEntry] = ()
     progress: Progress | None = None
     budget: Budget | None = None
-    history: Sequence[dict[str, JSON]] | None = None  # None: not asked for
+    history: Sequence[dict[str, JSON]] | None = None  # None: not requested
 
 
 class PromptOff(msgspec.Struct, frozen=True, tag_field="mode", tag="off"):
-    """Leave the prompt out."""
+    """Omits the prompt."""
 
 
 class PromptFull(msgspec.Struct, frozen=True, tag_field="mode", tag="full"):
-    """Show the whole prompt."""
+    """Shows the whole prompt."""
 
 
 class PromptPreview(msgspec.Struct, frozen=True, tag_field="mode", tag="preview"):
-    """Show the prompt's first characters."""
+    """Shows the first characters of the prompt."""
 
-    chars: Annotated[int, msgspec.Meta(ge=0)]
+    chars: NonNegativeInt
 
 
 class PendingFilter(msgspec.Struct, frozen=True):
-    """Which facts of its open queries a snapshot shows."""
+    """The fields of open queries that a snapshot shows."""
 
     query_id: bool = False
     max_tokens: bool = False
@@ -284,8 +280,8 @@ class PendingFilter(msgspec.Struct, frozen=True):
     def read(
         cls, given: object = msgspec.UNSET, *, preview_chars: int = PREVIEW_CHARS
     ) -> PendingFilter | None:
-        """The filter a caller asked for: a preset's name or an object. Not given at all: only
-        count.
+        """Parses a filter: the name of a preset, or an object. None if it is missing: then queries
+        are only counted.
         """
         if given is msgspec.UNSET:
             return None
@@ -314,7 +310,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
         raise _refused(f"unknown pending_filter preset '{name}' (valid: {valid})")
 
     def show(self, query: OpenQuery) -> dict[str, JSON]:
-        """One open query, as this filter lets it be seen."""
+        """One open query with the fields of this filter."""
         shown: dict[str, JSON] = {} if query.kind is Kind.LLM else {"kind": query.kind.value}
         if self.query_id:
             shown["query_id"] = query.id
@@ -330,7 +326,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
 
 
 def snapshot_session(facts: SessionFacts, pending: PendingFilter | None = None) -> dict[str, JSON]:
-    """One session, as a status call shows it."""
+    """The snapshot of one session, for a status call."""
     waiting = [query for query in facts.open if query.kind in ANSWERABLE]
     shown: dict[str, JSON] = {
         "session_id": facts.session_id,
@@ -351,9 +347,7 @@ def snapshot_session(facts: SessionFacts, pending: PendingFilter | None = None) 
 def snapshot_sessions(
     sessions: Iterable[SessionFacts], pending: PendingFilter | None = None
 ) -> dict[str, JSON]:
-    """Several sessions, as a status call lists them. The ended ones are shown and not counted as
-    active.
-    """
+    """The snapshots of several sessions, for a status call. Ended ones do not count as active."""
     listed = [snapshot_session(facts, pending) for facts in sessions]
     return {"active_sessions": sum(one["state"] in LIVE for one in listed), "sessions": listed}
 
@@ -384,7 +378,7 @@ def _metrics(facts: SessionFacts) -> dict[str, JSON]:
 
 
 def _current(open_queries: Sequence[OpenQuery]) -> dict[str, JSON] | None:
-    """The oldest llm query that is still open: a batch may be partly answered."""
+    """The oldest open llm query; a batch may be partly answered."""
     for query in open_queries:
         if query.kind in METERED:
             return {

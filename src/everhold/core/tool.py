@@ -1,44 +1,47 @@
-"""What is decided about the call of a tool, as data: whether it may run, what it came to, how much
-of it is shown.
+"""Decisions about a tool call, as data: whether it may run, its outcome, how much of it is shown.
 
 Rules
-  1. A call runs only if everybody who was asked allows it. One denial is enough, every confirmation
-     is asked for, and no verdict is a denial.
-  2. What a person approves is one tool with one input, named by its digest. Anything else needs
-     another approval.
-  3. A call's key is the same however often it is run, and no other call of any session has it.
-  4. A result that is too long for the model is cut at a line; all of it is kept elsewhere, and the
-     model is told where.
+  1. A call runs only if every policy allows it. One denial is enough to stop it, every confirmation
+     is requested, and a missing verdict is a denial.
+  2. A person approves one tool with one input, named by its digest. Any other input needs another
+     approval.
+  3. The key of a call is the same for every run of it, and unique over all sessions.
+  4. A result that is too long for the model is cut at a line. The whole result is stored as an
+     attachment, and the model gets its id.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Final, Literal
+from sys import float_info
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.schema import PositiveInt, fits_type
 from everhold.errors import BadArguments
 
-#: What the journal has in the place of a result, where the call came to something else: codes of
-#: answers.
+OnTimeout = Literal["error", "fail"]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=float_info.max)]  # a finite number
+
+#: Codes of answers that the journal has instead of a result.
 DENIED: Final = "tool_denied"
 NEEDS_CONFIRM: Final = "tool_confirm"
 LATER: Final = "tool_later"
 HANDED_OVER: Final = "tool_handed"
 BAD_INPUT: Final = "tool_input"
-#: Those that say what happens next, so that all of it is kept: see `encode_pending_call`.
+#: The codes whose message holds data, so that it is never cut: see `encode_pending_call`.
 KEPT_WHOLE: Final = frozenset({NEEDS_CONFIRM, LATER, HANDED_OVER})
 
 
-#: The names under which a journaled result has what its tool said and wrote beside it.
+#: The fields of a recorded result with the side output of its tool.
 SAID_KEY: Final = "$said"
 WRITES_KEY: Final = "$writes"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that a model wants made, for whoever decides about it."""
+    """A tool call that a model requests, for the policies that decide about it."""
 
     tool: str
     input: dict[str, JSON]
@@ -52,18 +55,18 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """It runs."""
+    """The call runs."""
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """It does not run, and the model is told why."""
+    """The call does not run, and the model gets the reason."""
 
     reason: str = ""
 
 
 class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """It runs if a person says yes, who is `to` if that is set. Nobody's yes within `timeout`
-    seconds is a no.
+    """The call runs if a person approves it; `to` names that person. Without an approval within
+    `timeout` seconds it is denied.
     """
 
     reason: str = ""
@@ -71,33 +74,33 @@ class Confirm(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: float | None = None
 
 
-#: What a policy decides.
+#: The decision of a policy.
 Verdict = Allow | Deny | Confirm
 
 
 def digest_tool_call(tool: str, given: JSON) -> str:
-    """What an approval is bound to: this tool with this input, whatever the order of its names."""
+    """The digest that an approval is bound to: tool and input; the order of names is ignored."""
     return sha256(msgspec.json.encode([tool, given], order="deterministic")).hexdigest()
 
 
 def make_call_key(session_id: str, ordinal: int, call_id: str) -> str:
-    """The idempotency key of a call: where it stands in its session, and never dice."""
+    """The idempotency key of a call: made from its position in its session, never random."""
     return sha256(f"{session_id}\0{ordinal}\0{call_id}".encode()).hexdigest()[:32]
 
 
-# ---- what is said and written beside a result
+# ---- side output
 
 
 class SideOutput(msgspec.Struct, frozen=True):
-    """What a tool said to the model beside its result, and what it wrote into durable values."""
+    """Messages of a tool to the model beside its result, and its writes to durable values."""
 
     said: list[str] = []
     writes: list[list[JSON]] = []
 
 
 def wrap_side_output(result: JSON, also: SideOutput) -> JSON:
-    """A result with what came beside it; a result alone is as it is, unless it could be taken for
-    one with more.
+    """A result with its side output. A result without any is unchanged, unless it looks like one
+    with side output.
     """
     if also.writes:
         return {SAID_KEY: also.said, WRITES_KEY: also.writes, "result": result}
@@ -107,19 +110,17 @@ def wrap_side_output(result: JSON, also: SideOutput) -> JSON:
 
 
 def unwrap_side_output(kept: JSON) -> tuple[JSON, SideOutput | None]:
-    """A result, and what came beside it; None if it was kept alone."""
+    """A recorded result and its side output; None if it has none."""
     if isinstance(kept, dict) and SAID_KEY in kept:
         return kept["result"], SideOutput(kept[SAID_KEY], kept.get(WRITES_KEY, []))
     return kept, None
 
 
-# ---- what is handed on
+# ---- handoffs
 
 
 class ToolHandoff(msgspec.Struct, frozen=True):
-    """A program that a tool hands its call on to, which is what a tool does that returns one with
-    its arguments.
-    """
+    """A program with its arguments that a tool returns: the program's result becomes the tool's."""
 
     program: str
     version: int
@@ -127,18 +128,18 @@ class ToolHandoff(msgspec.Struct, frozen=True):
 
 
 def decode_handoff(text: str) -> ToolHandoff:
-    """What was recorded of a call that was handed on."""
+    """Decodes a recorded handoff."""
     return msgspec.json.decode(text, type=ToolHandoff)
 
 
-# ---- what finishes later
+# ---- calls that finish later
 
 
 class Later(Exception):
-    """What a tool returns or raises when somebody else will give its result.
+    """Returned or raised by a tool whose result will be sent from outside.
 
     The call becomes a question that is answered from outside. After `timeout` seconds without an
-    answer the model is told so, or (`on_timeout="fail"`) the turn fails.
+    answer the model gets an error or, with `on_timeout="fail"`, the turn fails.
     """
 
     def __init__(
@@ -146,16 +147,16 @@ class Later(Exception):
         prompt: str = "",
         *,
         timeout: float | None = None,
-        on_timeout: Literal["error", "fail"] = "error",
+        on_timeout: OnTimeout = "error",
         to: str | None = None,
     ) -> None:
         super().__init__(prompt)
-        if on_timeout not in ("error", "fail"):
+        if not fits_type(on_timeout, OnTimeout):
+            raise BadArguments("Later", f"on_timeout must be 'error' or 'fail', got {on_timeout!r}")
+        if timeout is not None and not fits_type(timeout, PositiveSeconds):
             raise BadArguments(
-                "Later", f"on_timeout should be 'error' or 'fail', got {on_timeout!r}"
+                "Later", f"timeout must be a number of seconds above 0, got {timeout!r}"
             )
-        if timeout is not None and not 0 < timeout < float("inf"):
-            raise BadArguments("Later", f"timeout should be a number of seconds, got {timeout!r}")
         self.prompt = prompt
         self.timeout = timeout
         self.on_timeout = on_timeout
@@ -163,7 +164,7 @@ class Later(Exception):
 
 
 def encode_pending_call(what: Confirm | list[Confirm] | Later | ToolHandoff) -> str:
-    """What the journal says of it, where a result would be."""
+    """Encodes a pending call for the journal, instead of a result."""
     if isinstance(what, Confirm | list | ToolHandoff):
         return msgspec.json.encode(what).decode()
     facts = {
@@ -176,32 +177,36 @@ def encode_pending_call(what: Confirm | list[Confirm] | Later | ToolHandoff) -> 
 
 
 def decode_confirms(text: str) -> list[Confirm]:
-    """The confirmations that were recorded: one alone, or several."""
+    """Decodes recorded confirmations: one, or several."""
     found: Confirm | list[Confirm] = msgspec.json.decode(text, type=Confirm | list[Confirm])
     return found if isinstance(found, list) else [found]
 
 
 def decode_later(text: str) -> Later:
-    """What was recorded of a call that finishes later."""
+    """Decodes a recorded call that finishes later."""
     return Later(**msgspec.json.decode(text))
 
 
-# ---- how much is shown
+# ---- how much of a result is shown
 
 
 class Window(msgspec.Struct, frozen=True):
-    """How much of a result the model is shown."""
+    """The part of a result that the model sees."""
 
-    size: int = 16 * 1024  # bytes of UTF-8
-    lines: int = 400
+    size: PositiveInt = 16 * 1024  # bytes of UTF-8
+    lines: PositiveInt = 400
     keep: Literal["head", "tail"] = "head"
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.lines < 1:
-            raise BadArguments("Window", "size and lines should be 1 or more")
+        for name in ("size", "lines"):
+            given = getattr(self, name)
+            if not fits_type(given, PositiveInt):
+                raise BadArguments(
+                    "Window", f"{name} must be an integer of 1 or more, got {given!r}"
+                )
 
     def cut(self, text: str) -> str | None:
-        """The part that is shown, or None if all of it is."""
+        """The part that is shown; None if that is the whole text."""
         short = _rows(text) <= self.lines
         if short and len(text) * 4 <= self.size:
             return None
@@ -223,13 +228,12 @@ class Window(msgspec.Struct, frozen=True):
         return "".join(kept if self.keep == "head" else reversed(kept))
 
     def note(self, text: str, shown: str, where: str) -> str:
-        """What the model is told of the part that it does not see."""
+        """The note to the model about the part that it does not see."""
         side = "first" if self.keep == "head" else "last"
         return (
-            f"[The {side} {len(shown.encode('utf-8', 'surrogatepass')):,} of "
-            f"{len(text.encode('utf-8', 'surrogatepass')):,} bytes are shown, of {_rows(text):,}"
-            " lines. "
-            f"All of it is kept as attachment {where}.]"
+            f"[Truncated to the {side} {len(shown.encode('utf-8', 'surrogatepass')):,} of"
+            f" {len(text.encode('utf-8', 'surrogatepass')):,} bytes ({_rows(text):,} lines)."
+            f" The whole result is attachment {where}.]"
         )
 
 

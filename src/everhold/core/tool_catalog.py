@@ -1,14 +1,14 @@
-"""What a model is offered: the tools of a registry, with others laid over them, put together once.
+"""The catalog of tools offered to a model: those of a registry, with an overlay; built once.
 
 Rules
-  1. What is laid over wins. The tools below are heard anew each time, also where the overlay is the
-     same as before.
-  2. An overlay is another one if its providers are other objects, or in another order, or say
-     something else.
-  3. A composition that fails leaves everything as it was.
-  4. A catalog is built once for its key, of four parts: whether the tools below are included, the
-     revision of the overlay, the generation of the registry, and the fingerprint of the plugins. A
-     few are remembered; a failed build is not.
+  1. Tools of the overlay win. The base tools are read from their sources each time, also if the
+     overlay is unchanged.
+  2. An overlay has changed if its providers are other objects or in another order, or if its other
+     settings differ.
+  3. A failed composition changes nothing.
+  4. A catalog is built once per key. The key is: whether the base tools are included, the revision
+     of the overlay, the generation of the registry, and the fingerprint of the plugins. The last
+     few catalogs are cached; a failed build is not.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.tool_registry import ToolManifest, ToolRegistry
 
-#: Catalogs that are remembered.
-REMEMBERED: Final = 8
-#: The source of what is laid over a registry.
+#: The number of cached catalogs.
+CACHED_CATALOGS: Final = 8
+#: The source name of overlay tools.
 OVERLAY: Final = "context"
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
 class ToolProvider(Protocol):
-    """Brings tools."""
+    """A source of tools."""
 
     def manifests(self) -> Sequence[ToolManifest]:
-        """Those that it has now."""
+        """The tools it has now."""
         ...
 
 
 class ToolCatalogKey(msgspec.Struct, frozen=True):
-    """What a catalog was built for."""
+    """The key of a cached catalog."""
 
     include_base: bool
     overlay: int
@@ -50,7 +50,7 @@ class ToolCatalogKey(msgspec.Struct, frozen=True):
 
 
 class ToolCatalog:
-    """The tools that are offered, and what is told of them."""
+    """The offered tools, and their descriptions."""
 
     def __init__(self, tools: Sequence[ToolManifest], contributions: Sequence[str] = ()) -> None:
         self.tools = tuple(tools)
@@ -58,7 +58,7 @@ class ToolCatalog:
 
     @cached_property
     def specs(self) -> list[JSON]:
-        """What a model is told."""
+        """The descriptions for a model."""
         return [tool.spec() for tool in self.tools]
 
     @cached_property
@@ -67,7 +67,7 @@ class ToolCatalog:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same names, whatever their order."""
+        """A digest of the names, independent of their order."""
         return sha256("\0".join(sorted(self.names)).encode()).hexdigest()[:16]
 
     @cached_property
@@ -76,7 +76,7 @@ class ToolCatalog:
         return [{"id": tool.id, **tool.spec()} for tool in self.tools]
 
     def found(self, words: str, limit: int = 10) -> list[ToolManifest]:
-        """The tools that words speak of, the best first; the same words always find the same."""
+        """Searches the tools by words, best match first. The result is deterministic."""
         wanted = _WORD.findall(words.lower())
         scored = [(-_score(tool, wanted), place, tool) for place, tool in enumerate(self.tools)]
         return [tool for score, _, tool in sorted(scored, key=lambda one: one[:2]) if score < 0][
@@ -85,9 +85,9 @@ class ToolCatalog:
 
 
 class ToolCatalogCache:
-    """The last catalogs, by their keys."""
+    """The most recently used catalogs, by key."""
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
+    def __init__(self, limit: int = CACHED_CATALOGS) -> None:
         self._limit = limit
         self._kept: OrderedDict[ToolCatalogKey, ToolCatalog] = OrderedDict()
 
@@ -95,7 +95,7 @@ class ToolCatalogCache:
         return len(self._kept)
 
     def of(self, key: ToolCatalogKey, build: Callable[[], ToolCatalog]) -> ToolCatalog:
-        """The catalog for a key, built if it is not remembered."""
+        """The catalog of a key; builds it if it is not cached."""
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = build()
@@ -109,12 +109,12 @@ class ToolCatalogCache:
 
 
 class LayeredToolRegistry:
-    """A registry with what is laid over it."""
+    """A registry with an overlay."""
 
     def __init__(self, sources: Mapping[str, ToolProvider]) -> None:
         self.base = ToolRegistry()
         self.revision = 0  # of the overlay
-        self.generation = 0  # of the tools, with what is laid over them
+        self.generation = 0  # of the tools, overlay included
         self._members: list[ToolManifest] = []
         self._sources = dict(sources)
         self._over: tuple[ToolProvider, ...] = ()
@@ -126,16 +126,14 @@ class LayeredToolRegistry:
 
     @property
     def built(self) -> int:
-        """How many catalogs are remembered."""
+        """The number of cached catalogs."""
         return len(self._catalogs)
 
     def refresh(self) -> bool:
-        """Hear what the sources have now. One that fails, or a clash, leaves everything as it
-        was.
-        """
-        return self.base.refresh(self._heard())
+        """Reads the sources again. If one fails, or two clash, nothing changes."""
+        return self.base.refresh(self._read_sources())
 
-    def _heard(self) -> dict[str, Sequence[ToolManifest]]:
+    def _read_sources(self) -> dict[str, Sequence[ToolManifest]]:
         return {name: source.manifests() for name, source in self._sources.items()}
 
     def lay_over(
@@ -146,22 +144,22 @@ class LayeredToolRegistry:
         include_base: bool = True,
         hidden: Collection[str] = (),
     ) -> bool:
-        """Lay tools over those below, hide some by name, or do without those below; returns whether
-        it is another.
+        """Sets the overlay: its tools, hidden names, and whether the base is included. Returns
+        whether it changed.
         """
         over = tuple(providers)
-        told = tuple(contributions)
+        texts = tuple(contributions)
         away = frozenset(hidden)
         base = self.base.fork()
         if include_base:
-            base.refresh(self._heard())
+            base.refresh(self._read_sources())
         _composed(base, over, include_base)  # raises before anything is changed
         self.base = base
         known = (self._contributions, self._include_base, self._hidden)
-        if _same(over, self._over) and (told, include_base, away) == known:
+        if _same(over, self._over) and (texts, include_base, away) == known:
             return False
         self._over = over
-        self._contributions = told
+        self._contributions = texts
         self._include_base = include_base
         self._hidden = away
         self.revision += 1
@@ -169,7 +167,7 @@ class LayeredToolRegistry:
         return True
 
     def catalog(self, plugins: str = "") -> ToolCatalog:
-        """What is offered now."""
+        """The tools offered now."""
         if self._over:
             members = _composed(self.base, self._over, self._include_base).members
         else:
@@ -198,5 +196,5 @@ def _same(one: Sequence[ToolProvider], other: Sequence[ToolProvider]) -> bool:
 
 def _score(tool: ToolManifest, wanted: Sequence[str]) -> int:
     name = set(_WORD.findall(tool.name.lower()))
-    told = set(_WORD.findall(tool.description.lower()))
-    return sum(3 * (word in name) + (word in told) for word in wanted)
+    description = set(_WORD.findall(tool.description.lower()))
+    return sum(3 * (word in name) + (word in description) for word in wanted)

@@ -1,14 +1,12 @@
-"""The tools that an agent has: from which source each comes, whether it is offered, and what became
-of it.
+"""The registry of an agent's tools: the source of each tool, and whether it is offered.
 
 Rules
-  1. The id of a tool is its identity. What its source says of it now stands; whether it is a member
-     stays as it was.
-  2. A tool that a source newly brings is a member. One that its source no longer has is an orphan:
-     it is kept, it is not offered, and it is what it was when the source has it again.
-  3. Two sources that bring the same id or name are refused, and nothing changes.
-  4. The generation counts changes that matter. Whoever changes membership names the generation that
-     it saw.
+  1. The id of a tool is its identity. The latest manifest of its source is used; its membership
+     does not change with that.
+  2. A new tool of a source is a member. A tool that its source no longer has is an orphan: it is
+     kept but not offered, and has its former membership when the source has it again.
+  3. Two sources with the same id or name are refused, and nothing changes.
+  4. The generation counts changes. A change of membership must name the current generation.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments, StaleTools, ToolClash
 
-#: The last generation there can be: numbers of a journal have 64 bits.
+#: The largest generation: numbers in a journal have 64 bits.
 MAX_GENERATION: Final = 2**63 - 1
 
 
 class ToolManifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool as its source tells of it."""
+    """The description of a tool by its source."""
 
     id: str
     name: str
@@ -34,7 +32,7 @@ class ToolManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     input_schema: dict[str, JSON] = {}
 
     def spec(self) -> dict[str, JSON]:
-        """What a model is told of it."""
+        """The description for a model."""
         return {
             "name": self.name,
             "description": self.description,
@@ -51,14 +49,14 @@ class RegisteredTool(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolRegistryState(msgspec.Struct, frozen=True):
-    """A registry as it is kept."""
+    """The stored form of a registry."""
 
     generation: int
     entries: tuple[RegisteredTool, ...]
 
 
 class ToolRegistry:
-    """Tools by id, in the order in which they came."""
+    """Tools by id, in the order of their registration."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -69,7 +67,7 @@ class ToolRegistry:
 
     @property
     def members(self) -> list[ToolManifest]:
-        """What is offered."""
+        """The offered tools."""
         return [
             entry.manifest
             for entry in self._entries.values()
@@ -78,7 +76,7 @@ class ToolRegistry:
 
     @property
     def orphans(self) -> list[str]:
-        """The ids of those whose source does not have them now."""
+        """The ids of tools whose source does not have them now."""
         return [id for id, entry in self._entries.items() if entry.source is None]
 
     def source_of(self, id: str) -> str | None:
@@ -86,11 +84,11 @@ class ToolRegistry:
         return None if entry is None else entry.source
 
     def state(self) -> ToolRegistryState:
-        """The registry as it is kept."""
+        """The registry in its stored form."""
         return ToolRegistryState(self.generation, tuple(self._entries.values()))
 
     def fork(self) -> ToolRegistry:
-        """Another registry that begins as this one stands."""
+        """A copy that changes independently."""
         other = ToolRegistry()
         other.generation = self.generation
         other._entries, other._sources = dict(self._entries), dict(self._sources)
@@ -99,21 +97,19 @@ class ToolRegistry:
     # ---- sources
 
     def refresh(self, sources: Mapping[str, Sequence[ToolManifest]]) -> bool:
-        """Hear what some sources have now; returns whether anything changed. Refused as a whole, or
-        taken.
-        """
+        """Updates the tools of some sources, all or nothing; returns whether anything changed."""
         return self._bind(
             {**self._sources, **{name: tuple(found) for name, found in sources.items()}}
         )
 
     def remove(self, source: str) -> bool:
-        """Do without a source: its tools become orphans."""
+        """Removes a source: its tools become orphans."""
         if source not in self._sources:
             return False
         return self._bind({name: found for name, found in self._sources.items() if name != source})
 
     def _bind(self, sources: dict[str, tuple[ToolManifest, ...]]) -> bool:
-        found = _brought(sources)
+        found = _merge_sources(sources)
         entries: dict[str, RegisteredTool] = {}
         for id, known in self._entries.items():
             source, manifest = found.pop(id, (None, known.manifest))
@@ -130,7 +126,7 @@ class ToolRegistry:
     # ---- membership
 
     def apply(self, members: Mapping[str, bool], generation: int) -> None:
-        """Say which tools are offered; raises `StaleTools` unless `generation` is the present
+        """Sets which tools are offered; raises `StaleTools` unless `generation` is the current
         one.
         """
         if generation != self.generation:
@@ -143,16 +139,16 @@ class ToolRegistry:
         self._take(entries)
 
     def restore(self, state: ToolRegistryState) -> None:
-        """Be as a kept registry was, as far as the sources are the same; the generation is its, or
-        the one after.
+        """Restores a stored registry with the current sources. If these changed it, its generation
+        grows by one.
         """
         kept = {
             entry.manifest.id: msgspec.structs.replace(entry, source=None)
             for entry in state.entries
         }
         if len(kept) != len(state.entries):
-            raise BadArguments("tools", "the same tool is kept twice")
-        found = _brought(self._sources)
+            raise BadArguments("tools", "the stored registry has a tool twice")
+        found = _merge_sources(self._sources)
         entries: dict[str, RegisteredTool] = {}
         for id, known in kept.items():
             source, manifest = found.pop(id, (None, known.manifest))
@@ -168,12 +164,10 @@ class ToolRegistry:
         self.generation = _next(self.generation)
         self._entries = entries
 
-    # ---- over another
+    # ---- overlays
 
     def over(self, overlay: Iterable[ToolManifest], source: str) -> ToolRegistry:
-        """This registry with tools laid over it: they take the place of what has their id or
-        name.
-        """
+        """A copy of this registry in which the overlay replaces tools of the same id or name."""
         laid = tuple(overlay)
         ids = {one.id for one in laid}
         names = {one.name for one in laid}
@@ -191,8 +185,10 @@ class ToolRegistry:
         return other
 
 
-def _brought(sources: Mapping[str, Sequence[ToolManifest]]) -> dict[str, tuple[str, ToolManifest]]:
-    """What all sources have, by id; raises `ToolClash` if two have the same."""
+def _merge_sources(
+    sources: Mapping[str, Sequence[ToolManifest]],
+) -> dict[str, tuple[str, ToolManifest]]:
+    """The tools of all sources, by id; raises `ToolClash` if two have the same id or name."""
     ids: dict[str, tuple[str, ToolManifest]] = {}
     names: dict[str, str] = {}
     for source, found in sources.items():
@@ -210,5 +206,5 @@ def _brought(sources: Mapping[str, Sequence[ToolManifest]]) -> dict[str, tuple[s
 
 def _next(generation: int) -> int:
     if generation >= MAX_GENERATION:
-        raise BadArguments("tools", "there is no later generation")
+        raise BadArguments("tools", f"generation {generation} is the last one possible")
     return generation + 1

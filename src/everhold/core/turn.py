@@ -1,19 +1,16 @@
-"""A turn: one round of an agent, from an input to the outcome that settles it.
+"""A turn: one round of an agent, from an input to the outcome that settles it; and its options.
 
-Rules
-  1. Every input that was accepted ends in exactly one outcome, and every outcome is recorded once,
-     with the commit that settles the turn. A turn that stopped is recorded like one that was
-     answered: what was said stays.
-  2. What is recorded is the receipt: asking again with the same input id gives the same one.
+Rules of turns
+  1. Every accepted input gets exactly one outcome. Every outcome is recorded once, with the commit
+     that settles the turn. A turn that stopped is recorded like one that was answered: its messages
+     are kept.
+  2. The recorded outcome is the receipt: the same input id always gets the same receipt.
 
-Options of turns: what holds for a session, for each of its frames, and for one turn.
-
-Rules
-  1. A frame has options of its own. A new one begins with those of the frame before it.
-  2. Setting them concerns the current frame, and every frame that comes after it; or all frames,
-     earlier ones too.
-  3. What is given for one turn is laid over them, name by name, and is gone with the turn.
-  4. None takes a name away.
+Rules of options
+  1. Every frame has options of its own. A new frame begins with those of the frame before it.
+  2. Options are set for the current frame and the frames after it, or for all frames.
+  3. Options for one turn override these, name by name, and end with the turn.
+  4. The value None removes a name.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from everhold.core.graph import INITIAL_FRAME, Frame
 
 
 class TurnAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
-    """The model is done. Its words are those of the leaf; the value is there if the agent returns
+    """The model has finished. Its text is that of the leaf; `value` is set if the agent returns
     one.
     """
 
@@ -35,19 +32,19 @@ class TurnAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answere
 
 
 class MaxTurnsReached(msgspec.Struct, frozen=True, omit_defaults=True, tag="max_turns"):
-    """The model kept calling tools until the limit."""
+    """The model called tools until the limit was reached."""
 
     limit: int
 
 
 class TurnCancelled(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancelled"):
-    """Somebody cancelled the turn."""
+    """The turn was cancelled."""
 
     reason: str = ""
 
 
 class TurnFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="failed"):
-    """The model could not be asked, or what it said could not be used."""
+    """The model could not be asked, or its answer could not be used."""
 
     error: str
     code: str = ""
@@ -61,14 +58,14 @@ class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"
 
 
 class FrameOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed"):
-    """No words: a new frame was opened; or none, because nothing was to be done."""
+    """No message: a new frame was opened, or none if that was not necessary."""
 
     reason: str
     frame: str | None = None
 
 
 class OptionsConfigured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configured"):
-    """No words: the options of a frame, or of all of them, are these now."""
+    """No message: the options of one frame, or of all frames, were set."""
 
     options: dict[str, JSON]
     frame: str
@@ -76,11 +73,11 @@ class OptionsConfigured(msgspec.Struct, frozen=True, omit_defaults=True, tag="co
 
 
 class ToolsRefreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"):
-    """No words: those who offer tools were asked again, and these are offered now."""
+    """No message: the tool sources were read again; these tools are offered now."""
 
     tools: list[str]
     fingerprint: str = ""
-    unreached: list[str] = []  # what went wrong with whom
+    unreached: list[str] = []  # the sources that failed, each with its error
 
 
 #: How a turn ended.
@@ -103,12 +100,12 @@ class SettledTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     input: str
     outcome: TurnOutcome
     leaf: str | None = None
-    rounds: int = 0  # how often the model was asked
-    taken: list[str] = []  # ids of the inputs that came while it ran and that the model heard
+    rounds: int = 0  # the number of model calls
+    taken: list[str] = []  # ids of inputs that arrived during the turn and that the model received
 
 
 def merge_options(lower: dict[str, JSON], upper: dict[str, JSON] | None) -> dict[str, JSON]:
-    """One set of options laid over another, name by name."""
+    """Merges options name by name: `upper` overrides `lower`, and None removes a name."""
     if not upper:
         return lower
     return {name: value for name, value in {**lower, **upper}.items() if value is not None}
@@ -121,25 +118,23 @@ class FrameOptions:
         self._frames: dict[str, dict[str, JSON]] = {INITIAL_FRAME: {}}
 
     def of(self, frame: str) -> dict[str, JSON]:
-        """What holds in a frame."""
+        """The options of a frame."""
         return self._frames.get(frame, {})
 
     def set(self, frame: str, options: dict[str, JSON], *, everywhere: bool = False) -> None:
-        """Give a frame, or all frames that there are, these options and no others."""
+        """Replaces the options of a frame, or of all existing frames."""
         for one in self._frames if everywhere else (frame,):
             self._frames[one] = options
 
     def opened(self, frame: str, previous: str) -> None:
-        """A frame was opened; it begins with the options of the one before."""
+        """Adds a frame; it begins with the options of the previous one."""
         self._frames[frame] = self.of(previous)
 
 
 def compute_frame_options(
     first: dict[str, JSON], turns: Sequence[SettledTurn], frames: Iterable[Frame], frame: str
 ) -> dict[str, JSON]:
-    """What holds in a frame, by what a conversation was given when it began, and by its
-    receipts.
-    """
+    """The options of a frame, from the first options of a conversation and its receipts."""
     options = FrameOptions()
     options.set(INITIAL_FRAME, first)
     opened = [(_turn(one.id), one) for one in frames if one.previous is not None]

@@ -1,8 +1,8 @@
-"""Tokens: counted by whoever answered, or estimated from the text.
+"""Token counts: provided by the answerer, or estimated from the text.
 
 Rules
-  1. What the answerer says is *provided*; where it says nothing, we estimate.
-  2. A sum is only as good as its weakest part: estimated < provided < definite. Nothing is 0,
+  1. A count from the answerer is *provided*; without one, the count is *estimated*.
+  2. A sum has the weakest source of its parts: estimated < provided < definite. The empty sum is 0,
      definite.
 """
 
@@ -21,7 +21,7 @@ from everhold.errors import BadArguments
 
 
 class TokenSource(StrEnum):
-    """Where a number of tokens comes from."""
+    """The source of a token count."""
 
     ESTIMATED = "estimated"
     PROVIDED = "provided"
@@ -39,7 +39,7 @@ DEFINITE: Final = TokenSource.DEFINITE
 
 
 class TokenCount(msgspec.Struct, frozen=True, gc=False):
-    """Some tokens, and how sure we are of them."""
+    """A number of tokens and its source."""
 
     tokens: int = 0
     source: TokenSource = DEFINITE
@@ -52,7 +52,7 @@ class TokenCount(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokenCost(msgspec.Struct, frozen=True, gc=False):
-    """What one exchange with a model cost."""
+    """The tokens of one exchange with a model."""
 
     prompt: int
     prompt_source: TokenSource
@@ -73,7 +73,7 @@ def measure_text(text: str) -> tuple[int, int]:
 
 
 def estimate_tokens(text: str) -> int:
-    """The tokens that `text` is likely to be."""
+    """The estimated tokens of `text`."""
     return measure_text(text)[1]
 
 
@@ -105,7 +105,7 @@ def measure_answer(answer: QueryAnswer) -> tuple[int, int]:
 
 
 def price_exchange(usage: Usage | None, prompt: int, response: int) -> TokenCost:
-    """What an exchange cost: as provided, else these estimates of the prompt and the response."""
+    """The cost of an exchange: the provided counts, or these estimates of prompt and response."""
     if usage is None:
         return TokenCost(prompt, ESTIMATED, response, ESTIMATED)
     told = usage.prompt_tokens
@@ -134,14 +134,12 @@ def _texts(messages: list[JSON]) -> Iterator[str]:
 
 
 def parse_usage(given: Usage | Mapping[str, int]) -> Usage:
-    """What an answer cost, as somebody outside says it; `BadArguments` if those are no numbers of
-    tokens.
-    """
+    """The usage that a caller passes with an answer; raises `BadArguments` if it is not valid."""
     try:
         counts = msgspec.to_builtins(given) if isinstance(given, Usage) else dict(given)
         usage = msgspec.convert(counts, Usage)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise BadArguments("answer", f"usage: {error}") from None
     if min(usage.prompt_tokens or 0, usage.completion_tokens or 0) < 0:
-        raise BadArguments("answer", "usage: tokens are counted from 0")
+        raise BadArguments("answer", "usage: a token count must be 0 or more")
     return usage

@@ -16,7 +16,7 @@ from everhold.errors import NotAllowed
 def test_a_model_answers_no_question_for_people() -> None:
     assert FOR_PEOPLE
     for kind in FOR_PEOPLE:
-        with pytest.raises(NotAllowed, match=f"q-3, which is of the kind {kind}"):
+        with pytest.raises(NotAllowed, match=f"q-3, a query of kind {kind}"):
             refuse_other_kinds(MODEL_KINDS, Query(3, "k", kind=kind))
         refuse_other_kinds(
             SCRIPTED_KINDS, Query(3, "k", kind=kind)

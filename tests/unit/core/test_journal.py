@@ -252,7 +252,7 @@ def test_other_words_are_refused_when_strict():
         expected(ask(0)), reply(msgspec.structs.replace(ask(0), prompt="new")), strict=True
     )
 
-    assert (error.step, error.asked) == (4, "llm 'new' at 0:0 in other words (strict)")
+    assert (error.step, error.asked) == (4, "llm 'new' at 0:0 with another wording (strict)")
 
 
 def test_what_is_neither_shape_nor_wording_may_change():

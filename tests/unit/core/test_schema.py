@@ -224,7 +224,7 @@ def test_a_type_without_a_schema_is_refused_by_name(type_, name):
 
 def test_two_models_of_one_name_are_not_mixed_up():
     """Definitions are found by name, so a type that holds two of one name is refused."""
-    with pytest.raises(BadSchema, match="two types in it are called Page"):
+    with pytest.raises(BadSchema, match="two types in it have the name Page"):
         schema_of(tuple[Page, namesake()])
 
 

@@ -147,9 +147,11 @@ def test_the_note_says_what_is_not_shown_and_where_it_is():
     note = Window(lines=1).note("a\nb", "a\n", "abc123")
     assert (
         note
-        == "[The first 2 of 3 bytes are shown, of 2 lines. All of it is kept as attachment abc123.]"
+        == "[Truncated to the first 2 of 3 bytes (2 lines). The whole result is attachment abc123.]"
     )
-    assert Window(keep="tail").note("a\nb", "b", "x").startswith("[The last 1 of 3 bytes")
+    assert (
+        Window(keep="tail").note("a\nb", "b", "x").startswith("[Truncated to the last 1 of 3 bytes")
+    )
 
 
 @pytest.mark.parametrize("options", [{"size": 0}, {"lines": 0}])

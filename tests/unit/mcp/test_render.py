@@ -176,8 +176,8 @@ def test_lists_of_rows_are_one_a_line():
             "A person answers: everhold answer s-1 --query q-1 -d x",
         ),
         (
-            "Say what it returned: everhold answer s-1 VALUE --query q-1",
-            "Say what it returned: everhold answer s-1 VALUE --query q-1 -d x",
+            "Answer with its result: everhold answer s-1 VALUE --query q-1",
+            "Answer with its result: everhold answer s-1 VALUE --query q-1 -d x",
         ),
     ],
 )

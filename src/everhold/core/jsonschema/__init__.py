@@ -1,16 +1,16 @@
-"""Whether a plain JSON value fits a JSON Schema.
+"""Validation of plain JSON values against JSON Schemas.
 
 Rules
-  1. What a schema says is checked, or `check_schema` refuses the schema before anything is asked
-     with it. Nothing is skipped in silence.
-  2. `keywords.OPERANDS` holds every keyword we know, `validate.RULES` those that are checked.
-     The rest only tells people something, or is read by its neighbour's rule.
-  3. Rules run in the order of their table: the first misfit does not depend on how a schema was
-     written.
-  4. 1.0 is not 1 and true is not 1, here as everywhere in everhold.
+  1. Every part of a schema is checked, or `check_schema` refuses the schema before a query uses it.
+     No keyword is ignored silently.
+  2. `keywords.OPERANDS` has every known keyword, `validate.RULES` those with a rule. The others are
+     descriptions, or the rule of another keyword reads them.
+  3. Rules run in the order of their table, so the first misfit does not depend on the order of
+     keywords in a schema.
+  4. 1.0 is not 1 and true is not 1, as everywhere in everhold.
 
-Only `check_schema` meets schemas from outside. `validate_value` trusts that its schema has passed
-it, and that the value is plain.
+Only `check_schema` accepts schemas from outside. `validate_value` requires a schema that passed it,
+and a plain value.
 """
 
 from everhold.core.jsonschema.keywords import Schema, check_schema

@@ -1,6 +1,6 @@
-"""Every keyword that a schema may use, and what may stand behind it.
+"""The keywords that a schema may use, and the operands they may have.
 
-A keyword that is not here is refused by name: it might be a condition, and nobody would check it.
+Any other keyword is refused by name: it could be a condition that is not checked.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ TYPES: Final[dict[str, tuple[str, frozenset[type]]]] = {
 }
 
 _REF_FORM: Final = re.compile(r"#/(\$defs|definitions)/([^/]+)")
-_HINT: Final = "Say it with the keywords in docs/adr/0002, or check the answer in the program."
+_HINT: Final = "Use only the keywords in docs/adr/0002, or check the answer in the program."
 
 
 def check_schema(schema: Schema) -> None:
-    """Raise `BadSchema` if any part of `schema` could not be checked."""
+    """Raises `BadSchema` if any part of `schema` could not be checked."""
     codec.to_plain(schema, "the schema")
     _usable(schema, "the schema", schema)
 
 
 def resolve_ref(ref: str, root: Schema) -> Schema:
-    """The schema that a usable `$ref` leads to."""
+    """The schema that a checked `$ref` refers to."""
     found = _found(ref, root)
     assert found is not None
     return found
 
 
 def get_type_names(types: JSON) -> list[str]:
-    """The names behind `type`, which may be one or a list."""
+    """The operand of `type`, one name or a list, as a list."""
     return types if isinstance(types, list) else [types]
 
 
@@ -57,10 +57,10 @@ def _usable(schema: Schema, place: str, root: Schema) -> None:
     for keyword, operand in schema.items():
         known = OPERANDS["title"] if keyword.startswith("x-") else OPERANDS.get(keyword)
         if known is None:
-            raise _bad(place, f"the keyword {keyword!r} is not one that everhold checks")
+            raise _bad(place, f"everhold does not support the keyword {keyword!r}")
         parts = known.parts(operand, root)
         if parts is None:
-            raise _bad(f"{place}.{keyword}", f"it should be {known.words}")
+            raise _bad(f"{place}.{keyword}", f"it must be {known.words}")
         for where, part in parts.items():
             _usable(part, f"{place}.{keyword}{where}", root)
 
@@ -85,9 +85,7 @@ def _found(ref: JSON, root: Schema) -> Schema | None:
 
 
 class _Operand(NamedTuple):
-    """`parts` gives the schemas inside an operand, by place; None if the operand is not what it
-    should be.
-    """
+    """`parts` returns the schemas inside an operand, by path; None if the operand is not valid."""
 
     words: str
     parts: Callable[[JSON, Schema], dict[str, Schema] | None]
@@ -184,14 +182,14 @@ OPERANDS: Final[dict[str, _Operand]] = {
     "oneOf": _SCHEMAS,
     "not": _SCHEMA,
     "if": _SCHEMA,
-    # read by a neighbour's rule
+    # read by the rule of another keyword
     "minContains": _COUNT,
     "maxContains": _COUNT,
     "then": _SCHEMA,
     "else": _SCHEMA,
     "$defs": _NAMED,
     "definitions": _NAMED,
-    # for people; so is every keyword that begins with x-
+    # for people, like every keyword that begins with x-
     "title": _ANY,
     "description": _ANY,
     "default": _ANY,

@@ -1,4 +1,4 @@
-"""Schemas and values in words, for people and models whose answer was refused."""
+"""Schemas and values as text, for messages about a refused answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DETAILS: Final = {
 
 
 def describe_schema(schema: Schema, root: Schema, depth: int = 0) -> str:
-    """What fits, as a phrase: "an integer ≥ 1", "one of 'yes', 'no'"."""
+    """The accepted values as a phrase: "an integer ≥ 1", "one of 'yes', 'no'"."""
     if isinstance(schema, bool):
         return "anything" if schema else "absent"
     if values := list_enum_values(schema):
@@ -53,14 +53,14 @@ def describe_schema(schema: Schema, root: Schema, depth: int = 0) -> str:
 
 
 def list_enum_values(schema: Schema) -> list[JSON]:
-    """The values that a schema lists; none if it describes them in another way."""
+    """The values of `const` or `enum`; empty if the schema has neither."""
     if isinstance(schema, bool):
         return []
     return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
 
 
 def format_value(value: JSON) -> str:
-    """A value, or what it is if it is long."""
+    """A value as text; a long one is shortened or summarised."""
     match value:
         case str():
             return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "…")
@@ -77,7 +77,7 @@ def format_value(value: JSON) -> str:
 
 
 def join_path(path: str, step: str | int) -> str:
-    """The path of what is inside: `answer.items[2]`."""
+    """The path of a member or an item: `answer.items[2]`."""
     return (
         f"{path}.{step}" if isinstance(step, str) and step.isidentifier() else f"{path}[{step!r}]"
     )

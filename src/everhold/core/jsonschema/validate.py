@@ -1,4 +1,4 @@
-"""What each keyword demands of a value."""
+"""The rule of each keyword, and their application to a value."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from everhold.core.jsonschema.messages import (
 )
 from everhold.errors import AnswerRefused, BadSchema
 
-#: How many schemas may be entered on the way to one value; only a schema that refers to itself gets
-#: there.
+#: The limit of nested schemas; only a schema that refers to itself can reach it.
 DEPTH: Final = 150
-#: The same for a question that needs no exact answer: whether text fits at all.
+#: The same for `accepts_text`, which need not be exact.
 _NEAR: Final = 8
 
-#: Formats that our own types write: text in another would be refused after it was stored. Others
-#: only tell.
+#: Formats of types that msgspec can decode: they are checked, because other text would be refused
+#: after it was stored. Other formats are only descriptions.
 FORMATS: Final[dict[str, Any]] = {
     "date-time": datetime,
     "date": date,
@@ -39,12 +38,12 @@ FORMATS: Final[dict[str, Any]] = {
 
 
 def validate_value(value: JSON, schema: Schema, path: str = "answer") -> None:
-    """Raise `AnswerRefused` at the first place where `value` does not fit."""
+    """Raises `AnswerRefused` with the path of the first misfit."""
     _check(schema, value, path, schema, 0)
 
 
 def accepts_text(schema: Schema, root: Schema, depth: int = 0) -> bool:
-    """Whether some string may fit."""
+    """Whether the schema may accept a string."""
     if isinstance(schema, bool):
         return schema
     if depth > _NEAR:
@@ -71,7 +70,7 @@ def _check(schema: Schema, value: JSON, path: str, root: Schema, depth: int) -> 
         if not schema:
             raise AnswerRefused(path, "absent", format_value(value))
         return
-    # not a misfit: an alternative that swallowed it would try the next one for ever
+    # BadSchema, not a misfit: anyOf would catch a misfit and try the next alternative for ever
     if depth > DEPTH:
         raise BadSchema(path, f"nested deeper than {DEPTH} schemas")
     spot = _Spot(schema, path, root, depth)
@@ -82,7 +81,7 @@ def _check(schema: Schema, value: JSON, path: str, root: Schema, depth: int) -> 
 
 
 class _Spot(msgspec.Struct, frozen=True, gc=False):
-    """Where a check stands: in which schema, at which value."""
+    """The state of a check: the current schema and the path of the value."""
 
     schema: dict[str, JSON]
     path: str
@@ -171,9 +170,7 @@ def _if(spot: _Spot, condition: JSON, value: JSON) -> None:
 
 
 def _rivals(spot: _Spot, parts: list[Schema], value: JSON) -> list[Schema]:
-    """The alternatives that no tag rules out: spares their cost, and their misfits in the
-    message.
-    """
+    """The alternatives that no tag rules out; the others would cost time and blur the message."""
     return [
         part for part in parts if not (type(value) is dict and _other_tag(part, value, spot.root))
     ]
@@ -187,7 +184,7 @@ def _other_tag(part: Schema, value: dict[str, JSON], root: Schema) -> bool:
 
 
 def _tags(part: Schema, root: Schema) -> dict[str, JSON]:
-    """The properties that can have one value only."""
+    """The properties with only one possible value."""
     if isinstance(part, dict) and "$ref" in part:
         part = resolve_ref(part["$ref"], root)
     found = part.get("properties", {}) if isinstance(part, dict) else {}
@@ -196,9 +193,7 @@ def _tags(part: Schema, root: Schema) -> dict[str, JSON]:
 
 
 def _closest(spot: _Spot, misfits: list[AnswerRefused], value: JSON) -> AnswerRefused:
-    """If one alternative got past the outside, what stopped it inside is the useful thing to
-    say.
-    """
+    """The most useful misfit: the one inside the value, if only one alternative got that far."""
     inside = [misfit for misfit in misfits if misfit.path != spot.path]
     return inside[0] if len(inside) == 1 else spot.misfit(value)
 
@@ -207,7 +202,7 @@ def _closest(spot: _Spot, misfits: list[AnswerRefused], value: JSON) -> AnswerRe
 
 
 def _limit(holds: Callable[[Any, Any], bool], of: Callable[[Any], Any] | None = None) -> Rule:
-    """A rule that compares the value, or its size, with what stands behind the keyword."""
+    """A rule that compares the value, or its size, with the operand."""
 
     def rule(spot: _Spot, operand: JSON, value: JSON) -> None:
         if not holds(of(value) if of else value, operand):
@@ -319,7 +314,7 @@ _STRINGS = TYPES["string"][1]
 _LISTS = TYPES["array"][1]
 _OBJECTS = TYPES["object"][1]
 
-#: Keyword: the values it concerns (None: all), and its rule. What is cheap to check comes first.
+#: Each keyword with the types it applies to (None: all) and its rule. Cheap rules are first.
 RULES: Final[dict[str, tuple[frozenset[type] | None, Rule]]] = {
     "type": (None, _type),
     "const": (None, _const),
