@@ -177,7 +177,7 @@ async def test_a_long_result_that_came_later_is_kept_too(tmp_path):
         await session.turn(turn.input_id)
         assert await runtime.attachment(session.id, NAME) == LONG.encode()
         assert told(await session.history()) == model.results
-    assert model.results[0].endswith(f"kept as attachment {NAME}.]")
+    assert model.results[0].endswith(f"The whole result is attachment {NAME}.]")
 
 
 async def test_another_session_cannot_read_it():
