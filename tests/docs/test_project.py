@@ -291,6 +291,7 @@ BROKEN = {
     "stores/sqlite.py": "import sqlite3",
     "stores/sideways.py": "import everhold.engine",
     "engine/__init__.py": "import sqlite3, platformdirs, psycopg, lupa, starlette, pydantic_ai",
+    "engine/limits.py": "import tomlkit",
     "packages/__init__.py": "import platformdirs, cronsim",
     "mcp/__init__.py": "import click, mcp",
     "cli/__init__.py": "import click, rich",
@@ -325,7 +326,7 @@ def linted(package: Path, files: dict[str, str]) -> str:
 
 def test_each_import_rule_bites(tmp_path: Path) -> None:
     said = linted(tmp_path / "everhold", BROKEN)
-    assert "Contracts: 0 kept, 11 broken." in said
+    assert "Contracts: 0 kept, 12 broken." in said
     for crossing in (
         "everhold.core is not allowed to import everhold.stores",
         "everhold.stores is not allowed to import everhold.engine",
@@ -350,7 +351,7 @@ def test_a_house_that_keeps_the_rules_is_let_through(tmp_path: Path) -> None:
         "core/query.py": "import msgspec",
         "stores/sqlite.py": "import sqlite3, everhold.core.query",
     }
-    assert "11 kept, 0 broken." in linted(tmp_path / "everhold", kept)
+    assert "12 kept, 0 broken." in linted(tmp_path / "everhold", kept)
 
 
 # Freshness, Pythons

@@ -25,9 +25,17 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from everhold.errors import BadHostFile, BadSetting
-from everhold.mcp import json_edit, toml_edit
+from everhold.mcp import json_edit
 from everhold.mcp.json_edit import MalformedText, ServerEntry
 from everhold.mcp.token import TOKEN_VARIABLE
+from everhold.packages.toml import (
+    BadToml,
+    check_toml_editor,
+    drop_toml_value,
+    format_toml_table,
+    parse_toml,
+    put_toml_value,
+)
 
 Scope = Literal["user", "project", "local"]
 
@@ -108,7 +116,8 @@ class McpHost:
     def snippet(self, place: HostFile, name: str, entry: ServerEntry) -> str:
         """What a person would write into the file."""
         if self.toml:
-            return toml_edit.format_toml_server((*place.servers, name), entry)
+            check_toml_editor("mcp", f"a server entry for {self.title}")
+            return format_toml_table((*place.servers, name), entry)
         value: Any = {name: entry}
         for part in reversed(place.servers):
             value = {part: value}
@@ -236,6 +245,9 @@ def is_everhold_entry(entry: Any) -> bool:
 def add_server_entry(host: McpHost, place: HostFile, name: str, entry: ServerEntry) -> bool:
     """Tell a host of the server; whether that changed anything."""
 
+    if host.toml:
+        check_toml_editor("mcp", f"editing {place.file}")
+
     def edit(text: str) -> str:
         there = _server(host, place, name, text)
         if there is not None and not is_everhold_entry(there):
@@ -246,7 +258,7 @@ def add_server_entry(host: McpHost, place: HostFile, name: str, entry: ServerEnt
             )
         path = (*place.servers, name)
         put, drop = (
-            (toml_edit.put_toml_server, toml_edit.drop_toml_server)
+            (put_toml_value, drop_toml_value)
             if host.toml
             else (json_edit.put_json_server, json_edit.drop_json_server)
         )
@@ -263,6 +275,9 @@ def remove_server_entry(host: McpHost, place: HostFile, name: str) -> bool:
     goes with it.
     """
 
+    if host.toml:
+        check_toml_editor("mcp", f"editing {place.file}")
+
     def edit(text: str) -> str | None:
         there = _server(host, place, name, text)
         if there is None:
@@ -273,7 +288,7 @@ def remove_server_entry(host: McpHost, place: HostFile, name: str) -> bool:
                 f"its server {name!r} does not start everhold",
                 "Take it out by hand.",
             )
-        drop = toml_edit.drop_toml_server if host.toml else json_edit.drop_json_server
+        drop = drop_toml_value if host.toml else json_edit.drop_json_server
         left = drop(text, (*place.servers, name))
         return None if left.strip() in ("", "{}") else left
 
@@ -284,9 +299,7 @@ def _server(host: McpHost, place: HostFile, name: str, text: str) -> Any:
     """What a host's file says of a server now."""
     if not text.strip():
         return None
-    found: Any = (
-        toml_edit.parse_host_toml(text) if host.toml else json_edit.parse_host_json(text).value
-    )
+    found: Any = parse_toml(text) if host.toml else json_edit.parse_host_json(text).value
     if host.plain:
         try:
             json.loads(text.removeprefix("\ufeff"))
@@ -322,7 +335,7 @@ def rewrite_host_file(file: Path, edit: Callable[[str], str | None], *, makes: b
                 return True
     except UnicodeDecodeError:
         raise BadHostFile(str(file), "it is not UTF-8 text") from None
-    except MalformedText as error:
+    except (MalformedText, BadToml) as error:
         raise BadHostFile(str(file), str(error)) from None
     except OSError as error:
         raise BadHostFile(str(file), error.strerror or str(error)) from None

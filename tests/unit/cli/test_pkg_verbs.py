@@ -88,7 +88,7 @@ def test_a_place_where_nothing_is_is_told_in_one_line(
 
 def test_everything_of_an_installation_is_said(cli: Cli, folder: Path, tmp_path: Path) -> None:
     (folder / "out").symlink_to("/etc")
-    (tmp_path / "alc.toml").write_text('packages = { x = "*" }')
+    (tmp_path / "alc.toml").write_text('packages.x = "*"')
     said = cli("pkg", "install", str(folder))
     assert "left out, because they lead out of the package: debate/out" in said.out
     assert "cannot be edited" in said.err

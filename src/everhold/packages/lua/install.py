@@ -46,6 +46,7 @@ from everhold.packages.lua.installed import (
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
 from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.toml import check_toml_editor
 from everhold.programs.lua.search_path import INIT_FILE
 
 
@@ -177,7 +178,10 @@ def _project(given: str | Path | None) -> Project | None:
     project = Project(root)
     project.needs()
     project.locked()
-    return project if project.toml.is_file() else None
+    if not project.toml.is_file():
+        return None
+    check_toml_editor("lua", f"editing {project.toml}")  # before anything is installed
+    return project
 
 
 def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:

@@ -24,11 +24,11 @@ import msgspec
 from everhold.core.codec import JSON, loads, to_plain
 from everhold.core.query import make_lua_namespace
 from everhold.errors import BadPackage, BadPackageFile, BadValue
-from everhold.packages.lua import toml_edit
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
 from everhold.packages.lua.folder import is_package_name
 from everhold.packages.lua.paths import AlcHome, find_project_root
 from everhold.packages.lua.project import LEGACY_SOURCE, Project
+from everhold.packages.toml import format_toml_table, parse_toml
 
 LegacyKind = Literal["value", "card", "alias"]
 
@@ -191,13 +191,9 @@ def migrate(project: str | Path | None = None) -> dict[str, Any]:
             f"alc.toml already exists at {one.toml}. Remove it first or migrate manually."
         )
     backup = one.lock.with_name("alc.lock.bak")
-    lines = [
-        "[packages]",
-        *(f"{name} = {toml_edit.format_toml_value({'path': path})}" for name, path in old.items()),
-        "",
-    ]
+    needs = format_toml_table(("packages",), {name: {"path": path} for name, path in old.items()})
     with one.guarded():
-        write_atomically(one.toml, "\n".join(lines), mode=0o644)
+        write_atomically(one.toml, needs, mode=0o644)
         os.replace(one.lock, backup)
     note = "Run alc_update to generate new alc.lock"
     return {"migrated": True, "alc_toml": str(one.toml), "backup": str(backup), "note": note}
@@ -206,7 +202,7 @@ def migrate(project: str | Path | None = None) -> dict[str, Any]:
 def _old(file: Path, text: str) -> dict[str, str]:
     """The folders of an old lock, by package; none if it is not old."""
     try:
-        packages = toml_edit.parse_toml(text).get("package", [])
+        packages = parse_toml(text).get("package", [])
         found = {
             one["name"]: one["source"]["path"]
             for one in packages

@@ -21,7 +21,6 @@ from typing import Any, Final
 import msgspec
 
 from everhold.errors import BadPackageFile
-from everhold.packages.lua import toml_edit
 from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
 from everhold.packages.lua.fetch import (
     FolderSource,
@@ -41,6 +40,13 @@ from everhold.packages.lua.paths import (
     get_alc_home,
     is_strict,
     read_packages_path,
+)
+from everhold.packages.toml import (
+    BadToml,
+    drop_toml_value,
+    format_toml_pairs,
+    parse_toml,
+    put_toml_value,
 )
 from everhold.programs.lua.search_path import INIT_FILE, SearchRoot
 
@@ -116,19 +122,15 @@ class Project(msgspec.Struct, frozen=True):
         """Name packages in alc.toml that are not named there, in any version."""
 
         def edit(text: str) -> str:
-            there = toml_edit.parse_toml(text).get("packages", {})
+            there = parse_toml(text).get("packages", {})
             for name in names:
-                text = (
-                    text
-                    if name in there
-                    else toml_edit.put_toml_value(text, ("packages", name), "*")
-                )
+                text = text if name in there else put_toml_value(text, ("packages", name), "*")
             return text
 
         _edit(self.toml, edit)
 
     def forget(self, name: str) -> None:
-        _edit(self.toml, lambda text: toml_edit.drop_toml_value(text, ("packages", name)))
+        _edit(self.toml, lambda text: drop_toml_value(text, ("packages", name)))
 
     # ---- alc.lock
 
@@ -145,16 +147,12 @@ class Project(msgspec.Struct, frozen=True):
         return [_locked(self.lock, one) for one in _list(self.lock, read.get("package", []))]
 
     def write_lock(self, packages: Iterable[LockedPackage]) -> None:
-        lines = [f"version = {LOCK_VERSION}"]
+        text = f"version = {LOCK_VERSION}\n"
         for one in packages:
-            facts = {"name": one.name, "version": one.version}
-            lines += ["", "[[package]]", *toml_edit.format_toml_pairs(_said(facts))]
-            lines += [
-                "",
-                "[package.source]",
-                *toml_edit.format_toml_pairs(_said(dump_source(one.source))),
-            ]
-        write_atomically(self.lock, "\n".join([*lines, ""]), mode=0o644)
+            facts = format_toml_pairs(_said({"name": one.name, "version": one.version}))
+            source = format_toml_pairs(_said(dump_source(one.source)))
+            text += f"\n[[package]]\n{facts}\n[package.source]\n{source}"
+        write_atomically(self.lock, text, mode=0o644)
 
     # ---- alc.local.toml
 
@@ -174,19 +172,19 @@ class Project(msgspec.Struct, frozen=True):
         """Take packages from elsewhere on this machine; what is named there already stays."""
 
         def edit(text: str) -> str:
-            there = toml_edit.parse_toml(text).get("packages", {})
+            there = parse_toml(text).get("packages", {})
             for name, path in places.items():
                 text = (
                     text
                     if name in there
-                    else toml_edit.put_toml_value(text, ("packages", name), {"path": path})
+                    else put_toml_value(text, ("packages", name), {"path": path})
                 )
             return text
 
         _edit(self.local, edit)
 
     def forget_variant(self, name: str) -> None:
-        _edit(self.local, lambda text: toml_edit.drop_toml_value(text, ("packages", name)))
+        _edit(self.local, lambda text: drop_toml_value(text, ("packages", name)))
 
 
 # ---- reading
@@ -194,8 +192,8 @@ class Project(msgspec.Struct, frozen=True):
 
 def _read(file: Path, text: str) -> dict[str, Any]:
     try:
-        return toml_edit.parse_toml(text)
-    except ValueError as error:
+        return parse_toml(text)
+    except BadToml as error:
         raise BadPackageFile(str(file), f"it is not TOML: {error}") from None
 
 
@@ -256,7 +254,7 @@ def _edit(file: Path, edit: Callable[[str], str]) -> None:
     text = read_text_file(file) or ""
     try:
         edited = edit(text)
-    except ValueError as error:
+    except BadToml as error:
         raise BadPackageFile(str(file), str(error)) from None
     if edited != text:
         write_atomically(file, edited, mode=0o644)

@@ -37,6 +37,7 @@ from everhold.packages.lua.project import (
     PathNeed,
     Project,
 )
+from everhold.packages.toml import check_toml_editor
 from everhold.programs.lua.search_path import INIT_FILE
 
 
@@ -49,6 +50,7 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
         raise BadPackage("No alc.toml found. Run alc_init first.", "everhold pkg init")
     one = Project(root)
     at = get_alc_home()
+    check_toml_editor("lua", f"writing {one.lock}")  # before anything is fetched
     needs = one.needs()
     before = {entry.name: entry for entry in one.locked()}
     resolved: list[LockedPackage] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from everhold.errors import BadPackage, BadPackageFile
+from everhold.errors import BadPackage, BadPackageFile, MissingExtra
 from everhold.packages.lua import fetch
 from everhold.packages.lua.fetch import (
     INSTALLED_SOURCE,
@@ -403,11 +403,25 @@ def test_a_list_that_cannot_be_read_stops_it_before_anything_is_done(
 def test_files_that_cannot_be_edited_are_told(
     tmp_path: Path, project: Project, home: AlcHome
 ) -> None:
-    project.toml.write_text('packages = { order = "*" }')
+    project.toml.write_text('packages.order = "*"')
     done = install(str(package(tmp_path / "src" / "debate")))
     assert done["installed"] == ["debate"]
-    assert "a form that cannot be edited" in done["project_files_warnings"][0]
-    assert project.toml.read_text() == 'packages = { order = "*" }'
+    assert (
+        "has a form that cannot be edited; edit the file by hand"
+        in done["project_files_warnings"][0]
+    )
+    assert project.toml.read_text() == 'packages.order = "*"'
+
+
+def test_a_project_that_cannot_be_edited_here_is_refused_before_anything_is_installed(
+    tmp_path: Path, project: Project, home: AlcHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without tomlkit its alc.toml can be read, and not edited."""
+    project.toml.write_text("[packages]\n")
+    monkeypatch.setitem(sys.modules, "tomlkit", None)
+    with pytest.raises(MissingExtra, match=r"editing .*alc\.toml needs the extra 'lua'"):
+        install(str(package(tmp_path / "src" / "debate")))
+    assert not home.packages.exists()
 
 
 # Dying on the way
