@@ -134,14 +134,14 @@ def _put_in_place(text: str, path: KeyPath, value: Any, newline: str) -> str | N
     if inline is not None:
         table, name = inline
         table[name] = new
-        return prefix + document.as_string()
+        return f"{prefix}{document.as_string()}"
     for body, at in _find_entries(document.body, path):
         key, old = body[at]
         # as `old`, with its comment
         for part in ("indent", "comment_ws", "comment", "trail"):
             setattr(new.trivia, part, getattr(old.trivia, part))
         body[at] = key, new
-        return prefix + document.as_string()
+        return f"{prefix}{document.as_string()}"
     if isinstance(value, Mapping):
         return None
     for body, at in _find_entries(document.body, path[:-1]):
@@ -155,7 +155,7 @@ def _put_in_place(text: str, path: KeyPath, value: Any, newline: str) -> str | N
             if key is not None and (key.is_dotted() or not isinstance(item, Table | AoT))
         ]
         entries.insert(values[-1] + 1 if values else 0, (_make_key(path[-1]), new))
-        return prefix + document.as_string()
+        return f"{prefix}{document.as_string()}"
     return None
 
 
@@ -236,7 +236,7 @@ def _make_key(name: str) -> Key:
 
 def _format_key(name: str) -> str:
     check_toml_editor("lua", "writing a TOML file")
-    return _make_key(name).as_string()
+    return str(_make_key(name).as_string())
 
 
 def _get_table(table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
