@@ -463,7 +463,7 @@ def test_a_variable_that_does_nothing_here_is_named(house):
     wire = house.serve()
     assert wire.json("alc_run", code="return 1")["result"] == 1
     out, errors = wire.close()
-    assert out == b"" and errors.count("ALC_CARD_SINKS says nothing here") == 1
+    assert out == b"" and errors.count("ALC_CARD_SINKS has no effect here") == 1
 
 
 def test_a_session_finds_the_packages_of_its_project_wherever_it_goes_on(house):

@@ -1,12 +1,11 @@
-"""Lua packages as algocline has them: its files, its environment variables, its verbs.
+"""Lua packages, compatible with algocline: its files, its environment variables, its verbs.
 
-A Lua package is a folder with an init.lua in it. It is installed for the user (`paths.py`), or
-belongs to a project that says so in alc.toml (`project.py`). `roots.py` says where `require` looks.
-`api.py` has everything that can be done, as plain functions of plain values.
+A Lua package is a folder with an init.lua. It is installed for the user (`installed.py`), or a
+project names it in its alc.toml (`project.py`, which also has the search order of `require`).
+`everhold.packages` exports the verbs.
 
 Rules
-  1. Nothing here runs a package. What one says of itself is read as text.
-  2. A file is written whole or not at all, and one that cannot be read is left as it is.
-  3. Whoever changes something holds its lock: installed.json.lock in the home, .alc-install.lock in
-     a project.
+  1. Nothing here runs a package. Its metadata is read as text.
+  2. A file is written whole or not at all. A file that cannot be read is not changed.
+  3. A change holds a lock: installed.json.lock in the home, .alc-install.lock in a project.
 """

@@ -1,5 +1,6 @@
-"""Files that are read by several and written whole: a new one beside it, made durable, then put in
-its place.
+"""Atomic writes and locks for files that several processes share.
+
+A write creates a new file beside the old one, syncs it, and renames it into place.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from uuid import uuid4
 
 from everhold.errors import BadPackageFile, StoreBusy
 
-#: Seconds after which one who waits for a lock gives up.
+#: Seconds to wait for a lock before `StoreBusy` is raised.
 PATIENCE: Final = 30.0
 _PAUSE: Final = 0.02
 
 
 def read_text_file(path: Path) -> str | None:
-    """What is in a file; None if there is none."""
+    """The text of a file; None if it does not exist."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -33,15 +34,13 @@ def read_text_file(path: Path) -> str | None:
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Put a text into a file, whole or not at all; a file that is there keeps its rights, and a
-    link its place.
-    """
-    path = path.resolve()
+    """Replace the content of a file, whole or not at all. An existing file keeps its mode."""
+    path = path.resolve()  # write through a symlink instead of replacing it
     fresh = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
     try:
         mode = path.stat().st_mode & 0o777
     except OSError:
-        pass  # there is none yet, or there can be none
+        pass  # the file does not exist yet, or its folder is not a folder
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(
@@ -59,28 +58,29 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 def _unwritable(path: Path, error: OSError) -> BadPackageFile:
     hint = (
-        f"Nothing was changed. See to it that {path.parent} is a folder that you may write"
-        " to, then try again."
+        f"Nothing was changed. Make {path.parent} a folder that you can write to, then try again."
     )
     return BadPackageFile(str(path), f"it cannot be written: {error.strerror}", hint)
 
 
 @contextmanager
 def hold_file_lock(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold a lock that processes share; raises `StoreBusy` if somebody keeps it for too long."""
+    """Hold a lock between processes; raises `StoreBusy` if another holds it for `patience`
+    seconds.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
-        _take(lock, path, patience)
+        _acquire(lock, path, patience)
         yield
     finally:
         os.close(lock)
 
 
-def _take(lock: int, path: Path, patience: float) -> None:
+def _acquire(lock: int, path: Path, patience: float) -> None:
     end = time.monotonic() + patience
     while True:
         try:

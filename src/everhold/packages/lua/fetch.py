@@ -1,21 +1,21 @@
-"""Getting a folder of packages: one that is here, or a git repository at one revision.
+"""Fetches a folder of packages: a local folder, or a git repository at one revision.
 
 Rules
-  1. Of a repository files are taken, and nothing in it is run: no hooks, no filters of its own, no
-     submodules. Only transports that fetch are used.
-  2. Nobody is asked for a password, and after a minute it is over.
-  3. What was fetched is known by its commit. Passwords in an address are used and not written down.
+  1. Nothing in a repository is run: no hooks, no filters, no submodules. Only the transports http,
+     https, ssh, git and file are used.
+  2. git never prompts for a password, and is stopped after a minute.
+  3. A fetched folder is identified by its commit. Credentials in an address are used, not recorded.
 
-Where a package came from, as installed.json and alc.lock say it.
+The source of a package, as installed.json and alc.lock record it:
 
     {"type": "git", "url": …, "rev": …}    fetched; `rev` is the commit, null in old files
     {"type": "path", "path": …}            copied from a folder (installed.json),
                                            or used in place (alc.lock)
-    {"type": "installed"}                  installed, and nobody wrote down from where
+    {"type": "installed"}                  installed from a source that was not recorded
     {"type": "bundled", "collection": …}   came with algocline
     {"type": "unknown"}
 
-Old files have a bare text in its place. It is understood, and written back in the new form.
+Old files have a string instead. It is read, and written back in the new form.
 """
 
 from __future__ import annotations
@@ -77,27 +77,25 @@ INSTALLED_SOURCE: Final = InstalledSource()
 
 
 def parse_source(value: Any) -> PackageSource:
-    """The source that a value of a file means; raises `msgspec.ValidationError` if it means
-    none.
-    """
+    """Read a source from a value of a file; raises `msgspec.ValidationError`."""
     if isinstance(value, str):
-        return _old(value)
+        return _parse_old_source(value)
     found: PackageSource = msgspec.convert(value, PackageSource)
     return found
 
 
 def dump_source(of: PackageSource) -> dict[str, Any]:
-    """A source as it stands in a file."""
-    told: dict[str, Any] = msgspec.to_builtins(of)
-    return told
+    """A source as it is written to a file."""
+    plain: dict[str, Any] = msgspec.to_builtins(of)
+    return plain
 
 
 def get_source_type(of: PackageSource) -> str:
-    """Its type, as files name it."""
+    """The `type` of a source in a file."""
     return str(dump_source(of)["type"])
 
 
-def _old(text: str) -> PackageSource:
+def _parse_old_source(text: str) -> PackageSource:
     if not text:
         return UNKNOWN_SOURCE
     if text == "bundled":
@@ -105,14 +103,14 @@ def _old(text: str) -> PackageSource:
     return INSTALLED_SOURCE if text.startswith("/") else GitSource(text)
 
 
-#: Seconds in which a repository must be here.
+#: Seconds that git may take.
 LIMIT: Final = 60.0
 
 _SCHEMES: Final = ("http", "https", "ssh", "git", "file")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT: Final = re.compile(r"[\w.-]+@[\w.-]+:(?!:)")  # git@host:path
 _SECRET: Final = re.compile(r"(?<=://)[^/@]*@")
-_CAREFUL: Final = (
+_SAFE_OPTIONS: Final = (
     *("-c", "core.hooksPath=/dev/null"),
     *("-c", "core.fsmonitor=false"),
     *("-c", "protocol.ext.allow=never"),
@@ -123,11 +121,11 @@ _CAREFUL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FetchedFolder:
-    """A folder with packages, and where it came from."""
+    """A folder with packages, and its source."""
 
     folder: Path
     source: FolderSource | GitSource
-    name: str  # of its package, if it is one and nobody chose another
+    name: str  # of its package, if the folder is a single package and the user gave no name
 
     @property
     def is_local(self) -> bool:
@@ -136,14 +134,14 @@ class FetchedFolder:
 
 @contextmanager
 def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
-    """What is at an address, for a while: an absolute path as it stands, else a git repository."""
+    """The folder at an address: an absolute path in place, else a temporary clone."""
     if url.startswith(("/", "~")):
-        yield _here(url, rev)
+        yield _use_folder(url, rev)
         return
     at = normalize_git_url(url)
     with tempfile.TemporaryDirectory(prefix="everhold-") as place:
         folder = Path(place, "repository")
-        commit = _fetched(at, rev, folder)
+        commit = _clone(at, rev, folder)
         shutil.rmtree(folder / ".git")
         yield FetchedFolder(
             folder,
@@ -152,61 +150,59 @@ def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
         )
 
 
-def _here(url: str, rev: str | None) -> FetchedFolder:
+def _use_folder(url: str, rev: str | None) -> FetchedFolder:
     folder = Path(url).expanduser()
     if rev is not None:
-        raise BadPackage(
-            f"A directory has no revision: {url}", f"Name the repository: file://{folder}"
-        )
+        raise BadPackage(f"A directory has no revision: {url}", f"Give a git URL: file://{folder}")
     if not folder.is_dir():
         raise BadPackage(
             f"Source directory does not exist: {folder}",
-            "Name a folder that is there, or a git URL.",
+            "Give an existing folder or a git URL.",
         )
     folder = folder.resolve()
     return FetchedFolder(folder, FolderSource(str(folder)), folder.name)
 
 
 def normalize_git_url(url: str) -> str:
-    """The full address of a repository; `https://` comes before what has no scheme."""
+    """The full address of a repository. An address without a scheme gets `https://`."""
     scheme = _SCHEME.match(url)
-    is_word = "/" not in url and not _SHORT.match(url)  # such as a folder's name: no host has it
+    is_word = "/" not in url and not _SHORT.match(url)  # a folder, not a host
     if is_word or url.startswith(("-", ".")) or not url.isprintable() or "::" in url:
         raise BadPackage(
             f"Not the address of a repository: {url!r}",
-            "Say https://host/path, git@host:path or a folder.",
+            "Give https://host/path, git@host:path or a folder.",
         )
     if scheme is None:
         return url if _SHORT.match(url) else f"https://{url}"
     if scheme[1].lower() not in _SCHEMES:
         raise BadPackage(
-            f"Packages are not fetched by {scheme[1]}://", f"There are {', '.join(_SCHEMES)}."
+            f"Packages cannot be fetched by {scheme[1]}://", f"Use one of {', '.join(_SCHEMES)}."
         )
     return url
 
 
 def hide_credentials(url: str) -> str:
-    """An address without name and password."""
+    """The address without user name and password."""
     return url if url.startswith("ssh://") else _SECRET.sub("", url)
 
 
 # ---- git
 
 
-def _fetched(url: str, rev: str | None, folder: Path) -> str:
-    """Put the files of a revision, or of the newest, into a folder; returns the commit."""
+def _clone(url: str, rev: str | None, folder: Path) -> str:
+    """Clone a revision, or the newest one, into a folder; returns the commit."""
     if rev is None:
         _git(url, "clone", "-q", "--depth", "1", "--no-tags", "--template=", "--", url, str(folder))
     else:
-        _at_revision(url, rev, folder)
+        _clone_revision(url, rev, folder)
     return _git(url, "-C", str(folder), "rev-parse", "HEAD").strip()
 
 
-def _at_revision(url: str, rev: str, folder: Path) -> None:
+def _clone_revision(url: str, rev: str, folder: Path) -> None:
     if not rev or rev.startswith("-") or not rev.isprintable() or ":" in rev or " " in rev:
-        raise BadPackage(f"Not a revision: {rev!r}", "Name a tag, a branch or a commit.")
+        raise BadPackage(f"Not a revision: {rev!r}", "Give a tag, a branch or a commit.")
     _git(url, "init", "-q", "--template=", str(folder))
-    try:  # this alone, if the server gives it
+    try:  # only this revision, if the server allows that
         _git(url, "-C", str(folder), "fetch", "-q", "--depth", "1", "--no-tags", "--", url, rev)
         _git(url, "-C", str(folder), "checkout", "-q", "--detach", "FETCH_HEAD", "--")
     except BadPackage:
@@ -226,33 +222,34 @@ def _git(url: str, *words: str) -> str:
     }
     try:
         process = subprocess.Popen(
-            ["git", *_CAREFUL, *words],
+            ["git", *_SAFE_OPTIONS, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=env,
-            start_new_session=True,  # so that those whom git starts end with it
+            start_new_session=True,  # so that a timeout also ends the processes that git starts
         )
     except OSError as error:
         raise BadPackage(f"Failed to run git: {error.strerror}", "Install git.") from None
     try:
-        told, complaint = process.communicate(timeout=LIMIT)
+        output, errors = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise BadPackage(
             f"git clone timed out after {LIMIT:.0f}s: {hide_credentials(url)}",
             "Nothing was changed. Try again later.",
         ) from None
     finally:
-        _end(process)
+        _kill_group(process)
     if process.returncode:
-        said = hide_credentials(" ".join(complaint.decode("utf-8", "replace").split()))
+        reason = hide_credentials(" ".join(errors.decode("utf-8", "replace").split()))
         raise BadPackage(
-            f"git clone failed: {said}", "Nothing was changed. Check the address and the revision."
+            f"git clone failed: {reason}",
+            "Nothing was changed. Check the address and revision.",
         )
-    return told.decode("utf-8", "replace")
+    return output.decode("utf-8", "replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

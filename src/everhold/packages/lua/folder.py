@@ -1,12 +1,10 @@
-"""Lua packages in folders: a folder with an init.lua in it is a package, and its name is the
-folder's.
+"""Finds Lua packages in folders. A folder with an init.lua is a package, named as the folder.
 
 Rules
-  1. Folders are a search path: the first that has a package of a name hides it in those that come
-     after, for `run` as for `require`. A root that is one package under a chosen name
-     (`search_path.py`) is that package or none.
-  2. Nothing is remembered: a package that was installed a moment ago is found.
-  3. Nothing is run. What a package says of itself is read as text (`meta.py`).
+  1. The folders are a search path: the first package of a name hides later ones, for `run` and for
+     `require`. A root that stands for one named package (`search_path.py`) is searched only for it.
+  2. Nothing is cached: a package that was installed a moment ago is found.
+  3. Nothing is run. Metadata is read as text (`meta.py`).
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ def is_package_name(name: str) -> bool:
 
 
 def check_package_name(name: str) -> str:
-    """The name, if a package may have it."""
+    """The name, if it is valid; raises `BadPackage`."""
     if not is_package_name(name):
         raise BadPackage(
             f"Invalid package name '{name}'",
-            "A name begins with a letter; then letters, digits, _ and - may follow.",
+            "A name begins with a letter, followed by letters, digits, _ and -.",
         )
     return name
 
@@ -58,7 +56,7 @@ def is_package(folder: Path) -> bool:
 
 
 def list_collection(folder: Path) -> dict[str, Path]:
-    """The packages that stand in a folder side by side, by name."""
+    """The packages directly inside a folder, by name."""
     found = sorted(
         path for path in folder.iterdir() if is_package_name(path.name) and is_package(path)
     )
@@ -66,7 +64,7 @@ def list_collection(folder: Path) -> dict[str, Path]:
 
 
 class PackageFolders(msgspec.Struct, frozen=True):
-    """Where Lua packages are looked for, in this order."""
+    """The folders that are searched for Lua packages, in this order."""
 
     # the project's: pinned packages, packages_path, packages/ beside the settings
     own: tuple[Path | SearchRoot, ...] = ()
@@ -78,7 +76,7 @@ class PackageFolders(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> list[list[str]]:
-        """For another process; `read` takes it there."""
+        """For another process, which restores it with `read`."""
         return [[str(root) for root in part] for part in (self.own, self.installed)]
 
     @classmethod
@@ -90,10 +88,9 @@ class PackageFolders(msgspec.Struct, frozen=True):
 def find_package(
     name: str, folders: Iterable[Path | SearchRoot], roots: Sequence[Path | SearchRoot]
 ) -> LuaProgram | None:
-    """The package of this name in the first folder that has one; it finds what it requires in
-    `roots`.
+    """The first package of this name in `folders`; it requires modules from `roots`.
 
-    Raises `UnknownProgram` if the name was chosen for a package that is not there.
+    Raises `UnknownProgram` if a root is reserved for this name and has no package.
     """
     if PACKAGE_NAME.fullmatch(name) is None:
         return None
@@ -106,11 +103,9 @@ def find_package(
 def list_folder_packages(
     folders: Iterable[Path | SearchRoot], roots: Sequence[Path | SearchRoot]
 ) -> list[LuaProgram]:
-    """Every package that can be found by its name, with what it says of itself as its
-    documentation.
-    """
+    """Every package that can be found by name. Its description is its `__doc__`."""
     found: dict[str, LuaProgram] = {}
-    taken: set[str] = set()  # also by packages that are not there
+    taken: set[str] = set()  # also names reserved for missing packages
     for root in map(SearchRoot.of, folders):
         for name in [root.name] if root.name else _names(root.folder):
             if name in taken:
@@ -127,7 +122,7 @@ def list_folder_packages(
 
 
 def get_package_folder(root: SearchRoot, name: str) -> Path:
-    """The folder that a package of this name has in a root."""
+    """The folder of a package of this name in a root."""
     return root.settled().folder if root.name else root.settled().folder / name
 
 
@@ -138,7 +133,7 @@ def _program(root: SearchRoot, name: str, roots: Sequence[Path | SearchRoot]) ->
 def _names(folder: Path) -> list[str]:
     try:
         return sorted(path.name for path in folder.iterdir() if PACKAGE_NAME.fullmatch(path.name))
-    except OSError:  # it is not there (yet), is no folder, or is somebody else's
+    except OSError:  # missing, not a folder, or not readable
         return []
 
 

@@ -1,8 +1,11 @@
-"""installed.json in the home: what was installed for the user, from where, and when.
+"""The user's installed packages: their record installed.json, and their folders.
 
     {"packages": {"panel": {"version": null, "source": {…}, "installed_at": …, "updated_at": …}}}
 
-Keys that we do not know are kept as they are. Sources of old files are bare texts; see `source.py`.
+Rules
+  1. Unknown keys of installed.json are kept. Sources of old files are strings (`fetch.py`).
+  2. A package that replaces another is copied beside it first, then two renames follow. A crash
+     between them leaves an `.old-` folder, and the next change puts it back.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from everhold.packages.settings import format_size, read_lua_options, settings
 
 
 class InstalledPackage(msgspec.Struct, frozen=True):
-    """One package that was installed."""
+    """One package of installed.json."""
 
     source: PackageSource
     version: str | None = None
@@ -35,34 +38,34 @@ class InstalledPackage(msgspec.Struct, frozen=True):
 
 
 def load_installed(home: AlcHome) -> dict[str, InstalledPackage]:
-    """What was installed, by name; nothing if there is no such file."""
+    """The installed packages by name; empty without the file."""
     return {
         name: _entry(home.installed, name, value)
-        for name, value in _packages(_read(home.installed)).items()
+        for name, value in _read(home.installed)["packages"].items()
     }
 
 
 @contextmanager
 def change_installed(home: AlcHome) -> Iterator[InstalledChanges]:
-    """While packages of the user are put in, replaced or taken away; what was noted is written at
-    the end.
+    """Lock the user's packages for a change. Noted changes are written to installed.json at the
+    end.
     """
     with hold_file_lock(home.installed.with_name("installed.json.lock")):
         read = _read(home.installed)
-        load_installed(home)  # whether all of it can be understood, before anything is done
-        changes = InstalledChanges(_packages(read))
+        load_installed(home)  # raises for a bad entry before anything is changed
+        changes = InstalledChanges(read["packages"])
         yield changes
-        if changes.are_many:
+        if changes.is_changed:
             read["packages"] = dict(sorted(changes.packages.items()))
             write_atomically(home.installed, json.dumps(read, indent=2, ensure_ascii=False) + "\n")
 
 
 class InstalledChanges:
-    """What happens to packages, noted down to be written."""
+    """Changes of installed.json that are not written yet."""
 
     def __init__(self, packages: dict[str, Any]) -> None:
         self.packages = packages
-        self.are_many = False
+        self.is_changed = False
 
     def put(self, name: str, of: PackageSource, version: str | None = None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -74,11 +77,11 @@ class InstalledChanges:
             "installed_at": before.get("installed_at") or now,
             "updated_at": now,
         }
-        self.are_many = True
+        self.is_changed = True
 
     def drop(self, name: str) -> None:
         del self.packages[name]
-        self.are_many = True
+        self.is_changed = True
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -89,33 +92,24 @@ def _read(file: Path) -> dict[str, Any]:
         raise BadPackageFile(str(file), f"it is not JSON: {error}") from None
     if not isinstance(read, dict):
         raise BadPackageFile(str(file), "it should be an object")
-    _packages_of(file, read)
-    return read
-
-
-def _packages_of(file: Path, read: dict[str, Any]) -> None:
     packages = read.setdefault("packages", {})
     if not isinstance(packages, dict) or not all(
         isinstance(one, dict) for one in packages.values()
     ):
         raise BadPackageFile(str(file), "packages should be an object of objects")
-
-
-def _packages(read: dict[str, Any]) -> dict[str, Any]:
-    packages: dict[str, Any] = read["packages"]
-    return packages
+    return read
 
 
 def _entry(file: Path, name: str, value: dict[str, Any]) -> InstalledPackage:
     try:
-        told = {
+        known = {
             key: value[key]
             for key in ("version", "installed_at", "updated_at")
             if value.get(key) is not None
         }
         return msgspec.convert(
             {
-                **told,
+                **known,
                 "source": dump_source(
                     parse_source(value.get("source") or dump_source(UNKNOWN_SOURCE))
                 ),
@@ -133,28 +127,26 @@ _OLD: Final = ".old-"
 
 
 def copy_package(source: Path, target: Path) -> list[str]:
-    """Make `target` a copy of a package; returns what was left out of it.
+    """Copy a package to `target`, replacing it in one rename; returns the paths that were left out.
 
-    Links that lead out of the package are left out, and so is what is neither a file nor a folder,
-    and `.git`.
+    Left out are links that lead out of the package, and entries that are neither files nor folders.
+    `.git` is skipped.
     """
     if target.is_relative_to(source) and target != source:
-        raise BadPackage(
-            f"{target} is inside of {source}", "Name the folder of the package itself."
-        )
+        raise BadPackage(f"{target} is inside {source}", "Give the folder of the package itself.")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         recover_packages_folder(target.parent)
         fresh = target.with_name(_NEW + target.name)
         old = target.with_name(_OLD + target.name)
-        left = list(_copied(source, fresh))
+        left_out = list(_copy_parts(source, fresh))
         if target.exists():
             target.rename(old)
         fresh.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise BadPackage(f"Failed to copy package: {error}", "Nothing was changed.") from None
-    return left
+    return left_out
 
 
 def measure_package(folder: Path) -> int:
@@ -163,7 +155,7 @@ def measure_package(folder: Path) -> int:
 
 
 def recover_packages_folder(packages: Path) -> None:
-    """Put back what somebody who died left on the way, and clear away the rest."""
+    """Finish or undo changes that a crash interrupted, and remove leftover copies."""
     for path in packages.glob(f"{_OLD}*"):
         target = path.with_name(path.name.removeprefix(_OLD))
         if target.exists():
@@ -175,22 +167,22 @@ def recover_packages_folder(packages: Path) -> None:
 
 
 def remove_package_folder(folder: Path) -> bool:
-    """Take a package away; returns whether there was one."""
+    """Remove a package; returns whether it existed."""
     if not folder.is_dir() or folder.is_symlink():
         return False
-    gone = folder.with_name(_NEW + folder.name)
+    trash = folder.with_name(_NEW + folder.name)
     try:
         recover_packages_folder(folder.parent)
-        folder.rename(gone)
-        shutil.rmtree(gone)
+        folder.rename(trash)
+        shutil.rmtree(trash)
     except OSError as error:
         raise BadPackage(
-            f"Failed to remove package: {error}", "Look at the rights of the folder."
+            f"Failed to remove package: {error}", "Check the permissions of the folder."
         ) from None
     return True
 
 
-def _copied(source: Path, target: Path) -> Iterator[str]:
+def _copy_parts(source: Path, target: Path) -> Iterator[str]:
     target.mkdir(mode=0o700)
     for path, here, fits in _parts(source):
         if not fits:
@@ -202,8 +194,9 @@ def _copied(source: Path, target: Path) -> Iterator[str]:
 
 
 def _parts(source: Path) -> Iterator[tuple[Path, Path, bool]]:
-    """Each folder and file of a package, where it is in it, and whether it belongs to a copy;
-    folders come first.
+    """Each entry of a package: its path, its path inside the package, and whether it is copied.
+
+    A folder comes before its content.
     """
     real = source.resolve()
     for place, folders, names in os.walk(source):
@@ -218,7 +211,7 @@ def _parts(source: Path) -> Iterator[tuple[Path, Path, bool]]:
                 yield path, here / name, path.is_file() and path.resolve().is_relative_to(real)
 
 
-#: Says whether so many bytes are wanted, given the limit.
+#: Decides whether a package of so many bytes is accepted; called with the size and the limit.
 AcceptSize = Callable[[int, int], bool]
 
 
@@ -229,10 +222,9 @@ def check_size_limit(
     limit: int | None = None,
     accept: AcceptSize | None = None,
 ) -> None:
-    """Raise `PackageTooLarge` if these folders are larger than the limit, unless whoever is asked
-    accepts it.
+    """Raise `PackageTooLarge` if these folders are larger than `limit`, unless `accept` agrees.
 
-    Without a `limit`, that of the settings counts. Nothing is written here.
+    Without a `limit`, the setting `max_package` applies.
     """
     largest = read_lua_options(settings()).max_package if limit is None else limit
     size = sum(measure_package(folder) for folder in folders)

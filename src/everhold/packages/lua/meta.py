@@ -1,9 +1,8 @@
-"""What a Lua package says of itself, read as text: `meta = { name = "…", version = "…", description
-= "…" }`.
+"""Reads the metadata of a Lua package as text: `meta = { name = "…", version = "…" }`.
 
-The file is not run, whatever is in it. A table named `meta` is looked for, and in it the fields
-whose values are plain strings, also joined ones (`"a" .. "b"`). Fields that are computed stay
-empty. If there is no description, the comment at the top of the file takes its place.
+The file is never run. The first table named `meta` is searched for fields whose values are string
+literals, also joined ones (`"a" .. "b"`). Computed fields stay empty. Without a description, the
+comment at the top of the file is used.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-MAX_META_CHARS: Final = 200_000  # bytes of a file that are looked at
+MAX_META_CHARS: Final = 200_000  # bytes of a file that are read
 
 _BEGIN: Final = re.compile(r"\bmeta\s*=\s*\{")
-#: What is opened and never closed goes to the end, so that nothing is looked at twice.
+#: A string or comment without an end matches to the end of the text, so that the scan stays linear.
 _TOKEN: Final = re.compile(
     r"""--\[\[.*?(?:\]\]|\Z)|--[^\n]*|\[\[(?P<long>.*?)(?:\]\]|\Z)|"(?P<double>(?:\\.|[^"\\\n])*)"?|'(?P<single>(?:\\.|[^'\\\n])*)'?"""
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<join>\.\.)|(?P<sign>[{}=,;\[\]()])|\s+|.""",
@@ -36,27 +35,31 @@ class PackageMeta(msgspec.Struct, frozen=True):
 
 
 def read_package_meta(path: Path) -> PackageMeta:
-    """What the file says of itself; empty where it says nothing or cannot be read."""
-    return parse_package_meta(_text(path))
+    """The metadata of a main file; fields are empty if they are absent or the file is
+    unreadable.
+    """
+    return parse_package_meta(_read_start(path))
 
 
 def read_meta_fields(path: Path) -> dict[str, str]:
-    """All that the file says of itself in plain strings, whatever it calls it."""
-    return {name: " ".join(said.split()) for name, said in _found(_text(path)).items()}
+    """All string fields of `meta`, also those that we do not know."""
+    return {
+        name: " ".join(value.split()) for name, value in _find_fields(_read_start(path)).items()
+    }
 
 
 def parse_package_meta(text: str) -> PackageMeta:
-    found = _found(text)
+    found = _find_fields(text)
     known = {
         name: " ".join(found[name].split())
         for name in PackageMeta.__struct_fields__
         if name in found
     }
-    known["description"] = known.get("description") or _comment(text)
+    known["description"] = known.get("description") or _first_comment(text)
     return PackageMeta(**known)
 
 
-def _text(path: Path) -> str:
+def _read_start(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return file.read(MAX_META_CHARS).decode("utf-8", "replace")
@@ -64,45 +67,41 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _found(text: str) -> dict[str, str]:
+def _find_fields(text: str) -> dict[str, str]:
     begin = _BEGIN.search(text)
-    return dict(_fields(text[begin.end() :])) if begin else {}
+    return dict(_string_fields(text[begin.end() :])) if begin else {}
 
 
-def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """The fields of a table up to its end whose values are strings; tables inside it are passed
-    over.
-    """
+def _string_fields(text: str) -> Iterator[tuple[str, str]]:
+    """The string fields of a table, up to its end. Tables inside it are skipped."""
     depth = 1
     words = list[tuple[str, str]]()
     for token in _TOKEN.finditer(text):
-        kind, said = _word(token)
-        if kind == "sign" and said in "{([":
+        kind, value = _classify(token)
+        if kind == "sign" and value in "{([":
             depth += 1
-        elif kind == "sign" and said in "})]":
+        elif kind == "sign" and value in "})]":
             depth -= 1
-        if depth == 0 or (depth == 1 and kind == "sign" and said in ",;"):
-            yield from _field(words)
+        if depth == 0 or (depth == 1 and kind == "sign" and value in ",;"):
+            yield from _string_field(words)
             words = []
         elif depth >= 1 and kind:
-            words.append((kind, said))
+            words.append((kind, value))
         if depth == 0:
             return
 
 
-def _field(words: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _string_field(words: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     kinds = [kind for kind, _ in words]
     if len(words) < 3 or kinds[0] != "name" or words[1] != ("sign", "="):
         return
     values = kinds[2:]
     if all(kind == ("text", "join")[at % 2] for at, kind in enumerate(values)) and len(values) % 2:
-        yield words[0][1], "".join(said for kind, said in words[2:] if kind == "text")
+        yield words[0][1], "".join(value for kind, value in words[2:] if kind == "text")
 
 
-def _word(token: re.Match[str]) -> tuple[str, str]:
-    """What a token is (a text, a name, a sign, `..`, something else) and what it says; nothing for
-    what is no token.
-    """
+def _classify(token: re.Match[str]) -> tuple[str, str]:
+    """The kind of a token (text, name, sign, join, other) and its value. Blanks have no kind."""
     match token.lastgroup:
         case "long":
             return "text", token["long"]
@@ -118,7 +117,7 @@ def _unescaped(found: re.Match[str]) -> str:
     return "" if found[1].startswith("z") else _ESCAPED.get(found[1], found[1])
 
 
-def _comment(text: str) -> str:
+def _first_comment(text: str) -> str:
     """The first paragraph of the comment at the top."""
     lines: list[str] = []
     for line in text.lstrip().splitlines():

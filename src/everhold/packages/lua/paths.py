@@ -1,14 +1,14 @@
-"""Where algocline's files are, and what its environment variables say.
+"""The folders and environment variables of algocline.
 
-    ALC_HOME                  the folder of everything; else ~/.algocline if it is there, else everhold's data folder
-    ALC_PACKAGES_PATH         more folders of packages, with `:` between them
-    ALC_PROJECT_ROOT          the project, if nobody says which
-    ALC_PKG_STRICT            1 or true: no link leads out of a folder of packages
-    ALC_LOG_DIR               where transcripts are written; else logs/ in the home, else where there is room
+    ALC_HOME                  the home folder; default: ~/.algocline if it exists, else everhold's data folder
+    ALC_PACKAGES_PATH         more folders of packages, separated by `:`
+    ALC_PROJECT_ROOT          the project, if no argument names one
+    ALC_PKG_STRICT            1 or true: links out of a folder of packages are refused
+    ALC_LOG_DIR               the folder of transcripts; default: logs/ in the home, else the first writable folder
     ALC_LOG_LEVEL             off: no transcripts
-    ALC_PROMPT_PREVIEW_CHARS  letters of a prompt in a preview, 200 if it says nothing
+    ALC_PROMPT_PREVIEW_CHARS  characters of a prompt in a preview; default: 200
 
-`UNHEEDED_VARIABLES` has those that say nothing here. Nothing is made or written here.
+`UNHEEDED_VARIABLES` lists variables that have no effect here. This module creates and writes nothing.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ DEFAULT_HOME: Final = Path("~/.algocline")
 DEFAULT_PREVIEW_CHARS: Final = 200
 PROJECT_FILE: Final = "alc.toml"
 
-#: Variables that say nothing here, and why.
+#: Variables that have no effect here, each with the reason.
 UNHEEDED_VARIABLES: Final = {
     "ALC_CARD_SINKS": (
-        "cards are in the database, and mirrored to no folder; `everhold export"
+        "cards are in the database and are not mirrored to a folder; `everhold export"
         " --values` writes them"
     ),
-    "ALC_SHAPE_CHECK": "programs see no variables, so that each of their lives is the same",
+    "ALC_SHAPE_CHECK": "programs read no environment variables, so that replays do not differ",
 }
 
 Env = Mapping[str, str]
 
 
 class AlcHome(msgspec.Struct, frozen=True):
-    """The folder in which everything is that belongs to the user and not to a project."""
+    """The home folder: files of the user, not of a project."""
 
     root: Path
 
@@ -77,30 +77,30 @@ class AlcHome(msgspec.Struct, frozen=True):
         return self.root / "installed.json"
 
     def pinned(self, name: str, version: str) -> Path:
-        """The copy of a package that projects pin to this version or revision."""
+        """The folder of a copy that projects pin, by version or revision."""
         return self.packages / f"{name}@{version}"
 
 
 def get_alc_home(env: Env | None = None) -> AlcHome:
-    """The user's folder; it need not exist."""
-    said = _of(env).get("ALC_HOME")
-    if said:
-        return AlcHome(Path(said).expanduser().absolute())
+    """The home folder; it may not exist yet."""
+    named = _of(env).get("ALC_HOME")
+    if named:
+        return AlcHome(Path(named).expanduser().absolute())
     usual = DEFAULT_HOME.expanduser()
     return AlcHome(usual if usual.is_dir() else settings.get_data_folder())
 
 
 def read_packages_path(env: Env | None = None) -> tuple[Path, ...]:
-    """The folders of ALC_PACKAGES_PATH; one that is not there yet counts, too."""
-    said = _of(env).get("ALC_PACKAGES_PATH", "")
-    return tuple(Path(part).expanduser().absolute() for part in said.split(os.pathsep) if part)
+    """The folders of ALC_PACKAGES_PATH, also those that do not exist yet."""
+    folders = _of(env).get("ALC_PACKAGES_PATH", "").split(os.pathsep)
+    return tuple(Path(folder).expanduser().absolute() for folder in folders if folder)
 
 
 def list_unheeded_variables(env: Env | None = None) -> list[str]:
-    """What is set and does nothing here, each with its reason."""
+    """One sentence for each variable that is set and has no effect here."""
     return [
-        f"{name} says nothing here: {why}"
-        for name, why in UNHEEDED_VARIABLES.items()
+        f"{name} has no effect here: {reason}"
+        for name, reason in UNHEEDED_VARIABLES.items()
         if _of(env).get(name)
     ]
 
@@ -110,9 +110,9 @@ def is_strict(env: Env | None = None) -> bool:
 
 
 def read_preview_chars(env: Env | None = None) -> int:
-    """How many letters of a prompt a preview shows."""
-    said = _of(env).get("ALC_PROMPT_PREVIEW_CHARS", "")
-    return int(said) if said.isascii() and said.isdigit() else DEFAULT_PREVIEW_CHARS
+    """Characters of a prompt that a preview shows."""
+    chars = _of(env).get("ALC_PROMPT_PREVIEW_CHARS", "")
+    return int(chars) if chars.isascii() and chars.isdigit() else DEFAULT_PREVIEW_CHARS
 
 
 def is_log_enabled(env: Env | None = None) -> bool:
@@ -120,7 +120,7 @@ def is_log_enabled(env: Env | None = None) -> bool:
 
 
 def log_dir(env: Env | None = None) -> tuple[Path | None, str]:
-    """Where transcripts go, and what says so: the first folder that can be written, or be made."""
+    """The first folder for transcripts that is writable or can be made, and what named it."""
     for folder, source in _log_dirs(_of(env)):
         if _is_writable(folder):
             return folder, source
@@ -128,8 +128,8 @@ def log_dir(env: Env | None = None) -> tuple[Path | None, str]:
 
 
 def _log_dirs(env: Env) -> Iterator[tuple[Path, str]]:
-    if said := env.get("ALC_LOG_DIR"):
-        yield Path(said).expanduser().absolute(), "ALC_LOG_DIR"
+    if named := env.get("ALC_LOG_DIR"):
+        yield Path(named).expanduser().absolute(), "ALC_LOG_DIR"
     yield get_alc_home(env).logs, "home"
     state = env.get("XDG_STATE_HOME")
     yield (
@@ -140,8 +140,8 @@ def _log_dirs(env: Env) -> Iterator[tuple[Path, str]]:
 
 
 def _is_writable(folder: Path) -> bool:
-    there = next((place for place in (folder, *folder.parents) if place.exists()), None)
-    return there is not None and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    nearest = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    return nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 # ---- the project
@@ -150,7 +150,7 @@ def _is_writable(folder: Path) -> bool:
 def find_project_root(
     given: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
 ) -> Path | None:
-    """The project's folder: the one that was named, else ALC_PROJECT_ROOT, else the nearest with an
+    """The project's folder: `given`, else ALC_PROJECT_ROOT, else the nearest one with an
     alc.toml.
     """
     if given is not None:
@@ -158,13 +158,13 @@ def find_project_root(
         if not folder.is_dir():
             raise BadPackage(
                 f"Project root is not a directory: {folder}",
-                "Name the folder that has the alc.toml.",
+                "Give the folder that contains alc.toml.",
             )
         return folder.resolve()
-    if said := _of(env).get("ALC_PROJECT_ROOT"):
-        folder = Path(said).expanduser().absolute()
+    if named := _of(env).get("ALC_PROJECT_ROOT"):
+        folder = Path(named).expanduser().absolute()
         if not folder.is_dir():
-            raise BadSetting("ALC_PROJECT_ROOT", f"there is no folder {folder}")
+            raise BadSetting("ALC_PROJECT_ROOT", f"folder {folder} does not exist")
         return folder.resolve()
     begin = (start or Path.cwd()).resolve()
     return next(

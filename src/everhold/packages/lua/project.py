@@ -1,14 +1,22 @@
-"""What a project says of its packages.
+"""A project's package files, and the search order of packages.
 
-    alc.toml         what it needs: name = "*", "1.2.3", { path, version? } or { git, rev? }
-    alc.lock         what that was resolved to; written by `update`, read by `require`
-    alc.local.toml   packages that this one machine takes from somewhere else; not shared
+    alc.toml         requirements: name = "*", "1.2.3", { path, version? } or { git, rev? }
+    alc.lock         resolved packages; written by `update`, read by `require`
+    alc.local.toml   packages that this machine takes from other folders; not shared
+
+Packages are found in this order:
+
+    1. alc.local.toml of the project
+    2. alc.lock of the project: a path, a version, a revision
+    3. the folders of ALC_PACKAGES_PATH
+    4. packages/ in the home
 
 Rules
-  1. A file that cannot be read, or says something else than it may, raises `BadPackageFile` and is
-     left as it is.
-  2. An edit keeps comments and order. Whoever edits holds the lock of the project.
+  1. An unreadable or malformed file raises `BadPackageFile` and is not changed.
+  2. An edit keeps comments and order, and holds the project's lock.
   3. Relative paths start from the project's folder.
+  4. Entries of 1 and 2 are single packages, named by their key and not by their folder. If a pinned
+     package is missing, no other version takes its place.
 """
 
 from __future__ import annotations
@@ -54,9 +62,7 @@ LOCK: Final = "alc.lock"
 LOCAL: Final = "alc.local.toml"
 INSTALL_LOCK_FILE: Final = ".alc-install.lock"
 LOCK_VERSION: Final = 1  # of alc.lock
-LEGACY_SOURCE: Final = (
-    "local_dir"  # the source of packages in locks from before there was an alc.toml
-)
+LEGACY_SOURCE: Final = "local_dir"  # the source type in locks from before alc.toml existed
 
 
 class VersionNeed(msgspec.Struct, frozen=True):
@@ -87,7 +93,7 @@ class LockedPackage(msgspec.Struct, frozen=True):
 
 
 class Project(msgspec.Struct, frozen=True):
-    """A folder with an alc.toml, or one that may get one."""
+    """A folder with an alc.toml, or a folder where `init` may create one."""
 
     root: Path
 
@@ -104,22 +110,22 @@ class Project(msgspec.Struct, frozen=True):
         return self.root / LOCAL
 
     def place(self, path: str) -> Path:
-        """A path of one of its files."""
+        """The absolute path for a path in one of the files."""
         return (self.root / Path(path).expanduser()).absolute()
 
     def guarded(self) -> AbstractContextManager[None]:
-        """While its files are edited."""
+        """Hold the lock for edits of the project's files."""
         return hold_file_lock(self.root / INSTALL_LOCK_FILE)
 
     # ---- alc.toml
 
     def needs(self) -> dict[str, PackageNeed]:
-        """What alc.toml names, in its order; nothing if there is none."""
+        """The requirements of alc.toml, in order; empty without the file."""
         table = _table(self.toml, "packages")
         return {name: _need(self.toml, name, value) for name, value in table.items()}
 
     def add(self, names: Iterable[str]) -> None:
-        """Name packages in alc.toml that are not named there, in any version."""
+        """Add packages to alc.toml with any version; existing entries stay."""
 
         def edit(text: str) -> str:
             there = parse_toml(text).get("packages", {})
@@ -135,7 +141,7 @@ class Project(msgspec.Struct, frozen=True):
     # ---- alc.lock
 
     def locked(self) -> list[LockedPackage]:
-        """The packages of alc.lock; none if there is no such file."""
+        """The packages of alc.lock; empty without the file."""
         text = read_text_file(self.lock)
         if text is None:
             return []
@@ -149,15 +155,15 @@ class Project(msgspec.Struct, frozen=True):
     def write_lock(self, packages: Iterable[LockedPackage]) -> None:
         text = f"version = {LOCK_VERSION}\n"
         for one in packages:
-            facts = format_toml_pairs(_said({"name": one.name, "version": one.version}))
-            source = format_toml_pairs(_said(dump_source(one.source)))
+            facts = format_toml_pairs(_without_none({"name": one.name, "version": one.version}))
+            source = format_toml_pairs(_without_none(dump_source(one.source)))
             text += f"\n[[package]]\n{facts}\n[package.source]\n{source}"
         write_atomically(self.lock, text, mode=0o644)
 
     # ---- alc.local.toml
 
     def variants(self) -> dict[str, Path]:
-        """The packages that this machine takes from elsewhere, and from where."""
+        """The packages of alc.local.toml, with their folders."""
         found: dict[str, Path] = {}
         for name, value in _table(self.local, "packages").items():
             if not isinstance(value, dict) or not isinstance(value.get("path"), str):
@@ -169,7 +175,7 @@ class Project(msgspec.Struct, frozen=True):
         return found
 
     def add_variants(self, places: dict[str, str]) -> None:
-        """Take packages from elsewhere on this machine; what is named there already stays."""
+        """Add packages to alc.local.toml; existing entries stay."""
 
         def edit(text: str) -> str:
             there = parse_toml(text).get("packages", {})
@@ -233,10 +239,7 @@ def _locked(file: Path, value: Any) -> LockedPackage:
             raise TypeError("name and version should be strings")
         _checked_name(file, name)
         if value["source"].get("type") == LEGACY_SOURCE:
-            raise TypeError(
-                "it has a form that is no longer used; `everhold pkg migrate` makes an alc.toml"
-                " of it"
-            )
+            raise TypeError("it has an old form; `everhold pkg migrate` converts it to an alc.toml")
         return LockedPackage(name, parse_source(value["source"]), version)
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         raise BadPackageFile(str(file), f"a [[package]] cannot be read: {error}") from None
@@ -244,7 +247,7 @@ def _locked(file: Path, value: Any) -> LockedPackage:
 
 def _checked_name(file: Path, name: str) -> None:
     if not is_package_name(name):
-        raise BadPackageFile(str(file), f"{name!r} is not the name of a package")
+        raise BadPackageFile(str(file), f"{name!r} is not a valid package name")
 
 
 # ---- writing
@@ -260,17 +263,17 @@ def _edit(file: Path, edit: Callable[[str], str]) -> None:
         write_atomically(file, edited, mode=0o644)
 
 
-def _said(table: dict[str, Any]) -> dict[str, Any]:
+def _without_none(table: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 
 # ---- where packages are found
 
-SHORT_REVISION = 12  # letters of a revision in the name of its folder
+SHORT_REVISION = 12  # characters of a revision in the name of its folder
 
 
 class PackageRoots(msgspec.Struct, frozen=True):
-    """What is looked through for a project, or for none."""
+    """The folders that are searched for packages, with or without a project."""
 
     pinned: tuple[SearchRoot, ...]
     path: tuple[SearchRoot, ...]
@@ -284,17 +287,16 @@ class PackageRoots(msgspec.Struct, frozen=True):
 def find_package_roots(
     project: str | Path | None = None, *, start: Path | None = None, env: Env | None = None
 ) -> PackageRoots:
-    """Where packages are found for a project: the one named, else the one of `start` or of the
-    current folder.
+    """The search order for a project: `project`, else that of `start` or of the current folder.
 
-    Raises `BadPackageFile` if a file of the project cannot be read.
+    Raises `BadPackageFile` for an unreadable file of the project.
     """
     root = find_project_root(project, start=start, env=env)
     at = get_alc_home(env)
     strict = is_strict(env)
     chosen = dict[str, Path]()
     if root is not None:
-        for name, folder in _chosen(Project(root), at):
+        for name, folder in _chosen_folders(Project(root), at):
             chosen.setdefault(name, folder)
     return PackageRoots(
         tuple(SearchRoot(folder, name, strict) for name, folder in chosen.items()),
@@ -303,7 +305,7 @@ def find_package_roots(
     )
 
 
-def _chosen(project: Project, at: AlcHome) -> Iterator[tuple[str, Path]]:
+def _chosen_folders(project: Project, at: AlcHome) -> Iterator[tuple[str, Path]]:
     yield from project.variants().items()
     for one in project.locked():
         folder = find_pinned_folder(one, project, at)
@@ -312,7 +314,7 @@ def _chosen(project: Project, at: AlcHome) -> Iterator[tuple[str, Path]]:
 
 
 def find_pinned_folder(one: LockedPackage, project: Project, at: AlcHome) -> Path | None:
-    """The folder that alc.lock means; None if any installed version will do."""
+    """The folder of a package of alc.lock; None if any installed version may be used."""
     match one.source:
         case FolderSource(path):
             return project.place(path)

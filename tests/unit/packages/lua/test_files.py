@@ -60,9 +60,7 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
         hold_file_lock(tmp_path / "file" / "x"),
     ):
         pass
-    assert refused.value.hint.startswith(
-        f"Nothing was changed. See to it that {tmp_path / 'file'} is a folder"
-    )
+    assert refused.value.hint.startswith(f"Nothing was changed. Make {tmp_path / 'file'} a folder")
     assert (tmp_path / "file").is_file()
 
 

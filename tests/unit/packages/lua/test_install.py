@@ -361,7 +361,7 @@ def test_a_link_of_that_name_is_not_overwritten(
 
 def test_a_folder_is_not_copied_into_itself(home: AlcHome, nowhere: Path) -> None:
     package(home.root)
-    with pytest.raises(BadPackage, match="is inside of"):
+    with pytest.raises(BadPackage, match="is inside"):
         install(str(home.root), "debate")
 
 

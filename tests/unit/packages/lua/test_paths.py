@@ -68,7 +68,7 @@ def test_what_does_nothing_here_says_so() -> None:
     (said,) = list_unheeded_variables(
         {"ALC_CARD_SINKS": "file:///mirror", "ALC_SHAPE_CHECK": "", "ALC_HOME": "/h"}
     )
-    assert said.startswith("ALC_CARD_SINKS says nothing here: cards are in the database")
+    assert said.startswith("ALC_CARD_SINKS has no effect here: cards are in the database")
     assert list_unheeded_variables({}) == []
 
 
