@@ -640,7 +640,7 @@ async def test_sessions_that_a_worker_does_not_want_hide_no_other(monkeypatch):
 async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, caplog):
     """What it could not give back is free when its time is over."""
     for module in ("engine.engine", "movers.workers"):
-        monkeypatch.setattr(f"everhold.{module}.FAREWELL", 0.01)
+        monkeypatch.setattr(f"everhold.{module}.CLOSE_TIMEOUT", 0.01)
     clock, store = ManualClock(), MemoryStore()
     (id,) = await begun(store, clock, chain(name="a", length=1))
     world.gates["a-0"] = asyncio.Event()
@@ -656,7 +656,7 @@ async def test_a_store_that_is_away_keeps_no_worker_from_leaving(monkeypatch, ca
                 for verb in ("intake", "leave", "release", "commit"):
                     patched.setattr(store, verb, away)
                 await asyncio.wait_for(worker.leave(), 60)
-        assert "end with their time: the store is away" in caplog.text
+        assert "they will expire: the store is unavailable" in caplog.text
     assert (await lease(store, id)).live(clock.now())
     clock.advance(TTL)
     assert not (await lease(store, id)).live(clock.now())

@@ -1,16 +1,14 @@
-"""Doing what programs ask of this process: calls, and questions to answerers that answer now.
+"""Runs effects: the calls of programs, and queries that an answerer of this process answers.
 
 Rules
-  1. Work starts after the commit that marks it as started, and its mark goes with the commit of its
-     outcome.
-  2. A mark whose worker is gone means that the outcome is unknown. What happens then was declared:
-     `rerun`.
-  3. An error is an answer: the program sees it. An answer that does not fit is an error too.
+  1. Work starts after the commit that marks it as started. The commit of its outcome removes the
+     mark.
+  2. If the worker of a mark is dead, the outcome is unknown. The `rerun` of the call decides.
+  3. An error is an answer: the program receives it. An answer that does not fit the schema is an
+     error, too.
 
-The attachments of the session whose work is under way, in its store.
-
-Who answers direct completions: the same answerer that answers a session's questions to a
-model.
+A running effect may also ask the session's model (`DirectCompletions`) and store attachments
+(`StoreAttachments`).
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ from everhold.ports.tool_services import CURRENT_SERVICES, SessionServices
 
 
 class DirectCompletions:
-    """Completions of one effect, and what they have cost."""
+    """Model completions within one effect, and their usage."""
 
     def __init__(
         self,
@@ -93,14 +91,12 @@ class DirectCompletions:
 
     async def complete(self, query: Query) -> JSON:
         if self._answerer is None:
-            raise AnswerFailed(
-                "no model is configured that could be asked", ProviderUnconfigured.code
-            )
+            raise AnswerFailed("no model is configured", ProviderUnconfigured.code)
         try:
             answer = self._answered(query, await self._answerer.answer(query, self._session_id))
         except AnswerFailed:
             raise
-        # some mean that the query stays open, which a part of an effect cannot
+        # some of these errors leave a query open; a completion has no query to leave open
         except EverholdError as error:
             raise AnswerFailed(str(error), error.code) from None
         self.spent.add("", answer.usage)
@@ -129,14 +125,13 @@ class StoreAttachments:
 log = logging.getLogger("everhold")
 T = TypeVar("T")
 
-#: Processes that may die over a session before it is failed as poison.
+#: Processes that may die while they run a session, before it fails as poison.
 DEATHS: Final = 3
-#: Seconds until an outcome that could not be written is tried again.
+#: Seconds until the write of an outcome is retried.
 WRITE_RETRY_DELAY: Final = 1.0
 
 
-#: What an answerer raises when it cannot answer such a query at all: that is not an answer. (That
-#: of a call is.)
+#: Errors that leave a query to an answerer open. Raised by a `call`, they are its answer.
 CANNOT_ANSWER_ERRORS: Final = (
     NotAllowed,
     BadSetting,
@@ -144,21 +139,21 @@ CANNOT_ANSWER_ERRORS: Final = (
     ProviderMismatch,
     ProviderUnconfigured,
 )
-#: How a store says that it cannot be written now; it may be able to again in a while.
+#: Errors of a store that cannot be written now; a later write may succeed.
 STORE_AWAY_ERRORS: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStore)
 
 
-#: Characters of an error that are kept.
+#: Characters of an error message that are stored.
 MAX_STORED_ERROR_CHARS: Final = 20_000
 
 
-#: Session, query and the function it asks to be called; gives what is called.
+#: Takes a session, a query and its function; returns the function to call instead.
 CallSubstitute = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
 
 
-#: Session and answer; records the answer, and says whether it did.
+#: Takes a session and an answer; records the answer and returns whether it did.
 OutcomeKeeper = Callable[[str, QueryAnswer], Awaitable[bool]]
-#: Session and query; gives what its work may reach beside its own answer.
+#: Takes a session and a query; returns the services that its work may use.
 ServicesFactory = Callable[[str, Query], SessionServices]
 
 
@@ -181,20 +176,20 @@ class EffectDispatcher:
         self._serving = serving
         self._clock = clock
         self._worker = presence.worker
-        self._keep = keep_outcome  # records an outcome that its program cannot take
+        self._keep = keep_outcome  # records an outcome that its program cannot receive now
         self._services = services
-        self._substitute = substitute  # gives what is called in the place of a function
+        self._substitute = substitute  # replaces the functions of calls, in tests
         self.tasks: set[asyncio.Task[Any]] = set()
-        # those of them that have not come to an outcome yet
+        # the tasks that have no outcome yet; only these may be cancelled
         self.doing: set[asyncio.Task[Any] | None] = set()
-        # work that has begun and whose outcome is not recorded
+        # work that started here and whose outcome is not recorded
         self._begun: set[tuple[str, int]] = set()
-        self._tails: dict[str, asyncio.Task[Any]] = {}  # what is done after commits, by session
+        self._tails: dict[str, asyncio.Task[Any]] = {}  # the last task of `later`, by session
 
     # ---- work
 
     def start(self, live: LiveSession, said: StepResult) -> None:
-        """Begin the work that a commit has marked as started."""
+        """Start the work that a commit marked as started."""
         for query in said.dispatch:
             effect = live.execution.effect(query.q)
             self._begin(live, query, effect)
@@ -210,10 +205,10 @@ class EffectDispatcher:
         self.tasks.discard(task)
         jobs = self._sessions.jobs
         session_id, q = what
-        # cancelled by something else than its session: nobody works on it
+        # cancelled, but not by its session: the query has no work any more
         if jobs.get(session_id, {}).get(q) is task:
             self._job_ended(session_id, q)
-        elif task.cancelled():  # it was withdrawn
+        elif task.cancelled():  # the query was withdrawn
             self._begun.discard(what)
 
     def _job_ended(self, session_id: str, q: int) -> None:
@@ -224,8 +219,8 @@ class EffectDispatcher:
         self._sessions.changed(session_id)
 
     def later(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
-        """Do what was to be done after a commit: session by session in order, and nobody waits for
-        it.
+        """Run functions after a commit, in a task of their own. Those of one session run in
+        order.
         """
         task = asyncio.get_running_loop().create_task(
             self._after(self._tails.get(session_id), effects)
@@ -248,7 +243,7 @@ class EffectDispatcher:
             try:
                 await run_effect(effect)
             except Exception:
-                log.exception("what was to be done after a commit failed")
+                log.exception("a function scheduled for after a commit failed")
 
     async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
         session_id = job.session
@@ -258,7 +253,7 @@ class EffectDispatcher:
             CURRENT_SERVICES.set(self._services(session_id, query))
         try:
             answer = await self._done(task, job, query, effect)
-        # of a future it is raised here, whoever would catch it below
+        # a future that raised GeneratorExit raises it in this frame, past the handlers below
         except GeneratorExit as error:
             if is_dropped(task):
                 raise
@@ -278,7 +273,7 @@ class EffectDispatcher:
             self._policy.refuse(session_id, query.q)
             await self._unmark(session_id, query, self._park)
         else:
-            # the program goes on as on replay, where nobody else holds what its call was given
+            # release the call's arguments before the program resumes: on replay nothing holds them
             del effect
             await self.deliver(session_id, answer)
 
@@ -289,7 +284,9 @@ class EffectDispatcher:
         query: Query,
         effect: Callable[[], Any] | None,
     ) -> QueryAnswer:
-        """Do it when its turn comes; until there is an outcome, it may be cancelled."""
+        """Wait for the job limiter, then run the work. It may be cancelled until it has an
+        outcome.
+        """
         self.doing.add(task)
         try:
             gate = self._serving.gate
@@ -301,7 +298,7 @@ class EffectDispatcher:
             self.doing.discard(task)
 
     def _park(self, live: LiveSession, query: Query, change: Change) -> None:
-        """Leave a query that this process cannot answer after all to whoever can."""
+        """Leave a query that this process cannot answer open for other processes and people."""
         del live.working[query.q]
         change.closed = [query.q]
         if is_noticed(query.kind, query.to):
@@ -309,7 +306,7 @@ class EffectDispatcher:
             change.notices = [Notice(query.q, query.kind, query.to, live.opened[query.q].at, query)]
 
     def _hand_back(self, live: LiveSession, query: Query, change: Change) -> None:
-        """Leave what this process has not begun to whoever begins it."""
+        """Leave work that did not start here for other processes."""
         live.working[query.q] = NO_WORKER
         change.effects = [Effect(query.q, NO_WORKER, self._clock.now())]
         change.durable = True
@@ -317,7 +314,7 @@ class EffectDispatcher:
     async def _unmark(
         self, session_id: str, query: Query, how: Callable[[LiveSession, Query, Change], None]
     ) -> None:
-        """Work no longer on a query, which stays open."""
+        """Remove this process's mark from a query that stays open."""
 
         async def act(live: LiveSession) -> None:
             if live.working.get(query.q) != self._worker:
@@ -330,7 +327,7 @@ class EffectDispatcher:
             head.state = SessionState.RUNNING if live.working else SessionState.PAUSED
             await self._commit(live, change, fence)
 
-        self._begun.discard((session_id, query.q))  # nothing was done
+        self._begun.discard((session_id, query.q))  # it did not start
         self._sessions.jobs.get(session_id, {}).pop(query.q, None)
         try:
             await self._insisting(session_id, query.q, act)
@@ -338,10 +335,10 @@ class EffectDispatcher:
             self._job_ended(session_id, query.q)
 
     async def deliver(self, session_id: str, answer: QueryAnswer) -> None:
-        """Hand over what came of a query this process worked on; nobody else's answer is
-        overwritten.
+        """Deliver the outcome of a query that this process worked on.
 
-        Nobody else knows it: where the store is away or full for now, it is tried again.
+        Another process's answer is never overwritten. While the store is unavailable or full, the
+        delivery is retried, because only this process knows the outcome.
         """
 
         async def act(live: LiveSession) -> None:
@@ -351,7 +348,7 @@ class EffectDispatcher:
                 await self._sessions.step(live, [answer])
             else:
                 log.warning(
-                    "q-%d of session %s was taken over: what came of it here is not kept",
+                    "q-%d of session %s was claimed by another process; its outcome is discarded",
                     answer.q,
                     session_id,
                 )
@@ -368,13 +365,13 @@ class EffectDispatcher:
             self._job_ended(session_id, answer.q)
 
     async def _keep_outcome(self, session_id: str, answer: QueryAnswer, why: Exception) -> None:
-        """Record an outcome that the program, as it is here, cannot take: it waits for one that
-        can.
+        """Record an outcome that the program in this process cannot receive; a later move delivers
+        it.
 
-        Where that fails, too, the outcome is unknown, as if the process had died.
+        If that fails, too, the outcome is unknown, as if the process had died.
         """
         try:
-            kept = await self._until_written(
+            recorded = await self._until_written(
                 session_id, answer.q, lambda: self._keep(session_id, answer)
             )
         except Exception:
@@ -383,9 +380,9 @@ class EffectDispatcher:
             )
             return
         self._begun.discard((session_id, answer.q))
-        if kept:
+        if recorded:
             log.warning(
-                "the outcome of q-%d of session %s is kept, but not delivered: %s",
+                "the outcome of q-%d of session %s is recorded, but not delivered: %s",
                 answer.q,
                 session_id,
                 why,
@@ -394,8 +391,8 @@ class EffectDispatcher:
     async def _insisting(
         self, session_id: str, q: int, act: Callable[[LiveSession], Awaitable[None]]
     ) -> None:
-        """Write down something about a query that only this process knows, however long that
-        takes.
+        """Write a fact about a query that only this process knows. Retries until the store is
+        available.
         """
         await self._until_written(session_id, q, lambda: self._sessions.on(session_id, act))
 
@@ -405,7 +402,7 @@ class EffectDispatcher:
                 return await write()
             except STORE_AWAY_ERRORS as error:
                 log.warning(
-                    "what is known of q-%d of session %s waits to be written: %s",
+                    "the outcome of q-%d of session %s could not be written; retrying: %s",
                     q,
                     session_id,
                     error,
@@ -432,9 +429,9 @@ class EffectDispatcher:
             asked = query if effect is None else restore_full_query(query, effect())
             said = await self._policy.answerer(query.kind).answer(asked, session_id)
             return apply_keep(make_checked_answer(query, said), effect)
-        except GeneratorExit:  # whoever works is closed
+        except GeneratorExit:  # this task is being closed
             raise
-        except BaseException as error:  # whatever it is: the program waits for an answer
+        except BaseException as error:  # every error becomes the answer that the program waits for
             if isinstance(error, INTERRUPTS):
                 if not is_raised_by_code(error):
                     raise
@@ -478,7 +475,9 @@ class EffectDispatcher:
     # ---- after a death
 
     def idle(self, record: SessionRecord) -> list[str]:
-        """This process, if the session has a mark of it on which no task works here."""
+        """This process's id, if the session has a mark of this process without a task; else
+        nothing.
+        """
         jobs = self._sessions.jobs.get(record.birth.id, {})
         return (
             [self._worker]
@@ -487,16 +486,16 @@ class EffectDispatcher:
         )
 
     async def resolve(self, live: LiveSession) -> None:
-        """Decide about marks on which no task works: their process died, or it is this one. The
-        lock is held.
+        """Resolve marks without a running task: their process died, or this process has no task for
+        them.
 
-        A process that was closed in order is no death. What this process marked and never began is
-        begun.
+        The session's lock is held. A process that closed cleanly does not count as a death. Work
+        that this process marked and did not start is started.
         """
         jobs = self._sessions.jobs.get(live.id, {})
         mine = [q for q, worker in live.working.items() if worker == self._worker and q not in jobs]
         if mine and self._sessions.stepper.is_marking(live.id):
-            mine = []  # their work is just about to begin
+            mine = []  # their commit has just landed; `start` follows
         others = {worker for worker in live.working.values() if worker != self._worker}
         if not mine and not others:
             return
@@ -525,9 +524,10 @@ class EffectDispatcher:
         await self._take_up(live, orphaned, deaths)
 
     async def adopt(self, live: LiveSession, *, asked: bool) -> None:
-        """Begin to answer what is open and nobody works on, if this process can. The lock is held.
+        """Start to answer open queries without a mark, if this process can. The session's lock is
+        held.
 
-        A process that is no worker does so only where it was `asked` to move the session.
+        A process that is not a worker does so only if a caller `asked` for a move of the session.
         """
         if not (asked or self._serving.adopts) or live.head.ended:
             return
@@ -576,7 +576,7 @@ class EffectDispatcher:
         self._sessions.changed(live.id)
 
     def _ask(self, live: LiveSession, change: Change, query: Query, now: float) -> None:
-        """The question becomes a query: somebody has to say whether it happened."""
+        """Put the query into the inbox: a person decides whether its effect runs again."""
         change.closed = [*change.closed, query.q]
         change.notices = [
             *change.notices,
@@ -586,7 +586,7 @@ class EffectDispatcher:
         live.noticed.add(query.q)
 
     async def again(self, live: LiveSession, q: int) -> None:
-        """Run an effect once more, because a person said so. The lock is held."""
+        """Run an effect again, as a person decided. The session's lock is held."""
         await self._presence.introduce()
         head = live.head
         query = live.opened[q].query
@@ -615,27 +615,26 @@ class EffectDispatcher:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody cancelled the task that runs now; what it awaits may have been cancelled by
-    itself.
-    """
+    """Whether the current task is being cancelled, and not only something that it awaits."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def is_dropped(task: asyncio.Task[Any] | None) -> bool:
-    """Whether somebody closes the task, which happens while it does not run; what it awaits may
-    raise the same.
+    """Whether a GeneratorExit closes the task: then it is not the running task.
+
+    An awaited future may raise GeneratorExit, too; then the task is running.
     """
     loop = asyncio._get_running_loop()
     return loop is None or asyncio.current_task(loop) is not task
 
 
 async def run_effect(effect: Callable[[], Any]) -> Any:
-    """Do it: async functions here, sync ones in a thread."""
+    """Run an async function on the event loop, any other in a thread."""
     function = getattr(effect, "func", effect)
     if inspect.iscoroutinefunction(function):
         return await effect()
-    # emptied from both sides: a thread holds what it was given a little longer
+    # a pool thread keeps its last arguments alive, so it gets a box that both sides empty
     box: list[Any] = [effect]
     await asyncio.to_thread(_contained, box)
     found, error = box.pop()
@@ -643,29 +642,29 @@ async def run_effect(effect: Callable[[], Any]) -> Any:
         try:
             raise error
         finally:
-            del error  # which holds this frame
+            del error  # its traceback holds this frame
     return await found if inspect.isawaitable(found) else found
 
 
 def _contained(box: list[Any]) -> None:
-    """Do what is in the box, and leave there what came of it and what went wrong."""
+    """Replace the function in the box by its result and its error."""
     try:
         box.append((box.pop()(), None))
-    except INTERRUPTS as error:  # a function in a thread does not end the process
+    except INTERRUPTS as error:  # an interrupt raised in a thread must not end the process
         box.append((None, convert_interrupt(error)))
-    except StopIteration as error:  # a coroutine cannot raise it
+    except StopIteration as error:  # cannot pass through a coroutine
         box.append((None, RuntimeError(f"StopIteration: {error.value}")))
     except BaseException as error:
         box.append((None, error))
 
 
 def restore_full_query(query: Query, whole: Query) -> Query:
-    """A query that is stored by reference, with everything it stands for."""
+    """A query that is stored by reference, with its full contents."""
     return msgspec.structs.replace(whole, q=query.q, key=query.key, args=query.args)
 
 
 def make_checked_answer(query: Query, said: Any) -> QueryAnswer:
-    """What an answerer returned, checked and ready to be kept."""
+    """The checked answer from what an answerer returned. Raises if it does not fit."""
     usage: Usage | None = None
     if isinstance(said, QueryAnswer):
         if said.error is not None:
@@ -677,7 +676,7 @@ def make_checked_answer(query: Query, said: Any) -> QueryAnswer:
 
 
 def apply_keep(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
-    """An answer as whoever asked wants it written down: `keep` of the effect says how."""
+    """The answer as the effect's `keep` rewrites it for the journal."""
     if not isinstance(effect, KeptEffect):
         return answer
     keep = effect.keep
@@ -689,7 +688,7 @@ def apply_keep(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAn
 
 
 def apply_keep_to_error(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
-    """An error as whoever asked wants it written down; if that fails, this is the error."""
+    """The error as `keep` rewrites it for the journal; if `keep` fails, the failure of `keep`."""
     try:
         return apply_keep(answer, effect)
     except EverholdError as error:
@@ -697,7 +696,7 @@ def apply_keep_to_error(answer: QueryAnswer, effect: Callable[[], Any] | None) -
 
 
 def fit_answer_value(query: Query, value: Any) -> Any:
-    """The value as it will be stored; raises `AnswerRefused` or `BadValue` if it does not fit the
+    """The value as it is stored. Raises `AnswerRefused` or `BadValue` if it does not fit the
     query.
     """
     if query.schema is None and (query.kind not in TEXT_KINDS or query.args is not None):
@@ -708,7 +707,7 @@ def fit_answer_value(query: Query, value: Any) -> Any:
 
 
 def encode_stored_error(error: BaseException) -> dict[str, str]:
-    """An error as it is stored instead of a value."""
+    """The stored form of an error: its code and its message."""
     code = error.code if isinstance(error, EverholdError) else type(error).__name__
     if isinstance(error, AnswerFailed) and error.kind:
         code = error.kind

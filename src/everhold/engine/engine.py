@@ -1,11 +1,10 @@
-"""The verbs of sessions, whatever front they come through: start, answer, signal, cancel, retry,
-fork, delete.
+"""The verbs of sessions, for every front: start, answer, signal, cancel, retry, fork, delete.
 
-A verb finds the session in memory or rebuilds it, makes one step, and says where the session stands
-now. Where the program is not here, what comes is accepted (`accept`), and a move delivers it
-wherever the program is (`move`).
+A verb finds the session in memory or rebuilds it, makes one step, and returns the new status. If
+this process does not have the program, the verb stores the input (`accept`). A process that has the
+program delivers it with a move (`move`).
 
-A verb that has begun completes, also if its caller is cancelled: see `shielded`.
+A verb that has started completes even if its caller is cancelled: see `shielded`.
 """
 
 from __future__ import annotations
@@ -92,18 +91,18 @@ from everhold.ports.store import (
 log = logging.getLogger("everhold")
 T = TypeVar("T")
 
-#: Seconds that a process which leaves tries to say so to a store that is away.
-FAREWELL: Final = 5.0
-#: Plain steps in a row after which the loop is given a turn; and where each of them waits for the
-#: disk.
-TURNS: Final = 16
-TURNS_FSYNCED: Final = 2
+#: Seconds that a closing process tries to release its leases while the store is unavailable.
+CLOSE_TIMEOUT: Final = 5.0
+#: Plain steps in a row after which other tasks of the event loop run.
+PLAIN_STEPS_PER_LOOP_TURN: Final = 16
+#: The same, where each step waits for the disk.
+FSYNCED_STEPS_PER_LOOP_TURN: Final = 2
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine may be told beside its store, its programs and its clock."""
+    """Settings of an engine beside its store, programs and clock."""
 
-    llm: str = WORKERS  # who answers the model questions of sessions that are started here
+    llm: str = WORKERS  # who answers model questions of sessions that this engine starts
     observers: tuple[Observer, ...] = ()
     cache: int = 1000  # sessions held in memory
     idle: float = 3 * 3600.0  # seconds after which an idle session leaves memory
@@ -170,12 +169,13 @@ class Engine:
             idle=options.idle,
         )
         self.shielded = ShieldedCalls(refuse, store.where)
-        self._in_place = 0  # plain steps since the loop was given a turn
-        self._turns = TURNS_FSYNCED if store.durability == "power" else TURNS
+        self._in_place = 0  # plain steps since other tasks ran
+        fsynced = store.durability == "power"
+        self._turns = FSYNCED_STEPS_PER_LOOP_TURN if fsynced else PLAIN_STEPS_PER_LOOP_TURN
 
     async def complete(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work of another part to its end, also if its caller is cancelled; reconciliation
-        then looks at what has become due.
+        """Run the work of another part to its end, even if its caller is cancelled. Then wake
+        reconciliation.
         """
 
         async def whole() -> T:
@@ -188,44 +188,49 @@ class Engine:
     # ---- what follows from a step (`StepFollower`)
 
     def start_work(self, live: LiveSession, said: StepResult) -> None:
-        """Begin the work that a commit has marked as started."""
+        """Start the work that a commit marked as started."""
         self.effects.start(live, said)
 
     def run_after_commit(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
-        """Run what was to be done after a commit, in order."""
+        """Run these functions after a commit, in order."""
         self.effects.later(session_id, effects)
 
     # ---- leaving
 
     def leave(self) -> None:
-        """Begin nothing any more: what is asked from now on is for others to begin."""
+        """Start no new work. New queries are left for other processes."""
         self.serving.leave()
 
     async def release(self) -> None:
-        """Hold nothing any more, and be gone. Where the store is away, time does it."""
+        """Release all leases and this process's worker row.
+
+        If the store is unavailable, the leases expire by themselves.
+        """
         self.serving.release()
         if not self.presence.withdraw():
             return
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.leases.leave()
                 await self.presence.release()
         except (EverholdError, TimeoutError) as error:
-            words = str(error) or "the store is away"
+            words = str(error) or "the store is unavailable"
             log.warning(
-                "this process could not say that it leaves, so its leases end with their time: %s",
+                "could not release the leases of this process; they will expire: %s",
                 words,
             )
 
     # ---- start
 
     async def start(self, birth: Birth) -> Status:
-        """Begin a session: its birth and its first pause land in one commit."""
+        """Start a session. Its birth and its first pause are one commit."""
         self.policy.ask(birth)
         return await self.shielded.run(self._start(birth))
 
     async def accept(self, birth: Birth) -> Status:
-        """Accept a session without looking for its program: a process that has it begins it."""
+        """Record a session without loading its program. A process that has the program starts
+        it.
+        """
         await self.shielded.run(self.acceptance.start(birth))
         return await self.status(birth.id)
 
@@ -233,7 +238,7 @@ class Engine:
         async def attempt() -> Status:
             head = Head(0, 0, SessionState.RUNNING, -1, 0, None, birth.created_at, Metrics())
             live = LiveSession(birth, head, self.sessions.host.begin(birth, head.metrics))
-            live.lock.take()  # nobody else knows of it yet
+            live.lock.take()  # free: no other task knows the session yet
             self.sessions.keep(live)
             try:
                 return self._after(live, await self.sessions.step(live, [], birth=birth))
@@ -246,9 +251,10 @@ class Engine:
         return await self.sessions.insisting(attempt)
 
     async def again(self, key: str, birth: Birth, *, renew: bool = False) -> SessionId | None:
-        """The session that has this key already; raises `KeyConflict` if it was started otherwise.
+        """The session that already has this key.
 
-        Raises `KeyDeleted` if the session that had it was deleted, unless the key may be used anew.
+        Raises `KeyConflict` if it was started with another program or other arguments, and
+        `KeyDeleted` if it was deleted, unless `renew` allows the key to be used again.
         """
         found = await self.store.find(key)
         if found is None:
@@ -263,7 +269,7 @@ class Engine:
         return found
 
     async def refuse_deleted(self, key: str) -> None:
-        """Raise `KeyDeleted` if the session that had this key was deleted, and none has it now."""
+        """Raise `KeyDeleted` if the session with this key was deleted and no session has it now."""
         was, _ = await self.store.value(DELETED_KEYS, key)
         if was is not None and await self.store.find(key) is None:
             raise KeyDeleted(key, str(was[0]))
@@ -271,9 +277,7 @@ class Engine:
     # ---- answer
 
     async def answer_open(self, asked: OpenQuery, value: Any, usage: Usage | None) -> Status:
-        """Take one answer. The common case, a model's words for a session in memory, goes the
-        shortest way.
-        """
+        """Answer one query. A model's answer to a session in memory takes the fast path."""
         live = self.sessions.cached(asked.session_id)
         if live is not None:
             entry = live.opened.get(asked.query.q)
@@ -287,7 +291,7 @@ class Engine:
                         self._in_place += 1
                         if self._in_place >= self._turns:
                             self._in_place = 0
-                            await asyncio.sleep(0)  # others want to work, too
+                            await asyncio.sleep(0)  # let other tasks run
                         return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
                     status = await self.shielded.run(self._finished(live, done))  # type: ignore[arg-type]
                     if status is not None:
@@ -297,8 +301,8 @@ class Engine:
     def _plain(
         self, live: LiveSession, query: Query, answer: QueryAnswer
     ) -> Query | Coroutine[Any, Any, Query | StepResult]:
-        """The plain step of a session whose lock is taken: the next question, if it landed; else
-        what finishes it.
+        """Make a plain step; the session's lock is held. Returns the next question if the step is
+        committed, else a coroutine that finishes it.
         """
         sessions = self.sessions
         done: Query | Coroutine[Any, Any, Query | StepResult] | None = None
@@ -320,8 +324,8 @@ class Engine:
     async def _finished(
         self, live: LiveSession, step: Coroutine[Any, Any, Query | StepResult]
     ) -> Status | None:
-        """Finish a step of a session whose lock is taken, and give it back; None if another process
-        was quicker.
+        """Finish a step and release the session's lock. Returns None if another process committed
+        first.
         """
         sessions = self.sessions
         try:
@@ -338,7 +342,7 @@ class Engine:
             live.lock.release()
 
     def _is_free(self, live: LiveSession, query: Query) -> bool:
-        """Whether nothing but the answer to this query concerns the session now."""
+        """Whether the answer to this query may take the fast path."""
         head = live.head
         return (
             query.kind is Kind.LLM
@@ -346,7 +350,7 @@ class Engine:
             and head.due_at is None
             and head.state is SessionState.PAUSED
             and not live.letters
-            and not live.noticed  # its row in the inbox goes with the answer
+            and not live.noticed  # the answer removes its inbox row
             and not live.stale
             and not live.execution.remote
             and live.execution.keep is None
@@ -355,7 +359,7 @@ class Engine:
     async def answer(
         self, session_id: str, given: Sequence[GivenAnswer], by: dict[str, JSON] | None = None
     ) -> Status:
-        """Take answers, hand them to the program, and say where the session stands."""
+        """Deliver answers to the program and return the session's status."""
         return await self.shielded.run(self._answer(session_id, given, by))
 
     async def _answer(
@@ -387,24 +391,23 @@ class Engine:
             return self._settled(ended.record, given, by)
         try:
             return await self.acceptance.answers(session_id, given, by)
-        except SessionEnded:  # just now, by another process
+        except SessionEnded:  # another process ended it just now
             return self._settled(await self.store.load(session_id), given, by)
 
     def _settled(
         self, record: SessionRecord, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> Status:
-        """What answers to an ended session come to: the same as it has are taken, others are a
-        conflict.
-        """
+        """The status of an ended session. Raises if an answer differs from the recorded one."""
         for answer in self._all_late(record, given, by):
             settle_late_answer(record.birth.id, record.head, answer, record.deliveries)
         return make_finished_status(record)
 
     async def _moving(self, session_id: str, act: Callable[[LiveSession], Awaitable[T]]) -> T:
-        """Act on a session to which all that was accepted has been delivered; raises `_Ended` if it
-        has ended.
+        """Deliver everything accepted for a session, then act on it. Raises `_Ended` if it has
+        ended.
 
-        A refusal counts only if the session still stands as it does in memory.
+        An error of `act` is raised only if the session in memory is current. Else the session is
+        rebuilt and `act` runs again.
         """
 
         async def guarded(live: LiveSession) -> T:
@@ -427,11 +430,11 @@ class Engine:
         return await self.sessions.on(session_id, guarded)
 
     async def _has_moved(self, live: LiveSession) -> bool:
-        """Whether another process has moved a session since it came into memory here."""
+        """Whether another process has moved a session since it was loaded here."""
         return (await self.store.load(live.id, since=FROM_OPEN)).head.revision != live.head.revision
 
     async def _decided(self, live: LiveSession, answers: list[QueryAnswer]) -> Status:
-        """A person said what to do about effects whose outcome is unknown."""
+        """Apply the decisions of people about effects with an unknown outcome."""
         plain_ones: list[QueryAnswer] = []
         for answer in answers:
             if live.opened[answer.q].query.kind is not Kind.CALL or answer.error is not None:
@@ -461,19 +464,20 @@ class Engine:
     # ---- signal, cancel
 
     async def signal(self, session_id: str, name: str, value: JSON) -> Status:
-        """Send a message; kept until the program receives it."""
+        """Send a signal. It is stored until the program receives it."""
         signal = Signal(name, to_plain(value, "the signal"))
         status, _ = await self.shielded.run(self._signal(session_id, signal))
         return await self.status(session_id) if status is None else status
 
     async def send(self, session_id: str, signal: Signal) -> bool:
-        """Send a signal with a key; returns whether this was the first time."""
+        """Send a signal with a key. Returns False if it was sent before."""
         to_plain(signal.value, "the signal")
         return (await self.shielded.run(self._signal(session_id, signal)))[1]
 
     async def _signal(self, session_id: str, signal: Signal) -> tuple[Status | None, bool]:
-        """Hand a signal over, if the program waits for it here; else accept it. Says whether it is
-        new.
+        """Deliver a signal if the program waits for it in this process, else store it.
+
+        Returns the status, if it was delivered, and whether the signal is new.
         """
 
         async def act(live: LiveSession) -> tuple[Status | None, bool]:
@@ -489,7 +493,7 @@ class Engine:
         try:
             return await self._moving(session_id, act)
         except _Ended as ended:
-            # it may have ended because of this very signal
+            # this signal may have ended the session
             if signal.key is not None and await self.acceptance.was_sent(session_id, signal):
                 return None, False
             raise SessionEnded(session_id, ended.record.head.state, "sent a signal") from None
@@ -497,8 +501,8 @@ class Engine:
             return None, await self.acceptance.signal(session_id, signal)
 
     async def hand(self, session_id: str, said: dict[str, JSON]) -> bool:
-        """Say an input to a conversation if no turn runs and nothing waits before it; returns
-        whether it was said.
+        """Deliver an input to an agent if no turn runs and its intake is empty. Returns whether it
+        was delivered.
         """
         return await self.shielded.run(self._hand(session_id, said))
 
@@ -515,16 +519,14 @@ class Engine:
         return await self.shielded.run(self.acceptance.item(session_id, item))
 
     async def move(self, session_id: str) -> Next:
-        """Move a session because the caller wants it moved: models of this process may answer
-        it.
-        """
+        """Move a session at a caller's request: answerers of this process may answer it."""
         birth = (await self.store.load(session_id, since=FROM_OPEN)).birth
         self.policy.ask(birth)
         self.sessions.suspect(session_id)
         return await self.shielded.run(self.moves.move(session_id, asked=True))
 
     async def cancel(self, session_id: str, reason: str) -> Status:
-        """Stop a session. The program sees CancelledError once; its children are cancelled too."""
+        """Cancel a session and its children. The program gets one CancelledError."""
         return await self.shielded.run(self._cancel(session_id, reason))
 
     async def _cancel(self, session_id: str, reason: str) -> Status:
@@ -541,7 +543,7 @@ class Engine:
             return await self._cancel_unseen(session_id, reason)
 
     async def _cancel_unseen(self, session_id: str, reason: str) -> Status:
-        """Cancel where the program is not: it never hears of it."""
+        """Cancel a session whose program is not here. The program gets no CancelledError."""
         while True:
             record = await self.store.load(session_id)
             if record.head.ended:
@@ -555,10 +557,10 @@ class Engine:
                 continue
             return make_finished_status(await self.store.load(session_id))
 
-    # ---- the journal as a tape
+    # ---- retry, fork, delete
 
     async def retry(self, session_id: str) -> Status:
-        """Go on from a failed session's last answer, under the code as it is now."""
+        """Resume a failed session from its last delivery, with the current code."""
         return await self.shielded.run(self._retry(session_id))
 
     async def _retry(self, session_id: str) -> Status:
@@ -576,7 +578,9 @@ class Engine:
                 )
                 if said.outcome is None:
                     self.sessions.keep(live)
-                    ended = await self._ended_children(live)  # one may have ended just now
+                    ended = await self._ended_children(
+                        live
+                    )  # a child may have ended during the retry
                     if ended:
                         said = await self.sessions.step(live, ended)
                 return self._after(live, said)
@@ -584,7 +588,7 @@ class Engine:
         return await self.sessions.insisting(attempt)
 
     async def _ended_children(self, live: LiveSession) -> list[QueryAnswer]:
-        """The ends of children that came while their parent was failed."""
+        """Answers from children that ended while their parent was failed."""
         children = [
             entry
             for entry in live.opened.values()
@@ -596,8 +600,8 @@ class Engine:
     async def fork(
         self, session_id: str, birth: Birth, at: int | None, given: GivenAnswer | None
     ) -> Status:
-        """A new session that shares this one's journal up to step `at`; with an answer, that step's
-        is replaced.
+        """Create a session that shares this journal up to step `at`. `given` replaces the answer of
+        that step.
         """
         record = await self.store.load(session_id)
         deliveries = record.deliveries
@@ -609,7 +613,7 @@ class Engine:
                 "the session has not begun, so it has no steps",
                 hint,
             )
-        # each retry ended, too
+        # a session that was retried has several deliveries with an outcome
         before = [one.n for one in deliveries[:-1] if given is not None or not _ends(one)]
         last = max(before, default=-1) if _ends(deliveries[-1]) else record.head.n
         cut = last if at is None else at
@@ -663,7 +667,7 @@ class Engine:
             return self._after(live, said)
 
     async def delete(self, session_id: str) -> int:
-        """Forget a session; returns how many steps are kept because a fork shares them."""
+        """Delete a session. Returns how many steps remain because forks share them."""
         return await self.shielded.run(self._delete(session_id))
 
     async def _delete(self, session_id: str) -> int:
@@ -682,7 +686,7 @@ class Engine:
                 self.sessions.drop(live)
             return kept
 
-    # ---- where it stands
+    # ---- status and waiting
 
     async def status(self, session_id: str) -> Status:
         record = await self.store.load(session_id, since=-1)
@@ -732,7 +736,7 @@ class Engine:
         return make_open_status(live.birth, live.head, opened, live.working)
 
     def _after(self, live: LiveSession, said: StepResult) -> Status:
-        """Where a session stands after a step."""
+        """The status of a session after a step."""
         if said.outcome is not None:
             return Finished(
                 live.id, said.outcome, compute_session_stats(live.birth, live.head, live.record)
@@ -744,11 +748,7 @@ class Engine:
         return self._standing(live)
 
     async def _adopt_parked(self, session_id: str) -> None:
-        """Have models of this process answer what another process left open, in a session that is
-        waited for here.
-
-        The sessions that it waits for itself are waited for, too.
-        """
+        """Answer the parked model questions of a session, and of the children that it waits for."""
         try:
             record = await self.store.load(session_id, since=FROM_OPEN)
         except UnknownSession:
@@ -763,15 +763,17 @@ class Engine:
     async def wait(
         self, session_id: str, timeout: float | None, *, settled: bool = False
     ) -> Status:
-        """Wait until the session has ended or needs somebody outside.
+        """Wait until the session has ended or asks a question that needs an answer from outside.
 
-        With `settled`, timers, children and other processes are not waited for: only this process's
-        own work.
+        With `settled`, wait only for the work of this process, not for timers, children and other
+        processes.
         """
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
-            with self.sessions.watched(session_id) as changed:  # from before it is looked at
+            with self.sessions.watched(
+                session_id
+            ) as changed:  # watch first, so that no change is missed
                 if not (settled and self.sessions.jobs.get(session_id)):
                     if not settled and self.policy.answers_models:
                         await self._adopt_parked(session_id)
@@ -822,8 +824,8 @@ def _busy(birth: Birth, opened: dict[int, AskedQuery], working: dict[int, str]) 
 
 
 def _instead(live: LiveSession, given: GivenAnswer) -> QueryAnswer:
-    """An answer to put in the place of the recorded one; also a call's or a child's result can be
-    replaced.
+    """The answer that replaces a recorded one. Results of calls and children can be replaced,
+    too.
     """
     q = parse_query_number(given.query_id or "")
     assert q is not None
@@ -853,11 +855,11 @@ async def _overtaken(live: LiveSession) -> Query | StepResult:
 
 
 class _Ended(Exception):
-    """The session has ended; carries what is known of it."""
+    """The session has ended; carries its record."""
 
     def __init__(self, record: SessionRecord) -> None:
         self.record = record
 
 
 class _Keep(Exception):
-    """Nobody waits for this signal yet."""
+    """The program does not wait for this signal yet."""

@@ -1,8 +1,7 @@
-"""A session in memory: its execution, and what is known of it since the last commit.
+"""A session in memory: its execution, its open queries and its head as of the last commit.
 
-A `LiveSession` is a cache. Everything in it can be made again from the store: `rebuild_session`
-replays the journal, hands over the same deliveries in the same order, and compares what the program
-asks with what is recorded.
+A `LiveSession` is a cache; `rebuild_session` restores it from the store. It replays the journal:
+the same deliveries in the same order. It compares each query of the program with the recorded one.
 """
 
 from __future__ import annotations
@@ -45,22 +44,26 @@ from everhold.ports.store import Letter, SessionRecord
 
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_VERSIONS: Final[dict[str, int]] = {}
-#: Deliveries that are replayed before the loop is given a turn.
+#: Deliveries that are replayed before other tasks of the event loop run.
 REPLAY_BATCH: Final = 256
 
 
 class SessionLock(asyncio.Lock):
-    """The right to move a session, one at a time."""
+    """Serializes the moves of a session in this process.
+
+    Uncontended, it is taken and released without a coroutine. Both methods read the private fields
+    of `asyncio.Lock`, so that `async with` works on the same lock.
+    """
 
     def take(self) -> bool:
-        """Take it without waiting; False if somebody has it or waits for it."""
+        """Take the lock without waiting. False if it is held or another task waits for it."""
         if self._locked or self._waiters:
             return False
         self._locked: bool = True
         return True
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock; the first waiting task gets it."""
         if self._waiters:
             super().release()
         else:
@@ -99,25 +102,27 @@ class LiveSession:
         self.execution = execution
         self.lock = SessionLock()
         self.opened: dict[int, AskedQuery] = {}
-        self.expiring: dict[int, AskedQuery] = {}  # those of them that expire
-        self.expiries: list[tuple[float, int]] = []  # when, as a heap; some of them are gone
-        self.inner: set[int] = set()  # those that nobody outside can ever answer
-        self.noticed: set[int] = set()  # those with a row in the inbox
-        self.working: dict[int, str] = {}  # those somebody works on: the worker
-        # open queries of a life before: their children are born, their effects started
+        self.expiring: dict[int, AskedQuery] = {}  # open queries that expire
+        self.expiries: list[
+            tuple[float, int]
+        ] = []  # a heap of their times; may hold closed queries
+        self.inner: set[int] = set()  # open queries that only the engine answers
+        self.noticed: set[int] = set()  # open queries with an inbox row
+        self.working: dict[int, str] = {}  # open queries with a mark, and its worker
+        # queries asked before a retry or in the origin of a fork: their effects may have started
         self.before: Set[int] = _NONE
         self.letters: list[Letter] = []
         self.timer: float | None = None  # the program's earliest timer
         self.record: dict[str, Any] = {}
         self.reworded: list[int] = []
-        self.turns = 0  # of an agent: how many have settled
+        self.turns = 0  # settled turns of an agent
         self.stale = False
-        self.others: list[SessionId] = []  # sessions to which its last move delivered something
-        self.outdated = False  # whether something was recorded for it that it does not know of
+        self.others: list[SessionId] = []  # sessions that got a letter in its last move
+        self.outdated = False  # the store has something newer than this
         self.used_at = 0.0
 
     def fold(self, delivery: Delivery) -> None:
-        """Take one more delivery into account."""
+        """Update the open queries with one more delivery."""
         opened = self.opened
         notes = delivery.notes
         fold_delivery(opened, delivery)
@@ -140,7 +145,7 @@ class LiveSession:
                 self.turns = notes.settled.turn
 
     def shut(self) -> None:
-        """Take nothing for open: what is follows anew."""
+        """Forget the open queries. The next delivery lists them all again."""
         self.opened.clear()
         self.expiring.clear()
         self.inner.clear()
@@ -151,7 +156,7 @@ class LiveSession:
             self.inner.discard(q)
 
     def due(self) -> float | None:
-        """The moment at which the session moves by itself: a timer, or the expiry of a query."""
+        """When the next timer or expiry of the session is due."""
         expiries = self.expiries
         while expiries and expiries[0][1] not in self.expiring:
             heappop(expiries)
@@ -160,31 +165,31 @@ class LiveSession:
         return expiries[0][0]
 
     def remaining(self) -> int:
-        """How many open queries somebody outside can answer now."""
+        """How many open queries wait for an answer from outside."""
         return len(self.opened) - len(self.working) - len(self.inner)
 
     def kept(self, answers: list[QueryAnswer], kind: Kind | None = None) -> list[QueryAnswer]:
-        """What somebody outside answered, or sent, as the program wants it written down."""
+        """Answers from outside, as the program's `keep` rewrites them for the journal."""
         keep = self.execution.keep
         if keep is None:
             return answers
         return [_written(answer, keep, kind or self._kind(answer.q)) for answer in answers]
 
     def _kind(self, q: int) -> Kind:
-        """What a query asks for; one that is not open is taken for words, to compare an answer
-        given twice.
+        """The kind of a query. One that is not open counts as `input`: its answer is only compared
+        with the recorded one.
         """
         return self.opened[q].query.kind if q in self.opened else Kind.INPUT
 
     def drop(self) -> None:
-        """Forget the execution; whoever waits for the lock will see that it is stale."""
+        """Discard the execution. Tasks that wait for the lock see `stale`."""
         self.stale = True
         self.execution.drop()
 
 
 class NoExecution:
-    """Stands in for the execution of a program that is not here; it knows what the answers cost,
-    for a parent.
+    """Replaces the execution of a program that is not here. It has the usage of the answers, which
+    a parent needs.
     """
 
     def __init__(self, deliveries: Sequence[Delivery] = ()) -> None:
@@ -209,9 +214,7 @@ def _written(answer: QueryAnswer, keep: Callable[[JSON], JSON], kind: Kind) -> Q
 
 
 def is_replayable(record: SessionRecord) -> bool:
-    """Whether a record holds all that `rebuild_session` needs: its deliveries begin with the first
-    one, or with a restart.
-    """
+    """Whether `rebuild_session` can use a record: its deliveries begin with step 0 or a restart."""
     first = record.deliveries[0] if record.deliveries else None
     return record.head.n < 0 if first is None else first.n == 0 or get_restart(first) is not None
 
@@ -219,10 +222,11 @@ def is_replayable(record: SessionRecord) -> bool:
 async def rebuild_session(
     record: SessionRecord, host: ProgramHost, *, strict: bool | None = None, recount: bool = False
 ) -> LiveSession:
-    """A session back in memory. Raises `Diverged` if the program asks something else than it did.
+    """Rebuild a session in memory from its record. Raises `Diverged` if the program asks something
+    else than recorded.
 
-    What the session cost is known from its head; it is counted again where only a part of it is
-    rebuilt, or where a budget makes the program ask for it.
+    Usage is read from the head. It is counted again if only a part of the session is rebuilt, or if
+    the session has a budget.
     """
     counting = recount or record.birth.budget is not None
     meter = Metrics() if counting else record.head.metrics
@@ -264,7 +268,7 @@ def _restart(delivery: Delivery) -> Restart:
 
 
 class _Replay:
-    """Hands a live session its deliveries again. What it cost is counted where there is a meter."""
+    """Replays deliveries in a live session. Counts usage if it has a meter."""
 
     def __init__(self, live: LiveSession, meter: Metrics | None, strict: bool) -> None:
         self._live = live
@@ -273,7 +277,7 @@ class _Replay:
         self._known = 0  # queries asked so far
 
     def after(self, restarted: Delivery) -> None:
-        """Begin where the program began again: what it asked and recorded before that is known."""
+        """Begin at a restart. It holds everything that the program needs from before."""
         self._known = _restart(restarted).q
         self._live.fold(Delivery(restarted.n, restarted.at, notes=restarted.notes))
 
@@ -284,7 +288,7 @@ class _Replay:
             place = self._part(deliveries, place)
 
     def _part(self, deliveries: list[Delivery], place: int) -> int:
-        """Hand over some deliveries from `place` on; returns the place of the next."""
+        """Replay a batch of deliveries from `place` on. Returns the place of the next one."""
         execution = self._live.execution
         end = min(place + REPLAY_BATCH, len(deliveries))
         with execution.entered():
@@ -304,10 +308,10 @@ class _Replay:
         return place
 
     def _follow(self, deliveries: list[Delivery], place: int, end: int) -> int:
-        """Take deliveries that are nothing but answers and queries; returns the place of the first
-        that is more.
+        """Replay deliveries without notes. Returns the place of the first one with notes.
 
-        Mostly the program asks what is recorded, word for word. Then only the last of them counts.
+        The fast path of replay: the execution compares the queries itself. It returns at the first
+        difference, or after the last delivery.
         """
         live = self._live
         execution = self._live.execution
@@ -337,7 +341,9 @@ class _Replay:
         replies = await execution.replay_there(
             [make_advance_args(expected.given) for expected in steps]
         )
-        for expected, reply in zip(steps, replies, strict=False):  # one that ended early is shorter
+        for expected, reply in zip(
+            steps, replies, strict=False
+        ):  # a program that ended early gave fewer replies
             self._count(expected.given)
             self._take(expected, reply)
 
@@ -361,12 +367,12 @@ class _Replay:
         live.timer = reply.due
         live.fold(given if given is recorded else Delivery(given.n, given.at, given.answers))
         if given is not recorded:
-            live.shut()  # a retry lists everything that is open again
+            live.shut()  # a retry lists all open queries again
             live.fold(recorded)
 
 
 def make_advance_args(given: Delivery) -> tuple[int, float, list[QueryAnswer], bool, str | None]:
-    """What `advance` takes of a delivery."""
+    """The arguments of `Execution.advance` for a delivery."""
     notes = given.notes
     if notes is None:
         return given.n, given.at, given.answers, False, None
@@ -376,7 +382,7 @@ def make_advance_args(given: Delivery) -> tuple[int, float, list[QueryAnswer], b
 async def advance_execution(
     execution: Any, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
 ) -> ProgramReply:
-    """Hand one delivery over, to an execution here or in another process."""
+    """Deliver to an execution in this process or in another one."""
     if execution.remote:
         return await execution.advance_there(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
     with execution.entered():
@@ -386,24 +392,25 @@ async def advance_execution(
 def count_delivered_answers(
     meter: Metrics, opened: dict[int, AskedQuery], answers: list[QueryAnswer], *, fired: bool
 ) -> list[tuple[Query, QueryAnswer, TokenCost | None]]:
-    """Count what is handed over; returns each query with its answer and what that cost."""
-    told = []
+    """Count the usage of answers. Returns each query with its answer and cost."""
+    counted = []
     waited = fired
     for answer in answers:
         entry = opened.get(answer.q)
         if entry is not None:
             query = entry.query
             waited = waited or query.kind is not Kind.STATE
-            told.append((query, answer, meter.answered(query, answer)))
+            counted.append((query, answer, meter.answered(query, answer)))
     if waited:
         meter.resumed()
-    return told
+    return counted
 
 
 def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Collection[int]) -> bool:
-    """Whether a question to a model is open that workers may answer, and no process works on it.
+    """Whether a model question is open that workers may answer and that has no mark.
 
-    Work is always on open queries, so the common case, where all are worked on, needs no search.
+    Every mark is on an open query, so with as many marks as open queries there is nothing to
+    search.
     """
     if birth.llm != WORKERS or len(working) >= len(opened):
         return False
@@ -414,5 +421,5 @@ def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Collectio
 
 
 def is_noticed(kind: str, to: str | None) -> bool:
-    """Whether a query of this kind has a row in the inbox of its own."""
+    """Whether a query has its own inbox row."""
     return to is not None or kind in NOTICED

@@ -1,12 +1,13 @@
-"""One step: hand something over, let the program go on to its next pause, commit all of it at once.
+"""One step of a session: delivers to the program, runs it to its next pause, commits once.
 
 Rules
-  1. A session's steps happen one after another: the next advance never starts before this commit is
-     known.
-  2. A refused commit drops the live execution; nothing that was computed from it is used again.
-  3. Nothing outside starts before the commit that holds everything the program knew. The mark that
-     it was started rides in that commit.
-  4. What the store itself can answer (durable values, kept signals) is answered within the step.
+  1. The steps of a session are serial: the program advances again only after the result of the last
+     commit is known.
+  2. A refused commit discards the execution in memory. Nothing computed from it is used again.
+  3. External work starts only after the commit of everything the program knew. The same commit
+     marks the work as started.
+  4. Queries that the store can answer (durable values, stored signals) are answered within the
+     step.
 """
 
 from __future__ import annotations
@@ -48,43 +49,42 @@ from everhold.errors import BadValue, Spinning
 from everhold.ports.program import Clock, RestartableExecution
 from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Notice, Store
 
-#: Letters that say nothing to a session that has ended, also if it is retried.
+#: Letters that a session does not need after its end, not even if it is retried.
 _PAST: Final = frozenset({"start", "cancel"})
-#: Deliveries of one step after which the loop is given a turn.
+#: Deliveries within one step after which other tasks of the event loop run.
 DELIVERIES_PER_LOOP_TURN: Final = 16
 #: Deliveries one step may hold before the program counts as spinning.
 MAX_STEP_DELIVERIES: Final = 10_000
-#: Times a program may begin again in one step, with no signal received, before it counts as
-#: spinning.
+#: Restarts in one step, without a signal received, after which the program counts as spinning.
 MAX_RESTARTS: Final = 100
 
 
 class StepResult(msgspec.Struct):
-    """What a step led to, for whoever called and for observers."""
+    """What a step changed, for its caller and for observers."""
 
     asked: list[Query]
     answered: list[tuple[Query, QueryAnswer, Any]]
     outcome: Outcome | None
     dispatch: list[Query]  # queries this process now works on
-    closed: list[int] = []  # queries on which nobody works any more
-    others: list[SessionId] = []  # sessions to which something was delivered, or that were born
-    settled: bool = False  # a turn of an agent has
+    closed: list[int] = []  # queries whose inbox row or work mark is removed
+    others: list[SessionId] = []  # other sessions that got a letter or were created
+    settled: bool = False  # a turn of an agent settled
 
 
 class StepInProgress(msgspec.Struct):
-    """A step that is under way: what was handed over and said since the last commit."""
+    """A running step: deliveries and replies since the last commit."""
 
     at: float
-    read: list[int]  # letters that were handed over
+    read: list[int]  # letters that this step delivers
     birth: Birth | None
     said: StepResult
     deliveries: list[Delivery] = []
     letters: list[Letter] = []
     values: DurableValues | None = None
-    deeds: children.ProcessActions | None = None  # what is done about processes
+    processes: children.ProcessActions | None = None  # begins, signals and stops of child processes
     restarts: int = 0  # in a row
-    raised: bool = False  # from a failure: more of the head changes than a light commit writes
-    intake: Callable[[Intake], object] | None = None  # what happens to the lanes in the same moment
+    raised: bool = False  # retried or forked: a light commit would not write enough of the head
+    intake: Callable[[Intake], object] | None = None  # a change of the intake in the same commit
 
 
 class Stepper:
@@ -103,7 +103,7 @@ class Stepper:
         self._policy = policy
         self._presence = presence
         self._serving = serving
-        # commits with marks that are on their way, by session
+        # running commits that hold marks, by session
         self._marking: Counter[str] = Counter()
         self._level = store.durability
 
@@ -118,117 +118,118 @@ class Stepper:
         birth: Birth | None = None,
         intake: Callable[[Intake], object] | None = None,
     ) -> StepResult:
-        """Hand over `answers` (and more), commit, and bring the live session up to date."""
-        way = StepInProgress(
+        """Deliver `answers` and the rest, commit, and update the session in memory."""
+        current = StepInProgress(
             self._now(live.head), read or [], birth, StepResult([], [], None, []), intake=intake
         )
         if cancel is not None:
-            way.letters = await children.make_cancel_letters(self._store, live.id, way.at)
+            current.letters = await children.make_cancel_letters(self._store, live.id, current.at)
         try:
-            quick = await self._hand_over(live, way, answers, fired, cancel)
+            quick = await self._hand_over(live, current, answers, fired, cancel)
             if quick:
-                await self._go_on(live, way, quick)
-            await self._commit(live, way)
+                await self._go_on(live, current, quick)
+            await self._commit(live, current)
         except BaseException:
             live.drop()
             raise
-        return way.said
+        return current.said
 
     async def _hand_over(
         self,
         live: LiveSession,
-        way: StepInProgress,
+        current: StepInProgress,
         answers: list[QueryAnswer],
         fired: bool = False,
         cancel: str | None = None,
     ) -> list[Query]:
-        """One delivery; returns the queries asked in return that the store may be able to
-        answer.
-        """
-        way.said.answered += count_delivered_answers(
+        """Make one delivery. Returns the new queries that the store may answer."""
+        current.said.answered += count_delivered_answers(
             live.head.metrics, live.opened, answers, fired=fired
         )
-        n = live.head.n + len(way.deliveries) + 1
-        reply = await advance_execution(live.execution, n, way.at, answers, fired, cancel)
+        n = live.head.n + len(current.deliveries) + 1
+        reply = await advance_execution(live.execution, n, current.at, answers, fired, cancel)
         return self._take(
             live,
-            way,
-            Delivery(n, way.at, answers, reply.asked, _notes(reply, fired, cancel)),
+            current,
+            Delivery(n, current.at, answers, reply.asked, _notes(reply, fired, cancel)),
             reply,
         )
 
     def _take(
-        self, live: LiveSession, way: StepInProgress, delivery: Delivery, reply: ProgramReply
+        self, live: LiveSession, current: StepInProgress, delivery: Delivery, reply: ProgramReply
     ) -> list[Query]:
-        """Take a delivery and the program's reply into account."""
-        way.deliveries.append(delivery)
+        """Record a delivery and the program's reply in the session in memory."""
+        current.deliveries.append(delivery)
         notes = delivery.notes
-        if notes is not None and notes.restart is not None and way.restarts >= MAX_RESTARTS:
+        if notes is not None and notes.restart is not None and current.restarts >= MAX_RESTARTS:
             notes.restart, notes.outcome = None, _spinning(delivery.n)
             reply.outcome = notes.outcome
         if reply.withdrawn:
-            way.letters = [*way.letters, *_given_up(live, reply.withdrawn, way.at)]
+            current.letters = [*current.letters, *_given_up(live, reply.withdrawn, current.at)]
         live.fold(delivery)
         live.timer = reply.due
         if notes is not None:
             if notes.settled is not None:
-                way.said.settled = True
+                current.said.settled = True
             if notes.restart is not None:
-                return self._restart(live, way, notes)
+                return self._restart(live, current, notes)
         if reply.outcome is not None:
-            way.said.outcome = reply.outcome
+            current.said.outcome = reply.outcome
             return []
         if not reply.asked:
             return []
         live.head.metrics.paused(reply.asked)
-        way.said.asked += reply.asked
+        current.said.asked += reply.asked
         return [query for query in reply.asked if query.kind in IN_STORE]
 
-    def _restart(self, live: LiveSession, way: StepInProgress, notes: DeliveryNotes) -> list[Query]:
-        """Let the program begin again, which is a delivery of nothing; returns what `_hand_over`
-        does.
-        """
+    def _restart(
+        self, live: LiveSession, current: StepInProgress, notes: DeliveryNotes
+    ) -> list[Query]:
+        """Restart the program by an empty delivery. Returns what `_hand_over` returns."""
         assert notes.restart is not None
-        notes.record = dict(live.record)  # whole: nobody looks further back
-        n = live.head.n + len(way.deliveries) + 1
+        notes.record = dict(live.record)  # complete: readers start at a restart
+        n = live.head.n + len(current.deliveries) + 1
         meter = live.head.metrics
         meter.begun = n - 1
-        way.restarts += 1
-        way.said.asked = []  # all of it is withdrawn
+        current.restarts += 1
+        current.said.asked = []  # a restart withdraws them
         live.execution = execution = cast(RestartableExecution, live.execution).again(
             notes.restart, meter
         )
         with execution.entered():
-            reply = execution.advance(n, way.at, [], False, None)
+            reply = execution.advance(n, current.at, [], False, None)
         return self._take(
-            live, way, Delivery(n, way.at, [], reply.asked, _notes(reply, False, None)), reply
+            live,
+            current,
+            Delivery(n, current.at, [], reply.asked, _notes(reply, False, None)),
+            reply,
         )
 
-    async def _go_on(self, live: LiveSession, way: StepInProgress, quick: list[Query]) -> None:
-        """Answer from the store as long as the program asks what the store can answer."""
-        way.values = way.values or DurableValues(self._store)
-        while quick and way.said.outcome is None:
-            if not len(way.deliveries) % DELIVERIES_PER_LOOP_TURN:
+    async def _go_on(self, live: LiveSession, current: StepInProgress, quick: list[Query]) -> None:
+        """Answer the program from the store until it asks something else."""
+        current.values = current.values or DurableValues(self._store)
+        while quick and current.said.outcome is None:
+            if not len(current.deliveries) % DELIVERIES_PER_LOOP_TURN:
                 await asyncio.sleep(0)
-            if len(way.deliveries) >= MAX_STEP_DELIVERIES:
+            if len(current.deliveries) >= MAX_STEP_DELIVERIES:
                 raise Spinning(f"{MAX_STEP_DELIVERIES:,} reads and writes of durable values")
-            answers, read = await self._quick(live, way, quick, way.values)
+            answers, read = await self._quick(live, current, quick, current.values)
             if not answers:
                 return
             if read:
-                way.read = way.read + read
-                way.restarts = 0
-            quick = await self._hand_over(live, way, answers)
+                current.read = current.read + read
+                current.restarts = 0
+            quick = await self._hand_over(live, current, answers)
 
     def plain(
         self, live: LiveSession, query: Query, answer: QueryAnswer
     ) -> Query | Coroutine[Any, Any, Query | StepResult]:
-        """A model's words in, one question to a model out: how most steps go, in as few moves as
-        possible.
+        """The fast path: one model answer is delivered, and one model question comes back.
 
-        `query` is the only one open, nothing else concerns the session, and its execution is in
-        this process. Returns the next question, if the step has landed; else what finishes it: the
-        commit has to wait, or the program says more than that.
+        The caller has checked that `query` is the only open query, that the session has no letters,
+        deadlines or running work, and that its execution is in this process. Returns the next
+        question if the step is committed. Else returns a coroutine that finishes the step: the
+        commit has to wait, or the reply is more than one model question.
         """
         head = live.head
         meter = live.head.metrics
@@ -283,58 +284,59 @@ class Stepper:
         reply: ProgramReply,
         told: tuple[Query, QueryAnswer, Any],
     ) -> StepResult:
-        """Finish a step that turned out to be more than a plain one."""
-        way = StepInProgress(delivery.at, [], None, StepResult([], [told], None, []))
+        """Finish a step whose reply is more than one model question."""
+        current = StepInProgress(delivery.at, [], None, StepResult([], [told], None, []))
         try:
             delivery.notes = _notes(reply, False, None)
-            quick = self._take(live, way, delivery, reply)
+            quick = self._take(live, current, delivery, reply)
             if quick:
-                await self._go_on(live, way, quick)
-            await self._commit(live, way)
+                await self._go_on(live, current, quick)
+            await self._commit(live, current)
         except BaseException:
             live.drop()
             raise
-        return way.said
+        return current.said
 
     def _now(self, head: Head) -> float:
         at = self._clock.now()
-        # a clock going backwards does not turn time
+        # the time of a session never decreases, even if the clock does
         return at if at > head.updated_at else head.updated_at
 
     async def end(self, live: LiveSession, outcome: Outcome, cancel: str | None) -> StepResult:
-        """End a session without asking its program."""
-        way = StepInProgress(self._now(live.head), [], None, StepResult([], [], outcome, []))
+        """End a session without running its program."""
+        current = StepInProgress(self._now(live.head), [], None, StepResult([], [], outcome, []))
         if cancel is None:
-            way.letters = self._cancelled_children(live, way.at)
+            current.letters = self._cancelled_children(live, current.at)
         else:
-            way.letters = await children.make_cancel_letters(self._store, live.id, way.at)
-        way.deliveries = [
-            Delivery(live.head.n + 1, way.at, [], [], DeliveryNotes(cancel=cancel, outcome=outcome))
+            current.letters = await children.make_cancel_letters(self._store, live.id, current.at)
+        current.deliveries = [
+            Delivery(
+                live.head.n + 1, current.at, [], [], DeliveryNotes(cancel=cancel, outcome=outcome)
+            )
         ]
-        live.fold(way.deliveries[0])
+        live.fold(current.deliveries[0])
         try:
-            await self._commit(live, way)
+            await self._commit(live, current)
         except BaseException:
             live.drop()
             raise
-        return way.said
+        return current.said
 
     async def retry(
         self, live: LiveSession, failed: Delivery, ends: list[QueryAnswer]
     ) -> StepResult:
-        """Hand over a delivery that failed once more; its new reply is appended and stands from now
-        on.
+        """Repeat the delivery that failed. The new reply is appended and replaces the failure.
 
-        `ends` are those of children that ended while their parent was failed.
+        `ends` are the outcomes of children that ended while their parent was failed.
         """
         head = live.head
         notes = failed.notes or DeliveryNotes()
-        way = StepInProgress(self._now(head), [], None, StepResult([], [], None, []))
+        current = StepInProgress(self._now(head), [], None, StepResult([], [], None, []))
         count_delivered_answers(head.metrics, live.opened, failed.answers, fired=notes.fired)
         reply = await advance_execution(
             live.execution, failed.n, failed.at, failed.answers, notes.fired, None
         )
-        way.letters = _given_up(live, reply.withdrawn, way.at)
+        current.letters = _given_up(live, reply.withdrawn, current.at)
         live.fold(
             Delivery(
                 failed.n,
@@ -347,39 +349,39 @@ class Stepper:
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
         reply.notes = reply.notes or DeliveryNotes()
         reply.withdrawn = []
-        delivery = Delivery(head.n + 1, way.at, [], again, _notes(reply, False, None))
+        delivery = Delivery(head.n + 1, current.at, [], again, _notes(reply, False, None))
         assert delivery.notes is not None
         delivery.notes.retry = True
         live.shut()
-        self._take(live, way, delivery, reply)
+        self._take(live, current, delivery, reply)
         if delivery.notes.restart is None:
-            way.said.asked = list(again)
+            current.said.asked = list(again)
         live.before = {query.q for query in again} - {query.q for query in reply.asked}
         head.state = apply_event(head.state, SessionEvent.RETRIED)
-        way.raised = True
-        return await self._begin_again(live, way, ends)
+        current.raised = True
+        return await self._begin_again(live, current, ends)
 
     async def branch(
         self, live: LiveSession, shared: list[Delivery], answers: list[QueryAnswer]
     ) -> StepResult:
-        """Give a fork its first commit: what is open is asked again in its own name, except what is
-        answered.
+        """Make the first commit of a fork: it asks all open queries again, except the answered
+        ones.
         """
         values = DurableValues(self._store)
         await values.inherit(shared, live.id)
-        way = StepInProgress(
+        current = StepInProgress(
             live.head.updated_at, [], live.birth, StepResult([], [], None, []), values=values
         )
-        way.said.asked = [entry.query for entry in live.opened.values()]
-        live.before = {query.q for query in way.said.asked if query.kind is Kind.CALL}
+        current.said.asked = [entry.query for entry in live.opened.values()]
+        live.before = {query.q for query in current.said.asked if query.kind is Kind.CALL}
         return await self._begin_again(
-            live, way, answers, unbegun=get_restart(shared[-1]) is not None
+            live, current, answers, unbegun=get_restart(shared[-1]) is not None
         )
 
     async def _begin_again(
         self,
         live: LiveSession,
-        way: StepInProgress,
+        current: StepInProgress,
         answers: list[QueryAnswer],
         unbegun: bool = False,
     ) -> StepResult:
@@ -396,16 +398,16 @@ class Stepper:
         quick = [query for query in opened if query.kind in IN_STORE]
         try:
             if answers or unbegun:
-                quick += await self._hand_over(live, way, answers)
-            await self._go_on(live, way, [query for query in quick if query.q in live.opened])
-            await self._commit(live, way)
+                quick += await self._hand_over(live, current, answers)
+            await self._go_on(live, current, [query for query in quick if query.q in live.opened])
+            await self._commit(live, current)
         except BaseException:
             live.drop()
             raise
-        return way.said
+        return current.said
 
-    async def _commit(self, live: LiveSession, way: StepInProgress) -> None:
-        change = self._change(live, way)
+    async def _commit(self, live: LiveSession, current: StepInProgress) -> None:
+        change = self._change(live, current)
         if not change.effects:
             await self._store.commit(change, change.head.revision - 1)
             return
@@ -415,8 +417,10 @@ class Stepper:
 
     @contextmanager
     def marking(self, session_id: str) -> Iterator[None]:
-        """Marks are on their way. Who commits them begins the work at once when they have landed,
-        without an await.
+        """Note that a commit with marks is running.
+
+        The committer starts the marked work without an await after the commit, so that no other
+        task can see a mark without its work.
         """
         self._marking[session_id] += 1
         try:
@@ -427,12 +431,12 @@ class Stepper:
                 del self._marking[session_id]
 
     def is_marking(self, session_id: str) -> bool:
-        """Whether a mark may be stored whose work this process is just about to begin."""
+        """Whether a mark may be stored while its work has not started in this process yet."""
         return session_id in self._marking
 
     def _cancelled_children(self, live: LiveSession, at: float) -> list[Letter]:
-        """What is told to the children that a session waits for when it ends by no will of its
-        own.
+        """Cancel letters to the children that a session waits for, when the session is ended from
+        outside.
         """
         return [
             Letter(
@@ -443,16 +447,18 @@ class Stepper:
         ]
 
     async def _quick(
-        self, live: LiveSession, way: StepInProgress, quick: list[Query], values: DurableValues
+        self, live: LiveSession, current: StepInProgress, quick: list[Query], values: DurableValues
     ) -> tuple[list[QueryAnswer], list[int]]:
-        """Answers the store has for what was just asked."""
+        """Answer new queries from the store. Also returns the letters that were used."""
         answers = []
         read = []
         for query in quick:
             if query.kind is Kind.SESSION:
                 if children.is_process_query(query):
-                    way.deeds = way.deeds or children.ProcessActions(self._store, live, way.at)
-                    answers.append(await way.deeds.answer(query))
+                    current.processes = current.processes or children.ProcessActions(
+                        self._store, live, current.at
+                    )
+                    answers.append(await current.processes.answer(query))
                 continue
             if query.kind is Kind.STATE:
                 try:
@@ -470,34 +476,34 @@ class Stepper:
                     break
         return answers, read
 
-    def _change(self, live: LiveSession, way: StepInProgress) -> Change:
+    def _change(self, live: LiveSession, current: StepInProgress) -> Change:
         head = live.head
         opened = live.opened
-        said = way.said
-        deliveries = way.deliveries
+        said = current.said
+        deliveries = current.deliveries
         before = (head.state, head.due_at, head.mail, head.attempts, head.parked)
         head.revision += 1
         head.n = deliveries[-1].n if deliveries else head.n
-        head.updated_at = way.at
+        head.updated_at = current.at
         head.attempts = 0
-        head.mail -= len(way.read)
+        head.mail -= len(current.read)
         change = Change(
             live.id,
             head,
             deliveries,
-            way.birth,
-            read=way.read,
-            letters=way.letters,
-            intake=way.intake,
+            current.birth,
+            read=current.read,
+            letters=current.letters,
+            intake=current.intake,
         )
         extra = (
-            bool(way.read or way.letters)
-            or way.birth is not None
-            or way.raised
-            or way.intake is not None
+            bool(current.read or current.letters)
+            or current.birth is not None
+            or current.raised
+            or current.intake is not None
         )
-        if way.read:
-            live.letters = [letter for letter in live.letters if letter.id not in way.read]
+        if current.read:
+            live.letters = [letter for letter in live.letters if letter.id not in current.read]
         if live.noticed or live.working:
             change.closed = said.closed = self._closed(live, deliveries)
             extra = extra or bool(change.closed)
@@ -508,15 +514,17 @@ class Stepper:
             if (q.kind not in MODEL_KINDS or _is_placed(q) or answers_llm) and q.q in opened
         ]
         if place:
-            self._place(live, change, said, place, way.at)
+            self._place(live, change, said, place, current.at)
             extra = True
-        if way.deeds is not None and (way.deeds.births or way.deeds.letters):
-            change.births = [*change.births, *way.deeds.births]
-            change.letters = [*change.letters, *way.deeds.letters]
+        if current.processes is not None and (
+            current.processes.births or current.processes.letters
+        ):
+            change.births = [*change.births, *current.processes.births]
+            change.letters = [*change.letters, *current.processes.letters]
             extra = True
         change.durable = self._durable(change, said)
         if said.outcome is not None:
-            self._end(live, change, said.outcome, way.at)
+            self._end(live, change, said.outcome, current.at)
             extra = True
         else:
             head.open_from = find_first_open_delivery(opened, head.n)
@@ -525,12 +533,12 @@ class Stepper:
                 live.letters and any(letter.kind != "signal" for letter in live.letters)
             )
             head.state = SessionState.RUNNING if busy else SessionState.PAUSED
-            # a model question that nobody works on appears only by being asked
-            new = way.raised or way.birth is not None or _asks_model(said.asked)
+            # only a new model question can become parked
+            new = current.raised or current.birth is not None or _asks_model(said.asked)
             if head.parked or new:
                 head.parked = is_parked(live.birth, opened, live.working)
-        if way.values is not None:
-            change.writes = way.values.writes()
+        if current.values is not None:
+            change.writes = current.values.writes()
             extra = extra or bool(change.writes)
         change.light = not extra and before == (
             head.state,
@@ -543,7 +551,7 @@ class Stepper:
         return change
 
     def _closed(self, live: LiveSession, deliveries: list[Delivery]) -> list[int]:
-        """The queries that leave the inbox, or on which nobody works any more."""
+        """The answered or withdrawn queries that have an inbox row or a mark; both are removed."""
         gone = [answer.q for delivery in deliveries for answer in delivery.answers]
         gone += [
             q
@@ -560,9 +568,7 @@ class Stepper:
     def _place(
         self, live: LiveSession, change: Change, said: StepResult, asked: list[Query], at: float
     ) -> None:
-        """Say who sees to the queries that were asked: a child, this process, or somebody
-        outside.
-        """
+        """Assign each new query to its answerer: a child, this process, or the inbox."""
         births = []
         letters = []
         effects = []
@@ -597,7 +603,7 @@ class Stepper:
         change.letters = [*change.letters, *letters]
 
     def _durable(self, change: Change, said: StepResult) -> bool:
-        """Whether this commit must survive power loss, whatever the store does with others."""
+        """Whether this commit must survive a power failure, at any durability level."""
         if said.dispatch and any(query.rerun is not Rerun.SAFE for query in said.dispatch):
             return True
         if self._level != "mixed":
@@ -614,7 +620,7 @@ class Stepper:
         head.state = apply_event(head.state, event)
         live.working.clear()
         live.noticed.clear()
-        # for a retry
+        # a failed session keeps its letters, because a retry delivers them
         kept = [
             letter
             for letter in live.letters
@@ -625,13 +631,13 @@ class Stepper:
         head.open_from, head.due_at, head.mail, head.parked = head.n + 1, None, len(kept), False
         last = change.deliveries[-1].notes
         if live.record and last is not None:
-            last.record = dict(live.record)  # whole, so that the end alone tells what was recorded
+            last.record = dict(live.record)  # complete: a status reads only the last delivery
         if live.birth.parent is not None:
             change.letters = [*change.letters, children.make_end_letter(live, outcome, at)]
 
 
 def _given_up(live: LiveSession, withdrawn: list[int], at: float) -> list[Letter]:
-    """What is told to children that live only as long as somebody waits for them."""
+    """Cancel letters to the bound children of withdrawn queries."""
     entries = [
         live.opened[q]
         for q in withdrawn
@@ -644,7 +650,7 @@ def _given_up(live: LiveSession, withdrawn: list[int], at: float) -> list[Letter
 
 
 def _is_placed(query: Query) -> bool:
-    """Whether a question to a model says whose it is: a person's, or a model's that it names."""
+    """Whether a model question names its addressee or its model."""
     return query.to is not None or (query.options is not None and "model" in query.options)
 
 
@@ -664,12 +670,12 @@ def _is_plain(reply: ProgramReply, asked: Query) -> bool:
 
 
 def _spinning(n: int) -> Raised:
-    """The end of a program that begins again and again, and never pauses."""
+    """The outcome of a program that restarts again and again without a pause."""
     return Raised(f"Spinning: {Spinning(f'{MAX_RESTARTS} restarts')}", Spinning.code, "", n)
 
 
 def _notes(reply: ProgramReply, fired: bool, cancel: str | None) -> DeliveryNotes | None:
-    """What a delivery holds beside answers and queries."""
+    """The notes of a delivery: everything beside answers and queries. None if there are none."""
     notes = reply.notes
     if notes is None:
         if not fired and cancel is None and not reply.withdrawn and reply.outcome is None:

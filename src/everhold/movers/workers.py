@@ -38,7 +38,7 @@ from everhold.core.query import Kind, Query
 from everhold.core.session import WORKERS, Birth
 from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.effects import STORE_AWAY_ERRORS
-from everhold.engine.engine import FAREWELL, Engine
+from everhold.engine.engine import CLOSE_TIMEOUT, Engine
 from everhold.engine.limits import JobLimiter, Limits
 from everhold.engine.liveness import get_machine_id, get_machine_name
 from everhold.engine.move import can_enter_conversation, is_waiting_for_input
@@ -238,7 +238,9 @@ class Worker:
         for task in self._tasks():
             task.cancel()
         with suppress(TimeoutError):  # of those that give a lease back to a store that is away
-            await asyncio.wait_for(asyncio.gather(*self._tasks(), return_exceptions=True), FAREWELL)
+            await asyncio.wait_for(
+                asyncio.gather(*self._tasks(), return_exceptions=True), CLOSE_TIMEOUT
+            )
         await self._reconciler.stop()
         self._engine.serving.serve_locally()
         await self._engine.release()
