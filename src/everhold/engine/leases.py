@@ -1,13 +1,13 @@
-"""The leases that this process holds: on which sessions it spends work.
+"""The leases that this process holds on sessions.
 
 Rules
-  1. A lease says who works, never who may commit: the head's revision does. Who only answers takes
-     none.
-  2. All are renewed together, three times in their life at least. One that was not renewed is lost:
-     no new work is spent on its session here; what is under way goes on, and the revision decides
-     what becomes of it.
-  3. Who takes releases. A session that is taken twice here is released with the second. What could
-     not be released is not renewed for long.
+  1. A lease reserves the work on a session. It does not permit commits: the head's revision does.
+     A verb that only answers takes no lease.
+  2. All leases are renewed together, at least three times within their time to live. A lease that
+     was not renewed is lost: this process starts no new work for its session. Running work
+     continues, and the revision decides whether its outcome is committed.
+  3. Each `take` needs a `release`. A session taken twice is released with the second release. A
+     lease whose release failed is released later instead of renewed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("everhold")
 
 
 class _Hold:
-    """A lease held here, how often it was taken, and what had come into the intake when it was."""
+    """A held lease: its fence, its takes, and the intake's sequence number when it was taken."""
 
     __slots__ = ("came", "fence", "takes")
 
@@ -52,16 +52,16 @@ class Leases:
         self._store = store
         self.owner = owner
         self._clock = clock
-        self._presence = presence  # a process that holds a lease is known to live
+        self._presence = presence  # its row is written before a lease is taken
         self._serving = serving
         self._held: dict[str, _Hold] = {}
         self._taking: dict[str, asyncio.Lock] = {}
         self._renewed = 0.0
-        self._strays: set[str] = set()  # renewed as ours, though they are not held
+        self._strays: set[str] = set()  # ours in the store, but not held here
 
     @property
     def timings(self) -> LeaseTimings:
-        """How long leases live, and how often they are renewed."""
+        """The time to live of leases and the interval of their renewal."""
         return self._presence.timings
 
     def __len__(self) -> int:
@@ -71,7 +71,9 @@ class Leases:
         return session_id in self._held
 
     async def take(self, session_id: str) -> Fence | None:
-        """The right to work on a session; None if somebody else has it. Raises `UnknownSession`."""
+        """Take a session's lease. Returns None if another process has it. Raises
+        `UnknownSession`.
+        """
         lock = self._taking.setdefault(session_id, asyncio.Lock())
         try:
             async with lock:
@@ -86,7 +88,7 @@ class Leases:
 
     async def _acquire(self, session_id: str) -> Fence | None:
         await self._presence.introduce()
-        token = secrets.token_hex(8)  # one try, however often the store has to repeat it
+        token = secrets.token_hex(8)  # makes a repeated transaction idempotent
         found, came = await self._store.intake(
             session_id,
             lambda intake: (intake.take(self.owner, token, self.timings.ttl), intake.seq),
@@ -100,7 +102,7 @@ class Leases:
         return found.lease.fence
 
     async def release(self, session_id: str) -> None:
-        """Give one take back; with the last one, others may have the session."""
+        """Undo one take; the last one releases the lease."""
         hold = self._held.get(session_id)
         if hold is None:
             return
@@ -111,23 +113,23 @@ class Leases:
 
         try:
             arrived = await self._store.release_lease(session_id, hold.fence, hold.came)
-            # others could not deliver it while the session was held
+            # other processes could not deliver it while this lease was held
             if arrived and self._serving.worker is not None:
                 self._serving.worker.lease_freed(session_id)
-        # it was deleted, or the store is away: then time releases it
+        # the session was deleted, or the store is unavailable: then the lease expires
         except EverholdError as error:
-            log.debug("the lease of session %s was not released: %s", session_id, error)
+            log.debug("could not release the lease of session %s: %s", session_id, error)
 
     def tell_all(self, session_id: str) -> None:
-        """Have the worker told of whatever waits when this lease is given back, however long it has
-        waited.
+        """Notify the worker of any queued input when this lease is released, even of input that is
+        older than the lease.
         """
         hold = self._held.get(session_id)
         if hold is not None:
             hold.came = -1
 
     def adopt(self, session_id: str, fence: Fence) -> None:
-        """Hold a lease that came with a commit: whoever drives takes it, and gives it back."""
+        """Hold a lease that a commit took. The worker takes it over and releases it."""
         hold = self._held.get(session_id)
         if hold is not None:
             hold.fence = fence
@@ -140,7 +142,7 @@ class Leases:
 
     @asynccontextmanager
     async def held(self, session_id: str) -> AsyncIterator[Fence | None]:
-        """Hold a session's lease for a while; None if somebody else has it."""
+        """Hold a session's lease within a context; None if another process has it."""
         fence = await self.take(session_id)
         try:
             yield fence
@@ -149,7 +151,7 @@ class Leases:
                 await self.release(session_id)
 
     async def foreign(self, session_id: str) -> Lease | None:
-        """The lease of somebody else who works on a session now."""
+        """The lease that another process holds on a session now."""
 
         def look(intake: Intake) -> Lease | None:
             lease = intake.lease
@@ -162,7 +164,7 @@ class Leases:
         return await self._store.intake(session_id, look, only=True)
 
     async def renew(self) -> None:
-        """Let all live on; those that somebody else has by now are lost."""
+        """Renew all leases. Those that another process has taken are lost."""
         before = dict(self._held)
         if not before:
             return
@@ -171,37 +173,37 @@ class Leases:
             self._renewed = self._clock.now()
         except EverholdError as error:
             if self._clock.now() < self._renewed + self.timings.ttl:
-                log.warning("leases could not be renewed, which is tried again: %s", error)
+                log.warning("could not renew leases; retrying: %s", error)
                 return
             kept = set()
         for session_id, hold in before.items():
             if session_id not in kept and self._held.get(session_id) is hold:
                 del self._held[session_id]
                 log.warning(
-                    "the lease of session %s was lost; what is under way may still land", session_id
+                    "the lease of session %s was lost; its running work may still be committed",
+                    session_id,
                 )
                 if self._serving.worker is not None:
                     self._serving.worker.lease_lost(session_id)
         await self._release_strays(kept)
 
     async def _release_strays(self, kept: Iterable[str]) -> None:
-        """Release what was to be released while the store was away: else it would be renewed with
-        the others for ever.
+        """Release leases that are ours in the store but not held here; `keep` renews them, too.
 
-        Whoever lets something in has a lease for a moment, too; one that was a stray before has
-        been for longer.
+        A move holds a lease for a moment, too. So only a lease that was a stray at the last renewal
+        is released.
         """
         strays = {session_id for session_id in kept if session_id not in self._held}
         for session_id in strays & self._strays:
-            await self._store.intake(session_id, self._let_go, only=True)
+            await self._store.intake(session_id, self._release_unheld, only=True)
         self._strays = strays
 
-    def _let_go(self, intake: Intake) -> None:
+    def _release_unheld(self, intake: Intake) -> None:
         lease = intake.lease
         if lease is not None and lease.owner == self.owner and intake.session_id not in self._held:
             intake.release(lease.fence)
 
     async def leave(self) -> None:
-        """Release all at once."""
+        """Release all leases."""
         self._held.clear()
         await self._store.leave(self.owner)

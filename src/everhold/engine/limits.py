@@ -1,14 +1,13 @@
-"""Who may work now: jobs go in one after another, so many at once, and no session before its turn.
+"""Concurrency limits: which job may start next in this process.
 
-A job is one thing that a program asked of this process: a call, a tool, a question to a model that
-answers here.
+A job is one effect of a session: a call, a tool, or a model question that this process answers.
 
 Rules
-  1. So many sessions are in work at once; a session, a program and a tool have limits of their own,
-     if they are set.
-  2. Sessions take turns: the one whose last job began longest ago goes first, so that one that
-     always has another job keeps nobody out.
-  3. After `close` nothing goes in any more; what has not begun is somebody else's.
+  1. `concurrency` limits the sessions with running jobs. Sessions, programs and tools may have
+     limits of their own.
+  2. Sessions take turns: the session whose last job started longest ago is next. A session with
+     many jobs does not starve the others.
+  3. After `close` no job starts. Jobs that have not started are left for other processes.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from everhold.errors import BadSetting
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many jobs run at once in one process: of one session, of one program, of one tool.
+    """How many jobs run at once in one process: per session, per program and per tool.
 
-    Programs, tools and functions are named by their names, or as `module:name`; questions to models
-    are `llm`. What is not named has no limit but that of its session.
+    Programs, tools and functions are named by their names, or as `module:name`. `llm` names model
+    questions. What is not named has only the limit of its session.
     """
 
     session: int | None = None
@@ -40,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name, most in named.items():
             if not isinstance(most, int) or isinstance(most, bool) or most < 1:
                 raise BadSetting(
-                    f"limits.{name}", f"{most!r} is not a number of jobs; it is 1 or more"
+                    f"limits.{name}", f"{most!r} is not a number of jobs; give 1 or more"
                 )
 
 
@@ -49,7 +48,7 @@ def _named(kind: str, table: Mapping[str, int]) -> dict[str, int]:
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What wants to go in."""
+    """One effect that waits to start."""
 
     session: str
     program: str
@@ -57,11 +56,11 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class LimiterClosed(Exception):
-    """The gate is closed: the job was not begun."""
+    """The limiter is closed; the job did not start."""
 
 
 class JobLimiter:
-    """Lets jobs in, in turn."""
+    """Starts jobs within the limits, session by session in turn."""
 
     def __init__(
         self, concurrency: int, limits: Limits, began: Callable[[str], None] | None = None
@@ -70,17 +69,17 @@ class JobLimiter:
         self._limits = limits
         self._named = bool(limits.program or limits.tool)
         self._waiting: OrderedDict[str, list[tuple[Job, asyncio.Future[None]]]] = OrderedDict()
-        # jobs that run, by kind of limit and name
+        # running jobs, by kind of limit and name
         self._running: Counter[tuple[str, str]] = Counter()
         self._sessions: Counter[str] = Counter()
-        # sessions, by when their last job began
+        # sessions, in the order in which their last jobs started
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.closed = False
-        self._began = began  # told of the session of each job that is let in
+        self._began = began  # called with the session of each job that starts
 
     @property
     def running(self) -> int:
-        """How many jobs run."""
+        """The number of running jobs."""
         return sum(self._sessions.values())
 
     @property
@@ -89,8 +88,9 @@ class JobLimiter:
 
     @asynccontextmanager
     async def entered(self, job: Job) -> AsyncIterator[None]:
-        """Wait for one's turn, and be within; raises `LimiterClosed` if it does not come any
-        more.
+        """Wait until the job may start; it counts as running within the context.
+
+        Raises `LimiterClosed` if the limiter closes first.
         """
         await self._enter(job)
         try:
@@ -99,7 +99,7 @@ class JobLimiter:
             self._leave(job)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Start no more jobs; waiting ones raise `LimiterClosed`."""
         self.closed = True
         waiting = self._waiting
         self._waiting = OrderedDict()
@@ -120,7 +120,7 @@ class JobLimiter:
             raise
 
     def _withdraw(self, job: Job, turn: asyncio.Future[None]) -> None:
-        # its turn came in the same moment
+        # admitted and cancelled at the same time: the job counts as running, so it must leave
         if turn.done() and not turn.cancelled() and turn.exception() is None:
             self._leave(job)
             return
@@ -141,7 +141,7 @@ class JobLimiter:
         self._admit()
 
     def _admit(self) -> None:
-        """Let in whoever may go, the session first that waited longest."""
+        """Start every job that the limits allow, in the turn of their sessions."""
         if not self._waiting:
             self._begun.clear()
             return
@@ -150,7 +150,7 @@ class JobLimiter:
             moved = False
             for session_id in self._in_turn():
                 if session_id not in self._sessions and self.full:
-                    # those in work do not overtake it: else one that always works would keep it out
+                    # running sessions may not pass it, else they could keep it waiting for ever
                     break
                 queue = self._waiting[session_id]
                 chosen = next(
@@ -185,7 +185,7 @@ class JobLimiter:
         return found[place[1]]
 
     def _places(self, job: Job) -> list[tuple[str, str]]:
-        """The limits that concern a job."""
+        """The program and tool limits of a job."""
         if not self._named:
             return []
         return [

@@ -1,10 +1,10 @@
-"""Which processes live, as far as this machine and the store's clock can tell.
+"""Which worker processes are alive, as this machine and the store's clock show.
 
-A process id means something only where it was given: on one machine, since it was started, in one
-container. Two containers may share a name, and two machines too; neither can tell whether a process
-of the other lives.
+Every worker renews its row in the store. A worker is dead if its row expired, or if it was on this
+machine and its process has ended.
 
-This process among others: its row among the workers, which says that it lives, and theirs.
+A process id is valid only within one boot of one machine and one container. Host names are not
+unique either. So the process check is used only for rows with exactly our machine id.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ log = logging.getLogger("everhold")
 
 @cache
 def get_machine_id() -> str:
-    """The name of this machine, a slash, and what tells apart those of the same name whose process
-    ids are others.
-    """
+    """The host name, a slash, and an id of the boot and the process namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()}/{boot[:8]}-{os.stat('/proc/self/ns/pid').st_ino}"
@@ -41,24 +39,24 @@ def get_machine_id() -> str:
 
 
 def get_machine_name(place: str) -> str:
-    """The name of the machine, for people."""
+    """The host name of a machine id."""
     return place.partition("/")[0]
 
 
 def has_process_ended(pid: int) -> bool:
-    """Whether the process of that id has ended; its id has to be one of this machine."""
+    """Whether a process of this machine has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except OSError:
         return False
-    return _undead(pid)
+    return _is_zombie(pid)
 
 
-def _undead(pid: int) -> bool:
-    """Whether a process has ended and only nobody has taken note of it: common where a container
-    has no init.
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and its parent did not collect it, as in containers without an
+    init.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -67,20 +65,20 @@ def _undead(pid: int) -> bool:
         return False
 
 
-# ---- all of them
+# ---- all workers
 
 
 class WorkerLiveness(msgspec.Struct, frozen=True):
-    """Who of the workers lives."""
+    """Living and dead workers."""
 
     living: frozenset[str]
     dead: tuple[WorkerRecord, ...]
-    near: frozenset[int]  # process ids of the living on this machine
-    next: float | None  # seconds until one of the living is taken for dead, unless it is heard of
+    near: frozenset[int]  # process ids of living workers on this machine
+    next: float | None  # seconds until the next row expires, unless it is renewed
 
 
 def classify_workers(rows: Sequence[WorkerRecord], me: str) -> WorkerLiveness:
-    """Tell the living from the dead; oneself lives."""
+    """Separate living and dead workers. `me` is alive."""
     dead = tuple(row for row in rows if row.id != me and not is_worker_alive(row))
     others = [row for row in rows if row.id != me and row not in dead]
     near = frozenset(row.pid for row in others if row.host == get_machine_id())
@@ -95,19 +93,16 @@ def is_worker_alive(worker: WorkerRecord) -> bool:
 
 
 def make_lease_owner(worker: WorkerRecord) -> LeaseOwner:
-    """The name under which a worker holds leases, for people too; its id is new for each of its
-    lives.
-    """
+    """The owner of a worker's leases: a readable name, and an id that is new at each start."""
     return LeaseOwner(f"{get_machine_name(worker.host)}:{worker.pid}", worker.id)
 
 
 class SuspendDetector:
-    """Whether this process itself was away: suspended with its machine, stopped, or too busy; or
-    its clock was set.
+    """Detects that this process was suspended, stopped or too busy, or that its clock was set.
 
-    Then others may have been away with it, and have had no time to say that they live. Whom only
-    the clock takes for dead is given half of his time, in which he renews once, before anybody here
-    acts on it.
+    Other processes may have been suspended with it, without time to renew their rows. After a
+    suspension, the age of every row counts as at most half of its time to live, so that each
+    worker can renew once before it counts as dead.
     """
 
     def __init__(
@@ -115,37 +110,39 @@ class SuspendDetector:
     ) -> None:
         self._wall = wall
         self._steady = steady
-        self._felt = inf  # when it was felt last
-        self._back = -inf  # when it came back, by the steady clock
+        self._checked = inf  # wall time of the last `feel`
+        self._resumed = -inf  # steady time of the end of the last suspension
 
     def begin(self) -> None:
-        """From now on it is felt."""
-        self._felt = inf
+        """Start the detection; the time before does not count."""
+        self._checked = inf
 
     def feel(self, timings: LeaseTimings) -> None:
-        """To be called as often as leases are renewed, at least: twice as long without it, and this
-        was away.
+        """Call this at least once per lease renewal. A gap of two intervals counts as a
+        suspension.
         """
-        before = self._felt
-        self._felt = self._wall()
-        away = self._felt - before
+        before = self._checked
+        self._checked = self._wall()
+        away = self._checked - before
         if away > 2 * timings.every:
-            self._back = self._steady()
+            self._resumed = self._steady()
             log.warning(
-                "this process, or its clock, was away for %.0f s: others may have been, too", away
+                "this process was suspended, or its clock was set, for %.0f s;"
+                " other workers may have been suspended, too",
+                away,
             )
 
     def heard(self, rows: Iterable[WorkerRecord], timings: LeaseTimings) -> list[WorkerRecord]:
-        """Workers that were read just now, none of them older than may be held against him."""
-        # after the reading: whoever is stopped between two feels has not judged yet
+        """Rows read just now, with their ages corrected for a suspension of this process."""
+        # after the read: a suspension during it must count, too
         self.feel(timings)
-        since = self._steady() - self._back
+        since = self._steady() - self._resumed
         return [msgspec.structs.replace(row, age=min(row.age, row.ttl / 2 + since)) for row in rows]
 
 
 class ProcessWatcher:
-    """Hears at once when a process of this machine ends, where the system can tell (Linux); else it
-    has to be asked.
+    """Wakes a callback when a process of this machine ends (Linux, by pidfd). Elsewhere, poll
+    `ended`.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -154,7 +151,7 @@ class ProcessWatcher:
         self._watched: dict[int, int | None] = {}
 
     def watch(self, pids: Iterable[int]) -> None:
-        """Watch these from now on, and no others."""
+        """Watch exactly these processes from now on."""
         wanted = set(pids) - {os.getpid()}
         for pid in set(self._watched) - wanted:
             self._forget(pid)
@@ -163,11 +160,11 @@ class ProcessWatcher:
 
     @property
     def blind(self) -> bool:
-        """Whether some of them have to be looked for."""
+        """Whether any watched process must be polled."""
         return None in self._watched.values()
 
     def ended(self) -> bool:
-        """Whether one of them has ended."""
+        """Whether any watched process has ended."""
         return any(has_process_ended(pid) for pid in self._watched)
 
     def close(self) -> None:
@@ -177,7 +174,7 @@ class ProcessWatcher:
         opened = getattr(os, "pidfd_open", None)
         try:
             fd: int | None = None if opened is None else opened(pid)
-        except OSError:  # it has ended just now, or the system forbids it
+        except OSError:  # it has just ended, or the system forbids it
             return None
         if fd is not None:
             asyncio.get_running_loop().add_reader(fd, self._hear, pid)
@@ -195,23 +192,27 @@ class ProcessWatcher:
 
 
 class Presence:
+    """This process's worker row, and the rows of the others."""
+
     def __init__(self, store: Store, clock: Clock, worker: str, timings: LeaseTimings) -> None:
         self._store = store
         self._clock = clock
         self.worker = worker
         self.timings = timings
         self.is_introduced = False
-        self._beaten = 0.0  # when this process last said that it lives
+        self._beaten = 0.0  # when this process last renewed its row
         self._introducing = asyncio.Lock()
-        # a store with a clock of its own is one of a test: such a clock jumps on purpose
+        # only tests use a store with a clock of its own; that clock jumps on purpose
         self.pulse = SuspendDetector() if store.time is None else SuspendDetector(lambda: 0.0)
 
     def live_by(self, timings: LeaseTimings) -> None:
-        """Use these timings from now on: a worker may have its own."""
+        """Use these timings from now on."""
         self.timings = timings
 
     async def introduce(self) -> None:
-        """Be known to live before a mark is made in this process's name, and while it works."""
+        """Write this process's row if it is not current. Call it before any mark of this
+        process.
+        """
         if self._is_known():
             return
         async with self._introducing:
@@ -226,19 +227,19 @@ class Presence:
         return self.is_introduced and self._clock.now() < self._beaten + self.timings.every
 
     def withdraw(self) -> bool:
-        """Say nothing more of this process; returns whether it was introduced."""
+        """Stop renewing this process's row. Returns whether it was written."""
         was = self.is_introduced
         self.is_introduced = False
         return was
 
     async def release(self) -> None:
-        """Take this process off the list."""
+        """Delete this process's row."""
         await self._store.release(self.worker)
 
     async def workers(self) -> list[WorkerRecord]:
-        """All processes that are known, with the time since each was heard of."""
+        """All worker rows, with the time since each was renewed."""
         return self.pulse.heard(await self._store.workers(), self.timings)
 
     async def census(self) -> WorkerLiveness:
-        """Which processes live, as far as this machine and the store's clock can tell."""
+        """The living and dead workers."""
         return classify_workers(await self.workers(), self.worker)

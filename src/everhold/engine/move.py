@@ -1,24 +1,23 @@
 """Moves one session as far as this process can; nothing else moves sessions.
 
     1. load the session, or take it from memory;
-    2. decide about marks on which no task works, by the rerun policy of each call;
-    3. deliver what was accepted: letters, then timers that are due, then what waits in the intake
-       of a conversation;
-    4. begin to answer open questions that this process can answer and may answer;
-    5. say when to move the session again, and which others received something.
+    2. resolve marks without a running task, by the `rerun` of each call;
+    3. deliver accepted input: letters, then due timers, then the queued input of an agent;
+    4. start to answer open queries that this process can and may answer;
+    5. return when to move the session again, and which other sessions got letters.
 
 Rules
-  1. A move is idempotent and may run twice at once: the fence of each commit decides, and who is
-     refused looks again.
-  2. What comes first in an intake is tried on a look. The commit that hands it over takes the
-     lease, claims it and ends it, in one moment: from then on the journal is responsible for it.
-     Where that is refused, nothing has happened. A worker that has work to do for it keeps the
-     lease.
-  3. Where no turn runs, what comes first is chosen by `Intake.choose`: inputs that may join each
-     other are one turn. A running turn is told what is meant for it.
-  4. What waits in the intake of a session that has ended fails. What waits for a program that is
-     not here stays.
-  5. Nothing that is wrong with a session is raised: `Next` says why it cannot go on here.
+  1. A move is idempotent, and two may run at the same time. The fence of each commit decides; the
+     loser loads the session again.
+  2. Queued input is first planned on a copy of the intake. The commit that delivers it takes the
+     lease, claims the items and completes them, all at once. After it, only the journal matters. If
+     the commit is refused, nothing has changed. A worker keeps the lease if the step started work
+     for it.
+  3. If no turn runs, `Intake.choose` selects the input: inputs that may join become one turn. A
+     running turn gets the input meant for it.
+  4. Queued input of an ended session fails. Queued input of a session whose program is not here
+     stays queued.
+  5. A move does not raise errors of a session: `Next` has the reason why it cannot move here.
 """
 
 from __future__ import annotations
@@ -69,14 +68,12 @@ from everhold.ports.store import FROM_OPEN, FROM_RESTART, SessionRecord
 
 log = logging.getLogger("everhold")
 
-#: What it means that a program is not here.
+#: The errors of a program that this process does not have.
 PROGRAM_ABSENT_ERRORS: Final = (UnknownProgram, NotAProgram, VersionMissing)
 
 
 class HeldClaim(msgspec.Struct, frozen=True):
-    """What was claimed, and under which lease; `keeps` if the lease is a worker's, who has it
-    longer.
-    """
+    """Claimed items and the fence of their lease. `keeps`: this process already held the lease."""
 
     claim: Claim
     fence: Fence
@@ -104,17 +101,17 @@ class SessionMoves:
         self._store = sessions.store
         self._leases = leases
         self._owner = leases.owner
-        self._unbegun = unbegun  # sessions whose moves were requested and have not begun
+        self._unbegun = unbegun  # sessions with a requested move that has not started
 
     def leave_alone(self, session_id: str) -> None:
-        """A session cannot be moved here: its move is not to be requested again."""
+        """Stop requesting moves of a session that cannot be moved here."""
         self._unbegun.discard(session_id)
 
     async def move(self, session_id: str, *, asked: bool = False, leased: bool = False) -> Next:
-        """Take one session as far as this process can take it now.
+        """Move one session as far as this process can now.
 
-        `asked` says that the caller of a verb wants this session moved, `leased` that the caller
-        holds its lease. Else a session on which a worker holds one is left to that worker.
+        `asked`: a verb's caller requested the move. `leased`: the caller holds the session's lease.
+        With neither, a session whose lease another worker holds is left to that worker.
         """
         self._unbegun.discard(session_id)
         try:
@@ -144,24 +141,24 @@ class SessionMoves:
         except STORE_AWAY_ERRORS:
             raise
         except EverholdError as error:
-            log.warning("session %s cannot go on here: %s", session_id, error)
+            log.warning("session %s cannot be moved here: %s", session_id, error)
             return Next(absent=str(error))
         live = self._sessions.cached(session_id)
         return Next(at, others, moved=live is None or live.head.revision != revision)
 
     async def _cannot_begin(self, record: SessionRecord, error: BadArguments) -> Next:
-        """End a session that was accepted unchecked, and whose arguments do not fit its program."""
+        """End a session whose arguments do not fit its program; they were accepted unchecked."""
         live = LiveSession(record.birth, record.head, NoExecution())
         live.letters = record.letters
         try:
             await self._sessions.end(live, Raised(str(error), error.code, "", record.head.n))
         except Overtaken:
-            return Next(self._clock.now())  # something came for it meanwhile
+            return Next(self._clock.now())  # another process committed first: move again
         return Next(moved=True)
 
     async def _fresh(self, session_id: str) -> tuple[Head, SessionRecord | None]:
-        """The session as it stands now: in memory, if no other process may have moved it; else it
-        is loaded.
+        """The current head: from memory if no other process may have moved the session, else
+        loaded.
         """
         live = self._sessions.cached(session_id)
         if (
@@ -179,8 +176,9 @@ class SessionMoves:
         return record.head, record
 
     async def _act(self, asked: bool, live: LiveSession) -> tuple[float | None, list[SessionId]]:
-        """Steps 2 to 4, alone with the session; returns when it is due next, and who received
-        something.
+        """Steps 2 to 4 of a move; the session's lock is held.
+
+        Returns when the session is due next, and the sessions that got letters.
         """
         live.others = []
         for part in (
@@ -196,8 +194,9 @@ class SessionMoves:
     # ---- letters and time
 
     async def deliver(self, live: LiveSession) -> None:
-        """Hand over the letters that concern the session now, and the timers that are due. The lock
-        is held.
+        """Deliver the letters that the session can receive now, and due timers. The session's lock
+        is
+        held.
         """
         if live.head.mail and children.has_relevant_letters(live):
             await self._read_letters(live)
@@ -225,9 +224,7 @@ class SessionMoves:
         await children.pause_if_idle(self._sessions, live)
 
     async def _on_time(self, live: LiveSession) -> None:
-        """Fire the timers and expire the queries whose time was before now; others have turns of
-        their own.
-        """
+        """Fire due timers and expire due queries, in the order of their times."""
         due = live.head.due_at
         now = self._clock.now()
         while due is not None and due < now and not live.head.ended:
@@ -243,7 +240,7 @@ class SessionMoves:
     # ---- the intake of a conversation
 
     async def _let_in(self, live: LiveSession) -> None:
-        """Say what waits to a conversation, as far as it may enter now."""
+        """Deliver queued input to an agent, as far as its turn allows."""
         while find_input_query(live.opened) is not None and not live.head.ended:
             seen = await self._store.intake(live.id, _copied)
             if not _has_any(seen) or not _may_enter(live.opened, seen):
@@ -264,14 +261,14 @@ class SessionMoves:
             self._sessions.changed(session_id)
 
     async def hand(self, live: LiveSession, said: dict[str, JSON]) -> bool:
-        """Say an input at once, if no turn runs and nothing waits before it; returns whether it was
-        said.
+        """Deliver an input now, if no turn runs and the intake is empty. Returns whether it was
+        delivered.
         """
         q = find_input_query(live.opened)
         if q is None or not is_waiting_for_input(live.opened):
             head = (await self._store.load(live.id, since=FROM_OPEN)).head
             if head.revision != live.head.revision:
-                # what is in memory here is not how it stands
+                # the session in memory is not current
                 raise Overtaken(live.id, live.head.revision)
             return False
         if await self._store.intake(live.id, _has_any):
@@ -280,15 +277,16 @@ class SessionMoves:
         return True
 
     async def _enter(self, live: LiveSession, seen: Intake) -> int:
-        """Say what comes first, in the commit that claims and ends it; returns how many items have
-        ended.
+        """Deliver the first queued input in one commit that also claims and completes its items.
+
+        Returns how many items are done.
         """
         turn = None if is_waiting_for_input(live.opened) else live.turns + 1
         token = secrets.token_hex(8)
         found = self._claim(token, turn, seen)
         q = find_input_query(live.opened)
         if found is None or q is None:
-            if seen.written:  # what was for a turn that is over
+            if seen.written:  # items meant for a turn that is over were deferred
                 await self._store.intake(live.id, functools.partial(_defer, turn))
             return 0
         await self._presence.introduce()
@@ -322,8 +320,8 @@ class SessionMoves:
         return len(entry.items)
 
     def _claim(self, token: str, turn: int | None, intake: Intake) -> HeldClaim | None:
-        """Take the lease and claim what comes first; None, and nothing is changed, if there is
-        nothing.
+        """Take the lease and claim the first items. Returns None, without changes, if there are
+        none.
         """
         before = intake.lease
         keeps = (
@@ -360,10 +358,11 @@ class SessionMoves:
         failed: bool = False,
         keep: bool = False,
     ) -> Fence | None:
-        """Claim items and end them in one moment; the lease goes with it, unless it is to be kept:
-        then it is told.
+        """Claim items and complete or fail them in the same transaction.
 
-        Raises `ClaimLost`, and nothing lands, if they are not what comes first any more.
+        Releases the lease, unless this process held it before. With `keep`, the lease stays and its
+        fence is returned. Raises `ClaimLost`, without changes, if these items are not the first any
+        more.
         """
         held = self._claim(token, turn, intake)
         ids = {item.id for item in items}
@@ -391,11 +390,11 @@ class SessionMoves:
         return next((claim for claim in (stop, *more) if claim is not None), None)
 
 
-# ---- where a session stands
+# ---- what an agent waits for
 
 
 def find_input_query(opened: dict[int, AskedQuery]) -> int | None:
-    """The question that hears what is said to an agent."""
+    """The open query by which an agent receives input."""
     for q, entry in opened.items():
         if entry.query.kind is Kind.SIGNAL and entry.query.name == INPUT:
             return q
@@ -403,7 +402,7 @@ def find_input_query(opened: dict[int, AskedQuery]) -> int | None:
 
 
 def is_waiting_for_input(opened: dict[int, AskedQuery]) -> bool:
-    """Whether an agent waits for nothing but to be told something."""
+    """Whether an agent waits for input only: no turn runs."""
     return len(opened) == 1 and find_input_query(opened) is not None
 
 
@@ -417,19 +416,19 @@ def _expired(q: int, entry: AskedQuery) -> QueryAnswer:
 
 
 def can_enter_conversation(opened: dict[int, AskedQuery], intake: Intake) -> bool:
-    """Whether something that waits could enter a conversation that stands so."""
+    """Whether any queued input could be delivered to an agent with these open queries."""
     return _may_enter(opened, _copied(intake))
 
 
 def _copied(intake: Intake) -> Intake:
-    """An intake as it stands, to try on what would come of it."""
+    """A copy of an intake, to plan on."""
     return Intake(
         intake.session_id, intake.now, intake.lease, intake.seq, intake.items.values(), intake.state
     )
 
 
 def _has_any(intake: Intake) -> bool:
-    """Whether anything waits that is available now, claimed or not."""
+    """Whether any queued item is available now, claimed or not."""
     return any(item.waits and item.available_at <= intake.now for item in intake.items.values())
 
 
@@ -439,11 +438,11 @@ def _may_enter(opened: dict[int, AskedQuery], intake: Intake) -> bool:
     )
 
 
-# ---- what is done to an intake, in one moment
+# ---- changes of an intake within one transaction
 
 
 def _defer(turn: int | None, intake: Intake) -> None:
-    """What was meant for a turn that is over is for the next one; `turn` is the running one."""
+    """Move items meant for a turn that is over to the next one. `turn` is the running turn."""
     if turn is None:
         intake.defer()
     else:

@@ -1,17 +1,17 @@
 """Reconciliation: finds every session that needs a move and has none, such as one of a dead worker.
 
-Requests for moves may be lost, with the process that was to make them. What they were for is in the
-store: something accepted and not delivered, a timer that is due, a mark on which no task works, an
-item that waits in an intake, or a question that a worker here may answer. A look finds those
-sessions and requests their moves again. It happens when a runtime is opened, when another process
-wrote and does not say to which session, and slowly otherwise.
+A request for a move is lost if its process dies. Its reason is in the store: an accepted input that
+was not delivered, a due timer, a mark without a running task, queued input of an agent, or a model
+question that a worker here may answer. A *look* queries the store for those sessions and requests
+their moves again. A runtime looks when it opens, when another process wrote without naming the
+session, and at a slow interval.
 
-The same loop does what is nobody's session: it says that this process lives, sees who else does,
-lets idle sessions leave memory, stops work that another process has withdrawn, and does the chores
-of schedules, triggers and notifications when they are due.
+The same loop serves no session in particular: it renews this process's worker row, checks which
+workers are alive, removes idle sessions from memory, cancels work that another process withdrew,
+and runs the chores of schedules, triggers and notifications.
 
-A runtime that moves nothing by itself says that it lives all the same while it works on what it was
-asked to, and hears others while somebody waits for a session.
+A runtime that only moves what it is asked to still renews its row while it works. It listens to
+other processes while a caller waits for a session.
 """
 
 from __future__ import annotations
@@ -47,23 +47,24 @@ from everhold.ports.store import (
 
 log = logging.getLogger("everhold")
 
-#: Sessions that one look finds at most, of each sort.
+#: Sessions that one look finds at most, for each reason.
 AT_ONCE: Final = 100
-#: How many times longer than a look takes the news of others can wait for the next one, and seconds
-#: at most.
+#: The pause after a look that other processes' writes caused: this many times the duration of the
+#: look, and seconds at most.
 LOOK_PAUSE_FACTOR: Final = 10
 MAX_LOOK_PAUSE: Final = 0.05
-#: Seconds that another worker has for what it sees to first.
+#: Seconds that another worker has before this one looks at the same change.
 HEAD_START: Final = 0.05
-#: Seconds between two tries to reach a store that is away, at most.
+#: The longest pause between two tries to reach an unavailable store, in seconds.
 MAX_STORE_RETRY_DELAY: Final = 5.0
-#: Seconds after which the row of a worker that died is forgotten.
+#: Seconds after which the row of a dead worker is deleted.
 DEAD_WORKER_RETENTION: Final = 86_400.0
-#: Seconds between two looks for withdrawn work, at least; and for each session that was looked at.
+#: The least pause between two searches for withdrawn work, in seconds, plus a part for each session
+#: that was checked.
 WITHDRAWN_LOOK_PAUSE: Final = 1.0
 WITHDRAWN_LOOK_PER_SESSION: Final = 0.05
 
-#: Something else to do at each look, at this moment: returns whether to look again at once.
+#: Runs at each look, with its time. Returns whether to look again immediately.
 Chore = Callable[[float], Awaitable[bool]]
 
 
@@ -96,25 +97,27 @@ class Reconciler:
         self._mover: Mover | None = None
         self._poked = wakeup
         self._heard = asyncio.Event()
-        self._ours = False  # whether there are news that no other worker sees to first
-        self._rested = 0.0  # until when the news of others can wait
+        self._ours = False  # whether a change was heard that no other worker handles first
+        self._rested = 0.0  # loop time of the end of the pause after a look
         self._look_every = LOOK_EVERY
-        self._tried: set[UnmovedSession] = set()  # what was found before
-        self._unbegun = unbegun  # sessions whose moves were requested and have not begun
-        self._knew = dict(REGISTRY)  # the programs that were known then
-        self._looked = 0.0  # when all were looked at
-        self._death: float | None = None  # when a process is taken for dead, unless it is heard of
-        self._buried: set[str] = set()  # the dead whose leases were released
-        # the loop's time of the next look for withdrawn work, at the earliest
+        self._tried: set[UnmovedSession] = set()  # found by an earlier look, and not changed since
+        self._unbegun = unbegun  # sessions with a requested move that has not started
+        self._knew = dict(REGISTRY)  # the programs known at the last look
+        self._looked = 0.0  # time of the last look
+        self._death: float | None = (
+            None  # when the next worker counts as dead, unless it renews its row
+        )
+        self._buried: set[str] = set()  # dead workers whose leases were released
+        # loop time of the next search for withdrawn work, at the earliest
         self._withdrawing = 0.0
-        self._again: asyncio.TimerHandle | None = None  # calls for that look
-        self.living: frozenset[str] = frozenset()  # who lived when it was looked
+        self._again: asyncio.TimerHandle | None = None  # starts that search
+        self.living: frozenset[str] = frozenset()  # workers alive at the last look
         self._vigil = ProcessWatcher(self._poked.set)
         self._chores: list[Chore] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def add_chore(self, chore: Chore) -> None:
-        """Do this at each look from now on."""
+        """Run this at each look from now on."""
         self._chores.append(chore)
 
     @property
@@ -122,11 +125,10 @@ class Reconciler:
         return bool(self._tasks)
 
     def start(self, mover: Mover | None, *, looks: bool = True, every: float | None = None) -> None:
-        """Begin to look and to request moves of this mover; without one, nothing is moved that was
-        not asked for.
+        """Start the loops. Moves are requested of `mover`; without one, none are.
 
-        It looks `every` so often, or as the store says; without `looks`, only when `look` is
-        called.
+        `every` is the interval of looks in seconds; by default the store says it. Without `looks`,
+        only calls of `look` look.
         """
         self._presence.pulse.begin()
         self._mover = mover
@@ -137,11 +139,11 @@ class Reconciler:
         self._tasks = [asyncio.get_running_loop().create_task(one) for one in work]
 
     def poke(self) -> None:
-        """Something may have happened: look."""
+        """Look now: something may have changed."""
         self._poked.set()
 
     async def stop(self, *, looks_only: bool = False) -> None:
-        """Look no more; with `looks_only`, this process is still said to live."""
+        """Stop looking. With `looks_only`, this process's row is still renewed."""
         stopped = self._tasks[1:] if looks_only else self._tasks
         for task in stopped:
             task.cancel()
@@ -150,7 +152,7 @@ class Reconciler:
         if not looks_only:
             self._vigil.close()
 
-    # ---- being alive
+    # ---- liveness
 
     async def _keep_alive(self) -> None:
         while True:
@@ -159,17 +161,17 @@ class Reconciler:
             try:
                 await self.beat()
             except EverholdError as error:
-                log.warning("this process could not say that it lives: %s", error)
+                log.warning("could not renew this process's worker row: %s", error)
             except Exception:
-                log.exception("this process could not say that it lives")
+                log.exception("could not renew this process's worker row")
 
     async def beat(self) -> None:
-        """Say that this process lives, if anything depends on it."""
+        """Renew this process's worker row and leases, if any work depends on them."""
         if self._sessions.jobs or len(self._leases) or self._serving.worker is not None:
             await self._presence.introduce()
             await self._leases.renew()
 
-    # ---- hearing
+    # ---- changes by other processes
 
     def _hear(self, news: RemoteChange) -> None:
         """Another process has written."""
@@ -178,26 +180,26 @@ class Reconciler:
                 self._sessions.suspect(session_id)
             self._sessions.changed(session_id)
             if session_id in self._sessions.jobs:
-                self._heard.set()  # what is done for it here may have been withdrawn
+                self._heard.set()  # its work here may have been withdrawn
         if news.sessions and not news.moves:
             return
         ours = news.first == self._presence.worker or news.first not in self.living
         if self._mover is None or not news.sessions or not ours:
             self._ours = self._ours or ours
-            # another worker sees to it first, or it is not said what it is: a look finds out
+            # another worker handles it first, or the change names no session: a look finds out
             self._heard.set()
             return
         for session_id in news.sessions:
             self._mover.send(session_id)
 
     async def _keep_listening(self) -> None:
-        """Tell whoever waits for a session when another process may have moved it."""
+        """Wake the tasks that wait for a session when another process may have moved it."""
         sessions = self._sessions
         patience = None
         while True:
             await sessions.awaited.wait()
             if patience is None:
-                await asyncio.sleep(LOOK_EVERY)  # most wait for this process only, and not for long
+                await asyncio.sleep(LOOK_EVERY)  # most waits are short and for this process only
                 if not sessions.awaited.is_set():
                     continue
                 patience = sessions.store.listen(self._hear)
@@ -206,9 +208,9 @@ class Reconciler:
                     self._heard.clear()
                     sessions.changed()
             except EverholdError as error:
-                log.warning("other processes are not heard: %s", error)
+                log.warning("could not read the changes of other processes: %s", error)
             with suppress(TimeoutError):
-                # `wait_for` of Python 3.11 forgets that it was cancelled
+                # `asyncio.wait_for` of Python 3.11 may lose a cancellation
                 async with asyncio.timeout(patience):
                     await self._heard.wait()
 
@@ -228,34 +230,34 @@ class Reconciler:
             except StoreBusy:
                 look = True
             except STORE_AWAY_ERRORS as error:
-                log.warning("nothing moves by itself while the store is away: %s", error)
+                log.warning("the store is unavailable; sessions do not move: %s", error)
                 look = True
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, MAX_STORE_RETRY_DELAY)
             except Exception:
-                log.exception("reconciliation stumbled")
+                log.exception("reconciliation failed; it is retried")
                 look = True
                 await asyncio.sleep(LOOK_EVERY)
 
     async def _round(self, look: bool) -> bool:
-        """One look; returns whether another is needed at once."""
+        """One look and the pause after it. Returns whether the next round must look."""
         now = self._clock.now()
         if self._sessions.jobs:
             await self._presence.introduce()
         for live in self._sessions.idle(now, self._idle):
             self._sessions.drop(live)
-        look = look or self._poked.is_set()  # it was called for while nothing listened
-        self._poked.clear()  # before looking: what happens meanwhile is looked at next
+        look = look or self._poked.is_set()  # a poke before this round began to wait
+        self._poked.clear()  # before the look, so that a change during it causes another
         if look and await self.look():
             return True
         return await self._rest()
 
     async def _rest(self) -> bool:
-        """Sleep until something may have happened; returns whether it did."""
+        """Sleep until something may have changed. Returns whether to look."""
         due = await self._due()
         now = self._clock.now()
         moments = [at for at in (due, self._death) if at is not None]
-        # it came after the last look, or while that was running
+        # it became due since the last look began
         if any(at < now for at in moments):
             return True
         sleeps = [self._clock.sleep(at - now + 0.0005) for at in moments]
@@ -270,13 +272,11 @@ class Reconciler:
             return True
         if self._vigil.blind and self._vigil.ended():
             return True
-        # time alone may have freed something
+        # leases may have expired
         return self._clock.now() >= self._looked + self._leases.timings.ttl / 2
 
     async def _woken(self, timeout: float, *sleeps: Awaitable[None]) -> bool:
-        """Wait until a look is called for, others tell of something, or a sleep is over; returns
-        whether in time.
-        """
+        """Wait for a poke, a change by another process, or the end of a sleep. False on timeout."""
         waits = [
             asyncio.ensure_future(each)
             for each in (self._poked.wait(), self._heard.wait(), *sleeps)
@@ -291,10 +291,9 @@ class Reconciler:
                 wait.cancel()
 
     async def _in_peace(self, due: float | None) -> None:
-        """Leave time for work between two looks, however much others write; not beyond what is due,
-        or called for.
+        """Pause before the next look, so that a busy database does not cause endless looks.
 
-        Whoever waits for a session is told meanwhile.
+        Ends early when a timer is due or a look is requested. Waiting tasks are woken meanwhile.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + HEAD_START
@@ -311,8 +310,9 @@ class Reconciler:
                 return
 
     async def _due(self) -> float | None:
-        """The earliest moment since the last look at which anything moves by itself: before, it
-        could not move here.
+        """The earliest due time of a timer or duty after the last look. What was due before could
+        not
+        be moved here.
         """
         moments = [
             await self._store.next_due(),
@@ -321,8 +321,8 @@ class Reconciler:
         return min((at for at in moments if at is not None and at >= self._looked), default=None)
 
     async def look(self) -> bool:
-        """Request the moves of all sessions that need one, and do the chores; returns whether to
-        look again at once.
+        """Request the moves of all sessions that need one, and run the chores. Returns whether to
+        look again immediately.
         """
         wanted, more = await self._look()
         fresh = [session_id for session_id in wanted if session_id not in self._unbegun]
@@ -333,7 +333,7 @@ class Reconciler:
         return await self._do_chores() or more or bool(fresh)
 
     async def move(self) -> bool:
-        """Move all sessions that need it, one after the other, and do the chores; returns whether
+        """Move all sessions that need it, one after the other, and run the chores. Returns whether
         anything moved.
         """
         wanted, more = await self._look()
@@ -341,18 +341,16 @@ class Reconciler:
             try:
                 found = await self._moves.move(session_id)
             except STORE_AWAY_ERRORS as error:
-                log.warning(
-                    "session %s could not be moved, which is tried again: %s", session_id, error
-                )
+                log.warning("could not move session %s; retrying: %s", session_id, error)
                 found = Next(self._clock.now())
             more = found.moved or more
-            if found.at is not None and not found.moved:  # no mover does so at that time
+            if found.at is not None and not found.moved:  # no mover will do it at that time
                 self._tried = {row for row in self._tried if row.id != session_id}
         return await self._do_chores() or more
 
     async def _look(self) -> tuple[list[SessionId], bool]:
-        """See who lives and which sessions need a move; returns whether there may be more of them,
-        too.
+        """Find the living workers and the sessions that need a move; also returns whether there may
+        be more.
         """
         self._looked = now = self._clock.now()
         began = asyncio.get_running_loop().time()
@@ -367,7 +365,7 @@ class Reconciler:
             self._sessions.suspect(session_id)
         looked = asyncio.get_running_loop().time()
         self._rested = looked + min((looked - began) * LOOK_PAUSE_FACTOR, MAX_LOOK_PAUSE)
-        return wanted, more or buried  # what they held is free
+        return wanted, more or buried  # the leases of dead workers are free now
 
     async def _do_chores(self) -> bool:
         more = False
@@ -376,10 +374,10 @@ class Reconciler:
         return more
 
     async def left(self, *, older: bool = False) -> dict[str, set[str]]:
-        """All sessions that need a move now, and why; also those that only a worker moves. It may
-        have left already.
+        """All sessions that need a move now, with the reasons, including those that only workers
+        move.
 
-        With `older`, a worker also takes questions of sessions that do not say who answers them.
+        With `older`, includes model questions of sessions that do not say who answers them.
         """
         self.living = (await self._presence.census()).living
         found: dict[str, set[str]] = {}
@@ -390,10 +388,10 @@ class Reconciler:
     async def _find(self, now: float) -> tuple[list[SessionId], bool]:
         """The sessions that need a move, oldest first, and whether there may be more.
 
-        One that was moved before, and to which nothing has happened since, is left to others. One
-        whose move was requested and has not begun is named again: the request may be lost.
+        A session that was tried before and has not changed since is left to other processes. A
+        session whose requested move has not started is returned again: the request may be lost.
         """
-        # what did not move may do so with a program that is known only now
+        # a newly registered program may move what could not be moved before
         if self._knew != REGISTRY:
             self._knew = dict(REGISTRY)
             self._tried.clear()
@@ -402,7 +400,7 @@ class Reconciler:
         older = self._serving.adopts_older
         rows = await self._unmoved(now, limit, adopts=adopts, older=older)
         fresh = [row for row in rows if row not in self._tried or row.id in self._unbegun]
-        if len(rows) < limit:  # these are all: others that did not move have moved since
+        if len(rows) < limit:  # the list is complete: forget sessions that have moved
             self._tried = set(rows)
             self._unbegun.intersection_update({row.id for row in rows})
         else:
@@ -425,8 +423,8 @@ class Reconciler:
         ]
 
     async def _in_work(self) -> list[UnmovedSession]:
-        """Conversations that this process works on and for which something waits: its own lease
-        hides those rows.
+        """Conversations with queued input that this process works on. `unmoved` omits them because
+        of the lease.
         """
         mine = [each for each in self._sessions.jobs if self._may_hear(each)]
         found = await self._store.standing(mine) if mine else {}
@@ -441,9 +439,7 @@ class Reconciler:
         return live is None or find_input_query(live.opened) is not None
 
     async def _older(self) -> list[UnmovedSession]:
-        """Sessions of older databases with a question to a model: they do not say who answers
-        it.
-        """
+        """Sessions of older databases with a model question. They do not say who answers it."""
         asked = await self._store.inbox(kind=Kind.LLM, to=None, limit=AT_ONCE)
         return [
             UnmovedSession(birth.id, PARKED, at, query.q)
@@ -452,11 +448,11 @@ class Reconciler:
         ]
 
     def _is_working(self, row: UnmovedSession) -> bool:
-        """Whether a mark is this process's own, and it works on it."""
+        """Whether a row is a mark of this process with a running task."""
         return row.why == MARK and row.id in self._sessions.jobs
 
     async def _see_to(self, chore: Chore, now: float) -> bool:
-        """Do a chore; what goes wrong with one does not keep the others from being done."""
+        """Run a chore. Its failure does not stop the others."""
         try:
             return await chore(now)
         except STORE_AWAY_ERRORS:
@@ -466,13 +462,13 @@ class Reconciler:
             return False
 
     async def _bury(self, found: WorkerLiveness) -> bool:
-        """Release what the dead hold, and forget those who died long ago; returns whether anything
-        was released.
+        """Release the leases of dead workers and delete the rows of those dead for long. Returns
+        whether any lease was released.
         """
         self._buried &= {worker.id for worker in found.dead}
         before = len(self._buried)
         for worker in found.dead:
-            # else its leases have ended with it
+            # the leases of an expired worker have expired with it
             if worker.id not in self._buried and not worker.expired:
                 self._buried.add(worker.id)
                 await self._store.leave(make_lease_owner(worker))
@@ -483,10 +479,9 @@ class Reconciler:
     # ---- withdrawn work
 
     async def _stop_withdrawn(self) -> None:
-        """Cancel local work whose query another process has withdrawn: its mark is gone from the
-        store.
+        """Cancel local work whose query another process withdrew: its mark is gone from the store.
 
-        What this process withdraws itself it stops at once.
+        The work of queries withdrawn in this process is cancelled by the step that withdraws them.
         """
         doing = self._effects.doing
         loop = asyncio.get_running_loop()
@@ -508,7 +503,7 @@ class Reconciler:
         )
 
     async def _marked(self, session_id: str) -> set[int]:
-        """The queries of a session that this process is known to work on."""
+        """The queries of a session that the store marks as work of this process."""
         try:
             effects = (await self._store.load(session_id, since=FROM_OPEN)).effects
         except UnknownSession:
@@ -518,7 +513,7 @@ class Reconciler:
     def _stop(
         self, session_id: str, before: set[asyncio.Task[Any] | None], marked: set[int]
     ) -> None:
-        """Stop what is not marked; what began after the look is another look's."""
+        """Cancel work without a mark. `before` excludes work that started after the load."""
         jobs = self._sessions.jobs.get(session_id, {})
         gone = {
             q: task
@@ -527,7 +522,7 @@ class Reconciler:
         }
         for q, task in gone.items():
             log.info(
-                "q-%d of session %s was withdrawn elsewhere: what is done for it here is stopped",
+                "q-%d of session %s was withdrawn by another process; its work here is cancelled",
                 q,
                 session_id,
             )

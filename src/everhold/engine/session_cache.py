@@ -1,8 +1,7 @@
-"""The sessions this process has in memory: found, rebuilt, kept for a while, dropped, and told
-about.
+"""The cache of sessions in memory: loads, rebuilds and drops them, and notifies waiting tasks.
 
-Live sessions sit in a bounded cache, least recently used first. One that another process has
-overtaken is rebuilt, and whoever was using it tries again without noticing.
+The cache is bounded; the least recently used sessions leave it first. If another process has
+committed a step of a session, the session is rebuilt here and the action runs again.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ T = TypeVar("T")
 
 
 class StepFollower(Protocol):
-    """Does what follows from a step beside the session itself."""
+    """Runs the work that follows from a step."""
 
     def start_work(self, live: LiveSession, said: StepResult) -> None:
-        """Begin the work that a commit has marked as started."""
+        """Start the work that a commit marked as started."""
 
     def run_after_commit(self, session_id: str, effects: list[Callable[[], Any]]) -> None:
-        """Run what was to be done after a commit, in order."""
+        """Run these functions after a commit, in order."""
 
 
 class SessionCache:
@@ -62,15 +61,15 @@ class SessionCache:
         self._follower = follower
         self._serving = serving
         self._wakeup = wakeup  # wakes reconciliation
-        self._asks_people = False  # whether this process notifies people of their questions
+        self._asks_people = False  # whether this process sends notifications
         self.stepper = stepper
-        # what this process works on, by session
+        # running work of this process, by session and query
         self.jobs: dict[str, dict[int, asyncio.Task[Any]]] = {}
         self._lives: OrderedDict[str, LiveSession] = OrderedDict()
         self._loading: dict[str, asyncio.Lock] = {}
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
         self.suspects: set[str] = set()  # sessions in memory that another process may have moved
-        self.awaited = asyncio.Event()  # set while somebody waits for a session
+        self.awaited = asyncio.Event()  # set while any task waits for a session
         self._cache = cache
 
     # ---- in memory
@@ -82,10 +81,10 @@ class SessionCache:
         return live
 
     async def live(self, session_id: str, record: SessionRecord | None = None) -> LiveSession:
-        """The session in memory, rebuilt if need be; from `record`, if it will do. Raises what
-        `rebuild_session` raises.
+        """The session in memory. If needed, it is rebuilt from `record`, or from the store.
 
-        One that has ended is not rebuilt: its program may be another one by now.
+        Raises what `rebuild_session` raises. An ended session is not rebuilt, because its program
+        may have changed since; it gets no execution.
         """
         live = self.cached(session_id)
         if live is not None:
@@ -119,35 +118,35 @@ class SessionCache:
                 self.drop(other)
 
     def drop(self, live: LiveSession) -> None:
-        """Forget a session; what it has in flight goes on and will find it again."""
+        """Remove a session from memory. Its running work continues and loads it again."""
         if self._lives.get(live.id) is live:
             del self._lives[live.id]
         live.drop()
 
     def overtaken(self, session_id: str, revision: int) -> None:
-        """Forget a session that others have moved to `revision`, or sent a letter to."""
+        """Remove a session whose stored revision is another one, unless it is in use."""
         live = self._lives.get(session_id)
         if live is not None and live.head.revision != revision and not live.lock.locked():
             self.drop(live)
 
     def suspect(self, session_id: str) -> None:
-        """Another process may have moved a session: what is in memory is to be compared with what
-        is stored.
+        """Note that another process may have moved a session. The next move compares its
+        revision.
         """
         if session_id in self._lives:
             self.suspects.add(session_id)
 
     def outdate(self, session_id: str) -> None:
-        """Something was recorded for a session of which what is in memory does not know."""
+        """Remove a session from memory because the store has something newer."""
         live = self._lives.get(session_id)
         if live is not None:
             if live.lock.locked():
-                live.outdated = True  # whoever has it finishes; the next one rebuilds it
+                live.outdated = True  # in use: the next action rebuilds it
             else:
                 self.drop(live)
 
     def idle(self, now: float, ttl: float) -> list[LiveSession]:
-        """Sessions that did not move for `ttl` seconds."""
+        """Sessions that have not moved for `ttl` seconds and are not in use."""
         lives = self._lives.values()
         return [
             live
@@ -166,9 +165,9 @@ class SessionCache:
         act: Callable[[LiveSession], Awaitable[T]],
         record: SessionRecord | None = None,
     ) -> T:
-        """Do something to a live session, alone; tries again when another process was quicker.
+        """Run `act` with the session's lock held. Retries if another process committed first.
 
-        Who has just read the session says so with `record`.
+        `record` is the session, if the caller has just loaded it.
         """
         tries = 0
         while True:
@@ -190,8 +189,8 @@ class SessionCache:
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
     async def insisting(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Do something that makes its own live session; tries again when another process was
-        quicker.
+        """Run an attempt that builds its own live session. Retries if another process committed
+        first.
         """
         tries = 0
         while True:
@@ -202,27 +201,25 @@ class SessionCache:
             await asyncio.sleep(min(0.001 * tries, 0.05))
 
     def after_plain(self, live: LiveSession, done: Query | StepResult) -> None:
-        """What follows a step of `Stepper.plain`: mostly there is a next question, and nothing else
-        to tell.
+        """Follow up a step of `Stepper.plain`. If only the next question is new, wakes the waiting
+        tasks.
         """
         if type(done) is StepResult:
-            self._concerns(live, done, None)
+            self._follow_up(live, done, None)
             return
         self._do_after(live)
         if live.id in self._watchers:
             self.changed(live.id)
 
     async def step(self, live: LiveSession, answers: list[QueryAnswer], **more: Any) -> StepResult:
-        """One step of a live session whose lock is held; afterwards everybody concerned is told."""
+        """Make one step, start its work and notify. The session's lock is held."""
         due = live.head.due_at
         said = await self.stepper.step(live, answers, **more)
-        self._concerns(live, said, due)
+        self._follow_up(live, said, due)
         return said
 
-    def _concerns(self, live: LiveSession, said: StepResult, due: float | None) -> None:
-        """Pass on what follows from a step: work to begin, moves to request, observers and waiters
-        to notify.
-        """
+    def _follow_up(self, live: LiveSession, said: StepResult, due: float | None) -> None:
+        """Start the work of a step, request moves, and notify observers and waiting tasks."""
         jobs = self.jobs.get(live.id)
         if jobs:
             for q in said.closed if said.outcome is None else list(jobs):
@@ -233,7 +230,9 @@ class SessionCache:
         if said.dispatch:
             self._follower.start_work(live, said)
         if self.observed:
-            self._tell(live, said)  # who hears of its end can still see whose it is
+            self._notify_observers(
+                live, said
+            )  # before the drop, so that observers can still find the session
         if said.outcome is not None:
             self.drop(live)
             self.jobs.pop(live.id, None)
@@ -242,8 +241,8 @@ class SessionCache:
             self.changed(live.id)
 
     def _request_moves(self, live: LiveSession, said: StepResult, due: float | None) -> None:
-        """Request the moves that follow from a commit: of this session, and of those it delivered
-        something to.
+        """Request the moves that follow from a commit: of this session, and of those that got its
+        letters.
         """
         head = live.head
         for other in said.others:
@@ -255,19 +254,19 @@ class SessionCache:
         if head.mail and not head.ended and has_relevant_letters(live):
             self.send(live.id)
         elif head.state in (SessionState.FAILED, SessionState.CANCELLED):
-            self.send(live.id)  # what waits in its intake is told so
+            self.send(live.id)  # a move fails its queued input
         if head.due_at is not None and head.due_at != due:
             self.send(live.id, at=head.due_at)
         if self._asks_people and any(query.q in live.noticed for query in said.asked):
             self.poke()
 
     async def end(self, live: LiveSession, outcome: Outcome, *, cancel: str | None = None) -> None:
-        """End a session without asking its program. The lock is held."""
+        """End a session without running its program. The session's lock is held."""
         said = await self.stepper.end(live, outcome, cancel)
         for task in self.jobs.pop(live.id, {}).values():
             task.cancel()
         if self.observed:
-            self._tell(live, said)
+            self._notify_observers(live, said)
         self.drop(live)
         self._request_moves(live, said, live.head.due_at)
         self.changed(live.id)
@@ -275,36 +274,36 @@ class SessionCache:
     async def retry(
         self, live: LiveSession, failed: Delivery, ends: list[QueryAnswer]
     ) -> StepResult:
-        """Hand a failed session its last delivery again. The lock is held."""
+        """Repeat the last delivery of a failed session. The session's lock is held."""
         said = await self.stepper.retry(live, failed, ends)
-        self._told(live, said)
+        self._follow_up_rebuilt(live, said)
         return said
 
     async def branch(
         self, live: LiveSession, shared: list[Delivery], answers: list[QueryAnswer]
     ) -> StepResult:
-        """Give a fork its first commit. The lock is held."""
+        """Make the first commit of a fork. The session's lock is held."""
         said = await self.stepper.branch(live, shared, answers)
-        self._told(live, said)
+        self._follow_up_rebuilt(live, said)
         return said
 
     def _do_after(self, live: LiveSession) -> None:
         if live.execution.after:
             self._follower.run_after_commit(live.id, live.execution.take_after())
 
-    def _told(self, live: LiveSession, said: StepResult) -> None:
+    def _follow_up_rebuilt(self, live: LiveSession, said: StepResult) -> None:
         self._do_after(live)
         if said.dispatch:
             self._follower.start_work(live, said)
         if self.observed:
-            self._tell(live, said)
+            self._notify_observers(live, said)
         if said.outcome is not None:
             self.drop(live)
         self._request_moves(live, said, None)
         self.send(live.id)
         self.changed(live.id)
 
-    def _tell(self, live: LiveSession, said: StepResult) -> None:
+    def _notify_observers(self, live: LiveSession, said: StepResult) -> None:
         observers = self.observers
         session_id = live.id
         remaining = len(live.opened) - len(said.asked)
@@ -333,17 +332,17 @@ class SessionCache:
         self._serving.send(session_id, at)
 
     def poke(self) -> None:
-        """Something happened that concerns no session in memory: reconciliation looks."""
+        """Wake reconciliation for a look."""
         self._wakeup.set()
 
     def wake_for_people(self) -> None:
-        """From now on, reconciliation is woken when a question for people is asked."""
+        """From now on, wake reconciliation when a query gets an inbox row."""
         self._asks_people = True
 
-    # ---- hearing of changes
+    # ---- waiting for changes
 
     def changed(self, session_id: str | None = None) -> None:
-        """Wake whoever waits for this session (or, without one, for any)."""
+        """Wake the tasks that wait for this session; without an id, for any session."""
         ids = list(self._watchers) if session_id is None else [session_id]
         for each in ids:
             for future in self._watchers.pop(each, ()):
@@ -360,7 +359,7 @@ class SessionCache:
 
     @contextmanager
     def watched(self, session_id: str) -> Iterator[asyncio.Future[None]]:
-        """A future that is done as soon as the session may have changed, from now on."""
+        """A future that is done when the session may have changed after this call."""
         future = asyncio.get_running_loop().create_future()
         self._watchers.setdefault(session_id, []).append(future)
         self.awaited.set()

@@ -216,7 +216,7 @@ async def test_whatever_keeps_a_process_from_saying_that_it_lives_it_says_so_aga
             while len(beats) < count:
                 clock.advance(TTL)
                 await asyncio.sleep(0.001)
-    assert "could not say that it lives" in caplog.text
+    assert "could not renew this process's worker row" in caplog.text
 
 
 async def test_the_news_of_others_can_wait_and_a_call_cannot():
@@ -354,5 +354,5 @@ async def test_a_store_that_stays_away_is_asked_less_and_less_often(monkeypatch,
         assert waited[:8] == sorted(waited[:8]) and waited[0] < waited[7] == MAX_STORE_RETRY_DELAY
         clock.advance(2)
         assert (await runtime.wait(id, 60)).result == "awake"
-    assert "nothing moves by itself while the store is away" in caplog.text
+    assert "the store is unavailable; sessions do not move" in caplog.text
     assert "Traceback" not in caplog.text
