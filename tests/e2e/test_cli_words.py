@@ -62,7 +62,7 @@ def test_explain_says_who_is_asked_since_when(shop: Path) -> None:
 def test_explain_says_which_program_is_missing(shop: Path) -> None:
     (shop / "shop.py").rename(shop / "gone.txt")
     told = everhold("explain", "k", cwd=shop).stdout
-    assert "It cannot go on here: no program" in told
+    assert "It cannot resume here: no program" in told
     assert "shop.py" in told
 
 
@@ -73,14 +73,14 @@ def test_explain_says_which_version_is_missing(shop: Path) -> None:
         )
     )
     told = everhold("explain", "k", cwd=shop).stdout
-    assert "It cannot go on here: " in told
+    assert "It cannot resume here: " in told
     assert "version 1" in told
 
 
 def test_explain_says_where_it_would_diverge(shop: Path) -> None:
     (shop / "shop.py").write_text(PROGRAM.replace("ctx.approval(f", "ctx.input(f"))
     told = everhold("explain", "k", cwd=shop).stdout
-    assert "It cannot go on here: step 1: the program asks" in told
+    assert "It cannot resume here: step 1: the program asks" in told
 
 
 def test_a_session_of_a_file_is_meant_by_its_key_or_a_prefix(shop: Path) -> None:

@@ -399,7 +399,8 @@ def test_a_session_whose_program_is_gone_says_so_where_next_points(shop):
     told = wire.call("status", session_id=session)
     assert told["next"].endswith("and `explain` with it if it does not.")
     assert (
-        "It cannot go on here: no program" in wire.call("explain", session_id=session)["because"][1]
+        "It cannot resume here: no program"
+        in wire.call("explain", session_id=session)["because"][1]
     )
     wire.close()
 

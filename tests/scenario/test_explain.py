@@ -66,7 +66,7 @@ async def test_a_mark_without_a_task_is_not_work():
     async with opened(recover=False) as runtime:
         session_id = await stranded(runtime)
         explained = await runtime.explain(session_id)
-        assert "has not begun" in explained.because[0] and "works on" not in " ".join(
+        assert "has not started" in explained.because[0] and "works on" not in " ".join(
             explained.because
         )
         world.ends.set()
@@ -88,7 +88,8 @@ async def test_a_session_that_has_not_begun_says_so():
         status = await runtime.start(f"{__name__}:child", unchecked=True)
         explained = await runtime.explain(status.session_id)
         assert (
-            "has not begun" in explained.because[0] and f"{__name__}:child" in explained.because[0]
+            "has not started" in explained.because[0]
+            and f"{__name__}:child" in explained.because[0]
         )
         assert "everhold worker" in " ".join(explained.moves)
 

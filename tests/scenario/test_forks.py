@@ -128,7 +128,7 @@ async def test_a_session_that_has_not_begun_cannot_be_forked():
         await runtime.start(spawns(), wait=0)
         (child,) = [row for row in await runtime.sessions() if row.parent]
         for given in ({}, {"at": 0}, {"at": 0, "answer": "x"}):
-            with pytest.raises(BadStep, match="has not begun") as refused:
+            with pytest.raises(BadStep, match="has not started") as refused:
                 await runtime.fork(child.session_id, **given)
             assert "fork its parent" in refused.value.hint
 

@@ -745,10 +745,7 @@ async def test_explain_names_the_restart():
     async with opened() as runtime:
         status = await answered(runtime, await runtime.start(rounds()), 4)
         told = await runtime.explain(status.session_id)
-        assert (
-            "Its program began again at step 3; what was before that is not replayed."
-            in told.because
-        )
+        assert "Its program restarted at step 3; earlier steps are not replayed." in told.because
         assert not [words for words in told.because if "cannot" in words]
 
 

@@ -53,7 +53,7 @@ async def test_an_unchecked_start_with_wrong_arguments_ends_with_that_error():
     async with opened(on=store, clock=clock, recover=False, replay=False) as front:
         session_id = (await front.start(HERE, args={"nam": "Ada"}, unchecked=True)).session_id
         explained = await front.explain(session_id)
-        assert explained.because[0].startswith("It has not begun")
+        assert explained.because[0].startswith("It has not started")
     async with opened(on=store, clock=clock, replay=False) as runtime:
         status = await runtime.wait(session_id, 60)
         assert status.state == "failed" and "nam" in status.error

@@ -431,8 +431,8 @@ async def test_a_handed_over_session_is_explained():
     (id,) = await begun(store, clock, chain(name="a"))
     async with opened(on=store, clock=clock, recover=False, replay=False) as runtime:
         told = await runtime.explain(id)
-        assert "has not begun" in told.because[0]
-        assert "begins it" in told.moves[0]
+        assert "has not started" in told.because[0]
+        assert "starts it" in told.moves[0]
 
 
 async def test_workers_do_not_all_reach_for_the_same():

@@ -1,15 +1,13 @@
-"""Accepting: what comes from outside is recorded durably as what it is, and then acknowledged.
+"""Accepts input: records answers, signals and inputs durably, then acknowledges them.
 
-It needs neither the program nor a worker. Where the session is in memory and its program is here, a
-verb of the engine makes acceptance and the step one commit instead; what it cannot hand over at
-once comes here.
+Accepting needs neither the program nor a worker. If the program is in this process, a verb of the
+engine delivers the input in one step instead. It accepts here only what it cannot deliver.
 
 Rules
-  1. An answer names its query: the first one wins, the same again changes nothing, another is a
-     conflict.
-  2. A signal names nothing but itself. Each one that is acknowledged is one that is received, equal
-     values included.
-  3. A signal or an input with a key is accepted once. Its tombstone lands in the same commit.
+  1. An answer names its query. The first answer wins, an equal one changes nothing, and a different
+     one is a conflict.
+  2. A signal names no query. Every acknowledged signal is received, even if two have equal values.
+  3. A signal or an input with a key is accepted once. Its tombstone is part of the same commit.
   4. Every acceptance ends with a request to move the session.
 """
 
@@ -41,7 +39,7 @@ from everhold.ports.store import FROM_OPEN, Change, Letter, SessionRecord
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """A message to a program; with a key, it is sent once."""
+    """A signal to a program. With a key, it is sent once."""
 
     name: str
     value: JSON
@@ -49,13 +47,13 @@ class Signal(msgspec.Struct, frozen=True):
 
     @property
     def tombstone(self) -> IntakeItem | None:
-        """What the intake keeps of a signal that was sent under a key."""
+        """The item that records the key of this signal in the intake; None without a key."""
         if self.key is None:
             return None
         return IntakeItem(self.key, ItemKind.TASK, {"signal": self.name, "value": self.value})
 
     def receiver(self, opened: Mapping[int, AskedQuery]) -> Query | None:
-        """The open query that waits for it."""
+        """The open query that waits for this signal."""
         for entry in opened.values():
             if entry.query.kind is Kind.SIGNAL and entry.query.name == self.name:
                 return entry.query
@@ -63,7 +61,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Acceptance:
-    """Records what was accepted for sessions of one store."""
+    """Records accepted input for the sessions of one store."""
 
     def __init__(self, sessions: SessionCache, clock: Clock) -> None:
         self._sessions = sessions
@@ -71,21 +69,19 @@ class Acceptance:
         self._store = sessions.store
 
     async def start(self, birth: Birth) -> None:
-        """Record a session that has not begun; its program is not looked for. Raises
-        `KeyConflict`.
-        """
+        """Record a new session without loading its program. Raises `KeyConflict`."""
         at = birth.created_at
         head = Head(0, 1, SessionState.RUNNING, -1, 0, None, at, Metrics(), mail=1)
         change = Change(
             birth.id, head, birth=birth, letters=[Letter("start", None, at)], durable=True
         )
         await self._store.commit(change, 0)
-        self._moves(birth.id)
+        self._request_move(birth.id)
 
     async def answers(
         self, session_id: str, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> Status:
-        """Record answers, all of them or none."""
+        """Record several answers, all or none."""
         while True:
             record = await self._store.load(session_id)
             head = record.head
@@ -117,10 +113,9 @@ class Acceptance:
                 return Accepted(SessionId(session_id), remaining)
 
     async def outcome(self, session_id: str, answer: QueryAnswer) -> bool:
-        """Record what came of an effect that its program cannot take now, and drop its mark.
+        """Record the outcome of an effect that its program cannot receive now, and remove its mark.
 
-        Returns whether it was recorded: not if the session has ended, or the query is not open any
-        more.
+        Returns False if the session has ended or the query is closed.
         """
         while True:
             record = await self._store.load(session_id)
@@ -142,9 +137,7 @@ class Acceptance:
         )
 
     async def signal(self, session_id: str, signal: Signal) -> bool:
-        """Record a signal until the program receives it; returns False if it was sent before, under
-        its key.
-        """
+        """Record a signal for later delivery. Returns False if its key was sent before."""
         to_plain(signal.value, "the signal")
         while True:
             record = await self._store.load(session_id, since=FROM_OPEN)
@@ -161,8 +154,8 @@ class Acceptance:
                 return True
 
     async def was_sent(self, session_id: str, signal: Signal) -> bool:
-        """Whether a signal with this key was sent before; raises `InputConflict` if it said
-        something else.
+        """Whether a signal with this key was sent before. Raises `InputConflict` if its content
+        differs.
         """
         item = signal.tombstone
         if item is None:
@@ -175,23 +168,21 @@ class Acceptance:
         return found is not None
 
     async def item(self, session_id: str, item: IntakeItem) -> Receipt:
-        """Record an input or a command for a conversation, once for each key; raises
-        `InputConflict`.
-        """
+        """Record an input or a command for an agent, once per key. Raises `InputConflict`."""
         names = [item.id] if item.key is None else [item.id, item.key]
         return await self.act(session_id, lambda intake: intake.enqueue(item), names)
 
     async def act(
         self, session_id: str, act: Callable[[Intake], Receipt], named: Sequence[str]
     ) -> Receipt:
-        """Let something into an intake, by an act that says how."""
+        """Change an intake by `act`, then request a move of its session."""
         receipt = await self._store.intake(session_id, act, named=named, only=True, writes=True)
         self._sessions.changed(session_id)
         self._sessions.send(session_id)
         return receipt
 
     async def words(self, session_id: str, words: JSON, key: str) -> bool:
-        """Record words for a conversation; returns whether they are new."""
+        """Record text for an agent under a key. Returns whether the key is new."""
         to_plain(words, "what is said")
         body = {"content": words if isinstance(words, str) else dumps(words)}
         return (await self.item(session_id, IntakeItem(key, ItemKind.INPUT, body, key))).new
@@ -205,7 +196,7 @@ class Acceptance:
         closed: Sequence[int] = (),
         intake: Callable[[Intake], object] | None = None,
     ) -> bool:
-        """Land letters; False if another process was quicker."""
+        """Commit letters. Returns False if another process committed first."""
         head = record.head
         fence = record.head.revision
         head.revision, head.mail = fence + 1, head.mail + len(letters)
@@ -218,19 +209,17 @@ class Acceptance:
             await self._store.commit(change, fence)
         except Overtaken:
             return False
-        self._moves(record.birth.id)
+        self._request_move(record.birth.id)
         return True
 
-    def _moves(self, session_id: str) -> None:
-        """What is in memory does not know of what was just accepted; a move does."""
+    def _request_move(self, session_id: str) -> None:
+        """Drop the session from memory, because it lacks the accepted input, and request a move."""
         self._sessions.outdate(session_id)
         self._sessions.changed(session_id)
         self._sessions.send(session_id)
 
 
 def make_tombstone_marker(signal: Signal) -> Callable[[Intake], object] | None:
-    """What a commit that hands a signal over does to the intake: a signal with a key leaves its
-    tombstone there.
-    """
+    """The change of the intake that records a signal's key; None without a key."""
     item = signal.tombstone
     return None if item is None else lambda intake: intake.mark(item)

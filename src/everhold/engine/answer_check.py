@@ -1,11 +1,12 @@
-"""The door: who may answer what, and whether an answer fits. Nothing passes that would have to be
-undone.
+"""Checks answers from outside: which query they answer, who may answer it, and whether they fit.
+
+All checks happen before anything is changed.
 
 Rules
-  1. First answer wins; the same again changes nothing; another is a conflict.
-  2. Several answers in one call are all taken or none.
-  3. An answer is checked against the schema stored with its query, so that a process without the
-     program can take it too: it is then kept in the intake, and the session is ready.
+  1. The first answer wins. An equal answer changes nothing; a different one is a conflict.
+  2. Several answers in one call are accepted together or not at all.
+  3. An answer is checked against the schema that is stored with its query. So a process without the
+     program can accept it, too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from everhold.errors import (
 
 
 class GivenAnswer(msgspec.Struct, frozen=True):
-    """An answer as somebody gave it."""
+    """An unchecked answer from outside."""
 
     query_id: str | None
     value: Any = None
@@ -53,7 +54,7 @@ class GivenAnswer(msgspec.Struct, frozen=True):
 def list_answerable(
     opened: Mapping[int, AskedQuery], working: Mapping[int, Any]
 ) -> list[AskedQuery]:
-    """The open queries that somebody outside can answer, as they are put to them."""
+    """The open queries that can be answered from outside, as they are shown."""
     found = []
     for q, entry in opened.items():
         kind = entry.query.kind
@@ -69,7 +70,7 @@ def list_answerable(
 
 
 class AnswerCheck:
-    """Checks answers against what is open in one session."""
+    """Checks answers against the open queries of one session."""
 
     def __init__(
         self,
@@ -86,8 +87,8 @@ class AnswerCheck:
     def check(
         self, given: Sequence[GivenAnswer], by: dict[str, JSON] | None
     ) -> tuple[list[QueryAnswer], list[QueryAnswer]]:
-        """The answers to take, and those to queries that are not open: `settle_late_answer`
-        decides about the latter.
+        """Return the accepted answers, and those to queries that are not open. The caller passes
+        the latter to `settle_late_answer`.
         """
         if not given:
             raise BadArguments("answer", "Empty responses array")
@@ -123,8 +124,8 @@ class AnswerCheck:
             query = unknown_effects.make_rerun_question(query)
         elif query.kind not in ANSWERABLE:
             raise NotAllowed(
-                f"{query.id} of session {self._id!r} is a {query.kind}: nobody outside answers it",
-                "It moves by itself; `everhold explain` says when.",
+                f"{query.id} of session {self._id!r} is a {query.kind}; only everhold answers it",
+                "Nothing was changed. `everhold explain` says what the session waits for.",
             )
         if given.error is not None:
             return QueryAnswer(query.q, None, _error(given), given.usage, by)
@@ -134,7 +135,7 @@ class AnswerCheck:
 def settle_late_answer(
     session_id: str, head: Head, answer: QueryAnswer, deliveries: Sequence[Delivery]
 ) -> None:
-    """Decide about an answer to a query that is not open: a no-op, a conflict, or a refusal."""
+    """Handle an answer to a query that is not open: returns if it is equal, else raises."""
     asked: Query | None = None
     for delivery in deliveries:
         for query in delivery.asked:
@@ -169,7 +170,7 @@ def _same_again(session_id: str, asked: Query | None, old: QueryAnswer, new: Que
 
 
 def _fitted(query: Query, value: Any) -> Any:
-    """The value as it will be stored; a refusal says which of the answers it is about."""
+    """The value as it is stored. An `AnswerRefused` names the query."""
     try:
         return fit_answer_value(query, value)
     except AnswerRefused as error:
@@ -177,7 +178,7 @@ def _fitted(query: Query, value: Any) -> Any:
 
 
 def is_same_answer(one: QueryAnswer, other: QueryAnswer) -> bool:
-    """Whether two answers say the same; usage and who said it do not matter."""
+    """Whether two answers have equal values or errors. Usage and author are ignored."""
     return one.error == other.error and is_same_json(one.value, other.value)
 
 

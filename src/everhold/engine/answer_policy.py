@@ -1,7 +1,7 @@
-"""Which queries this process answers by itself, and in which sessions it may.
+"""Decides which queries this process answers itself, and in which sessions it may.
 
-A model question of a session that is answered from outside, for example by an MCP host, is left
-alone by workers.
+Workers do not answer the model questions of a session that is answered from outside, such as by an
+MCP host.
 """
 
 from __future__ import annotations
@@ -14,30 +14,33 @@ from everhold.core.session import OUTSIDE, WORKERS, Birth
 from everhold.engine.serving import Serving
 from everhold.ports.answerer import Answerer
 
-#: Queries that are remembered because they could not be answered here; then they are tried again.
+#: Refused queries that are remembered. When there are more, all are tried again.
 MAX_REFUSED_QUERIES: Final = 10_000
 
 
 class AnswerPolicy:
+    """The answerers of this process, and the sessions that it may answer."""
+
     def __init__(self, answerers: Mapping[Kind, Answerer], llm: str, serving: Serving) -> None:
         self._serving = serving
-        self._llm = llm  # who answers model questions of sessions that are started here
-        # sessions that a caller asked this process to move, of those that workers leave alone
+        self._llm = llm  # who answers model questions of sessions started here
+        # sessions answered from outside that a caller asked this process to move
         self._asked: set[str] = set()
-        # queries that turned out not to be answerable here
+        # queries that an answerer here could not answer
         self._refused: set[tuple[str, int]] = set()
         self.answer_with(answerers)
 
     def answer_with(self, answerers: Mapping[Kind, Answerer], *, addressed: bool = False) -> None:
-        """Use these answerers from now on, by the kind of query; with `addressed`, also for queries
-        that name an addressee.
+        """Use these answerers from now on, by query kind. With `addressed`, also for queries with
+        an
+        addressee.
 
-        Open queries are adopted by the next move of their session.
+        The next move of each session starts to answer its open queries.
         """
         self._answerers = answerers
         self._addressed = addressed
         self._refused.clear()
-        #: Whether an ordinary model question is answered here.
+        #: Whether a model question without addressee or model name is answered here.
         self.answers_plain_llm = self.is_inline(Query(0, ""))
 
     def answerer(self, kind: Kind) -> Answerer:
@@ -45,7 +48,7 @@ class AnswerPolicy:
         return self._answerers[kind]
 
     def is_inline(self, query: Query) -> bool:
-        """Whether this process answers such a query itself."""
+        """Whether an answerer of this process takes this query."""
         found = self._answerers.get(query.kind)
         if found is None or (query.to is not None and not self._addressed):
             return False
@@ -58,11 +61,11 @@ class AnswerPolicy:
 
     @property
     def answers_models(self) -> bool:
-        """Whether this process answers model questions, if only some of them."""
+        """Whether this process answers any model questions."""
         return not MODEL_KINDS.isdisjoint(self._answerers)
 
     def may_answer(self, birth: Birth, query: Query) -> bool:
-        """Whether the session lets this process answer such a query."""
+        """Whether this process is allowed to answer this query of the session."""
         serving = self._serving
         if (
             query.kind not in MODEL_KINDS
@@ -77,9 +80,9 @@ class AnswerPolicy:
         )
 
     def ask(self, birth: Birth) -> None:
-        """A caller asked this process to move a session: its models may answer it.
+        """Allow this process to answer a session, because a caller asked to move it.
 
-        What they could not answer before is tried again.
+        Queries that were refused before are tried again.
         """
         if self._refused:
             self._refused = {what for what in self._refused if what[0] != birth.id}

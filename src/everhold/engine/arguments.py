@@ -1,4 +1,4 @@
-"""What callers give, read and checked: each says what is wrong with it before anything is done."""
+"""Checks the arguments of callers. Each function raises before anything is changed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from everhold.engine.effects import encode_stored_error
 from everhold.errors import BadArguments, BadSetting
 from everhold.ports.answerer import Answer
 
-#: What stands where nothing was given.
+#: The default of an argument that was not given.
 UNSET: Final[Any] = msgspec.UNSET
-#: Bytes of a key: stores look it up in an index, and that of PostgreSQL takes no more than 2,700.
+#: Bytes of a key. It is indexed, and an index entry of PostgreSQL holds at most 2,700 bytes.
 MAX_SESSION_KEY_BYTES: Final = 2_500
-#: Characters of a title, and of all labels and all metadata with their names: they are read with
-#: every session.
+#: Characters of a title, of all labels and of all metadata, with names. They are read with every
+#: session.
 MAX_TITLE_CHARS: Final = 1_000
 MAX_LABELS_CHARS: Final = 10_000
 MAX_METADATA_CHARS: Final = 100_000
@@ -38,9 +38,9 @@ def parse_answer_args(
     error: str | None,
     usage: Usage | None,
 ) -> tuple[str, GivenAnswer]:
-    """Whom an answer is for, and what it says."""
+    """The session id and the answer from the arguments of `answer`."""
     if (value is UNSET) == (error is None):
-        raise BadArguments("answer", "give a value or an error, one of the two")
+        raise BadArguments("answer", "give a value or an error, not both")
     if error is not None:
         check_text_arg("error", error)
     if isinstance(question, OpenQuery):
@@ -54,7 +54,7 @@ def parse_answer_args(
 
 
 def make_given_answer(query_id: str, value: Any) -> GivenAnswer:
-    """An answer as `answer_many` takes it."""
+    """The answer from one item of `answer_many`."""
     if isinstance(value, Answer):
         return GivenAnswer(
             query_id, value.value, None, None if value.usage is None else parse_usage(value.usage)
@@ -77,14 +77,14 @@ def check_session_key(given: str | None) -> str | None:
     if given is None:
         return None
     if not check_text_arg("key", given):
-        raise BadArguments("start", "a key is text, and not empty")
+        raise BadArguments("start", "a key must be non-empty text")
     return check_key_length(given)
 
 
 def check_key_length(given: str, most: int = MAX_SESSION_KEY_BYTES) -> str:
-    """A key that stores can look up; others are refused."""
+    """The key, if it is short enough for an index; else raises `BadSetting`."""
     if len(given) * 4 > most and (size := len(given.encode("utf-8", "surrogatepass"))) > most:
-        raise BadSetting("key", f"it has {size} bytes; at most {most} are taken")
+        raise BadSetting("key", f"it has {size} bytes; at most {most} are allowed")
     return given
 
 
@@ -93,7 +93,7 @@ def check_title_arg(given: str) -> str:
         return given
     if len(check_text_arg("title", given)) > MAX_TITLE_CHARS:
         raise BadSetting(
-            "title", f"it has {len(given)} characters; at most {MAX_TITLE_CHARS} are taken"
+            "title", f"it has {len(given)} characters; at most {MAX_TITLE_CHARS} are allowed"
         )
     return given
 
@@ -120,30 +120,28 @@ def check_text_map_arg(name: str, given: Mapping[str, str] | None, most: int) ->
             raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
     to_plain(texts, name)
     if (size := sum(len(key) + len(value) for key, value in texts.items())) > most:
-        raise BadSetting(name, f"they have {size} characters; at most {most} are taken")
+        raise BadSetting(name, f"they have {size} characters; at most {most} are allowed")
     return texts
 
 
 def parse_kind_arg(name: str | None) -> tuple[Kind | None, str | None]:
-    """The kind of questions that is wanted, and the signal that is none unless signals are asked
-    for by name.
+    """The kind to list, and the signal to leave out: an agent's wait for input, unless kinds are
+    named.
     """
     if name is None:
         return None, INPUT
     try:
         return Kind(name), None
     except ValueError:
-        raise BadSetting("kind", f"{name!r} is none of {', '.join(Kind)}") from None
+        raise BadSetting("kind", f"{name!r} is not one of {', '.join(Kind)}") from None
 
 
 def check_seconds_arg(name: str, given: float | None) -> float | None:
-    """A time in seconds, from 0. It is checked before anything is done, because the wait comes
-    last.
-    """
+    """The seconds, if they are a number from 0. Checked first, although the wait happens last."""
     if given is not None and (
         isinstance(given, bool) or not isinstance(given, Real) or not given >= 0
     ):
-        raise BadSetting(name, f"it is a number of seconds from 0, not {given!r}")
+        raise BadSetting(name, f"give a number of seconds from 0, not {given!r}")
     return given
 
 
@@ -154,9 +152,9 @@ def check_mapping_arg(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_limit_arg(given: int) -> int:
-    """How many are wanted at most; stores would each make something else of a number below 0."""
+    """The limit, if it is a whole number from 0. Stores treat negative limits differently."""
     if not isinstance(given, int) or given < 0:
-        raise BadSetting("limit", f"it is a whole number from 0, not {given!r}")
+        raise BadSetting("limit", f"give a whole number from 0, not {given!r}")
     return given
 
 
@@ -164,7 +162,7 @@ def parse_states_arg(given: str | Iterable[str] | None) -> tuple[SessionState, .
     if given is None or isinstance(given, str):
         return () if given is None else (parse_state_arg(given),)
     if not isinstance(given, Iterable):
-        raise BadSetting("state", f"{given!r} is none of {', '.join(SessionState)}")
+        raise BadSetting("state", f"{given!r} is not one of {', '.join(SessionState)}")
     return tuple(map(parse_state_arg, given))
 
 
@@ -172,4 +170,4 @@ def parse_state_arg(name: str) -> SessionState:
     try:
         return SessionState(name)
     except ValueError:
-        raise BadSetting("state", f"{name!r} is none of {', '.join(SessionState)}") from None
+        raise BadSetting("state", f"{name!r} is not one of {', '.join(SessionState)}") from None

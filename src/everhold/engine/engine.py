@@ -610,7 +610,7 @@ class Engine:
             raise BadStep(
                 session_id,
                 0 if at is None else at,
-                "the session has not begun, so it has no steps",
+                "the session has not started, so it has no steps",
                 hint,
             )
         # a session that was retried has several deliveries with an outcome

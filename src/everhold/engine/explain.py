@@ -1,7 +1,7 @@
-"""Why a session is where it is, and what moves it, in sentences.
+"""Explains why a session is in its state and what moves it, in sentences.
 
-Reads only. To say whether the program here would go on, the journal is replayed in memory, without
-effects.
+Nothing is changed. To find out whether the program here can resume the session, its journal is
+replayed in memory, without effects.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from everhold.ports.program import ProgramHost
 from everhold.ports.store import NO_WORKER, SessionRecord, WorkerRecord
 
 _RERUN = {
-    Rerun.SAFE: "it is done again",
-    Rerun.NEVER: "the program is told that its outcome is unknown",
-    Rerun.ASK: "a person is asked what became of it",
+    Rerun.SAFE: "it runs again",
+    Rerun.NEVER: "the program gets the error `outcome_unknown`",
+    Rerun.ASK: "a person decides whether it runs again",
 }
 
 
-#: Things that wait which are told one by one.
+#: Queued items that are listed one by one.
 MAX_LISTED_ITEMS: Final = 5
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Sentences: why a session is where it is, and what can move it."""
+    """Sentences: why a session is in its state (`because`), and what can move it (`moves`)."""
 
     session_id: str
     state: SessionState
@@ -67,29 +67,28 @@ async def explain_session(
     talks: bool = False,
     idle: Collection[str] = (),
 ) -> Explanation:
-    """Explain one session as it is stored, with the program as it is here.
+    """Explain one stored session, with the program of this process.
 
-    `talks` says that it is a conversation; `idle` are workers that live and do not work on this
-    session, whatever its marks say.
+    `talks` says that the session is an agent. `idle` are living workers that do not work on the
+    session, even if it has marks of theirs.
     """
-    told = _Told(record, workers, living, now, talks, idle)
+    explainer = _Explainer(record, workers, living, now, talks, idle)
     if record.head.ended:
-        told.end()
+        explainer.end()
     else:
-        told.life()
-        await told.program(host)
+        explainer.life()
+        await explainer.program(host)
     if intake is not None:
-        told.intake(intake)
-    return Explanation(record.birth.id, record.head.state, told.because, told.moves)
+        explainer.intake(intake)
+    return Explanation(record.birth.id, record.head.state, explainer.because, explainer.moves)
 
 
-_ANYBODY: Final = (
-    "Any process that has the program and opens this database goes on with it,"
-    " such as: everhold worker"
+_ANY_PROCESS: Final = (
+    "Any process that has the program and opens this database resumes it, such as: everhold worker"
 )
 
 
-class _Told:
+class _Explainer:
     def __init__(
         self,
         record: SessionRecord,
@@ -117,16 +116,16 @@ class _Told:
             case Raised(error=error, step=step):
                 self.because.append(f"It failed {ago} ago, at step {step}: {error}")
                 self._ask_again()
-                self.moves.append(f"Mend the program, then: everhold retry {self._name}")
+                self.moves.append(f"Fix the program, then: everhold retry {self._name}")
             case Stopped(reason=reason):
                 self.because.append(
                     f"It was cancelled {ago} ago" + (f": {reason}" if reason else ".")
                 )
-        self.moves.append(f"To go on from an earlier step: everhold fork {self._name} --at N")
+        self.moves.append(f"To resume from an earlier step: everhold fork {self._name} --at N")
 
     def _ask_again(self) -> None:
-        """A retry hands the last answers over once more, so where one is an error the way on begins
-        before it.
+        """Suggest a fork before the last answers if one is an error: a retry would deliver it
+        again.
         """
         deliveries = self._record.deliveries
         last = find_last_handed(deliveries)
@@ -139,7 +138,7 @@ class _Told:
         ]
         again = [query.id for query in wrong if _repeatable(query)]
         if again:
-            words = f"Ask {' and '.join(again)} again, which got an error"
+            words = f"Ask {' and '.join(again)} again (the recorded answer is an error)"
             self.moves.append(f"{words}: everhold fork {self._name} --at {failed.n - 1}")
 
     def life(self) -> None:
@@ -150,15 +149,14 @@ class _Told:
         opened = find_open_queries(record.deliveries)
         if record.head.n < 0:
             self.because.append(
-                f"It has not begun: no process that has its program {record.birth.program} moved"
-                " it."
+                f"It has not started: no process that has its program {record.birth.program} has"
+                " moved it."
             )
-            self.moves.append(_ANYBODY)
+            self.moves.append(_ANY_PROCESS)
         restarted, _ = split_at_last_restart(record.deliveries)
         if restarted is not None:
             self.because.append(
-                f"Its program began again at step {restarted.n}; what was before that is not"
-                " replayed."
+                f"Its program restarted at step {restarted.n}; earlier steps are not replayed."
             )
         for q, entry in opened.items():
             if q in working:
@@ -166,18 +164,17 @@ class _Told:
             elif q not in answered:
                 self._open(entry)
         if kept:
-            count = f"{len(kept)} accepted answer{'s' if len(kept) > 1 else ''}"
-            self.because.append(f"{count} waited for a process that has its program.")
-            self.moves.append(_ANYBODY)
+            wait = "answer waits" if len(kept) == 1 else "answers wait"
+            self.because.append(f"{len(kept)} accepted {wait} for a process that has its program.")
+            self.moves.append(_ANY_PROCESS)
         for name in dict.fromkeys(
             letter.body["name"] for letter in record.letters if letter.kind == "signal"
         ):
-            self.because.append(f"The signal {name!r} is kept until the program receives it.")
+            self.because.append(f"The signal {name!r} is stored until the program receives it.")
         if record.head.due_at is not None:
             if not opened and record.head.due_at > self._now:
                 self.because.append(
-                    f"It waits for its time, for {_span(self._now - record.head.updated_at)} so"
-                    " far."
+                    f"It waits for a timer, for {_span(self._now - record.head.updated_at)} so far."
                 )
             self._due(record.head.due_at)
 
@@ -186,8 +183,8 @@ class _Told:
         facts = KINDS[query.kind]
         span = _span(self._now - entry.at)
         if query.kind in SENT_BY_NAME and self._talks and query.name == INPUT:
-            self.because.append(f"It has waited {span} to be told something.")
-            self.moves.append(f"Say something: everhold send {self._name} WORDS")
+            self.because.append(f"It has waited {span} for an input.")
+            self.moves.append(f"Send it an input: everhold send {self._name} WORDS")
             return
         words = {
             "id": query.id,
@@ -209,7 +206,7 @@ class _Told:
             self.moves.append(facts.move.format_map(words))
 
     def _for_models(self) -> None:
-        """Whether a worker may take its questions to models."""
+        """Say whether workers may answer its model questions."""
         answered_by = self._record.birth.llm
         if answered_by == WORKERS:
             words = (
@@ -224,10 +221,11 @@ class _Told:
             )
         else:
             self.because.append(
-                "An older everhold made it, so that no worker takes its model questions by itself."
+                "An older everhold started it, so workers do not answer its model questions by"
+                " default."
             )
             self.moves.append(
-                "Let a worker take them: everhold worker --adopt-parked --answer-with CMD"
+                "Let a worker answer them: everhold worker --adopt-parked --answer-with CMD"
             )
 
     def _worked_on(self, entry: AskedQuery, worker: str, since: float) -> None:
@@ -235,10 +233,10 @@ class _Told:
         row = self._workers.get(worker)
         if worker == NO_WORKER or worker in self._idle:
             self.because.append(
-                f"{query.name or query.kind} ({query.id}) has not begun, for"
-                f" {_span(self._now - since)} so far."
+                f"{query.name or query.kind} ({query.id}) has not started yet, after"
+                f" {_span(self._now - since)}."
             )
-            self.moves.append("The next process that has its program begins it.")
+            self.moves.append("The next process that has its program starts it.")
             return
         where = (
             f"process {row.pid} on {get_machine_name(row.host)}" if row is not None else "a process"
@@ -249,73 +247,73 @@ class _Told:
                 f"{where} works on {what} ({query.id}), for {_span(self._now - since)} so far."
             )
             return
-        self.because.append(f"{where} worked on {what} ({query.id}) and is gone.")
+        self.because.append(f"{where} worked on {what} ({query.id}) and is dead.")
         then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
-        self.moves.append(f"The next process that has its program takes it up: {then}.")
+        self.moves.append(f"The next process that has its program claims it: {then}.")
 
     def _due(self, due: float) -> None:
         if due > self._now:
             self.moves.append(
-                f"It moves by itself at {_moment(due)}, in {_span(due - self._now)}, where its"
-                " program runs."
+                f"It is due at {_moment(due)}, in {_span(due - self._now)}; a process that has its"
+                " program resumes it."
             )
         else:
             self.because.append(
-                f"Its time came {_span(self._now - due)} ago, and no process that has its"
-                " program was open."
+                f"It was due {_span(self._now - due)} ago, and no process that has its program"
+                " was running."
             )
-            self.moves.append(_ANYBODY)
+            self.moves.append(_ANY_PROCESS)
 
     def intake(self, intake: Intake) -> None:
-        """What waits to enter, and why it does not enter yet."""
+        """List queued input, and why it is not delivered yet."""
         waiting = [item for item in intake.items.values() if item.waits]
         if not waiting:
             return
         for item in waiting[:MAX_LISTED_ITEMS]:
             span = _span(intake.now - item.at)
             self.because.append(
-                f"The {item.kind} {item.id!r} waits to enter, for {span} so far:"
-                f" {self._kept_out(intake, item)}"
+                f"The {item.kind} {item.id!r} is queued, for {span} so far:"
+                f" {self._why_queued(intake, item)}"
             )
         if len(waiting) > MAX_LISTED_ITEMS:
-            self.because.append(f"{len(waiting) - MAX_LISTED_ITEMS} more wait behind it.")
-        self.moves.append(f"See what waits, or take it back: everhold intake {self._name}")
+            self.because.append(f"{len(waiting) - MAX_LISTED_ITEMS} more are queued behind it.")
+        self.moves.append(f"List or cancel queued input: everhold intake {self._name}")
 
-    def _kept_out(self, intake: Intake, item: IntakeItem) -> str:
+    def _why_queued(self, intake: Intake, item: IntakeItem) -> str:
         lease = intake.lease
         opened = find_open_queries(self._record.deliveries)
         if self._record.head.ended:
-            return "the session has ended, and whoever looks next tells it so."
+            return "the session has ended; the next move fails it."
         if item.available_at > intake.now:
-            return f"its time comes at {_moment(item.available_at)}."
+            return f"it becomes available at {_moment(item.available_at)}."
         if lease is not None and lease.live(intake.now):
-            return f"{lease.owner.name} works on the session, and lets it in."
+            return f"{lease.owner.name} works on the session and delivers it."
         if len(opened) > 1 and not is_for_running_turn(item):
-            return "a turn is under way, and has to settle first."
-        return "the next process that has its program lets it in."
+            return "a turn is running and must settle first."
+        return "the next process that has its program delivers it."
 
     async def program(self, host: ProgramHost) -> None:
-        """Whether the program here could go on."""
+        """Replay the journal to say whether the program here can resume the session."""
         record = msgspec.structs.replace(
             self._record, head=msgspec.structs.replace(self._record.head)
         )
         try:
             live = await rebuild_session(record, host)
         except EverholdError as error:
-            self.because.append(f"It cannot go on here: {error}")
+            self.because.append(f"It cannot resume here: {error}")
             if error.hint:
                 self.moves.append(error.hint)
             return
         if live.reworded:
             self.because.append(
-                f"{len(live.reworded)} of its questions are worded otherwise now; the answers"
-                " stand."
+                f"{len(live.reworded)} of its questions have new wording; their recorded answers"
+                " are used."
             )
         live.drop()
 
 
 def _repeatable(query: Query) -> bool:
-    """Whether to ask it again does nothing to the world that must not be done twice."""
+    """Whether a query may be asked again without an effect that must not happen twice."""
     return query.kind in SCRIPTED_KINDS or (query.kind is Kind.CALL and query.rerun is Rerun.SAFE)
 
 

@@ -1,6 +1,4 @@
-"""Movers: who calls `move` for which session, and when. One process by itself, or many workers with
-leases.
-"""
+"""Movers decide which session is moved when: in one process alone, or in many workers by leases."""
 
 from everhold.engine.limits import Limits
 from everhold.movers.workers import Worker, WorkerEvent, Workers

@@ -1,10 +1,9 @@
-"""The mover of one process by itself: a queue of requests, and timers.
+"""The mover of a process without leases: a queue of requested moves, and timers.
 
-Requests for one session never run side by side. A request that comes while the session is being
-moved moves it once more. A few sessions are moved at a time, in the order in which they were
-requested.
+Moves of one session never run in parallel. A request during a move causes one more move. At most
+`MAX_CONCURRENT_MOVES` sessions move at a time, in the order of their requests.
 
-When to move which session: the nearest times are kept here, all of them are in the store.
+Only the nearest timers are in memory. All of them are in the store, and reconciliation finds them.
 """
 
 from __future__ import annotations
@@ -20,20 +19,17 @@ from everhold.errors import EverholdError
 from everhold.ports.mover import Move, Next
 from everhold.ports.program import Clock
 
-#: Times that are kept in memory at least, the nearest; twice as many at most. Reconciliation finds
-#: the others when they are due.
-MOST: Final = 1000
+#: The nearest timers that stay in memory when the heap is trimmed, at twice this size.
+MAX_TIMERS: Final = 1000
 
 
 class MoveTimers:
-    """Calls `fire` with a session when its time has come, once; the earliest time that was set for
-    it counts.
-    """
+    """Calls `fire` once with each session at the earliest time that was set for it."""
 
     def __init__(self, clock: Clock, fire: Callable[[str], None]) -> None:
         self._clock = clock
         self._fire = fire
-        self._heap: list[tuple[float, str]] = []  # some of them do not count any more
+        self._heap: list[tuple[float, str]] = []  # may hold times that were replaced
         self._due: dict[str, float] = {}
         self._set = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -43,7 +39,7 @@ class MoveTimers:
             return
         self._due[session_id] = at
         heapq.heappush(self._heap, (at, session_id))
-        if len(self._heap) > 2 * MOST:
+        if len(self._heap) > 2 * MAX_TIMERS:
             self._trim()
         if self._heap[0] == (at, session_id):
             self._set.set()
@@ -51,14 +47,14 @@ class MoveTimers:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def _trim(self) -> None:
-        """Keep the nearest times only, and those that count."""
+        """Keep only the nearest of the current times."""
         self._heap = heapq.nsmallest(
-            MOST, ((at, session_id) for session_id, at in self._due.items())
+            MAX_TIMERS, ((at, session_id) for session_id, at in self._due.items())
         )
         self._due = {session_id: at for at, session_id in self._heap}
 
     async def stop(self) -> None:
-        """Forget all times."""
+        """Forget all timers."""
         self._heap.clear()
         self._due.clear()
         if self._task is not None:
@@ -78,7 +74,7 @@ class MoveTimers:
                 await self._sleep(self._heap[0][0] - self._clock.now() + 0.0005)
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep, unless an earlier time is set meanwhile."""
+        """Sleep until the time is over or an earlier one is set."""
         waits = [
             asyncio.ensure_future(each) for each in (self._clock.sleep(seconds), self._set.wait())
         ]
@@ -91,23 +87,23 @@ class MoveTimers:
 
 log = logging.getLogger("everhold")
 
-#: Sessions that are moved at the same time.
+#: Sessions that move at the same time.
 MAX_CONCURRENT_MOVES: Final = 8
-#: Seconds until a move is tried again for which the store was away.
+#: Seconds until a move is retried for which the store was unavailable.
 STORE_RETRY_DELAY: Final = 1.0
-#: Seconds until a move is tried again that failed for a reason that is not known.
+#: Seconds until a move is retried that raised an unexpected error.
 FAILED_MOVE_DELAY: Final = 60.0
 
 
 class LocalMover:
-    """See `Mover`. While it does not serve, requests are dropped: nothing moves that was not asked
-    for.
+    """See `Mover`. Unless it serves, it drops all requests: then only the caller's verbs move
+    sessions.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._timers = MoveTimers(clock, self.send)
-        self._wanted: dict[str, None] = {}  # sessions to be moved, in order
+        self._wanted: dict[str, None] = {}  # sessions with a requested move, in order
         self._running: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._serving = False
@@ -137,12 +133,10 @@ class LocalMover:
         try:
             found = await move(session_id)
         except EverholdError as error:
-            log.warning(
-                "session %s could not be moved, which is tried again: %s", session_id, error
-            )
+            log.warning("could not move session %s; retrying: %s", session_id, error)
             found = Next(self._clock.now() + STORE_RETRY_DELAY)
         except Exception:
-            log.exception("session %s could not be moved", session_id)
+            log.exception("could not move session %s", session_id)
             found = Next(self._clock.now() + FAILED_MOVE_DELAY)
         finally:
             del self._running[session_id]
@@ -151,7 +145,7 @@ class LocalMover:
             self.send(session_id, at=found.at)
 
     async def rest(self) -> None:
-        """Wait until everything that was requested so far has been moved."""
+        """Wait until all requested moves have ended."""
         while self._wanted or self._running:
             if self._running:
                 await asyncio.wait(set(self._running.values()), return_when=asyncio.FIRST_COMPLETED)

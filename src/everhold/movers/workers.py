@@ -1,20 +1,23 @@
-"""Workers: they claim sessions with leases, take over those of dead workers, and hand theirs over
-when they leave.
+"""Workers: claim sessions with leases, take over those of dead workers, hand theirs over at the
+end.
 
 Rules
-  1. A session is driven under a lease: from before this process spends work on it until it waits
-     for somebody outside, has ended, or has nothing to do here. So many are driven at once.
-  2. Oldest first, and who was served last goes last; several workers share those in line, so that
-     they do not all reach for the same. A session that was served `JOBS_BEFORE_SHARING` times in a
-     row no longer keeps others out: from then on all take turns at the gate.
-  3. What arrives for a session while its effects run is delivered beside them: a driven session is
+  1. A worker drives a session while it holds its lease: from before its first work on the session
+     until the session waits for an answer from outside, has ended, or has no work here. It drives
+     at most `concurrency` sessions at once.
+  2. The oldest session is first; a session that was just served is last. Workers start at different
+     places of the line, so that they rarely claim the same session. After `JOBS_BEFORE_SHARING`
+     jobs a session no longer counts against `concurrency`; from then on the job limiter lets all
+     sessions take turns.
+  3. Input that arrives while the effects of a session run is delivered at once: the session is
      moved again.
-  4. What cannot go on here (another version of its program, none at all) is left to others, and
-     offered again when something has happened to it.
-  5. Leaving: nothing is claimed any more, running work gets to its commit within a grace, what has
-     not begun has no worker from then on, and then leases and row are given back.
+  4. A session that cannot move here (its program or its version is missing) is left to other
+     workers. It is tried again after it changed.
+  5. A worker that leaves claims nothing more. Running work has a grace period to reach its commit.
+     Work that has not started loses its mark's worker. Then the worker releases its leases and its
+     row.
 
-Workers of a runtime: making them as the settings say, and listing those that live.
+`Workers` makes workers from the settings and lists the living ones.
 """
 
 from __future__ import annotations
@@ -52,41 +55,41 @@ log = logging.getLogger("everhold")
 
 #: Sessions that one worker drives at once.
 CONCURRENCY: Final = 16
-#: Seconds that work under way has to get to its commit when a worker leaves.
+#: Seconds that running work has to reach its commit when a worker leaves.
 GRACE: Final = 10.0
-#: Jobs after which a session no longer keeps others out.
+#: Jobs after which a session no longer counts against the concurrency of its worker.
 JOBS_BEFORE_SHARING: Final = 8
-#: How many times more sessions than it drives at once a worker may hold.
+#: A worker holds at most this many times its concurrency.
 MAX_HELD_FACTOR: Final = 10
 
 
 class WorkerEvent(msgspec.Struct, frozen=True):
-    """Something worth knowing about a worker."""
+    """An event of a worker, for its log."""
 
     event: str  # started, leaves, took_up, cannot, lost, stopping, gave_up, stopped
     text: str
     session_id: str | None = None
-    name: str = ""  # what people call the session: its key, or its title
+    name: str = ""  # the key or the title of the session
 
 
 class _Driven:
-    """A session in work here."""
+    """A session that this worker drives."""
 
     __slots__ = ("again", "settled", "task", "turns")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None]
-        self.turns = 0  # jobs that began since it was claimed
+        self.turns = 0  # jobs that started since it was claimed
         self.again = False  # whether another move was requested
-        self.settled = False  # whether a turn has settled, so that what waits may enter
+        self.settled = False  # whether a turn settled: queued input may be delivered
 
 
 class Worker:
-    """Works for the sessions of a store until it is stopped. Made by `runtime.workers.worker`.
+    """Moves the sessions of a store until it is stopped. Made by `runtime.workers.worker`.
 
-    `await worker.run()` works until `worker.stop()`; `await worker.once()` does what is due; or use
-    it with `async with`. A runtime that was a worker looks for nothing by itself afterwards: it
-    moves what it is asked to.
+    `await worker.run()` works until `worker.stop()`. `await worker.once()` moves what is due and
+    returns. It is also an async context manager. Afterwards, its runtime moves only the sessions
+    that its callers use.
     """
 
     def __init__(
@@ -104,12 +107,12 @@ class Worker:
     ) -> None:
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise BadSetting(
-                "concurrency", f"{concurrency!r} is not a number of sessions; it is 1 or more"
+                "concurrency", f"{concurrency!r} is not a number of sessions; give 1 or more"
             )
         if grace < 0:
-            raise BadSetting("grace", f"{grace!r} s is less than no time")
+            raise BadSetting("grace", f"{grace!r} is negative; give 0 or more seconds")
         if poll is not None and poll <= 0:
-            raise BadSetting("poll", f"{poll!r} is not a time between two looks")
+            raise BadSetting("poll", f"{poll!r} is not an interval; give more than 0 seconds")
         self._engine = engine
         self._sessions = engine.sessions
         self._effects = engine.effects
@@ -125,31 +128,31 @@ class Worker:
         self._tell = tell
         self.gate = JobLimiter(concurrency, limits or Limits(), self._began)
         self._driven: dict[str, _Driven] = {}
-        self._served: dict[str, int] = {}  # sessions, by the order in which they were last claimed
+        self._served: dict[str, int] = {}  # the order in which sessions were last claimed
         self._order = count(1)
-        self._wanted: dict[str, None] = {}  # sessions to be moved for which there was no room
+        self._wanted: dict[str, None] = {}  # requested moves that wait for capacity
         self._timers = MoveTimers(engine.clock, self.send)
-        self._cannot: set[str] = set()  # sessions that cannot go on here, and this was said
-        self._busy: dict[str, float] = {}  # sessions that others work on, and when that was seen
-        self._retry: asyncio.TimerHandle | None = None  # tries them again
+        self._cannot: set[str] = set()  # sessions that cannot move here, and were reported
+        self._busy: dict[str, float] = {}  # sessions leased by others, and when that was seen
+        self._retry: asyncio.TimerHandle | None = None  # retries them
         self._stopping = asyncio.Event()
         self._entered = self._left_already = False
-        self.moved = 0  #: how often a session was moved
+        self.moved = 0  #: moves that changed a session
 
-    # ---- the life of a worker
+    # ---- starting and leaving
 
     async def run(self) -> None:
-        """Work until `stop`, then hand over and leave."""
+        """Work until `stop` is called, then hand over and leave."""
         async with self:
             await self._stopping.wait()
 
     def stop(self) -> None:
-        """Claim nothing any more; `run` hands over and returns."""
+        """Claim nothing more; `run` hands over and returns."""
         self._stopping.set()
 
     async def once(self, within: float | None = None) -> int:
-        """Do what is due, for `within` seconds at most, and leave; returns how many sessions still
-        have to move.
+        """Move what is due, within at most `within` seconds, and leave. Returns how many sessions
+        still need a move.
         """
         loop = asyncio.get_running_loop()
         end = None if within is None else loop.time() + within
@@ -171,7 +174,7 @@ class Worker:
                     break
         finally:
             await self.leave()
-        return await self._left() or int(more)  # there was more to look for when it had to leave
+        return await self._left() or int(more)  # the last look did not see all
 
     async def __aenter__(self) -> Self:
         await self._enter(looks=True)
@@ -187,7 +190,7 @@ class Worker:
 
     async def _enter(self, *, looks: bool) -> None:
         if self._entered or self._engine.serving.gate is not None:
-            raise BadSetting("worker", "this runtime is a worker already, or was one")
+            raise BadSetting("worker", "this runtime already is or was a worker")
         self._entered = True
         if self._reconciler.started:
             await self._reconciler.stop()
@@ -203,9 +206,7 @@ class Worker:
         self._reconciler.start(self, looks=looks, every=self._poll)
 
     async def _say_what_is_left_alone(self) -> None:
-        """Say once that some questions to models are not for workers, though this one has a
-        model.
-        """
+        """Report once that some model questions are not for workers, if this worker has a model."""
         if self._tell is None or not self._engine.policy.is_inline(Query(0, "")):
             return
         asked = await self._sessions.store.inbox(kind=Kind.LLM, to=None, limit=100)
@@ -221,7 +222,9 @@ class Worker:
             self._say("leaves", f"{words} (by an MCP host, or by hand){more}")
 
     async def leave(self, grace: float | None = None) -> None:
-        """Hand over and give everything back; running work has the grace to get to its commit."""
+        """Hand over and release everything. Running work has `grace` seconds to reach its
+        commit.
+        """
         self._stopping.set()
         if not self._entered or self._left_already:
             return
@@ -232,12 +235,12 @@ class Worker:
         self._engine.leave()
         if self.gate.running:
             count = _counted(self.gate.running, "call")
-            self._say("stopping", f"{count} under way, for which there are {self._grace:g} s")
-        self._sessions.changed()  # whoever drives looks up, and lets go
+            self._say("stopping", f"{count} running; waiting up to {self._grace:g} s")
+        self._sessions.changed()  # wakes the driving tasks, so that they release their leases
         await self._settle()
         for task in self._tasks():
             task.cancel()
-        with suppress(TimeoutError):  # of those that give a lease back to a store that is away
+        with suppress(TimeoutError):  # a release may wait for an unavailable store
             await asyncio.wait_for(
                 asyncio.gather(*self._tasks(), return_exceptions=True), CLOSE_TIMEOUT
             )
@@ -254,7 +257,7 @@ class Worker:
         if self.gate.running:
             self._say(
                 "gave_up",
-                f"{_counted(self.gate.running, 'call')} did not end in time: the outcome is"
+                f"{_counted(self.gate.running, 'call')} did not end in time; the outcome is"
                 " unknown",
             )
 
@@ -262,7 +265,7 @@ class Worker:
         return {*self._effects.tasks, *(driven.task for driven in self._driven.values())}
 
     async def _left(self) -> int:
-        """How many sessions could move here now, if somebody moved them."""
+        """How many sessions could still be moved here now."""
         rows = await self._reconciler.left(older=self.adopts_older)
         left = 0
         for session_id, reasons in rows.items():
@@ -277,9 +280,9 @@ class Worker:
         return left
 
     async def _could_move(self, record: SessionRecord, reasons: set[str]) -> bool:
-        """Whether a move would do anything where its program is.
+        """Whether a move of this session would change anything.
 
-        What waits in an intake may have to go on waiting, and a question may be for another model.
+        Queued input may have to wait for the running turn, and a question may be for another model.
         """
         if record.head.ended or reasons - {ITEM, PARKED}:
             return True
@@ -313,7 +316,7 @@ class Worker:
             self._drive(session_id)
 
     def _serve_wanted(self) -> None:
-        """Drive those for which there is room now."""
+        """Drive as many waiting sessions as there is capacity for."""
         for session_id in self._in_turn(list(self._wanted)):
             if self._stopping.is_set() or self._room() < 1:
                 return
@@ -321,19 +324,20 @@ class Worker:
                 self.send(session_id)
 
     async def serve(self, move: Move) -> None:
-        """Work until `stop` is called; see `Mover.serve`. Moves are those of this worker's own
-        runtime.
+        """Work until `stop` is called; see `Mover.serve`. `move` is not used: the worker calls its
+        own
+        engine.
         """
         await self._stopping.wait()
 
     async def rest(self) -> None:
-        """Wait until everything that was requested so far has been moved."""
+        """Wait until all requested moves have ended."""
         while self._driven:
             await asyncio.wait({driven.task for driven in self._driven.values()})
 
     def _in_turn(self, fresh: list[str]) -> list[str]:
-        """Whoever was served last goes last. Of those in line, each worker begins with others than
-        its fellows.
+        """Order sessions: the last served is last. Each worker begins with another part of the new
+        ones.
         """
         living = sorted({self._engine.presence.worker, *self._reconciler.living})
         mine = {*fresh[living.index(self._engine.presence.worker) :: len(living)]}
@@ -351,7 +355,7 @@ class Worker:
         )
 
     def _seen_busy(self, session_id: str) -> bool:
-        """Whether somebody else worked on it a moment ago; then it is looked at in a moment."""
+        """Whether another worker held the lease a moment ago. Then the session is retried soon."""
         seen = self._busy.get(session_id)
         return seen is not None and asyncio.get_running_loop().time() < seen + LOOK_EVERY
 
@@ -365,9 +369,7 @@ class Worker:
             self._retry = asyncio.get_running_loop().call_later(LOOK_EVERY * 1.1, self._retry_busy)
 
     def _retry_busy(self) -> None:
-        """Try those again that others worked on a while ago; some were seen busy only since
-        then.
-        """
+        """Retry the sessions that others held a moment ago; some may have been marked since."""
         self._retry = None
         self._busy = {each: seen for each, seen in self._busy.items() if self._seen_busy(each)}
         self._serve_wanted()
@@ -391,7 +393,7 @@ class Worker:
             if self._programs and not await self._is_wanted(session_id):
                 return self._moves.leave_alone(session_id)
             if moves and self._waits_for_input(session_id):
-                await self._move(session_id)  # the commit that lets something in takes the lease
+                await self._move(session_id)  # the commit that delivers the input takes the lease
                 moves = False
                 if not self._leases.holds(session_id):
                     return
@@ -410,29 +412,25 @@ class Worker:
         except UnknownSession:
             pass
         except STORE_AWAY_ERRORS as error:
-            log.warning(
-                "session %s could not be moved, which is tried again: %s", session_id, error
-            )
+            log.warning("could not move session %s; retrying: %s", session_id, error)
             self._timers.set(session_id, self._clock.now() + STORE_RETRY_DELAY)
-        except EverholdError as error:  # it cannot be read
-            log.warning("session %s cannot go on here: %s", session_id, error)
+        except EverholdError as error:  # the session cannot be read
+            log.warning("session %s cannot be moved here: %s", session_id, error)
             self._moves.leave_alone(session_id)
             self._cannot_move(session_id, str(error))
         except Exception:
-            log.exception("session %s could not be driven", session_id)
+            log.exception("could not drive session %s", session_id)
             self._timers.set(session_id, self._clock.now() + FAILED_MOVE_DELAY)
         finally:
             del self._driven[session_id]
-            if self._leases.holds(session_id):  # something came in as the lease was given back
+            if self._leases.holds(session_id):  # a commit took the lease again during the release
                 self.lease_adopted(session_id)
             elif driven.again:
                 self.send(session_id)
             self._serve_wanted()
 
     def _waits_for_input(self, session_id: str) -> bool:
-        """Whether a session in memory is a conversation between two turns, as far as this process
-        knows.
-        """
+        """Whether a session in memory is an agent between two turns."""
         live = self._sessions.cached(session_id)
         return live is not None and not live.head.mail and is_waiting_for_input(live.opened)
 
@@ -449,13 +447,11 @@ class Worker:
 
     def _cannot_move(self, session_id: str, why: str) -> None:
         if session_id not in self._cannot:
-            self._say("cannot", f"left to others: {why}", session_id)
+            self._say("cannot", f"left to other workers: {why}", session_id)
         self._cannot.add(session_id)
 
     async def _while_it_works(self, session_id: str, driven: _Driven) -> None:
-        """Hold on while this process works on what the session asked, unless it has to be moved
-        again.
-        """
+        """Wait while the session's work runs here, until another move is requested."""
         while (
             self._sessions.jobs.get(session_id)
             and self._leases.holds(session_id)
@@ -464,7 +460,9 @@ class Worker:
             await self._sessions.next_change(session_id, None)
 
     def _began(self, session_id: str) -> None:
-        """A job went in; a session that was not claimed here is held as long as it works."""
+        """A job of the session started. If the session was not claimed here, hold it while it
+        works.
+        """
         driven = self._driven.get(session_id)
         if driven is not None:
             driven.turns += 1
@@ -474,14 +472,12 @@ class Worker:
             self.lease_adopted(session_id)
 
     def lease_adopted(self, session_id: str) -> None:
-        """Hold a session that was not claimed here as long as it works."""
+        """Drive a session whose lease came with a commit, as long as its work runs."""
         if session_id not in self._driven and not self._stopping.is_set():
             self._drive(session_id, moves=False)
 
     def lease_freed(self, session_id: str) -> None:
-        """Something waits for a session that was given back: a look finds it, unless it was tried
-        in vain before.
-        """
+        """Input arrived for a session whose lease was just released. Drive it again, or look."""
         driven = self._driven.get(session_id)
         if driven is not None and driven.settled:
             driven.again = True
@@ -489,9 +485,7 @@ class Worker:
             self._reconciler.poke()
 
     def turn_settled(self, session_id: str) -> None:
-        """A turn has settled: whether anything waits for the next one is told when the lease is
-        given back.
-        """
+        """A turn settled. The release of the lease reports whether input is queued for the next."""
         driven = self._driven.get(session_id)
         if driven is None:
             self.send(session_id)
@@ -500,7 +494,7 @@ class Worker:
             self._leases.tell_all(session_id)
 
     def took_over(self, birth: Birth) -> None:
-        self._say("took_up", "taken up from a worker that is gone", birth.id, birth)
+        self._say("took_up", "claimed from a worker that is dead", birth.id, birth)
 
     def lease_lost(self, session_id: str) -> None:
         live = self._sessions.cached(session_id)
@@ -535,7 +529,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_worker_settings(table: Mapping[str, Any]) -> WorkerSettings:
-    """Read the table; raises `BadSetting`."""
+    """Parse the table. Raises `BadSetting`."""
     _refuse_unknown("worker", table, WorkerSettings.__struct_fields__)
     limits = table.get("limits")
     if isinstance(limits, Mapping):
@@ -553,9 +547,9 @@ def _refuse_unknown(where: str, table: Mapping[str, Any], names: Iterable[str]) 
 
 
 class Workers:
-    """`runtime.workers`: makes workers, and says which processes work for the store.
+    """`runtime.workers`: makes workers and lists the living ones.
 
-    `take_up` makes this process do the chores of one that moves sessions of these programs.
+    `take_up` starts the chores of a process that moves sessions of the given programs.
     """
 
     def __init__(
@@ -577,14 +571,15 @@ class Workers:
         adopt_parked: bool | None = None,
         tell: Callable[[WorkerEvent], object] | None = None,
     ) -> Worker:
-        """A worker: it claims sessions that can be moved, drives them, and takes over from workers
-        that died.
+        """Make a worker: it claims sessions that need a move, drives them, and takes over those of
+        dead workers.
 
-        What is not given is as the settings say. `programs` are the references of those it works
-        for (all, by default). Its leases live for `ttl` seconds. When it stops, running work has
-        `grace` seconds to get to its commit. It looks every `poll` seconds at least. With
-        `adopt_parked` it also answers model questions of sessions that were made by an older
-        everhold, which do not say who answers them. `tell` is called with what is worth knowing.
+        Defaults come from the settings. `programs` are references; without any, the worker moves
+        sessions of all programs. Leases live for `ttl` seconds. At the end, running work has
+        `grace` seconds to reach its commit. The worker looks for work at least every `poll`
+        seconds. With `adopt_parked` it also answers model questions of sessions that an older
+        everhold started, which do not say who answers them. `tell` is called with each
+        `WorkerEvent`.
         """
         for name, given in (("ttl", ttl), ("grace", grace), ("poll", poll)):
             check_seconds_arg(name, given)
@@ -617,7 +612,7 @@ class Workers:
         adopt_parked: bool | None = None,
         tell: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
-        """Work until cancelled; `worker` says what the options mean."""
+        """Run a worker until this task is cancelled. For the options, see `worker`."""
         worker = self.worker(
             concurrency=concurrency,
             limits=limits,
@@ -631,6 +626,6 @@ class Workers:
         await worker.run()
 
     async def list(self) -> builtins.list[WorkerRecord]:
-        """The processes that live and work for sessions of this store."""
+        """The living worker processes of this store."""
         living = (await self._engine.presence.census()).living
         return [worker for worker in await self._engine.store.workers() if worker.id in living]

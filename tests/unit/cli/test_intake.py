@@ -97,7 +97,7 @@ def test_commands_are_done_or_wait(desk: Cli) -> None:
     assert (waits.code, waits.out) == (10, "reset: waiting\n")
     assert "reset: a new topic" in desk("intake", "c").out
     explained = desk("explain", "c").out
-    assert "waits to enter" in explained
+    assert "is queued, for" in explained
     stopped = desk("command", "c", "cancel_turn", "--key", "s", "--reason", "enough")
     assert (stopped.code, stopped.out) == (0, "cancel_turn: done\n")
     assert (

@@ -46,7 +46,7 @@ MISTAKES = [
     ("export --as-test tests", "usage", 2, "a test is made of one session"),
     ("sessions --state sleeping", "bad_setting", 2, "none of running, paused"),
     ("sessions --label red", "bad_setting", 2, "should look like name=value"),
-    ("inbox --kind letter", "bad_setting", 2, "'letter' is none of llm"),
+    ("inbox --kind letter", "bad_setting", 2, "'letter' is not one of llm"),
     # programs
     ("run", "usage", 2, "it needs a PROGRAM"),
     ("run nothere.py:refund", "unknown_program", 2, "there is no file"),
@@ -78,7 +78,7 @@ MISTAKES = [
     ("run shop.py:refund order=7 times=often", "bad_arguments", 2, "It takes order: str, times:"
                                                                    " int = 1"),
     ("run shop.py:refund order=7 order=8", "bad_setting", 2, "'order' is given twice"),
-    ("run shop.py:refund order=7 --key ''", "bad_arguments", 2, "a key is text, and not empty"),
+    ("run shop.py:refund order=7 --key ''", "bad_arguments", 2, "a key must be non-empty text"),
     ("run shop.py:refund 7", "bad_setting", 2, "It takes order: str"),
     ("run shop.py:refund --json-args none.json", "bad_setting", 2, "none.json cannot be read"),
     ("run shop.py:refund --json-args shop.py", "bad_setting", 2, "not JSON"),

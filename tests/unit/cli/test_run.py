@@ -172,7 +172,7 @@ def test_who_got_an_error_for_an_answer_is_told_how_to_ask_again(cli: Cli) -> No
     said = cli("run", "shop.py:grades", "--key", "g", "--answer-with", "false", "-d", "g.db")
     assert (
         said.err.splitlines()[-1]
-        == "Ask q-0 again, which got an error: everhold fork g --at 0 -d g.db"
+        == "Ask q-0 again (the recorded answer is an error): everhold fork g --at 0 -d g.db"
     )
     assert cli("retry", "g", "-d", "g.db").err.splitlines()[-1] == said.err.splitlines()[-1]
     assert cli("fork", "g", "--at", "0", "-d", "g.db").json["prompt"] == "How good?"
@@ -185,7 +185,7 @@ def test_a_call_that_may_happen_once_is_not_proposed_again(cli: Cli, tmp_path: P
         " ctx.call(pay, rerun='never')\n"
     )
     said = cli("run", "once.py:once", "--key", "once")
-    assert said.err.splitlines()[-1] == "Mend the program, then: everhold retry once"
+    assert said.err.splitlines()[-1] == "Fix the program, then: everhold retry once"
 
 
 def test_a_database_in_memory_is_not_said_to_be_kept(cli: Cli) -> None:

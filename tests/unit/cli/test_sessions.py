@@ -117,7 +117,7 @@ def test_explain_says_who_is_asked_what_since_when(cli: Cli) -> None:
     assert "everhold answer seven --query q-1" in told
     assert "waits for the signal 'go'" in cli("explain", "later").out
     cli("signal", "later", "og")
-    assert "The signal 'og' is kept until the program receives it." in cli("explain", "later").out
+    assert "The signal 'og' is stored until the program receives it." in cli("explain", "later").out
 
 
 @pytest.mark.process
@@ -133,11 +133,11 @@ def test_explain_says_that_the_program_is_gone_or_asks_otherwise(cli: Cli) -> No
 
     for key in [key for key in REGISTRY if "shop.py:" in key[0]]:
         del REGISTRY[key]
-    assert "It cannot go on here: no program" in cli("explain", "seven").out
+    assert "It cannot resume here: no program" in cli("explain", "seven").out
     Path("shop.py").write_text(
         shop.replace('await ctx.approval(f"Refund', 'await ctx.input(f"Refund')
     )
-    assert "It cannot go on here: step 1: the program asks" in cli("explain", "seven").out
+    assert "It cannot resume here: step 1: the program asks" in cli("explain", "seven").out
 
 
 @pytest.mark.process
@@ -146,8 +146,8 @@ def test_explain_of_an_end_says_what_one_can_still_do(cli: Cli) -> None:
     assert "everhold retry f" in cli("explain", "f").out
     cli("run", "shop.py:naps", "--key", "n", "--wait", "0")
     said = cli("explain", "n").out
-    assert "It waits for its time, for" in said
-    assert "It moves by itself at" in said
+    assert "It waits for a timer, for" in said
+    assert "It is due at" in said
 
 
 @pytest.mark.process

@@ -108,7 +108,7 @@ async def test_a_session_that_cannot_be_read_holds_up_no_other(tmp_path, caplog,
         assert (await runtime.status(sound)).result == "awake"
         with pytest.raises(StoreDamaged):
             await runtime.status(broken)
-    assert caplog.text.count(f"session {broken} cannot go on") == 1
+    assert caplog.text.count(f"session {broken} cannot be moved here") == 1
 
 
 class Counting(MemoryStore):

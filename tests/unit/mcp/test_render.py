@@ -163,8 +163,8 @@ def test_lists_of_rows_are_one_a_line():
             "Answer it: the tool `answer`, session_id 'my key', id q-0",
         ),
         (
-            "Mend the program, then: everhold retry s-1",
-            "Mend the program, then: the tool `retry`, session_id s-1",
+            "Fix the program, then: everhold retry s-1",
+            "Fix the program, then: the tool `retry`, session_id s-1",
         ),
         ("Earlier: everhold fork s-1 --at N", "Earlier: the tool `fork`, session_id s-1, with at"),
         (

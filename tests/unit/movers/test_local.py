@@ -191,8 +191,12 @@ async def test_a_program_that_is_not_here_is_not_asked_for_again():
 @pytest.mark.parametrize(
     ("error", "after", "words"),
     [
-        (StoreUnavailable("memory", "away"), STORE_RETRY_DELAY, "which is tried again"),
-        (OSError("away"), FAILED_MOVE_DELAY, "could not be moved"),
+        (
+            StoreUnavailable("memory", "away"),
+            STORE_RETRY_DELAY,
+            "could not move session a; retrying",
+        ),
+        (OSError("away"), FAILED_MOVE_DELAY, "could not move session a"),
     ],
     ids=["store", "unknown"],
 )

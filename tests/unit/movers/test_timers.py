@@ -108,7 +108,7 @@ async def test_stopping_forgets_all():
 
 async def test_memory_is_bounded_and_the_nearest_are_kept(monkeypatch):
     """What has to be moved soon is not refused because of what comes in a year."""
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "MAX_TIMERS", 10)
     times = Times()
     for n in range(50):
         times.timers.set(f"far-{n}", 1000.0 - n)
@@ -121,7 +121,7 @@ async def test_memory_is_bounded_and_the_nearest_are_kept(monkeypatch):
 
 async def test_times_that_do_not_count_any_more_do_not_pile_up(monkeypatch):
     """A session with an expiry in a year and something to do each second."""
-    monkeypatch.setattr(module, "MOST", 10)
+    monkeypatch.setattr(module, "MAX_TIMERS", 10)
     times = Times()
     for second in range(1, 200):
         times.timers.set("a", 1e6)
