@@ -382,9 +382,9 @@ class BlockingWorkers:
         adopt_parked: bool | None = None,
         tell: Callable[[WorkerEvent], object] | None = None,
     ) -> None:
-        """Work until cancelled; `worker` says what the options mean."""
+        """Run a worker until this task is cancelled. For the options, see `worker`."""
     def list(self) -> builtins.list[WorkerRecord]:
-        """The processes that live and work for sessions of this store."""
+        """The living worker processes of this store."""
 
 class BlockingRuntime:
     """`Runtime` for code that is not async. Made by `open_blocking`; use it with `with`."""

@@ -44,7 +44,7 @@ MISTAKES = [
     ("db frob", "usage", 2, "No such command 'frob'"),
     ("export seven", "usage", 2, "--out FILE, or --as-test FOLDER"),
     ("export --as-test tests", "usage", 2, "a test is made of one session"),
-    ("sessions --state sleeping", "bad_setting", 2, "none of running, paused"),
+    ("sessions --state sleeping", "bad_setting", 2, "not one of running, paused"),
     ("sessions --label red", "bad_setting", 2, "should look like name=value"),
     ("inbox --kind letter", "bad_setting", 2, "'letter' is not one of llm"),
     # programs
