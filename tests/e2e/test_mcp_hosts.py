@@ -527,7 +527,7 @@ def test_somebody_elses_agent_of_that_name_is_left_alone(
     file.write_text("mine")
     for more in ([], ["--remove"]):
         assert main(["mcp", "agent", "claude-code", "--scope", "user", *more]) == 2
-        assert "somebody else wrote it" in capsys.readouterr().err
+        assert "everhold did not write it" in capsys.readouterr().err
     assert file.read_text() == "mine"
 
 

@@ -246,9 +246,9 @@ async def test_only_lua_files_of_the_project_and_of_packages_are_run(
         ):
             failed, words = await said(name)
             assert failed, name
-            assert "outside of the project" in words
+            assert "outside the project" in words
             assert "not_allowed" in words
-            assert "give its text as `code`" in words
+            assert "pass its text as `code`" in words
         failed, words = await said("pipe.lua")
         assert failed
         assert "not a regular file" in words

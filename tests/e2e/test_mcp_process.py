@@ -392,12 +392,12 @@ def test_a_session_whose_program_is_gone_says_so_where_next_points(shop):
     (shop / "shop.py").unlink()
     wire = Wire(shop)
     told = wire.call("answer", session_id=session, answers=[{"response": "Hello."}])
-    assert (told["status"], told["next"].startswith("Your answers are kept; ")) == (
+    assert (told["status"], told["next"].startswith("Your answers are recorded; ")) == (
         "accepted",
         True,
     )
     told = wire.call("status", session_id=session)
-    assert told["next"].endswith("and `explain` with it if it does not.")
+    assert told["next"].endswith("and `explain` if it does not move.")
     assert (
         "It cannot resume here: no program"
         in wire.call("explain", session_id=session)["because"][1]
@@ -428,7 +428,7 @@ async def test_bad_settings_are_told_by_each_tool_and_mended_while_it_runs(shop)
     async with opened() as host:
         assert await host.refused("run", program="greet") == "bad_setting"
         assert "did you mean 'database'" in host.text
-        assert "No call mends this" in host.last["hint"]
+        assert "retrying will not help" in host.last["hint"]
         (shop / "everhold.toml").write_text(good)
         assert (await host.call("run", program="greet"))["status"] == "needs_response"
 

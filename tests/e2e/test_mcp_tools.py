@@ -59,7 +59,7 @@ async def test_the_instructions_are_short_and_begin_with_the_loop(mode):
         told = host.client.session.instructions
     assert told == instructions.INSTRUCTIONS
     assert len(told) <= 900
-    assert told.startswith("The loop: `run`")
+    assert told.startswith("How to use everhold: `run`")
 
 
 async def test_descriptions_name_only_tools_that_exist():
@@ -502,7 +502,7 @@ HINTED = [
     ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
     ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
     ("run", {"program": "reflct"}, "Did you mean 'reflect'? Call the tool `strategies`"),
-    ("run", {"program": "notes/second_look.lua"}, "run with code_file instead of program"),
+    ("run", {"program": "notes/second_look.lua"}, "use code_file instead of program"),
     (
         "run",
         {"program": "greet", "title": "t" * 1001},
@@ -512,7 +512,7 @@ HINTED = [
         "answer",
         {"session_id": "@last", "answers": [{"response": "x"}, {"response": "y"}]},
         "was given two answers in one call\n\ncode: answer_conflict\n\nhint: Nothing was"
-        " changed; give one",
+        " changed. Give one",
     ),
 ]
 

@@ -1,16 +1,16 @@
-"""MCP elicitation: questions for people are put to the person at the client.
+"""MCP elicitation: questions for people are shown to the person at the client.
 
 Rules
-  1. A person is asked through elicitation, and only where the client has declared that it shows
-     forms. What a tool call brings in its arguments is never a person's answer.
-  2. A person is asked when nothing is left for the model; a question addressed to somebody is not
-     shown to whoever sits here.
-  3. Only an accepted form is an answer. Declined, dismissed, too late or unreadable: the question
-     stays open.
-  4. A reply that cannot be read ends the form it is of at once; one that does not say which, all of
-     its connection.
-  5. Up to protocol 2025-11-25 the form is a request of ours while the call waits. Since 2026-07-28
-     it goes out in a round (`multi_round`), or as what a task needs (`tasks`).
+  1. A person is asked through elicitation, and only if the client has declared that it shows forms.
+     The arguments of a tool call are never a person's answer.
+  2. A person is asked once no question for a model is left. A question addressed to a named person
+     is not shown to the person at the client.
+  3. Only an accepted form is an answer. If the form is declined, dismissed, too late or unreadable,
+     the question stays open.
+  4. A reply that cannot be read ends its form at once. If the reply does not name its form, all
+     forms of the connection end.
+  5. Up to protocol 2025-11-25, the form is a request of the server while the call waits. Since
+     2026-07-28 it is part of a round (`multi_round`) or of a task (`tasks`).
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ log = logging.getLogger("everhold")
 
 RequestContext = ServerRequestContext[Any, Any]
 
-#: Seconds a call waits for a person before it says where else to answer.
+#: Seconds that a call waits for a person.
 PATIENCE: Final = 300.0
-#: The header that names a connection over HTTP; a pipe is one connection.
+#: The header that names a connection over HTTP. A pipe is one connection.
 CONNECTION_HEADER: Final = "mcp-session-id"
-#: What a property of a form may be.
+#: The types that a property of a form may have.
 _PRIMITIVE: Final = frozenset({"string", "boolean", "integer", "number"})
 
 
 class ElicitationForm(NamedTuple):
-    """What a person is shown, and how to read what comes back."""
+    """The schema of a form, and how to read its content."""
 
     schema: dict[str, Any]
     read: Callable[[Mapping[str, Any]], JSON]
 
 
 def has_elicitation(context: RequestContext) -> bool:
-    """Whether the client has said that it shows forms to a person."""
+    """Whether the client has declared that it shows forms to a person."""
     capabilities = context.session.client_capabilities
     found = None if capabilities is None else capabilities.elicitation
     return found is not None and (found.form is not None or found.url is None)
 
 
 def has_multi_round(context: RequestContext) -> bool:
-    """Whether the client repeats its call with what it was asked for."""
+    """Whether the client repeats a call with the answers to its questions."""
     return context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def describe_client(context: RequestContext) -> dict[str, JSON]:
-    """Who answers through this client, as far as it says: kept with the answer."""
+    """The client, as stored with an answer: its front, its name and the time."""
     params = context.session.client_params
     info = None if params is None else params.client_info
     user = "an unnamed client" if info is None else f"{info.name} {info.version}".strip()
@@ -72,7 +72,7 @@ def describe_client(context: RequestContext) -> dict[str, JSON]:
 
 
 def select_person_questions(status: Status) -> dict[str, OpenQuery]:
-    """What can be put to the person here now, by query id."""
+    """The questions that can be shown to the person at the client now, by query id."""
     if list_model_questions(status):
         return {}
     return {
@@ -83,12 +83,12 @@ def select_person_questions(status: Status) -> dict[str, OpenQuery]:
 
 
 def build_form(query: OpenQuery) -> ElicitationForm | None:
-    """The form of a question; None for what no form can ask."""
+    """The form of a question, or None if no form can ask it."""
     if KINDS[query.kind].verdict:
         approve = {
             "type": "boolean",
             "title": "Approve",
-            "description": "Yes approves it; no refuses it.",
+            "description": "Yes approves, no refuses.",
         }
         return ElicitationForm(_object({"approve": approve}), lambda content: content["approve"])
     if query.kind not in FOR_PEOPLE:
@@ -98,7 +98,7 @@ def build_form(query: OpenQuery) -> ElicitationForm | None:
         return ElicitationForm(
             _object({"answer": {"title": "Answer", **alone}}), lambda content: content["answer"]
         )
-    wanted = _meant(schema, schema)
+    wanted = _resolve_reference(schema, schema)
     parts = wanted.get("properties")
     if wanted.get("type") != "object" or not isinstance(parts, dict) or not parts:
         return None
@@ -110,8 +110,8 @@ def build_form(query: OpenQuery) -> ElicitationForm | None:
 
 
 def _property(part: object, schema: dict[str, Any]) -> dict[str, Any] | None:
-    """A part of a schema as a form can ask for it; None if no form can."""
-    found = _meant(part, schema)
+    """A part of a schema as a property of a form, or None if a form cannot have it."""
+    found = _resolve_reference(part, schema)
     words = found.get("enum")
     if "type" not in found and words and all(isinstance(word, str) for word in words):
         found = {"type": "string", **found}
@@ -119,8 +119,8 @@ def _property(part: object, schema: dict[str, Any]) -> dict[str, Any] | None:
     return found if isinstance(kind, str) and kind in _PRIMITIVE else None
 
 
-def _meant(part: object, schema: dict[str, Any]) -> dict[str, Any]:
-    """A part itself, where it only names one of the schema's own parts; empty for what is none."""
+def _resolve_reference(part: object, schema: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema with its reference resolved. Empty if it is not an object."""
     if not isinstance(part, dict):
         return {}
     found = schema.get("$defs", {}).get(str(part.get("$ref", "")).removeprefix("#/$defs/"), {})
@@ -135,10 +135,10 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def format_form_message(query: OpenQuery, title: str) -> str:
-    """What a person reads above the form: whose question it is, then the question.
+    """The text above a form: the session, then the question.
 
-    A model may have chosen the title, so it is one short line in quotes, and cannot pass for the
-    question.
+    A model may have chosen the title. It is one short line in quotes, so that it cannot pass for
+    the question.
     """
     line = " ".join(title.replace('"', "'").split())[:60]
     session = f'{query.session_id[:18]} "{line}"' if line else query.session_id
@@ -146,7 +146,7 @@ def format_form_message(query: OpenQuery, title: str) -> str:
 
 
 def read_form_result(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:
-    """What a person said; `UNSET` if it is no answer."""
+    """The answer of a person, or `UNSET` if the form was not accepted or does not fit."""
     found = build_form(query)
     if found is None or not isinstance(result, types.ElicitResult) or result.action != "accept":
         return msgspec.UNSET
@@ -163,7 +163,7 @@ def read_form_result(query: OpenQuery, result: object) -> JSON | msgspec.UnsetTy
 
 
 class OpenForms:
-    """The forms that clients are showing now, by connection."""
+    """The forms that clients show now, by connection."""
 
     def __init__(self) -> None:
         self._open: dict[str, set[asyncio.Future[Any]]] = {}
@@ -171,7 +171,7 @@ class OpenForms:
     async def ask(
         self, context: RequestContext, query: OpenQuery, title: str
     ) -> JSON | msgspec.UnsetType:
-        """Show one question and wait for the person; `UNSET` if there is no answer."""
+        """Show one question and wait for the person. Returns `UNSET` if there is no answer."""
         found = build_form(query)
         assert found is not None
         showing = asyncio.ensure_future(
@@ -189,15 +189,21 @@ class OpenForms:
         try:
             async with asyncio.timeout(PATIENCE):
                 return read_form_result(query, await showing)
-        # too late, refused, or not what a form brings back
+        # too late, refused, or not the content of the form
         except (TimeoutError, MCPError, ValueError) as error:
-            log.warning("the client did not show %s of %s: %s", query.id, query.session_id, error)
+            log.warning(
+                "the client did not show question %s of session %s: %s",
+                query.id,
+                query.session_id,
+                error,
+            )
             return msgspec.UNSET
         except asyncio.CancelledError:
+            # `lost` cancels `showing` only: if this task is cancelled too, that is real
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             log.warning(
-                "a reply of the client, perhaps to %s of %s, could not be read",
+                "a reply of the client could not be read; it may have answered %s of session %s",
                 query.id,
                 query.session_id,
             )
@@ -208,8 +214,6 @@ class OpenForms:
                 self._open.pop(connection, None)
 
     def lost(self, connection: str = "") -> None:
-        """End the forms of a connection: a reply came that cannot be read, and does not say which
-        form it is of.
-        """
+        """End all forms of a connection, after a reply that cannot be read and names no form."""
         for showing in self._open.get(connection, ()):
             showing.cancel()

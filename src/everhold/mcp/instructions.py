@@ -1,10 +1,8 @@
-"""What a model is told beside the tools: instructions, prompts, the guide, and what strategies are
-for and cost.
+"""Texts for models beside the tools.
 
-A sub-agent for a host: a prompt that makes a model run a strategy to its end by itself, and
-bring back the result.
-
-The main conversation then sees one call and one result, and none of the questions in between.
+Instructions, prompts, the guide, descriptions and costs of programs, and the sub-agent of Claude
+Code. The sub-agent runs a strategy to its end in a conversation of its own: the main conversation
+sees one call and one result, not the questions in between.
 """
 
 from __future__ import annotations
@@ -24,35 +22,30 @@ from everhold.packages.strategies import strategies, strategy
 from everhold.packages.strategies.metadata import Strategy
 
 GUIDE: Final = "everhold://guide"
-#: Characters of what a program says of itself in a list of all; one alone is described in full.
+#: Characters of a summary in a list of programs. A single program is described in full.
 SUMMARY_LENGTH: Final = 200
 
 INSTRUCTIONS: Final = (
-    "The loop: `run` starts a strategy and returns status needs_response with prompts. YOU are"
-    " the model that answers"
-    " them: write an honest answer to each prompt, send all with `answer`, and repeat until"
-    " status is completed; then"
-    " report `result`. Each result has `next`, which says exactly what to do.\n\n"
-    "Use a strategy when one straight answer may be wrong or shallow: `strategies` lists them"
-    " with their cost in"
-    " answers and rounds. Sessions are kept on disk: if you lost track, `sessions` finds them"
-    " and `status` shows the"
-    " open prompts again.\n\n"
-    "Answer each prompt on its own, as if you knew only what it says. Approvals and questions"
-    " for a person are never"
-    " yours to answer: tell the user, or use `ask_person`. To write a program of your own in"
-    " Lua, read the resource"
-    " everhold://guide first."
+    "How to use everhold: `run` starts a strategy and returns status needs_response with"
+    " questions. YOU are the model that answers them. Write an honest answer to each question,"
+    " send all answers with `answer`, and repeat until the status is completed. Then report"
+    " `result`. Each result has `next`, which says exactly what to do.\n\n"
+    "Use a strategy if a single direct answer may be wrong or shallow. `strategies` lists them"
+    " with their cost in answers and rounds. Sessions are stored on disk. If you lose track,"
+    " `sessions` finds them, and `status` shows their open questions again.\n\n"
+    "Answer each question by itself, using only what it contains. Never answer approvals or"
+    " questions for a person: tell the user, or use `ask_person`. Before you write a program in"
+    " Lua, read the resource everhold://guide."
 )
 
 
 def load_guide() -> str:
-    """One page from which a model writes a correct program in Lua."""
+    """The guide to Lua programs, one page."""
     return files("everhold.mcp").joinpath("guide.md").read_text(encoding="utf-8")
 
 
 def make_session_title(name: str, args: Mapping[str, Any]) -> str:
-    """A title for a session that was given none: its program and how its task begins."""
+    """A title from the program and the beginning of its task."""
     task = args.get("task")
     words = " ".join(task.split()) if isinstance(task, str) else ""
     short = name.replace("\\", "/").rpartition("/")[2]
@@ -63,22 +56,23 @@ def make_session_title(name: str, args: Mapping[str, Any]) -> str:
 
 
 def render_estimate(program: Any, args: Mapping[str, JSON]) -> dict[str, JSON] | None:
-    """What a session of this program will cost; None if nobody knows."""
+    """The expected cost of a session of this program, or None if it is not known."""
     found = catalog.estimate_program(program, args)
     return None if found is None else found.plain
 
 
 def render_catalog(found: ProgramCatalog) -> dict[str, JSON]:
-    """What `run` can start."""
-    told: dict[str, JSON] = {"strategies": [_shortened(_row(entry)) for entry in found.entries]}
+    """The programs that `run` can start."""
+    listed: dict[str, JSON] = {
+        "strategies": [_shorten_summary(_row(entry)) for entry in found.entries]
+    }
     if found.problems:
-        told["problems"] = [str(problem) for problem in found.problems]
-    told["next"] = (
+        listed["problems"] = [str(problem) for problem in found.problems]
+    listed["next"] = (
         'To start one, call the everhold tool `run`, for example {"program": "reflect", "args":'
-        ' {"task": "…"}}; with a'
-        " name, `strategies` describes its parameters."
+        ' {"task": "…"}}. To see the parameters of one, call `strategies` with its name.'
     )
-    return told
+    return listed
 
 
 def _row(entry: ProgramEntry) -> dict[str, JSON]:
@@ -90,7 +84,7 @@ def _row(entry: ProgramEntry) -> dict[str, JSON]:
     return row
 
 
-def _shortened(row: dict[str, JSON]) -> dict[str, JSON]:
+def _shorten_summary(row: dict[str, JSON]) -> dict[str, JSON]:
     summary = row.get("summary")
     if isinstance(summary, str) and len(summary) > SUMMARY_LENGTH:
         row["summary"] = summary[:SUMMARY_LENGTH].rstrip() + "…"
@@ -98,16 +92,21 @@ def _shortened(row: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def render_program(program: Any) -> dict[str, JSON]:
-    """One program in full."""
-    told = _row(catalog.describe_program(program))
+    """One program, described in full."""
+    described = _row(catalog.describe_program(program))
     about = catalog.strategy_of(program)
     if about is None:
         words = inspect.cleandoc(program.__doc__ or "")
-        told |= {"summary": words} if words else {}
-        told["parameters"] = [str(one) for one in program.signature.parameters.values()]
-        return told
+        described |= {"summary": words} if words else {}
+        described["parameters"] = [str(one) for one in program.signature.parameters.values()]
+        return described
     papers: list[JSON] = [str(paper) for paper in about.papers]
-    return {**told, "not_when": about.not_when, "papers": papers, "parameters": _parameters(about)}
+    return {
+        **described,
+        "not_when": about.not_when,
+        "papers": papers,
+        "parameters": _parameters(about),
+    }
 
 
 def _parameters(about: Strategy) -> list[JSON]:
@@ -124,29 +123,31 @@ def _parameters(about: Strategy) -> list[JSON]:
 
 # ---- prompts
 
-_TASK: Final = ("task", "What is to be solved or written.", True)
-_SESSION: Final = ("session_id", "Which session; without it, the newest that waits.", False)
+_TASK: Final = ("task", "The problem to solve, or the text to write.", True)
+_SESSION: Final = (
+    "session_id",
+    "The id of the session. Default: the newest session that waits.",
+    False,
+)
 
 
 def list_prompts() -> dict[str, tuple[str, str, tuple[str, str, bool]]]:
-    """Every prompt by name: title, description, and its one argument (name, description,
-    required).
-    """
+    """All prompts: name -> title, description, and argument (name, description, required)."""
     found = {
         one.name: (f"Strategy: {one.name}", f"{one.summary} {one.formula}.", _TASK)
         for one in strategies()
     }
-    found["resume"] = ("Resume a session", "Go on with a session that was begun earlier.", _SESSION)
+    found["resume"] = ("Resume a session", "Continue a session that was started earlier.", _SESSION)
     found["status"] = (
         "Status of sessions",
-        "Say where sessions stand and what they wait for.",
+        "Report the status of sessions and what they wait for.",
         _SESSION,
     )
     return found
 
 
 def render_prompt(name: str, arguments: Mapping[str, str]) -> str:
-    """The words of a prompt."""
+    """The text of a prompt."""
     session = arguments.get("session_id", "")
     if name == "resume":
         find = (
@@ -155,44 +156,39 @@ def render_prompt(name: str, arguments: Mapping[str, str]) -> str:
             else "the newest paused session that the tool `sessions` lists"
         )
         return (
-            f"Go on with an everhold session. Call the everhold tool `status` for {find}. If it"
-            " has open questions,"
-            " answer each of them yourself with the tool `answer`, and repeat what `next` says"
-            " until the status is"
-            " completed. Then tell me its result. If it waits for a person, tell me what to"
-            " decide and how."
+            f"Continue an everhold session. Call the everhold tool `status` for {find}. If it has"
+            " open questions, answer each of them yourself with the tool `answer`, and do what"
+            " `next` says until the status is completed. Then tell me its result. If it waits for"
+            " a person, tell me what I have to decide and how."
         )
     if name == "status":
         if session:
             return (
-                f"Call the everhold tools `status` and `explain` with session_id {session!r} and"
-                " tell me in a few"
-                " sentences where it stands, what it waits for and what would move it. Answer no"
-                " questions."
+                f"Call the everhold tools `status` and `explain` with session_id {session!r}. Tell"
+                " me in a few sentences what its status is, what it waits for and what would move"
+                " it. Answer no questions."
             )
         return (
-            "Call the everhold tool `sessions` and tell me in a short table which sessions there"
-            " are, where each stands"
-            " and which of them wait for me. Answer no questions."
+            "Call the everhold tool `sessions`. Show me in a short table all sessions, their"
+            " states, and which of them wait for me. Answer no questions."
         )
     task = arguments.get("task", "")
     return (
         f"Use the everhold strategy `{name}` for the task below. Call the everhold tool `run`"
         f" with program {name!r} and"
-        ' args {"task": …the task, word for word…}. Then answer every prompt it returns yourself'
-        " with the tool"
-        " `answer`, each on its own and with care, as `next` says, until the status is"
-        " completed. Then tell me the"
-        f" result, and in one sentence how it came about.\n\nTask:\n{task}"
+        ' args {"task": …the task, word for word…}. Then answer each question that it returns'
+        " yourself with the tool `answer`, each by itself and with care, as `next` says, until"
+        " the status is completed. Then tell me the result, and in one sentence how it was found."
+        f"\n\nTask:\n{task}"
     )
 
 
-#: What a file that we wrote holds, so that nobody else's is replaced.
+#: A text in each file that everhold wrote. Only such files are replaced.
 GENERATED_MARK: Final = "written by `everhold mcp agent`"
 
 
 def render_subagent(server: str) -> str:
-    """The sub-agent of Claude Code for a server of this name."""
+    """The sub-agent of Claude Code, for a server with this name."""
     text = files("everhold.mcp").joinpath("agent.md").read_text(encoding="utf-8")
     return text.replace("SERVER", server)
 
@@ -208,18 +204,23 @@ def get_subagent_file(world: HostEnvironment, scope: Literal["user", "project"])
 
 
 def write_subagent_file(file: Path, text: str) -> bool:
-    """Write the sub-agent; whether that changed anything."""
-    return rewrite_host_file(file, lambda there: _ours(file, there) or text, makes=True)
+    """Write the sub-agent. Return whether the file changed."""
+    return rewrite_host_file(
+        file, lambda before: _clear_generated(file, before) or text, makes=True
+    )
 
 
 def remove_subagent_file(file: Path) -> bool:
-    """Take the sub-agent away; whether it was there."""
-    return rewrite_host_file(file, lambda there: _ours(file, there), makes=False)
+    """Delete the sub-agent. Return whether it was there."""
+    return rewrite_host_file(file, lambda before: _clear_generated(file, before), makes=False)
 
 
-def _ours(file: Path, there: str) -> str:
-    if there.strip() and GENERATED_MARK not in there:
+def _clear_generated(file: Path, before: str) -> str:
+    """Empty text, if everhold wrote the file."""
+    if before.strip() and GENERATED_MARK not in before:
         raise BadHostFile(
-            str(file), "somebody else wrote it", "Nothing was changed. Print ours: --print"
+            str(file),
+            "everhold did not write it",
+            "Nothing was changed. To print the sub-agent: --print",
         )
     return ""

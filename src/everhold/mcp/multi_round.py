@@ -1,16 +1,20 @@
-"""Rounds: a call that returns what it needs, and is made again with the answers (since protocol
-2026-07-28).
+"""Rounds: a call that returns questions, and is repeated with the answers (protocol 2026-07-28).
 
 Rules
-  1. What is asked follows what the client has declared with this very request: a question for a
-     model goes out as sampling, one for a person as elicitation. What it has not declared is not
-     asked, and the result lists it.
-  2. Sampling answers questions for a model, elicitation those for a person, never the other way
+  1. Only what the client has declared with this very request is asked: sampling for questions for a
+     model, elicitation for questions for a person. The result lists the other questions.
+  2. Sampling answers questions for a model, and elicitation those for a person, never the other way
      round.
-  3. An answer counts only with the sealed state we gave out for its question. A state that comes
-     twice is harmless: what is answered already is not answered again.
-  4. Clients give up after ten rounds. So does a call: the tenth is followed by an ordinary result,
-     whose session id is good for as long as the session is.
+  3. An answer counts only with the sealed state that was sent with its question. A state that comes
+     twice is harmless: an answered question is not answered again.
+  4. Clients stop after ten rounds, and so does a call. After the tenth it returns an ordinary
+     result, whose session id stays valid.
+  5. The client can neither read nor forge the state (AES-256-GCM). It is valid for the same call on
+     the same database, for a limited time. Any other state is refused, and nothing is done.
+  6. The key outlives the process. It is in the user's data folder, readable by its owner only. A
+     key that others could read, or that is damaged, is replaced, and states sealed with it become
+     invalid. If no key can be stored, or the database does not outlive the process, the process
+     makes its own key.
 """
 
 from __future__ import annotations
@@ -48,18 +52,16 @@ log = logging.getLogger("everhold")
 RequestContext = ServerRequestContext[Any, Any]
 InputRequests = dict[str, types.InputRequest]
 
-#: How often one call is answered with what it needs.
+#: Rounds of one call.
 MAX_ROUNDS: Final = 10
-#: Where a result that asks for something says which session it is about.
+#: The key of `_meta` that names the session of a round.
 SESSION_META_KEY: Final = "everhold/session_id"
 _SPEAKERS: Final = ("user", "assistant")
 _SAMPLED: Final = (types.CreateMessageResult, types.CreateMessageResultWithTools)
 
 
 class RoundState(msgspec.Struct, frozen=True):
-    """What we asked for in a call that the client is to repeat: sealed, and read when it comes
-    back.
-    """
+    """The questions of a round. It is sealed, and the client returns it with the answers."""
 
     session_id: str
     query_ids: list[str]
@@ -67,17 +69,17 @@ class RoundState(msgspec.Struct, frozen=True):
 
 
 class RoundReply(msgspec.Struct, frozen=True):
-    """What was asked for, and what came back."""
+    """The questions of a round, and the responses of the client."""
 
-    put: RoundState
+    state: RoundState
     responses: dict[str, Any]
 
 
-# ---- what is asked
+# ---- questions
 
 
 def has_sampling(context: RequestContext) -> bool:
-    """Whether the client has said that it asks its model for us."""
+    """Whether the client has declared that it asks its model for the server."""
     capabilities = context.session.client_capabilities
     return (
         elicitation.has_multi_round(context)
@@ -87,8 +89,9 @@ def has_sampling(context: RequestContext) -> bool:
 
 
 def select_client_questions(status: Status) -> dict[str, OpenQuery]:
-    """What can be put to some client, by query id: not what is addressed to somebody, nor what no
-    form can ask.
+    """The questions that a client can be asked, by query id.
+
+    Left out are questions addressed to a named person, and those that no form can ask.
     """
     people = (
         query
@@ -101,7 +104,7 @@ def select_client_questions(status: Status) -> dict[str, OpenQuery]:
 def select_supported_questions(
     context: RequestContext, found: Mapping[str, OpenQuery]
 ) -> dict[str, OpenQuery]:
-    """What of these this client can be asked."""
+    """Those of the questions that this client can be asked."""
     models = has_sampling(context)
     people = elicitation.has_elicitation(context)
     return {
@@ -114,24 +117,23 @@ def select_supported_questions(
 def select_next_round(
     context: RequestContext, status: Status, back: RoundReply | None, notes: Mapping[str, str]
 ) -> dict[str, OpenQuery]:
-    """What the next round asks; nothing if it was asked in vain, or the client would not listen any
-    longer.
+    """The questions of the next round.
+
+    Empty if the last round asked the same questions in vain, or if it was the last one allowed.
     """
     asked = select_supported_questions(context, select_client_questions(status))
     if list_model_questions(status):  # a person is asked when nothing is left for the model
         asked = {query_id: query for query_id, query in asked.items() if query.kind in MODEL_KINDS}
     if back is None:
         return asked
-    fresh = asked.keys() - set(back.put.query_ids) | (asked.keys() & notes.keys())
-    return asked if fresh and back.put.round < MAX_ROUNDS else {}
+    fresh = asked.keys() - set(back.state.query_ids) | (asked.keys() & notes.keys())
+    return asked if fresh and back.state.round < MAX_ROUNDS else {}
 
 
 def build_input_requests(
     asked: Mapping[str, OpenQuery], title: str, notes: Mapping[str, str] | None = None
 ) -> InputRequests:
-    """Questions as the protocol puts them to a client. `notes` says what was wrong with an earlier
-    answer.
-    """
+    """The questions as requests of the protocol. `notes` says why an earlier answer was refused."""
     return {
         query_id: _sampling(query, (notes or {}).get(query_id, ""))
         if query.kind in MODEL_KINDS
@@ -147,7 +149,7 @@ def build_input_required(
     number: int = 1,
     notes: Mapping[str, str] | None = None,
 ) -> types.InputRequiredResult:
-    """What the client is to find out before it calls again."""
+    """The result that asks the client for answers."""
     session_id = next(iter(asked.values())).session_id
     state = msgspec.json.encode(RoundState(session_id, list(asked), number)).decode()
     return types.InputRequiredResult(
@@ -183,14 +185,12 @@ def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
 
 def _messages(query: OpenQuery, note: str) -> list[types.SamplingMessage]:
     earlier = _earlier(query)
-    words = _words(query, note, alone=not earlier)
-    return [*earlier, _message("user", words)] if words or not earlier else earlier
+    text = _build_prompt(query, note, alone=not earlier)
+    return [*earlier, _message("user", text)] if text or not earlier else earlier
 
 
 def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
-    """The messages before the prompt, where sampling can say them as they are and the prompt does
-    not.
-    """
+    """The messages before the prompt, if sampling can carry them and the prompt does not."""
     if query.args is not None or not query.messages or not _plain(query.messages):
         return []
     return [
@@ -198,9 +198,9 @@ def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
     ]
 
 
-def _words(query: OpenQuery, note: str, *, alone: bool) -> str:
-    """The prompt, and what a model has to know beside it."""
-    # What an agent asks has `args`, and its prompt says its messages already.
+def _build_prompt(query: OpenQuery, note: str, *, alone: bool) -> str:
+    """The prompt, with everything else that the model needs."""
+    # the prompt of an agent, which has `args`, contains its messages already
     parts = (
         [dump_wire_json(query.messages)] if alone and query.messages and query.args is None else []
     )
@@ -227,18 +227,19 @@ def _message(role: Any, words: Any) -> types.SamplingMessage:
     return types.SamplingMessage(role=role, content=types.TextContent(type="text", text=words))
 
 
-# ---- what comes back
+# ---- answers
 
 
 def read_round_reply(
     context: RequestContext, params: types.CallToolRequestParams
 ) -> RoundReply | None:
-    """What was asked, and what came back; None for a first call. The state was unsealed before."""
+    """The questions and the responses, or None for a first call. The state is unsealed already."""
     responses = dict(params.input_responses or {})
     if params.request_state is None:
         if responses:
             raise NotAllowed(
-                "these are answers to questions that were not asked here", "Call without them."
+                "inputResponses came without the requestState of a round",
+                "Call again without inputResponses.",
             )
         return None
     refuse_undeclared(context, responses.values())
@@ -246,23 +247,22 @@ def read_round_reply(
 
 
 def refuse_undeclared(context: RequestContext, responses: Iterable[object]) -> None:
-    """Raise `NotAllowed` for answers of a sort that the client has not said it can give."""
+    """Raise `NotAllowed` for answers of a kind that the client has not declared."""
     for response in responses:
         if isinstance(response, _SAMPLED) and not has_sampling(context):
             raise NotAllowed(
-                "the client has not declared sampling, so what it brings is not its model's answer",
-                "A model answers with the tool `answer`.",
+                "the client has not declared sampling, so it cannot send its model's answer",
+                "Answer with the tool `answer`.",
             )
         if isinstance(response, types.ElicitResult) and not elicitation.has_elicitation(context):
             raise NotAllowed(
-                "the client has not declared elicitation, so what it brings is not a person's"
-                " answer",
-                "A person answers with the command that the tool `status` shows.",
+                "the client has not declared elicitation, so it cannot send a person's answer",
+                "Ask the person to type the command that the tool `status` shows.",
             )
 
 
 def read_round_answer(query: OpenQuery, response: object) -> Any:
-    """What a response says to a question; `UNSET` if it is no answer to it."""
+    """The answer in a response, or `UNSET` if it does not answer the question."""
     if query.kind not in MODEL_KINDS:
         return elicitation.read_form_result(query, response)
     if not isinstance(response, _SAMPLED):
@@ -279,17 +279,16 @@ def read_round_answer(query: OpenQuery, response: object) -> Any:
 KEY_FILE: Final = "mcp.key"
 #: Bytes of a key.
 KEY_BYTES: Final = 32
-#: Seconds after which a state is worthless.
+#: Seconds for which a state is valid.
 STATE_TTL: Final = 24 * 3600.0
-#: What no state is good for after the process.
-_FLEETING: Final = "memory://"
+#: The URL of a database that ends with the process.
+_MEMORY_URL: Final = "memory://"
 
 
 class StateBoundary:
     """Seals and unseals the states of a server on a database.
 
-    It is the library's, which is loaded with the first state, and whose refusal also says what to
-    do.
+    The library does the work. It is loaded with the first state, and its refusals get a hint.
     """
 
     def __init__(self, database: Callable[[], str], ttl: float = STATE_TTL) -> None:
@@ -310,7 +309,7 @@ class StateBoundary:
         if (ctx.params or {}).get("requestState") is None:
             result = await call_next(ctx)
             return (
-                await self._library(ctx, _returning(result))
+                await self._library(ctx, _make_call_next(result))
                 if is_input_required(result)
                 else result
             )
@@ -321,16 +320,16 @@ class StateBoundary:
             if not isinstance(data, dict) or data.get("reason") != "invalid_request_state":
                 raise
             refusal = NotAllowed(
-                "the requestState is expired, changed, or was made for another call or database",
-                "Nothing was done, and the session is as it was: the tool `sessions` finds it,"
-                " `status` shows it.",
+                "the requestState is expired or changed, or belongs to another call or database",
+                "Nothing was done, and the session has not changed. The tool `sessions` finds it,"
+                " and `status` shows it.",
             )
             raise MCPError(
                 error.error.code, error.error.message, {**data, **error_json(refusal)}
             ) from None
 
 
-def _returning(result: HandlerResult) -> CallNext:
+def _make_call_next(result: HandlerResult) -> CallNext:
     async def call_next(ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
         return result
 
@@ -338,13 +337,14 @@ def _returning(result: HandlerResult) -> CallNext:
 
 
 class StateCodec:
-    """Seals with the key of the data folder, made fit for one database. Nothing is read before it
-    is needed.
+    """Seals with a key for one database, derived from the key of the data folder.
+
+    The key is read with the first state.
     """
 
     def __init__(self, database: Callable[[], str]) -> None:
         self._database = database
-        self._made: AESGCMRequestStateCodec | None = None
+        self._loaded: AESGCMRequestStateCodec | None = None
 
     def seal(self, payload: bytes) -> str:
         return self._codec().seal(payload)
@@ -353,36 +353,36 @@ class StateCodec:
         return self._codec().unseal(token)
 
     def _codec(self) -> AESGCMRequestStateCodec:
-        if self._made is None:
+        if self._loaded is None:
             from mcp.server.request_state import AESGCMRequestStateCodec
 
             database = self._database()
             root = (
                 secrets.token_bytes(KEY_BYTES)
-                if database == _FLEETING
+                if database == _MEMORY_URL
                 else load_state_key(get_data_folder())
             )
-            self._made = AESGCMRequestStateCodec(
+            self._loaded = AESGCMRequestStateCodec(
                 [hmac.digest(root, database.encode(), hashlib.sha256)]
             )
-        return self._made
+        return self._loaded
 
 
 def load_state_key(folder: Path) -> bytes:
-    """The key in a folder, made if there is none; one of this process alone if none can be kept."""
+    """The key in a folder, made if it is missing. If it cannot be stored, a key of this process."""
     try:
-        return _kept(folder / KEY_FILE) or _made(folder / KEY_FILE)
+        return _read_key(folder / KEY_FILE) or _create_key(folder / KEY_FILE)
     except OSError as error:
         log.warning(
-            "no key can be kept in %s (%s): what is asked now is forgotten on a restart",
+            "no key can be stored in %s (%s): rounds that are open now end with this server",
             folder,
             error,
         )
         return secrets.token_bytes(KEY_BYTES)
 
 
-def _kept(file: Path) -> bytes | None:
-    """The key in a file; None if there is none that can be trusted."""
+def _read_key(file: Path) -> bytes | None:
+    """The key in a file, or None if it is missing or cannot be trusted."""
     try:
         with file.open("rb") as source:
             others = token.is_open_to_others(source.fileno())
@@ -390,16 +390,16 @@ def _kept(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     if others or len(found) != KEY_BYTES:
-        log.warning("%s is %s: it is replaced", file, "open to others" if others else "damaged")
+        log.warning("%s is %s and is replaced", file, "readable by others" if others else "damaged")
         file.unlink(missing_ok=True)
         return None
     return found
 
 
-def _made(file: Path) -> bytes:
-    """A new key in a file; of several processes that make one at once, all get the same."""
+def _create_key(file: Path) -> bytes:
+    """A new key in a file. Processes that make one at the same time get the same key."""
     token.create_owner_file(file, secrets.token_bytes(KEY_BYTES))
-    found = _kept(file)
+    found = _read_key(file)
     if found is None:
-        raise OSError(f"{file} cannot be kept readable by its owner alone")
+        raise OSError(f"{file} cannot be made readable by its owner only")
     return found

@@ -1,18 +1,18 @@
-"""The runtime behind the tools.
+"""The runtime behind the tools, opened when the first call can open it.
 
 Rules
-  1. The server starts whatever is wrong with the database: opening is tried again with every call,
-     and a call that cannot be served says why. So does one whose database was taken away meanwhile:
-     nobody would find its session.
-  2. The host's model answers `llm` questions. Only if the person who starts the server says so, an
-     answerer of this process does.
-  3. A model names a program by what can be found by name here. It cannot make this process load a
+  1. The server starts even if the database cannot be opened. Each call tries again, and a call that
+     cannot be served says why. A call also fails if the database file was removed or replaced,
+     because its session would be lost.
+  2. The host's model answers `llm` questions. A model of this process answers them only if the
+     person who starts the server configured it.
+  3. A model names a program by a name that the settings list. It cannot make this process load a
      Python file.
-  4. A model names a Lua file only inside the project or a package folder; links and `..` are
-     resolved first. The project is the folder of the settings file, else the one in which the
-     server was started.
-  5. The database is the one that was opened. Programs are looked up by the settings as they are
-     now: what is listed while the server runs is found.
+  4. A model names a Lua file only inside the project or a package folder. Links and `..` are
+     resolved first. The project is the folder of the settings file; without one, the folder in
+     which the server was started.
+  5. The database stays the one that was opened first. Programs are looked up in the settings as
+     they are now, so a program that is added while the server runs is found.
 """
 
 from __future__ import annotations
@@ -43,30 +43,29 @@ from everhold.programs.lua.search_path import SearchRoot
 from everhold.runtime import Runtime, open
 from everhold.stores.sqlite.database import DatabaseFile
 
-#: Bytes of Lua that a call may bring.
+#: Bytes of Lua code in a call.
 MAX_CODE_BYTES: Final = 1_000_000
-#: A path was resolved before it is opened: a link put in its place since is refused, and a FIFO
-#: blocks nobody.
+#: Flags to open a path that was resolved before: a link put in its place since then is refused, and
+#: opening a FIFO does not block.
 _AS_RESOLVED: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-#: What to do about a setting: no other call would help.
+#: The hint of a wrong setting.
 CONFIG_ERROR_HINT: Final = (
-    "No call mends this: tell the user to correct it where it is said, which is everhold.toml, a"
-    " variable, or the"
-    " command by which the host starts this server."
+    "Configuration error; retrying will not help. Ask the user to fix it in everhold.toml, the"
+    " environment, or the host's server command."
 )
 
 
 class ParkedAnswerer(Answerer):
-    """Answers nothing: every question waits for the host."""
+    """Answers nothing, so that every question waits for the host."""
 
     kinds = frozenset()
 
     async def answer(self, query: Query, session_id: str) -> Any:
-        raise NotAllowed(f"{query.id} waits for the host", "Answer it with the tool `answer`.")
+        raise NotAllowed(f"{query.id} waits for an answer of the host", "Call the tool `answer`.")
 
 
 class RuntimeHolder:
-    """An open runtime, or the reason why there is none."""
+    """Opens the runtime, and keeps it open."""
 
     def __init__(
         self,
@@ -81,31 +80,31 @@ class RuntimeHolder:
         self._runtime: Runtime | None = None
         self._found: Settings | None = None
         self._watched: WatchedSettings | None = None
-        self._place: DatabaseFile | None = None  # where the file is that was opened
+        self._file: DatabaseFile | None = None  # the file that was opened
         self._opening = asyncio.Lock()
 
     async def runtime(self) -> Runtime:
-        """The open runtime; raises what keeps it from being opened."""
+        """The open runtime; raises the error that prevents opening it."""
         if self._runtime is None:
             async with self._opening:
                 if self._runtime is None:
-                    self._runtime = await self._opened()
-        elif self._place is not None:
-            self._place.check()
+                    self._runtime = await self._open()
+        elif self._file is not None:
+            self._file.check()
         return self._runtime
 
-    async def _opened(self) -> Runtime:
-        with _blaming():
+    async def _open(self) -> Runtime:
+        with _configuration_errors():
             self._found = found = settings(self._database)
             self._watched = WatchedSettings(found, self._database)
             runtime = open(self._database, llm=self._llm, observers=self._observers)
         try:
             opened = await runtime.__aenter__()
-            self._place = None if found.path is None else DatabaseFile(found.path)
+            self._file = None if found.path is None else DatabaseFile(found.path)
             return opened
         except EverholdError:
             raise
-        except Exception as error:  # whatever a broken file or folder brings about
+        except Exception as error:  # a broken file or folder can cause anything
             raise StoreUnavailable(found.shown, f"{type(error).__name__}: {error}") from error
 
     async def close(self) -> None:
@@ -116,19 +115,17 @@ class RuntimeHolder:
 
     @property
     def database(self) -> str:
-        """The full address of the database."""
-        return (self._found or self._now()).database
+        """The full URL of the database."""
+        return (self._found or self._load_settings()).database
 
     @property
     def parked(self) -> bool:
-        """Whether `llm` questions wait for the host."""
+        """Whether the host answers `llm` questions."""
         return isinstance(self._llm, ParkedAnswerer)
 
     @property
     def option(self) -> str:
-        """What a person adds to a command so that it reads this database; empty where it does
-        anyway.
-        """
+        """The option by which a command reads this database; empty if it is the default one."""
         found = self._found
         if found is None or found.source.get("database") == DEFAULT_SOURCE:
             return ""
@@ -137,36 +134,37 @@ class RuntimeHolder:
     # ---- programs
 
     def program(self, name: str) -> Any:
-        """The program that a model means: by its name, or by a reference that the catalog lists."""
-        found = self._now()
+        """A program by its name, or by a reference that the catalog lists."""
+        found = self._load_settings()
         if (":" in name or is_path_ref(name)) and name not in {
             entry.ref for entry in load_catalog(found).entries
         }:
-            how = (
+            hint = (
                 "The tool `strategies` lists the names. To add a program, list it under"
                 " `programs` in everhold.toml."
             )
             if name.endswith(".lua"):
-                how = "Code in a Lua file is run with code_file instead of program."
+                hint = "To run a Lua file, use code_file instead of program."
             raise NotAllowed(
-                f"{name!r} is not a name: over MCP a program is started by its name", how
+                f"{name!r} is not the name of a program; over MCP, programs are started by name",
+                hint,
             )
         return find_named_program(name, found)
 
     def catalog(self) -> ProgramCatalog:
-        """Every program that can be started by name, and what keeps others from being listed."""
-        return load_catalog(self._now())
+        """All programs that can be started by name, and the problems of others."""
+        return load_catalog(self._load_settings())
 
     def code(self, text: str | None, file: str | None, ctx: dict[str, Any]) -> Call[Any]:
-        """A call of a Lua program given as text, or in a file that holds one."""
-        code = self._text(file) if file is not None else text or ""
+        """A call of a Lua program, from its text or from a file."""
+        code = self._read_code_file(file) if file is not None else text or ""
         if len(code.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
-            raise BadRequest("run", f"the code is longer than {MAX_CODE_BYTES} bytes")
+            raise BadRequest("run", f"the code is longer than the limit of {MAX_CODE_BYTES} bytes")
         return LuaProgram.text(code, ctx, roots=self.folders.all)
 
-    def _text(self, file: str) -> str:
+    def _read_code_file(self, file: str) -> str:
         try:
-            return self.text(file)
+            return self.read_lua_file(file)
         except OSError as error:
             raise BadRequest(
                 "run", f"code_file {file!r} cannot be read: {error.strerror}"
@@ -174,37 +172,38 @@ class RuntimeHolder:
         except NotAllowed as error:
             raise NotAllowed(f"code_file {file!r} was not read: {error}", error.hint) from None
 
-    def text(self, file: str) -> str:
-        """The text of a Lua file; raises `OSError` with the reason, or `NotAllowed` for one outside
-        of the project.
+    def read_lua_file(self, file: str) -> str:
+        """The text of a Lua file.
+
+        Raises `NotAllowed` if it is outside the project, and `OSError` if it cannot be read.
         """
-        found = self._now()
+        found = self._load_settings()
         try:
             path = Path(file).expanduser().resolve()
-        # a NUL, a loop of links, or a user whose home nobody knows
+        # a NUL byte, a loop of links, or an unknown user in ~user
         except (ValueError, RuntimeError):
             raise OSError(errno.EINVAL, "it is not a path") from None
-        if not any(path.is_relative_to(folder) for folder in _readable(found)):
+        if not any(path.is_relative_to(folder) for folder in _list_readable_folders(found)):
             raise NotAllowed(
-                f"it is outside of the project ({found.root}) and of the package folders",
-                "Move the file into the project, or give its text as `code`.",
+                f"it is outside the project ({found.root}) and the package folders",
+                "Move the file into the project, or pass its text as `code`.",
             )
-        return _read(path)
+        return _read_resolved(path)
 
     @property
     def folders(self) -> PackageFolders:
-        """Where Lua packages are looked for now."""
-        return self._now().folders
+        """The folders of Lua packages, by the current settings."""
+        return self._load_settings().folders
 
-    def _now(self) -> Settings:
-        """The settings as they are now, of the folder in which the server was started."""
-        with _blaming():
+    def _load_settings(self) -> Settings:
+        """The current settings of the folder in which the server was started."""
+        with _configuration_errors():
             return settings(self._database) if self._watched is None else self._watched.settings()
 
 
 @contextmanager
-def _blaming() -> Iterator[None]:
-    """A setting that is wrong is no fault of the call."""
+def _configuration_errors() -> Iterator[None]:
+    """Add a hint to errors of settings: the call is correct, and retrying it does not help."""
     try:
         yield
     except BadSetting as error:
@@ -212,9 +211,9 @@ def _blaming() -> Iterator[None]:
         raise
 
 
-def _readable(found: Settings) -> Iterator[Path]:
-    """Folders from which a model may name Lua files. The root of the disk, where some hosts start
-    us, is not one.
+def _list_readable_folders(found: Settings) -> Iterator[Path]:
+    """The folders from which a model may run Lua files. The root of the disk is left out, because
+    some hosts start the server there.
     """
     for folder in (found.root, *(SearchRoot.of(root).folder for root in found.folders.all)):
         path = folder.expanduser().resolve()
@@ -222,8 +221,8 @@ def _readable(found: Settings) -> Iterator[Path]:
             yield path
 
 
-def _read(path: Path) -> str:
-    """The text of a Lua file whose path is resolved; raises `OSError`."""
+def _read_resolved(path: Path) -> str:
+    """The text of a Lua file whose path was resolved; raises `OSError`."""
     if path.suffix != ".lua":
         raise OSError(errno.EINVAL, "it is not a .lua file")
     with builtins.open(os.open(path, os.O_RDONLY | _AS_RESOLVED), "rb") as lua:

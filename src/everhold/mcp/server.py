@@ -1,12 +1,12 @@
-"""The protocol: tools, prompts and resources of one server.
+"""Tools, prompts and resources of one MCP server.
 
 Rules
-  1. A refusal is a result with `isError`, a code and a hint; only what the protocol itself forbids
+  1. A refusal is a result with `isError`, a code and a hint. Only what the protocol itself forbids
      is an error of the protocol.
-  2. A verb that has begun is finished even if the client cancels its call: what is on its way to
-     the store lands.
-  3. What a call that is to be repeated asks for is sealed (`multi_round.py`): the client can
-     neither read nor forge it.
+  2. A call that has begun is finished even if the client cancels it, so that no commit is
+     interrupted.
+  3. The state of a call that is to be repeated is sealed (`multi_round.py`): the client can neither
+     read nor forge it.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ T = TypeVar("T")
 RequestContext = ServerRequestContext[Any, Any]
 ToolResult = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 
-#: Tools after which a person may be asked at once.
+#: Tools whose call may ask the person at the client.
 ASKING_TOOLS: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
 
 
 class McpFront:
-    """What one server does with the requests of its clients."""
+    """Handles the requests of the clients of one server."""
 
     def __init__(self, holder: RuntimeHolder, observer: ProgressObserver) -> None:
         self.holder = holder
         self.observer = observer
         self.forms = elicitation.OpenForms()
         self._working: set[asyncio.Future[Any]] = set()
-        self.tasks = TaskHandlers(holder, told=self._result_of, finished=self._finished)
+        self.tasks = TaskHandlers(holder, render=self._render_result, finish=self._finish)
 
     def server(self, *, web: bool = True) -> Server[Any]:
-        """The server as the protocol library wants it; without the web it serves pipes only."""
+        """The server object of the library. Without `web`, it serves pipes only."""
         server = sdk.load_server_class(web=web)(
             "everhold",
             version=get_everhold_version(),
@@ -87,14 +87,14 @@ class McpFront:
         return server
 
     async def open(self) -> None:
-        """Open the runtime, so that what is due moves; if that fails, each call says why."""
+        """Open the runtime, so that due sessions move. If it fails, each call reports the error."""
         try:
             await self.holder.runtime()
         except EverholdError as error:
             log.warning("%s [%s]", error, error.code)
 
     async def close(self) -> None:
-        """Stop: what still waits is let go, and the runtime is given back."""
+        """Cancel the calls that still wait, and close the runtime."""
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
@@ -103,7 +103,7 @@ class McpFront:
     # ---- tools
 
     async def tools(self, context: RequestContext, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in TOOLS])
 
     async def call(
         self, context: RequestContext, params: types.CallToolRequestParams
@@ -113,18 +113,18 @@ class McpFront:
             names = ", ".join(BY_NAME)
             raise MCPError(
                 code=types.INVALID_PARAMS,
-                message=f"Unknown tool: {params.name!r}; there are {names}",
+                message=f"Unknown tool: {params.name!r}; the tools are {names}",
             )
         try:
-            return await self._finished(self._called(context, tool, params))
+            return await self._finish(self._run_tool(context, tool, params))
         except EverholdError as error:
-            return _result(render.render_error(error, self.holder.option), failed=True)
+            return _make_result(render.render_error(error, self.holder.option), failed=True)
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
-            return _result(render.render_unforeseen_error(error), failed=True)
+            return _make_result(render.render_unforeseen_error(error), failed=True)
 
-    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something to its end, also if the caller leaves."""
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` to its end, even if the caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._working.add(task)
         task.add_done_callback(self._ended)
@@ -133,63 +133,65 @@ class McpFront:
     def _ended(self, task: asyncio.Future[Any]) -> None:
         self._working.discard(task)
         if not task.cancelled():
-            task.exception()  # told already, or nobody is there to be told
+            task.exception()  # marks it as retrieved: the caller has it already, or has left
 
-    async def _called(
+    async def _run_tool(
         self, context: RequestContext, tool: ServerTool, params: types.CallToolRequestParams
     ) -> ToolResult:
-        back = multi_round.read_round_reply(context, params)
+        reply = multi_round.read_round_reply(context, params)
         given = parse_tool_arguments(tool, params.arguments)
         runtime = await self.holder.runtime()
         call = ToolCall(self.holder, self.observer, runtime, context)
         if not tool.status:
-            return _result(await tool.handle(call, given))
-        tasked = tool.name in TASK_TOOLS and back is None and is_task_request(context, self.holder)
-        if tasked and given.wait is None:
-            given.wait = 0.0  # whoever knows tasks need not wait for the call
-        standing: StatusResult = await (
-            tool.handle(call, given) if back is None else call.record_round_reply(back)
+            return _make_result(await tool.handle(call, given))
+        is_task = (
+            tool.name in TASK_TOOLS and reply is None and is_task_request(context, self.holder)
         )
-        if tasked and not isinstance(standing.status, Finished):
-            return await self.tasks.created(standing.status.session_id)
+        if is_task and given.wait is None:
+            given.wait = 0.0  # a client that knows tasks polls the task
+        result: StatusResult = await (
+            tool.handle(call, given) if reply is None else call.record_round_reply(reply)
+        )
+        if is_task and not isinstance(result.status, Finished):
+            return await self.tasks.created(result.status.session_id)
         if tool.name in ASKING_TOOLS and elicitation.has_multi_round(context):
-            asked = multi_round.select_next_round(context, standing.status, back, standing.notes)
+            asked = multi_round.select_next_round(context, result.status, reply, result.notes)
             if asked:
-                number = 1 if back is None else back.put.round + 1
+                number = 1 if reply is None else reply.state.round + 1
                 return multi_round.build_input_required(
-                    asked, standing.title, number=number, notes=standing.notes
+                    asked, result.title, number=number, notes=result.notes
                 )
         elif tool.name in ASKING_TOOLS and elicitation.has_elicitation(context):
-            await self._asked(call, context, standing)
-        return self._standing(standing, await find_asking_child(runtime, standing.status))
+            await self._ask_person(call, context, result)
+        return self._render_status(result, await find_asking_child(runtime, result.status))
 
-    async def _asked(self, call: ToolCall, context: RequestContext, standing: StatusResult) -> None:
-        """Ask the person here, one question after the other, until one is not answered or none is
-        left.
-        """
-        while asked := elicitation.select_person_questions(standing.status):
+    async def _ask_person(
+        self, call: ToolCall, context: RequestContext, result: StatusResult
+    ) -> None:
+        """Ask the person at the client one question after the other, until one is not answered."""
+        while asked := elicitation.select_person_questions(result.status):
             query = next(iter(asked.values()))
             if not await call.record_answer(
-                standing, query, await self.forms.ask(context, query, standing.title)
+                result, query, await self.forms.ask(context, query, result.title)
             ):
                 return
-            standing.status = (await call.settle(standing.status, standing.title)).status
+            result.status = (await call.settle(result.status, result.title)).status
 
-    def _standing(self, standing: StatusResult, child: str = "") -> types.CallToolResult:
+    def _render_status(self, result: StatusResult, child: str = "") -> types.CallToolResult:
         shown = render.render_status(
-            standing.status,
-            title=standing.title,
+            result.status,
+            title=result.title,
             option=self.holder.option,
-            extra=standing.extra,
-            asked=standing.asked,
+            extra=result.extra,
+            asked=result.asked,
         )
         shown["next"] = render.describe_related_step(
-            str(shown["next"]), standing.status, standing.parent, child
+            str(shown["next"]), result.status, result.parent, child
         )
-        return _result(shown)
+        return _make_result(shown)
 
-    def _result_of(self, status: Status, title: str) -> types.CallToolResult:
-        return self._standing(StatusResult(status, title))
+    def _render_result(self, status: Status, title: str) -> types.CallToolResult:
+        return self._render_status(StatusResult(status, title))
 
     # ---- prompts
 
@@ -262,7 +264,7 @@ class McpFront:
         return types.EmptyResult()
 
 
-def _described(tool: ServerTool) -> types.Tool:
+def _describe_tool(tool: ServerTool) -> types.Tool:
     hints = types.ToolAnnotations(
         title=tool.title,
         read_only_hint=tool.reads,
@@ -280,6 +282,6 @@ def _described(tool: ServerTool) -> types.Tool:
     )
 
 
-def _result(shown: dict[str, JSON], *, failed: bool = False) -> types.CallToolResult:
+def _make_result(shown: dict[str, JSON], *, failed: bool = False) -> types.CallToolResult:
     words = types.TextContent(type="text", text=render.render_text(shown))
     return types.CallToolResult(content=[words], structured_content=shown, is_error=failed)

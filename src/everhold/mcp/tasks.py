@@ -1,17 +1,17 @@
 """Sessions as tasks: the extension `io.modelcontextprotocol/tasks` of protocol 2026-07-28.
 
 Rules
-  1. A session is a task and its id is the task's id. A task is in the store, not in this process:
-     any server on the same database tells of it, after any restart, and it does not expire.
-  2. A call becomes a task only for a client that has declared the extension with that call, and
-     that can be asked what the session will ask. To others the call returns a status, as ever.
-  3. What a task needs is asked as in rounds: sampling for a model, elicitation for a person, both
-     only where declared with the very request. A key is a query's id, after that of the child that
-     asks it if it is a child's, so it never means another question.
-  4. An update is taken whole or not at all. Responses to what is not open are ignored, as the
-     extension asks.
-  5. A program that fails completes its task with an error result. A task fails only if our own work
-     broke.
+  1. A session is a task, and its id is the task's id. Tasks are in the store, not in this process:
+     any server on the same database knows them, after any restart, and they do not expire.
+  2. A call becomes a task only if the client has declared the extension with that call and can be
+     asked the questions of the session. For other clients the call returns a status.
+  3. The questions of a task are asked as in rounds: sampling for a model, elicitation for a person,
+     each only if declared with the very request. The key of a question is its id. If a child
+     session asks it, the key begins with the id of the child, so it never means another question.
+  4. An update is recorded whole or not at all. Responses to questions that are not open are
+     ignored, as the extension requires.
+  5. A program that fails completes its task with an error result. A task fails only if everhold
+     could not run it.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ RequestContext = ServerRequestContext[Any, Any]
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 #: Tools whose sessions are tasks to clients that know tasks.
 TASK_TOOLS: Final = frozenset({"run", "fork"})
-#: Milliseconds after which it is worth looking again.
+#: Milliseconds between two polls of a client.
 POLL_MS: Final = 1000
-#: How a session ends when our own work broke, and not its program.
+#: Codes of sessions that failed because everhold could not run them.
 INTERNAL_FAILURE_CODES: Final = frozenset({Poison.code, WorkerFailed.code})
 
 
 class TaskParams(types.RequestParams):
-    """Which task is meant."""
+    """The task of a request."""
 
     task_id: str
 
 
 class TaskUpdateParams(TaskParams):
-    """Answers to what a task needs; each is read when it is known what it answers."""
+    """Answers to questions of a task. Each is read by the kind of its question."""
 
     input_responses: dict[str, Any]
 
 
 def has_task_support(context: RequestContext) -> bool:
-    """Whether the client has said with this request that it knows tasks."""
+    """Whether the client has declared tasks with this request."""
     capabilities = context.session.client_capabilities
     return (
         elicitation.has_multi_round(context)
@@ -77,14 +77,14 @@ def has_task_support(context: RequestContext) -> bool:
 
 
 def is_task_request(context: RequestContext, holder: RuntimeHolder) -> bool:
-    """Whether a session that this request starts is a task: somebody must be there to answer for a
-    model.
+    """Whether a session that this request starts is a task: its model questions must have an
+    answerer.
     """
     return has_task_support(context) and (multi_round.has_sampling(context) or not holder.parked)
 
 
 def make_missing_error() -> MCPError:
-    """The refusal of those who have not declared the extension."""
+    """The error for a client that has not declared the extension."""
     needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
     return MCPError(
         types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client has not declared {EXTENSION}", needed
@@ -92,40 +92,40 @@ def make_missing_error() -> MCPError:
 
 
 class TaskHandlers:
-    """What a server does with tasks.
+    """Handles requests for tasks.
 
-    `told` makes the result of a tool from a status and a title; `finished` does something to its
-    end.
+    `render` makes the result of a tool from a status and a title. `finish` runs a coroutine to its
+    end, even if the caller is cancelled.
     """
 
     def __init__(
         self,
         holder: RuntimeHolder,
         *,
-        told: Callable[[Status, str], types.CallToolResult],
-        finished: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
+        render: Callable[[Status, str], types.CallToolResult],
+        finish: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
     ) -> None:
         self._holder = holder
-        self._told = told
-        self._finished = finished
+        self._render = render
+        self._finish = finish
 
     def mount(self, server: Server[Any]) -> None:
-        """Offer the extension."""
+        """Add the extension to a server."""
         server.extensions[EXTENSION] = {}
         server.add_request_handler("tasks/get", TaskParams, self.get)
         server.add_request_handler("tasks/update", TaskUpdateParams, self.update)
         server.add_request_handler("tasks/cancel", TaskParams, self.cancel)
 
     async def created(self, session_id: str) -> dict[str, Any]:
-        """A session that was just committed, as the task in place of a result."""
+        """The task of a session that was just started, in place of a result."""
         runtime = await self._holder.runtime()
         record = await runtime.store.load(session_id, since=-1)
         return {"resultType": "task", **_task(record), "status": "working"}
 
     async def get(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
-        """Where a task stands, with what it needs or what came of it."""
-        _let_in(context, params)
-        with _refusing(self._holder):
+        """The status of a task, with its questions or its result."""
+        _check_request(context, params)
+        with _protocol_errors(self._holder):
             runtime = await self._holder.runtime()
             status = await runtime.status(params.task_id)
             record = await runtime.store.load(params.task_id, since=-1)
@@ -133,23 +133,23 @@ class TaskHandlers:
         return {**_task(record), **self._detail(asked, status, record.birth.title)}
 
     async def update(self, context: RequestContext, params: TaskUpdateParams) -> dict[str, Any]:
-        """Hand on what the client found out."""
-        _let_in(context, params)
-        with _refusing(self._holder):
+        """Record the answers of the client."""
+        _check_request(context, params)
+        with _protocol_errors(self._holder):
             runtime = await self._holder.runtime()
             open_now = await _open(runtime, await runtime.status(params.task_id))
             known = {key: raw for key, raw in params.input_responses.items() if key in open_now}
-            read = {key: _read(open_now[key], raw) for key, raw in known.items()}
+            read = {key: _parse_response(open_now[key], raw) for key, raw in known.items()}
             multi_round.refuse_undeclared(context, read.values())
-            answers = {key: _value(open_now[key], response) for key, response in read.items()}
+            answers = {key: _read_answer(open_now[key], response) for key, response in read.items()}
             given: dict[str, Any] = {
                 open_now[key].id: value
                 for key, value in answers.items()
                 if value is not msgspec.UNSET
             }
             asking = next((query.session_id for query in open_now.values()), params.task_id)
-            await self._finished(
-                _answered(
+            await self._finish(
+                _record_answers(
                     runtime,
                     asking,
                     given,
@@ -159,12 +159,12 @@ class TaskHandlers:
         return {}
 
     async def cancel(self, context: RequestContext, params: TaskParams) -> dict[str, Any]:
-        """Stop a task; one that has ended stays as it is."""
-        _let_in(context, params)
-        with _refusing(self._holder):
+        """Cancel a task. A task that has ended does not change."""
+        _check_request(context, params)
+        with _protocol_errors(self._holder):
             runtime = await self._holder.runtime()
             try:
-                await self._finished(runtime.cancel(params.task_id, "cancelled by the MCP client"))
+                await self._finish(runtime.cancel(params.task_id, "cancelled by the MCP client"))
             except StateError as error:
                 log.debug("task %s was not cancelled: %s", params.task_id, error)
         return {}
@@ -173,9 +173,12 @@ class TaskHandlers:
         if isinstance(status, Finished):
             return self._ended(status, title)
         if not asked:
-            return {"status": "working", "statusMessage": _words(status, self._holder.option)}
+            return {
+                "status": "working",
+                "statusMessage": _describe_waiting(status, self._holder.option),
+            }
         shown = {
-            key: _dumped(request)
+            key: _dump_model(request)
             for key, request in multi_round.build_input_requests(asked, title).items()
         }
         return {"status": "input_required", "inputRequests": shown}
@@ -195,12 +198,12 @@ class TaskHandlers:
                 "data": {"code": outcome.kind},
             }
             return {"status": "failed", "statusMessage": outcome.error, "error": error}
-        result = self._told(status, title).model_copy(update={"is_error": failed})
-        return {"status": "completed", "result": _dumped(result)}
+        result = self._render(status, title).model_copy(update={"is_error": failed})
+        return {"status": "completed", "result": _dump_model(result)}
 
 
 async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
-    """What a task needs, by its key: what the session asks, or the child that it waits for."""
+    """The questions of a task by key: those of its session, or of the child it waits for."""
     found = multi_round.select_client_questions(status)
     if found or not (child := await find_asking_child(runtime, status)):
         return found
@@ -210,18 +213,16 @@ async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
     }
 
 
-# ---- who is let in
+# ---- checks
 
 
-def _let_in(context: RequestContext, params: TaskParams) -> None:
-    """Refuse what the protocol forbids: an undeclared extension, and a header that names another
-    task.
-    """
+def _check_request(context: RequestContext, params: TaskParams) -> None:
+    """Raise `MCPError` for an undeclared extension, or a header that names another task."""
     if not elicitation.has_multi_round(context):
         raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
     if not has_task_support(context):
         raise make_missing_error()
-    headers = getattr(context.request, "headers", None)  # there are none on standard input
+    headers = getattr(context.request, "headers", None)  # a pipe has none
     if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != params.task_id:
         raise MCPError(
             types.HEADER_MISMATCH,
@@ -230,8 +231,8 @@ def _let_in(context: RequestContext, params: TaskParams) -> None:
 
 
 @contextmanager
-def _refusing(holder: RuntimeHolder) -> Iterator[None]:
-    """Errors of ours as errors of the protocol, with code and hint."""
+def _protocol_errors(holder: RuntimeHolder) -> Iterator[None]:
+    """Turn errors of everhold into errors of the protocol, with code and hint."""
     try:
         yield
     except EverholdError as error:
@@ -247,8 +248,10 @@ def _refusing(holder: RuntimeHolder) -> Iterator[None]:
 # ---- answers
 
 
-def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessageResultWithTools:
-    """A response as what its question was put as; raises `BadRequest`."""
+def _parse_response(
+    query: OpenQuery, raw: Any
+) -> types.ElicitResult | types.CreateMessageResultWithTools:
+    """A response in the form that its question requires; raises `BadRequest`."""
     model = types.CreateMessageResultWithTools if query.kind in MODEL_KINDS else types.ElicitResult
     try:
         return model.model_validate(raw, by_name=False)
@@ -258,18 +261,18 @@ def _read(query: OpenQuery, raw: Any) -> types.ElicitResult | types.CreateMessag
         ) from None
 
 
-def _value(query: OpenQuery, response: object) -> Any:
-    """What a response says; `UNSET` for a form that was not filled in."""
+def _read_answer(query: OpenQuery, response: object) -> Any:
+    """The answer in a response, or `UNSET` for a form that was not accepted."""
     value = multi_round.read_round_answer(query, response)
     if value is msgspec.UNSET and query.kind in MODEL_KINDS:
         raise BadRequest("tasks/update", f"the response to {query.id} is not text")
     return value
 
 
-async def _answered(
+async def _record_answers(
     runtime: Runtime, session_id: str, given: dict[str, Any], by: dict[str, JSON]
 ) -> None:
-    """Give answers at once; what somebody else was quicker with is left to them."""
+    """Record answers together. A question that was answered elsewhere meanwhile is left out."""
     while given:
         try:
             await runtime.answer_many(session_id, given, by=by, wait=0)
@@ -283,20 +286,20 @@ async def _answered(
             return
 
 
-# ---- how a task looks
+# ---- the form of a task
 
 
 def _task(record: SessionRecord) -> dict[str, Any]:
     return {
         "taskId": record.birth.id,
-        "createdAt": _moment(record.birth.created_at),
-        "lastUpdatedAt": _moment(record.head.updated_at),
+        "createdAt": _format_time(record.birth.created_at),
+        "lastUpdatedAt": _format_time(record.head.updated_at),
         "ttlMs": None,
         "pollIntervalMs": POLL_MS,
     }
 
 
-def _moment(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return (
         datetime.fromtimestamp(seconds, UTC)
         .isoformat(timespec="milliseconds")
@@ -304,20 +307,20 @@ def _moment(seconds: float) -> str:
     )
 
 
-def _words(status: Status, option: str) -> str:
-    """What a task that needs nothing from this client waits for."""
-    words = [
+def _describe_waiting(status: Status, option: str) -> str:
+    """What a task without questions for this client waits for."""
+    waits = [
         f"a model's answer to {query.id} (tool `answer`)"
         for query in render.list_model_questions(status)
     ]
-    words += [
-        f"a person, who types `{render.format_answer_command(query, option)}`"
+    waits += [
+        f"a person, who answers with `{render.format_answer_command(query, option)}`"
         for query in render.list_other_questions(status)
     ]
-    words += status.waiting_for if isinstance(status, Running | Paused) else ()
-    return f"Waiting for {'; '.join(words)}." if words else "Working."
+    waits += status.waiting_for if isinstance(status, Running | Paused) else ()
+    return f"Waiting for {'; '.join(waits)}." if waits else "Working."
 
 
-def _dumped(model: Any) -> dict[str, Any]:
+def _dump_model(model: Any) -> dict[str, Any]:
     shown: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return shown

@@ -1,11 +1,11 @@
-"""One tool call: how it finds a session, waits for it, and reports its progress to the client.
+"""One tool call: finds its session, waits for it, and reports progress to the client.
 
 Rules
-  1. A call waits at most its `wait` seconds for what it cannot hurry.
-  2. A session that waits for a child is moved by answering the child: the child is named in the
-     result, and the call does not wait for it.
-  3. Progress and logs are read from the journal: only what is committed is reported, and no session
-     waits for the report.
+  1. A call waits at most `wait` seconds.
+  2. If a session waits for a child session that has questions, the call returns at once and names
+     the child.
+  3. Progress and logs come from the journal, so only committed steps are reported. No session waits
+     for a report.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from everhold.runtime import Runtime
 T = TypeVar("T")
 RequestContext = ServerRequestContext[Any, Any]
 
-#: Seconds a call waits unless it says otherwise.
+#: Seconds that a call waits without `wait`.
 DEFAULT_WAIT_SECONDS: Final = 30.0
-#: Seconds between two looks at a session that waits for a person, or for a child.
+#: Seconds between two polls of a session that waits for a person or a child session.
 POLL_SECONDS: Final = 0.25
 _ID: Final = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
 
 
 class StatusResult(msgspec.Struct):
-    """Where a session stands, and what else the result says of it."""
+    """The status of a session, and what else its result contains."""
 
     status: Status
     title: str = ""
     extra: dict[str, JSON] = {}
     notes: dict[str, str] = {}  # why an answer of the client's model was refused, by query id
-    parent: str | None = None  # the session that waits for its end
-    asked: bool = False  # whether the person here was asked, and did not answer
+    parent: str | None = None  # the session that started this one and waits for it
+    asked: bool = False  # the person at the client was asked and did not answer
 
 
 class ToolCall:
-    """One call of a tool, with the runtime it works on."""
+    """One call of a tool, with its runtime and its client."""
 
     def __init__(
         self,
@@ -70,22 +70,22 @@ class ToolCall:
         self._observer = observer
 
     async def record_round_reply(self, back: multi_round.RoundReply) -> StatusResult:
-        """Take what came back to what was asked, and say where the session stands."""
-        put = back.put
-        record = await self.runtime.store.load(put.session_id, since=-1)
-        standing = StatusResult(await self.runtime.status(put.session_id), record.birth.title)
+        """Record the answers of a round and return the status."""
+        state = back.state
+        record = await self.runtime.store.load(state.session_id, since=-1)
+        standing = StatusResult(await self.runtime.status(state.session_id), record.birth.title)
         for query in (
             *render.list_model_questions(standing.status),
             *render.list_other_questions(standing.status),
         ):
-            if query.id in put.query_ids:
+            if query.id in state.query_ids:
                 await self.record_answer(
                     standing,
                     query,
                     multi_round.read_round_answer(query, back.responses.get(query.id)),
                 )
-        if isinstance(standing.status, Accepted):  # what is left to ask is told, too
-            standing.status = await self.runtime.status(put.session_id)
+        if isinstance(standing.status, Accepted):  # `Accepted` does not list the open questions
+            standing.status = await self.runtime.status(state.session_id)
         settled = await self.settle(standing.status, standing.title, seen=record.head.n)
         return msgspec.structs.replace(
             settled,
@@ -96,13 +96,13 @@ class ToolCall:
         )
 
     async def record_answer(self, standing: StatusResult, query: OpenQuery, value: Any) -> bool:
-        """Hand on what a person, or the client's model, said, and whether it was an answer that
-        counts.
-        """
+        """Record the answer of a person or the client's model; return whether it was accepted."""
         sampled = query.kind in MODEL_KINDS
         if value is msgspec.UNSET:
             if not sampled:
-                standing.extra["person"] = f"{query.id} was not answered here; it stays open"
+                standing.extra["person"] = (
+                    f"{query.id} was not answered at this client; it stays open"
+                )
                 standing.asked = True
             return False
         by = elicitation.describe_client(self.context) | {
@@ -112,7 +112,7 @@ class ToolCall:
             standing.status = await self.runtime.answer_many(
                 query.session_id, {query.id: value}, by=by, wait=0
             )
-        except (UsageError, StateError) as error:  # it does not fit, or somebody else was quicker
+        except (UsageError, StateError) as error:  # it does not fit, or another answer came first
             if sampled:
                 standing.notes[query.id] = str(error)
             else:
@@ -134,23 +134,22 @@ class ToolCall:
         extra: dict[str, JSON] | None = None,
         ref: str = "",
     ) -> StatusResult:
-        """Wait for what moves by itself, and tell the client meanwhile what is new after delivery
-        `seen`.
+        """Wait until the session ends or has questions, and report its progress to the client.
+
+        `seen` is the last delivery that the client knows. `ref` is the program's, for hints.
         """
         runtime = self.runtime
         seconds = DEFAULT_WAIT_SECONDS if wait is None else wait
-        teller = ProgressNotifier(self.context, runtime.store, status.session_id, seen)
+        notifier = ProgressNotifier(self.context, runtime.store, status.session_id, seen)
         if _moves(status) and seconds and not self._is_far_timer(status, seconds):
-            status = await self._observer.during(self._wait_for_moves(status, seconds), teller)
-        await teller.rest()
+            status = await self._observer.during(self._wait_for_moves(status, seconds), notifier)
+        await notifier.send_remaining_logs()
         return StatusResult(
             status, title, {**(extra or {}), **render.render_code_hint(ref, status)}
         )
 
     async def _wait_for_moves(self, status: Status, seconds: float) -> Status:
-        """Wait for what moves by itself, which a child that asks somebody does not; one may be born
-        meanwhile.
-        """
+        # polls, because a child that has questions may start while this call waits
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while (
@@ -162,9 +161,7 @@ class ToolCall:
         return status
 
     async def wait_for_person(self, status: Status, seconds: float) -> Status:
-        """Wait for a person, who answers somewhere else, as long as there is nothing for the
-        model.
-        """
+        """Wait until a person answers elsewhere, or until there are questions for the model."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while (
@@ -177,7 +174,7 @@ class ToolCall:
         return status
 
     def _is_far_timer(self, status: Status, seconds: float) -> bool:
-        """Whether only a timer is waited for that goes off later."""
+        """Whether the session waits for a timer only, which fires after this call ends."""
         return (
             isinstance(status, Paused)
             and status.waiting_for == ("a timer",)
@@ -192,15 +189,13 @@ def _moves(status: Status) -> bool:
 
 # ---- children
 
-#: How a status says that it waits for a child.
+#: The beginning of an entry of `waiting_for` that names a child session.
 _CHILD: Final = "child session "
 
 
 async def find_asking_child(runtime: Runtime, status: Status) -> str:
-    """The child, or a child of a child, that waits for somebody's answer; empty if there is
-    none.
-    """
-    for child in _children(status):
+    """The child session that has open questions, at any depth; empty if there is none."""
+    for child in _list_children(status):
         found = await runtime.status(child)
         if isinstance(found, Paused) and found.queries:
             return child
@@ -209,7 +204,7 @@ async def find_asking_child(runtime: Runtime, status: Status) -> str:
     return ""
 
 
-def _children(status: Status) -> list[str]:
+def _list_children(status: Status) -> list[str]:
     words = status.waiting_for if isinstance(status, Paused | Running) else ()
     return [word.removeprefix(_CHILD) for word in words if word.startswith(_CHILD)]
 
@@ -227,12 +222,12 @@ LOG_LEVELS: Final = (
     "emergency",
 )
 _NAMES: Final = {"warn": "warning", "fatal": "critical", "trace": "debug"}
-#: Where a connection keeps the level it asked for.
+#: The key of a connection's state for the log level that the client requested.
 LOG_LEVEL_KEY: Final = "everhold.log_level"
 
 
 class ProgressObserver(Observer):
-    """Wakes those who follow a session."""
+    """Wakes the notifiers of a session when it moves."""
 
     def __init__(self) -> None:
         self._events: dict[str, set[asyncio.Event]] = {}
@@ -249,25 +244,25 @@ class ProgressObserver(Observer):
         for event in self._events.get(session_id, ()):
             event.set()
 
-    async def during(self, work: Awaitable[T], teller: ProgressNotifier) -> T:
-        """Do something, and tell the client meanwhile what the session does."""
+    async def during(self, work: Awaitable[T], notifier: ProgressNotifier) -> T:
+        """Await `work`, and report the progress of the session meanwhile."""
         event = asyncio.Event()
         event.set()
-        self._events.setdefault(teller.session_id, set()).add(event)
-        telling = asyncio.ensure_future(teller.follow(event))
+        self._events.setdefault(notifier.session_id, set()).add(event)
+        following = asyncio.ensure_future(notifier.follow(event))
         try:
             return await work
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-            left = self._events[teller.session_id]
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            left = self._events[notifier.session_id]
             left.discard(event)
             if not left:
-                del self._events[teller.session_id]
+                del self._events[notifier.session_id]
 
 
 class ProgressNotifier:
-    """Tells one client what is new in the journal of one session after delivery `seen`."""
+    """Reports the steps of one session after delivery `seen` to one client."""
 
     def __init__(self, context: RequestContext, store: Store, session_id: str, seen: int) -> None:
         self._context = context
@@ -280,48 +275,53 @@ class ProgressNotifier:
         while True:
             await event.wait()
             event.clear()
-            progress = await self.news()
-            said = f"{self._answers} answers so far" if progress is None else _words(progress)
-            await self._context.session.report_progress(self._reader.next_n, None, said)
+            progress = await self._read_new_steps()
+            message = (
+                f"{self._answers} answers so far"
+                if progress is None
+                else _format_progress(progress)
+            )
+            await self._context.session.report_progress(self._reader.next_n, None, message)
 
-    async def rest(self) -> None:
-        """Tell what was logged and not told yet, to a client that asked for it."""
+    async def send_remaining_logs(self) -> None:
+        """Send the log entries that were not sent yet, if the client requested logs."""
         if wants_log(self._context):
-            await self.news()
+            await self._read_new_steps()
 
-    async def news(self) -> Progress | None:
+    async def _read_new_steps(self) -> Progress | None:
+        """Send the logs of the new steps, and return their last progress."""
         record = await self._store.load(self.session_id, self._reader.next_n)
         progress: Progress | None = None
         for step in self._reader.read(record.deliveries):
             self._answers += len(step.answered)
-            await _tell_log(self._context, step.notes.log)
+            await _send_log(self._context, step.notes.log)
             progress = step.notes.progress or progress
         return progress
 
 
-def _words(progress: Progress) -> str:
+def _format_progress(progress: Progress) -> str:
     return progress.message or f"step {progress.step}" + (
         f" of {progress.total}" if progress.total else ""
     )
 
 
 def wants_log(context: RequestContext) -> bool:
-    """Whether the client asked for what programs log: with a request since 2026-07-28, before that
-    once for all.
+    """Whether the client requested the logs of programs: with each request since 2026-07-28, before
+    that once per connection.
     """
-    return bool(_levels(context)) and (
+    return bool(_list_log_levels(context)) and (
         context.meta is not None or LOG_LEVEL_KEY in context.session._connection.state
     )
 
 
-def _levels(context: RequestContext) -> frozenset[str]:
+def _list_log_levels(context: RequestContext) -> frozenset[str]:
     allowed = allowed_log_levels(context.session.protocol_version, context.meta)
     wanted = context.session._connection.state.get(LOG_LEVEL_KEY, "info")
     return frozenset(level for level in LOG_LEVELS[LOG_LEVELS.index(wanted) :] if level in allowed)
 
 
-async def _tell_log(context: RequestContext, entries: Sequence[LogEntry]) -> None:
-    wanted = _levels(context) if entries else frozenset()
+async def _send_log(context: RequestContext, entries: Sequence[LogEntry]) -> None:
+    wanted = _list_log_levels(context) if entries else frozenset()
     for entry in entries:
         level: Any = _NAMES.get(entry.level, entry.level)
         level = level if level in LOG_LEVELS else "info"

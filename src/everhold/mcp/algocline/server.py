@@ -95,7 +95,7 @@ class AlcFront(McpFront):
         # before anything else is told
         heard = self._told.of(getattr(given, "session_id", None) or "")
         try:
-            text, telling = await self._finished(self._done(context, tool, given, heard))
+            text, telling = await self._finish(self._done(context, tool, given, heard))
         except AlcRefused as error:
             return _refused(error)
         except EverholdError as error:

@@ -288,7 +288,7 @@ class AlcToolHandlers:
             raise AlcRefused("Either `code` or `code_file` must be provided.")
         if file is not None:
             try:
-                return self._holder.text(file)
+                return self._holder.read_lua_file(file)
             except OSError as error:
                 raise AlcRefused(f"Failed to read {file}: {error.strerror}") from None
             except NotAllowed as error:
