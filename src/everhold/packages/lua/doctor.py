@@ -1,13 +1,13 @@
-"""What is wrong with packages, and mending what can be mended.
+"""Finds problems with installed packages, and repairs them.
 
-    installed_missing   installed.json names it, and its folder is gone; or alc.toml does, and it is not installed
-    incomplete_pkg      its files require others of its own that are not there
-    symlink_dangling    a link that leads nowhere
-    path_missing        a path of alc.toml or alc.local.toml leads nowhere
-    pin_missing         a copy that alc.lock pins is gone
+    installed_missing   installed.json lists it, and its folder is missing; or alc.toml does, and it is not installed
+    incomplete_pkg      its files require modules of its own that do not exist
+    symlink_dangling    its link points to a missing folder
+    path_missing        its path in alc.toml or alc.local.toml does not exist
+    pin_missing         its copy that alc.lock pins is missing
 
-`doctor` only looks. `repair` gets again what it knows where to get; the rest it names, with what to
-do.
+`doctor` changes nothing. `repair` fetches a package again from its recorded source, and lists the
+others with a suggestion.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from everhold.packages.lua.project import (
 from everhold.packages.lua.resolve import find_in_fetched, pin_by_git
 from everhold.programs.lua.search_path import INIT_FILE
 
-_MOST: Final = 1000  # files of a package that are looked into
+_MAX_FILES: Final = 1000  # files of a package that are searched
 
 
 @dataclass(frozen=True, slots=True)
 class PackageFinding:
-    """One package, and what is wrong with it."""
+    """One package and its problem."""
 
     name: str
-    kind: str = ""  # empty if nothing is
+    kind: str = ""  # empty for a healthy package
     reason: str = ""
     suggestion: str = ""
     scope: str = ""
@@ -64,13 +64,14 @@ class PackageFinding:
     pin: LockedPackage | None = None
 
     def plain(self, *keys: str) -> dict[str, Any]:
-        told: dict[str, Any] = {key: getattr(self, key) for key in ("name", *keys)}
-        return told | ({"scope": self.scope} if self.scope and keys else {})
+        """The finding as JSON, with these keys."""
+        row: dict[str, Any] = {key: getattr(self, key) for key in ("name", *keys)}
+        return row | ({"scope": self.scope} if self.scope and keys else {})
 
 
 def doctor(name: str | None = None, project: str | Path | None = None) -> dict[str, Any]:
-    """Say how packages are, all of them or one; nothing is changed."""
-    found = _findings(name, project)
+    """Check all packages, or one; changes nothing."""
+    found = _find_problems(name, project)
 
     def of(kind: str) -> list[dict[str, Any]]:
         return [one.plain("kind", "reason", "suggestion") for one in found if one.kind == kind]
@@ -90,36 +91,36 @@ def doctor(name: str | None = None, project: str | Path | None = None) -> dict[s
 
 
 def repair(name: str | None = None, project: str | Path | None = None) -> dict[str, Any]:
-    """Get again what is gone or incomplete, where it came from."""
-    told: dict[str, Any] = {"repaired": [], "skipped": [], "unrepairable": [], "failed": []}
+    """Fetch missing and incomplete packages again from their recorded source."""
+    report: dict[str, Any] = {"repaired": [], "skipped": [], "unrepairable": [], "failed": []}
     at = get_alc_home()
-    for one in _findings(name, project):
-        act = _mending(one, at)
+    for one in _find_problems(name, project):
+        act = _plan_repair(one, at)
         if not one.kind:
-            told["skipped"].append(one.plain() | {"reason": "healthy"})
+            report["skipped"].append(one.plain() | {"reason": "healthy"})
         elif act is None:
-            told["unrepairable"].append(one.plain("kind", "reason", "suggestion"))
+            report["unrepairable"].append(one.plain("kind", "reason", "suggestion"))
         else:
             try:
                 act()
-                told["repaired"].append(
+                report["repaired"].append(
                     one.plain("kind") | {"action": "reinstall", "source": one.source.shown}
                 )
             except (BadPackage, PackageTooLarge) as error:
-                told["failed"].append(one.plain("kind") | {"reason": str(error)})
-    return told
+                report["failed"].append(one.plain("kind") | {"reason": str(error)})
+    return report
 
 
-# ---- looking
+# ---- checking
 
 
-def _findings(name: str | None, given: str | Path | None) -> list[PackageFinding]:
+def _find_problems(name: str | None, given: str | Path | None) -> list[PackageFinding]:
     at = get_alc_home()
     root = find_project_root(given)
-    found = list(_of_home(at))
+    found = list(_check_home(at))
     if root is not None:
-        found += _of_project(Project(root), at)
-    found = list(dict.fromkeys(found))  # one that is well in two places is told once
+        found += _check_project(Project(root), at)
+    found = list(dict.fromkeys(found))  # a package that is healthy in two places is listed once
     if name is None:
         return found
     one = [finding for finding in found if finding.name == name]
@@ -131,7 +132,7 @@ def _findings(name: str | None, given: str | Path | None) -> list[PackageFinding
     return one
 
 
-def _of_home(at: AlcHome) -> Iterator[PackageFinding]:
+def _check_home(at: AlcHome) -> Iterator[PackageFinding]:
     known = load_installed(at)
     for name, entry in known.items():
         yield _installed(name, at.packages / name, entry.source)
@@ -171,7 +172,7 @@ def _dangling(name: str, link: Path) -> PackageFinding:
 
 
 def _missing(name: str, folder: Path) -> Iterator[str]:
-    """What a package requires of itself, by the words in its files, and does not have."""
+    """The modules of its own that a package's files require and that do not exist."""
     if not is_package(folder):
         yield name
         return
@@ -179,7 +180,7 @@ def _missing(name: str, folder: Path) -> Iterator[str]:
         rf"""\brequire\b\s*+(?:\(\s*+)?["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']"""
     )
     found: set[str] = set()
-    for file in sorted(folder.rglob("*.lua"))[:_MOST]:
+    for file in sorted(folder.rglob("*.lua"))[:_MAX_FILES]:
         text = re.sub(r"--[^\n]*", "", _text(file))
         found |= {match[1] for match in wanted.finditer(text)}
     for module in sorted(found):
@@ -198,7 +199,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _of_project(project: Project, at: AlcHome) -> Iterator[PackageFinding]:
+def _check_project(project: Project, at: AlcHome) -> Iterator[PackageFinding]:
     variants = project.variants()
     locked = project.locked()
     known = {
@@ -234,8 +235,8 @@ def _of_project(project: Project, at: AlcHome) -> Iterator[PackageFinding]:
 
 
 def _used(name: str, folder: Path, scope: str, file: str) -> PackageFinding:
-    """A package that a project uses where it is."""
-    advice = f"put it back, or edit {file}"
+    """Check a package that a project uses in place."""
+    advice = f"restore the folder, or edit {file}"
     if not folder.exists():
         return PackageFinding(name, "path_missing", f"path missing: {folder}", advice, scope)
     if missing := tuple(_missing(name, folder)):
@@ -255,16 +256,16 @@ def _suggestion(name: str, source: PackageSource) -> str:
             return f'alc_pkg_install("{source.shown}")'
         case BundledSource():
             return "alc_pkg_install <path-or-url> of the collection that it came with"
-    return f'alc_pkg_install <path-or-url>: nobody wrote down where "{name}" came from'
+    return f'alc_pkg_install <path-or-url>: the source of "{name}" was not recorded'
 
 
-# ---- mending
+# ---- repairing
 
 
-def _mending(one: PackageFinding, at: AlcHome) -> Callable[[], None] | None:
-    """How to mend it; None if nobody knows."""
+def _plan_repair(one: PackageFinding, at: AlcHome) -> Callable[[], None] | None:
+    """A function that repairs the package; None if its source is unknown."""
     if one.pin is not None and isinstance(one.source, GitSource):
-        return lambda: _pinned_again(one.pin, at)
+        return lambda: _pin_again(one.pin, at)
     if one.kind not in ("installed_missing", "incomplete_pkg") or isinstance(
         one.source, BundledSource | InstalledSource
     ):
@@ -272,7 +273,7 @@ def _mending(one: PackageFinding, at: AlcHome) -> Callable[[], None] | None:
     if isinstance(one.source, FolderSource) and not _is_offered(one.name, Path(one.source.path)):
         return None
     return (
-        None if one.source == UNKNOWN_SOURCE else lambda: _installed_again(one.name, one.source, at)
+        None if one.source == UNKNOWN_SOURCE else lambda: _install_again(one.name, one.source, at)
     )
 
 
@@ -280,7 +281,7 @@ def _is_offered(name: str, folder: Path) -> bool:
     return is_package(folder) or is_package(folder / name)
 
 
-def _installed_again(name: str, source: PackageSource, at: AlcHome) -> None:
+def _install_again(name: str, source: PackageSource, at: AlcHome) -> None:
     rev = source.rev if isinstance(source, GitSource) else None
     with fetch_packages(source.shown, rev) as offer, change_installed(at) as changes:
         folder = find_in_fetched(offer, name)
@@ -289,6 +290,6 @@ def _installed_again(name: str, source: PackageSource, at: AlcHome) -> None:
         changes.put(name, offer.source, read_package_meta(folder / INIT_FILE).version or None)
 
 
-def _pinned_again(pin: LockedPackage | None, at: AlcHome) -> None:
+def _pin_again(pin: LockedPackage | None, at: AlcHome) -> None:
     assert pin is not None and isinstance(pin.source, GitSource)
     pin_by_git(pin.name, GitNeed(pin.source.url, pin.source.rev), at)

@@ -1,19 +1,25 @@
-"""Installing packages for the user, from a folder or from a git repository at one revision.
+"""Installs, links and removes packages of the user and of projects.
 
 Rules
-  1. Nothing of a package is run. Where it came from is written down, with the commit.
-  2. One package replaces what was installed under its name. Those of a collection replace what came
-     from the same repository; others are skipped. What somebody put there by hand is replaced from
-     a folder, or if one insists. A link that somebody made always stays.
-  3. What is larger than the settings allow is installed only if the user accepts it.
-  4. In a project the packages are named in its alc.toml and alc.lock, too. Whether these can be
-     read is known before anything is done.
+  1. Nothing of a package is run. Its source is recorded, with the commit.
+  2. A single package replaces an installed package of its name. A package of a collection replaces
+     one from the same repository; others are skipped. A folder that was copied there by hand is
+     replaced from a local folder, or with `force`. A link is never replaced.
+  3. A package above the size limit is installed only if the user accepts it.
+  4. In a project, packages are also added to alc.toml and alc.lock. These files are checked before
+     anything is installed.
+  5. Removing deletes the installed copy and its record. It keeps the source, and copies that
+     projects pin, unless their version is named.
 
-What a collection brings besides packages: cards of its packages, and scenarios. What is there
-already stays.
+A collection may also bring cards and scenarios. Existing files stay.
 
-<package>/cards/*.toml, *.samples.jsonl   to cards/<package>/ in the home
-scenarios/*.lua                           to scenarios/ in the home
+    <package>/cards/*.toml, *.samples.jsonl   to cards/<package>/ in the home
+    scenarios/*.lua                           to scenarios/ in the home
+
+Links use a folder in place, as a package:
+
+    global    a link in the user's folder of packages; every project sees it
+    variant   an entry in alc.local.toml; this project sees it, on this machine
 """
 
 from __future__ import annotations
@@ -51,23 +57,23 @@ from everhold.programs.lua.search_path import INIT_FILE
 
 
 def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[str, Any]:
-    """Take over what was brought; returns what it was, under the keys of an installation."""
+    """Copy cards and scenarios to the home; returns them as keys of an installation's result."""
     cards = [
         card
         for name, place in packages.items()
         for card in _cards(place / "cards", to.cards / name)
     ]
     scenarios, failures = _scenarios(folder / "scenarios", to.scenarios)
-    told = {
+    copied = {
         "cards_installed": cards,
         "scenarios_installed": scenarios,
         "scenarios_failures": failures,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in copied.items() if value}
 
 
 def list_bundle_folders(folder: Path) -> list[Path]:
-    """Folders that are taken over from beside the packages."""
+    """The folders beside the packages that are copied, too."""
     scenarios = folder / "scenarios"
     return [scenarios] if scenarios.is_dir() and not scenarios.is_symlink() else []
 
@@ -85,7 +91,7 @@ def _cards(source: Path, target: Path) -> Iterator[str]:
 
 
 def _is_card(file: Path) -> bool:
-    """A file of aliases is none."""
+    """Whether a file is a card and not a file of aliases."""
     try:
         return not file.name.startswith("_") and isinstance(
             tomllib.loads(file.read_text("utf-8")), dict
@@ -117,7 +123,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 @dataclass(slots=True)
 class _Done:
-    """What became of the packages that were offered."""
+    """The outcome for each package of an installation."""
 
     installed: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
@@ -140,16 +146,15 @@ def install(
     limit: int | None = None,
     accept: AcceptSize | None = None,
 ) -> dict[str, Any]:
-    """Install what is at an absolute path or in a git repository: one package, or each of a
-    collection.
+    """Install a package, or all of a collection, from an absolute path or a git repository.
 
-    What takes more bytes than `limit`, or than the settings say, is installed only if `accept` says
-    so; without it, it is refused with `PackageTooLarge`.
+    Packages larger than `limit` bytes (default: the settings) need the consent of `accept`;
+    otherwise `PackageTooLarge` is raised.
     """
     if name is not None:
         check_package_name(name)
     to = get_alc_home()
-    into = _project(project)
+    into = _find_editable_project(project)
     with fetch_packages(url, rev) as offer:
         packages = _packages(offer, name)
         check_size_limit(
@@ -160,18 +165,20 @@ def install(
         )
         done = _Done()
         with change_installed(to) as changes:
-            for each, folder in packages.items():
-                _one(offer, each, folder, to=to, changes=changes, done=done, force=force)
-            told = _told(offer, done)
-            told |= import_bundle(offer.folder, {each: packages[each] for each in done.here}, to)
-    told |= scaffold.write_stubs(to)
-    if into is not None and (warnings := _named_in(into, done.here)):
-        told["project_files_warnings"] = warnings
-    return told
+            for package, folder in packages.items():
+                _install_one(offer, package, folder, to=to, changes=changes, done=done, force=force)
+            report = _report(offer, done)
+            report |= import_bundle(
+                offer.folder, {package: packages[package] for package in done.here}, to
+            )
+    report |= scaffold.write_stubs(to)
+    if into is not None and (warnings := _add_to_project(into, done.here)):
+        report["project_files_warnings"] = warnings
+    return report
 
 
-def _project(given: str | Path | None) -> Project | None:
-    """The project that is concerned; its files can be read."""
+def _find_editable_project(given: str | Path | None) -> Project | None:
+    """The project whose files name the packages; raises if they cannot be read or edited."""
     root = find_project_root(given)
     if root is None:
         return None
@@ -191,7 +198,7 @@ def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:
     if not packages:
         is_python = (offer.folder / "pyproject.toml").is_file()
         hint = (
-            "It is a Python package; if you trust it: everhold pkg install --python …"
+            "It is a Python package. If you trust it: everhold pkg install --python …"
             if is_python
             else ""
         )
@@ -202,12 +209,12 @@ def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:
     if name is not None:
         raise BadPackage(
             "The 'name' parameter is only supported for single-package repos (init.lua at root).",
-            "This is a collection; its packages keep their names.",
+            "This is a collection; leave out the name.",
         )
     return packages
 
 
-def _one(
+def _install_one(
     offer: FetchedFolder,
     name: str,
     folder: Path,
@@ -226,10 +233,10 @@ def _one(
         return
     is_there = target.exists()
     if is_there and not (
-        force or offer.is_local or _came_alike(changes.packages.get(name), offer, is_alone)
+        force or offer.is_local or _is_replaceable(changes.packages.get(name), offer, is_alone)
     ):
         if is_alone:
-            hint = "Nobody installed it. Move it away, choose another name, or insist: --force."
+            hint = "It was not installed by everhold. Move it, choose another name, or use --force."
             raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
         done.skipped.append(name)
         return
@@ -238,8 +245,8 @@ def _one(
     (done.updated if is_there else done.installed).append(name)
 
 
-def _came_alike(entry: Any, offer: FetchedFolder, is_alone: bool) -> bool:
-    """Whether what is there was installed, and so may be replaced by this."""
+def _is_replaceable(entry: Any, offer: FetchedFolder, is_alone: bool) -> bool:
+    """Whether the existing package was installed, and the offered one may replace it."""
     if entry is None:
         return False
     before = parse_source(entry.get("source") or "")
@@ -250,24 +257,22 @@ def _came_alike(entry: Any, offer: FetchedFolder, is_alone: bool) -> bool:
     )
 
 
-def _told(offer: FetchedFolder, done: _Done) -> dict[str, Any]:
+def _report(offer: FetchedFolder, done: _Done) -> dict[str, Any]:
     kind = "single" if is_package(offer.folder) else "collection"
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "installed": done.installed,
         "mode": f"local_{kind}" if offer.is_local else kind,
     }
     for key in ("updated", "skipped", "skipped_symlinks", "left_out"):
         if found := getattr(done, key):
-            told[key] = found
+            report[key] = found
     if isinstance(offer.source, GitSource):
-        told["rev"] = offer.source.rev
-    return told
+        report["rev"] = offer.source.rev
+    return report
 
 
-def _named_in(project: Project, names: list[str]) -> list[str]:
-    """Name packages in the project's files; returns what went wrong, for they are installed all the
-    same.
-    """
+def _add_to_project(project: Project, names: list[str]) -> list[str]:
+    """Add packages to the project's files; returns warnings, because they stay installed anyway."""
     try:
         with project.guarded():
             project.add(names)
@@ -294,8 +299,9 @@ def link(
     scope: str = "global",
     project: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Use a folder as a package, or each package in it; a real folder of that name is replaced by
-    force alone.
+    """Link a folder as a package, or each package in it.
+
+    A real folder of the same name is replaced only with `force`.
     """
     folder = Path(path).expanduser().absolute()
     if scope not in LINK_SCOPES:
@@ -304,17 +310,19 @@ def link(
         raise BadPackage(f"Path is not a directory: {folder}")
     places = _link_targets(folder, name)
     mode = "single" if is_package(folder) else "collection"
-    told: dict[str, Any] = {"mode": mode, "scope": scope}
+    report: dict[str, Any] = {"mode": mode, "scope": scope}
     if scope == "variant":
         if force:
-            raise BadPackage("force is not supported with scope 'variant'", "It replaces nothing.")
-        return told | _as_variants(places, project)
-    _as_links(places, force)
-    return told | _named(places)
+            raise BadPackage(
+                "force is not supported with scope 'variant'", "A variant replaces no folder."
+            )
+        return report | _link_variants(places, project)
+    _link_globally(places, force)
+    return report | _report_links(places)
 
 
 def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
-    """Take a link away; the folder that it leads to stays."""
+    """Remove a link; the folder it points to stays."""
     check_package_name(name)
     at = get_alc_home().packages / name
     if at.is_symlink():
@@ -347,7 +355,7 @@ def _link_targets(folder: Path, name: str | None) -> dict[str, Path]:
     return found
 
 
-def _as_links(places: dict[str, Path], force: bool) -> None:
+def _link_globally(places: dict[str, Path], force: bool) -> None:
     packages = get_alc_home().packages
     real = [
         packages / name
@@ -357,7 +365,7 @@ def _as_links(places: dict[str, Path], force: bool) -> None:
     if real and not force:
         raise BadPackage(
             f"Destination '{real[0]}' is a real directory. Use force=true to overwrite.",
-            "Nothing was changed; --force",
+            "Nothing was changed. To replace it, use --force.",
         )
     with change_installed(get_alc_home()) as changes:
         packages.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -370,7 +378,7 @@ def _as_links(places: dict[str, Path], force: bool) -> None:
             fresh.replace(packages / name)
 
 
-def _as_variants(places: dict[str, Path], given: str | Path | None) -> dict[str, Any]:
+def _link_variants(places: dict[str, Path], given: str | Path | None) -> dict[str, Any]:
     root = find_project_root(given)
     if root is None:
         raise BadPackage(
@@ -381,10 +389,10 @@ def _as_variants(places: dict[str, Path], given: str | Path | None) -> dict[str,
         known = project.variants()
         fresh = {name: folder for name, folder in places.items() if name not in known}
         project.add_variants({name: str(folder) for name, folder in fresh.items()})
-    return {**_named(fresh), "alc_local_toml": str(project.local)}
+    return {**_report_links(fresh), "alc_local_toml": str(project.local)}
 
 
-def _named(places: dict[str, Path]) -> dict[str, Any]:
+def _report_links(places: dict[str, Path]) -> dict[str, Any]:
     return {
         "linked": sorted(places),
         "targets": {name: str(folder) for name, folder in sorted(places.items())},
@@ -403,9 +411,7 @@ def remove(
     version: str | None = None,
     scope: str = "project",
 ) -> dict[str, Any]:
-    """Remove a package; with a version only this version's entry in alc.lock, or its copy in the
-    home.
-    """
+    """Remove a package, or only one version of it: its entry in alc.lock, or its pinned copy."""
     if scope not in REMOVE_SCOPES:
         raise BadPackage(f"invalid scope '{scope}': expected one of project, global, all")
     check_package_name(name)
@@ -421,7 +427,7 @@ def _from_project(name: str, given: str | Path | None, version: str | None) -> d
     if root is None:
         raise BadPackage(
             f"alc.toml not found: cannot remove '{name}' without a project root.",
-            "Go into the project, name it, or remove the package from the user's folder: --global",
+            "Run it in the project's folder, use --project, or remove it for the user: --global",
         )
     project = Project(root)
     with project.guarded():

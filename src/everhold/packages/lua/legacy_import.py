@@ -1,13 +1,14 @@
-"""What algocline left in its folder: values of `alc.state` and cards, as the durable values that
-they become here.
+"""Reads the data of an algocline folder, and converts an old alc.lock.
+
+Values of `alc.state` and cards become durable values:
 
     state/<namespace>.json               an object; each key is a value of that namespace
     cards/<package>/<card>.toml          a card
     cards/<package>/<card>.samples.jsonl its samples
     cards/_aliases.toml                  names for cards
 
-Nothing is changed there. A file that cannot be read is told and passed over; the rest is found.
-Logs stay where they are, for alc_log_view reads them in place.
+Reading changes nothing in the folder. An unreadable file is listed as a problem, and the rest is
+read. Logs are only counted: alc_log_view reads them in place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LegacyKind = Literal["value", "card", "alias"]
 
 
 class LegacyPart(msgspec.Struct, frozen=True):
-    """Something that is taken over whole, unless its first value is there already."""
+    """Values that are imported together, unless the first of them exists already."""
 
     kind: LegacyKind
     name: str  # namespace/key of a value, the id of a card, an alias
@@ -42,7 +43,7 @@ class LegacyPart(msgspec.Struct, frozen=True):
 
 
 class LegacyData(msgspec.Struct):
-    """What was found, and which files could not be read."""
+    """The parts that were found, and the files that could not be read."""
 
     parts: list[LegacyPart] = []
     problems: list[str] = []
@@ -50,22 +51,20 @@ class LegacyData(msgspec.Struct):
 
 
 def read_legacy_data(home: AlcHome, shares: Collection[str] = ()) -> LegacyData:
-    """Everything of a folder that can be taken over. Values go where Lua programs find them under
-    the same name.
-    """
+    """Everything in a folder that can be imported, under the names that Lua programs use."""
     found = LegacyData()
     for file in sorted(home.state.glob("*.json")):
-        _told(found, file, lambda file=file: [*_state(file, shares)])
+        _collect(found, file, lambda file=file: [*_state(file, shares)])
     for file in sorted(home.cards.glob("*/*.toml")):
-        _told(found, file, lambda file=file: [_card(file)])
+        _collect(found, file, lambda file=file: [_card(file)])
     aliases = home.cards / "_aliases.toml"
     if aliases.is_file():
-        _told(found, aliases, lambda: [*_aliases(aliases)])
+        _collect(found, aliases, lambda: [*_aliases(aliases)])
     found.logs = sum(not file.name.endswith(".meta.json") for file in home.logs.glob("[!.]*.json"))
     return found
 
 
-def _told(found: LegacyData, file: Path, read: Any) -> None:
+def _collect(found: LegacyData, file: Path, read: Any) -> None:
     try:
         found.parts += read()
     except (OSError, ValueError, BadValue, RecursionError) as error:
@@ -96,7 +95,7 @@ def _card(file: Path) -> LegacyPart:
         or {*package, *card_id} & set("/\\\0")
         or ".." in f"{package} {card_id}"
     ):
-        raise ValueError(f"it names the card {card_id!r} of {package!r}")
+        raise ValueError(f"card {card_id!r} of package {package!r} does not fit its file name")
     place = f"{package}/{card_id}"
     values = [
         ("card/id", card_id, package),
@@ -111,7 +110,7 @@ def _card(file: Path) -> LegacyPart:
 
 
 def _index(body: dict[str, Any]) -> dict[str, JSON]:
-    """What a list shows of a card, and what it descends from; as `alc.card` writes it."""
+    """The index entry of a card, as `alc.card` writes it."""
     entry = {
         "card_id": body["card_id"],
         "pkg": body["pkg"]["name"],
@@ -134,7 +133,7 @@ def _aliases(file: Path) -> Iterator[LegacyPart]:
         name = _at(_object(row), "name")
         card_id = _at(_object(row), "card_id")
         if not name or not card_id:
-            raise ValueError("an alias has a name and a card_id")
+            raise ValueError("an alias needs a name and a card_id")
         yield LegacyPart("alias", name, [("card/alias", name, to_plain(row, name))])
 
 
@@ -154,14 +153,14 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _at(value: Any, *path: str) -> str | None:
-    """The text at a path; None if there is none."""
+    """The string at a path; None if there is another value or none."""
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return value if isinstance(value, str) else None
 
 
 def _without_dates(value: Any) -> Any:
-    """TOML has dates, and JSON has none: they become texts."""
+    """Dates of TOML become strings, because JSON has no dates."""
     if isinstance(value, dict):
         return {key: _without_dates(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -175,12 +174,12 @@ NOTHING_TO_MIGRATE: Final = "nothing to migrate"
 
 
 def migrate(project: str | Path | None = None) -> dict[str, Any]:
-    """Make an alc.toml of an old alc.lock, which is kept as alc.lock.bak."""
+    """Convert an old alc.lock to an alc.toml; the lock is kept as alc.lock.bak."""
     one = Project(find_project_root(project) or Path.cwd())
     text = read_text_file(one.lock)
     if text is None:
         return {"status": NOTHING_TO_MIGRATE, "reason": "alc.lock not found"}
-    old = _old(one.lock, text)
+    old = _read_old_lock(one.lock, text)
     if not old:
         return {
             "status": NOTHING_TO_MIGRATE,
@@ -199,8 +198,8 @@ def migrate(project: str | Path | None = None) -> dict[str, Any]:
     return {"migrated": True, "alc_toml": str(one.toml), "backup": str(backup), "note": note}
 
 
-def _old(file: Path, text: str) -> dict[str, str]:
-    """The folders of an old lock, by package; none if it is not old."""
+def _read_old_lock(file: Path, text: str) -> dict[str, str]:
+    """The folders of the packages of an old lock; empty for a lock of the current form."""
     try:
         packages = parse_toml(text).get("package", [])
         found = {
@@ -211,5 +210,5 @@ def _old(file: Path, text: str) -> dict[str, str]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPackageFile(str(file), f"it cannot be read: {error}") from None
     if not all(is_package_name(name) and isinstance(path, str) for name, path in found.items()):
-        raise BadPackageFile(str(file), "a [[package]] has no name or path that can be used")
+        raise BadPackageFile(str(file), "a [[package]] has no usable name or path")
     return found

@@ -1,13 +1,15 @@
-"""Which packages there are, where each is, and which of them a name means.
+"""Lists packages with their folders, and marks which package of a name is active.
 
-The order is that of `roots.py`: the first package of a name is *active* and overrides the others.
-Nothing is run; a file of the project that cannot be read becomes a warning, and the rest is listed.
+The order is that of `project.py`: the first package of a name is *active* and overrides the others.
+Nothing is run. An unreadable file of the project becomes a warning, and the rest is listed.
 
-What listings share: filter, then sort, then limit, then the fields that somebody wants to see.
+Options of a listing, applied in this order:
 
-filter an object: every key in it must be there and be equal sort "a,-b": upwards by a, then
-downwards by b; what is missing comes last upwards, first downwards limit at most so many; 0 or less
-means all fields these keys alone; else those of `verbose`: "summary" or "full"
+    filter   an object: rows that have all of its keys with equal values
+    sort     "a,-b": ascending by a, then descending by b; rows without the key come last when
+             ascending, first when descending
+    limit    the maximum number of rows; 0 or less means all
+    fields   the keys of a row; default: those of `verbose`, "summary" or "full"
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from everhold.packages.lua.project import (
 )
 from everhold.programs.lua.search_path import INIT_FILE
 
-#: How values of different types are ordered among each other.
+#: The order of values of different types.
 _RANKS: Final = {bool: 1, int: 2, float: 2, str: 3, list: 4, dict: 5}
 
 Row = dict[str, Any]
@@ -57,19 +59,17 @@ def select_rows(
     fields: Sequence[str] | None = None,
     verbose: str | None = None,
 ) -> list[Row]:
-    """The rows that are wanted, with the keys that are wanted. A filter that is no object is
-    none.
-    """
-    wanted = _fields(fields, verbose, summary, full)
-    keys = _keys(sort)
-    found = [row for row in rows if not isinstance(filter, Mapping) or _fits(row, filter)]
+    """Apply the options of a listing. A filter that is not an object is ignored."""
+    wanted = _select_fields(fields, verbose, summary, full)
+    keys = _parse_sort(sort)
+    found = [row for row in rows if not isinstance(filter, Mapping) or _matches(row, filter)]
     for key, is_down in reversed(keys):
         found.sort(key=lambda row, key=key: _rank(row.get(key)), reverse=is_down)  # type: ignore[misc]
     most = len(found) if limit is None or limit <= 0 else limit
     return [{key: row[key] for key in wanted if key in row} for row in found[:most]]
 
 
-def _fields(
+def _select_fields(
     fields: Sequence[str] | None, verbose: str | None, summary: Sequence[str], full: Sequence[str]
 ) -> Sequence[str]:
     if fields is not None:
@@ -79,30 +79,30 @@ def _fields(
     return full if verbose == "full" else summary
 
 
-def _keys(sort: str) -> list[tuple[str, bool]]:
+def _parse_sort(sort: str) -> list[tuple[str, bool]]:
     keys = []
     for part in sort.split(","):
         key = part.removeprefix("-")
         if not key:
             raise BadPackage(
                 f'invalid sort "{sort}": a key is missing',
-                'Say keys with commas between them: "-active,name"',
+                'Separate keys with commas: "-active,name"',
             )
         keys.append((key, part.startswith("-")))
     return keys
 
 
-def _fits(row: Row, wanted: Mapping[str, Any]) -> bool:
-    return all(key in row and _same(row[key], value) for key, value in wanted.items())
+def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:
+    return all(key in row and _equals(row[key], value) for key, value in wanted.items())
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equals(one: Any, other: Any) -> bool:
     """Equal as JSON: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
 def _rank(value: Any) -> tuple[int, int, Any]:
-    """Upwards what is missing is last; downwards all of it is turned round."""
+    """A sort key for ascending order; a missing value comes last."""
     if value is None:
         return 1, 0, 0
     rank = _RANKS[type(value)]
@@ -136,7 +136,7 @@ DEFAULT_SORT: Final = "-active,-installed_at"
 
 @dataclass(slots=True)
 class _Found:
-    """What was collected on the way."""
+    """The rows and warnings collected so far."""
 
     rows: list[Row] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -152,27 +152,28 @@ def list_packages(
     verbose: str | None = None,
     more: Iterable[tuple[Path, str]] = (),
 ) -> dict[str, Any]:
-    """Every package that can be found from a project, or without one; `more` are nearer folders,
-    and who names them.
+    """Every package that can be found, with or without a project.
+
+    `more` are folders searched first, each with the source that names it.
     """
     at = get_alc_home()
     root = find_project_root(project)
     found = _Found()
     paths: dict[Path, str] = {}
-    for path, who in (
+    for path, source in (
         *more,
         *((path, "env") for path in read_packages_path()),
         (at.packages, "default"),
         get_everhold_packages(),
     ):
-        paths.setdefault(path, who)
+        paths.setdefault(path, source)
     if root is not None:
-        _of_project(Project(root), at, found)
-    known = _known(at, found)
+        _add_project_rows(Project(root), at, found)
+    known = _load_known(at, found)
     for path in paths:
-        found.rows += _of_folder(path, known if path == at.packages else {})
-    _rule(found.rows)
-    told: dict[str, Any] = {
+        found.rows += _list_folder(path, known if path == at.packages else {})
+    _mark_active(found.rows)
+    listing: dict[str, Any] = {
         "packages": select_rows(
             found.rows,
             summary=SUMMARY_FIELDS,
@@ -186,16 +187,16 @@ def list_packages(
         "search_paths": [{"path": str(path), "source": source} for path, source in paths.items()],
     }
     if root is not None:
-        told |= {"project_root": str(root), "lockfile_path": str(Project(root).lock)}
-    return told | ({"warnings": found.warnings} if found.warnings else {})
+        listing |= {"project_root": str(root), "lockfile_path": str(Project(root).lock)}
+    return listing | ({"warnings": found.warnings} if found.warnings else {})
 
 
 def get_everhold_packages() -> tuple[Path, str]:
-    """The folder of packages of everhold itself, which is looked through last."""
+    """The folder of packages in everhold's data folder, which is searched last."""
     return settings.get_data_folder() / settings.PACKAGES_FOLDER, "everhold"
 
 
-def _known(at: AlcHome, found: _Found) -> dict[str, InstalledPackage]:
+def _load_known(at: AlcHome, found: _Found) -> dict[str, InstalledPackage]:
     try:
         return load_installed(at)
     except BadPackageFile as error:
@@ -206,7 +207,7 @@ def _known(at: AlcHome, found: _Found) -> dict[str, InstalledPackage]:
 # ---- the project
 
 
-def _of_project(project: Project, at: AlcHome, found: _Found) -> None:
+def _add_project_rows(project: Project, at: AlcHome, found: _Found) -> None:
     locked: dict[str, LockedPackage] = {}
     try:
         found.rows += [_variant(name, folder) for name, folder in project.variants().items()]
@@ -265,7 +266,7 @@ def _needed(
 # ---- folders
 
 
-def _of_folder(folder: Path, known: dict[str, InstalledPackage]) -> Iterator[Row]:
+def _list_folder(folder: Path, known: dict[str, InstalledPackage]) -> Iterator[Row]:
     try:
         places = sorted(folder.iterdir())
     except OSError:
@@ -282,38 +283,38 @@ def _of_folder(folder: Path, known: dict[str, InstalledPackage]) -> Iterator[Row
         if place.is_symlink():
             row |= {"linked": True, "link_target": str(place.readlink()), "broken": is_broken}
             if is_broken or (is_strict() and not place.resolve().is_relative_to(folder.resolve())):
-                row["active"] = False  # nobody finds it
+                row["active"] = False  # `require` does not find it
         yield row | (_dates(entry) if entry is not None else {})
 
 
 def _dates(entry: InstalledPackage) -> Row:
-    told = {
+    dates = {
         "installed_at": entry.installed_at,
         "updated_at": entry.updated_at,
         "install_source": entry.source.shown,
     }
-    return {key: value for key, value in told.items() if value} | {
+    return {key: value for key, value in dates.items() if value} | {
         "source_type": get_source_type(entry.source)
     }
 
 
 def _row(name: str, scope: str, folder: Path, where: str) -> Row:
-    """What a package says of itself never hides what we know of it."""
     row: Row = {"name": name, "scope": scope, "resolved_source_kind": where}
     if not is_package(folder):
         return row | {"error": f"no init.lua in {folder}"}
-    said = read_meta_fields(folder / INIT_FILE)
-    said["description"] = read_package_meta(folder / INIT_FILE).description
-    row |= {"resolved_source_path": str(folder.resolve()), "meta": said}
+    meta = read_meta_fields(folder / INIT_FILE)
+    meta["description"] = read_package_meta(folder / INIT_FILE).description
+    row |= {"resolved_source_path": str(folder.resolve()), "meta": meta}
+    # a field of the package's own never replaces one of ours
     return {
         key: value
-        for key, value in said.items()
+        for key, value in meta.items()
         if key not in FULL_FIELDS or key in ("version", "description", "category")
     } | row
 
 
-def _rule(rows: list[Row]) -> None:
-    """The first package of a name is the one that is meant."""
+def _mark_active(rows: list[Row]) -> None:
+    """Mark the first package of each name as active; it lists the ones it overrides."""
     first: dict[str, Row] = {}
     for row in rows:
         if "active" in row:

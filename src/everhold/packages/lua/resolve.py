@@ -1,7 +1,7 @@
-"""Pinned packages: copies in the user's folder that projects name by version or by revision.
+"""Resolves the requirements of alc.toml into alc.lock, and keeps the copies that it pins.
 
-`packages/<name>@<version>` and `packages/<name>@<first letters of the commit>`; a copy never
-changes once it is there.
+Copies are `packages/<name>@<version>` and `packages/<name>@<first characters of the commit>` in the
+home. A copy never changes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from everhold.programs.lua.search_path import INIT_FILE
 
 
 def update(project: str | Path | None = None) -> dict[str, Any]:
-    """Resolve what alc.toml needs and write alc.lock. What cannot be resolved stays as it was, and
-    is told.
+    """Resolve alc.toml and write alc.lock.
+
+    A package that cannot be resolved keeps its entry, and its error is in the result.
     """
     root = find_project_root(project)
     if root is None or not Project(root).toml.is_file():
@@ -58,21 +59,21 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
     errors: list[str] = []
     for name, need in needs.items():
         try:
-            resolved.append(_resolved(name, need, one, at))
+            resolved.append(_resolve(name, need, one, at))
         except (BadPackage, PackageTooLarge) as error:
-            errors.append(_of(name, str(error)))
+            errors.append(_name_problem(name, str(error)))
             kept += [before[name]] if name in before else []
     with one.guarded():
         order = list(one.needs())
-        # somebody was here meanwhile
+        # entries that another process added while packages were fetched
         fresh = [entry for entry in one.locked() if entry.name not in needs]
         entries = [entry for entry in (*resolved, *kept, *fresh) if entry.name in order]
         one.write_lock(sorted(entries, key=lambda entry: order.index(entry.name)))
-    told = {"resolved": len(resolved), "errors": errors, "alc_lock": str(one.lock)}
-    return told | scaffold.write_stubs(at)
+    report = {"resolved": len(resolved), "errors": errors, "alc_lock": str(one.lock)}
+    return report | scaffold.write_stubs(at)
 
 
-def _resolved(name: str, need: PackageNeed, project: Project, at: AlcHome) -> LockedPackage:
+def _resolve(name: str, need: PackageNeed, project: Project, at: AlcHome) -> LockedPackage:
     match need:
         case PathNeed(path, version):
             if not is_package(project.place(path)):
@@ -87,17 +88,17 @@ def _resolved(name: str, need: PackageNeed, project: Project, at: AlcHome) -> Lo
     return LockedPackage(name, INSTALLED_SOURCE)
 
 
-def _of(name: str, problem: str) -> str:
+def _name_problem(name: str, problem: str) -> str:
     return problem if problem.startswith(f"'{name}") else f"'{name}': {problem}"
 
 
 # ---- pinned copies
 
-_COMMIT = 40  # letters of a whole commit id
+_COMMIT = 40  # characters of a whole commit id
 
 
 def pin_by_git(name: str, need: GitNeed, at: AlcHome) -> LockedPackage:
-    """Fetch a package at a revision, or at the newest one, if it is not here."""
+    """Pin a package at a revision, or at the newest one; fetches it if there is no copy."""
     url = hide_credentials(normalize_git_url(need.git))
     if (
         need.rev is not None
@@ -112,41 +113,39 @@ def pin_by_git(name: str, need: GitNeed, at: AlcHome) -> LockedPackage:
         folder = at.pinned(name, offer.source.rev[:SHORT_REVISION])
         if not is_package(folder):
             check_size_limit(offer.source.shown, [find_in_fetched(offer, name)])
-        _keep(find_in_fetched(offer, name), folder, at)
+        _copy_once(find_in_fetched(offer, name), folder, at)
         return LockedPackage(name, offer.source, _version(folder))
 
 
 def pin_by_version(name: str, version: str, at: AlcHome) -> LockedPackage:
-    """Find a version: a copy, what is installed, or a tag of the repository that it was installed
-    from.
-    """
+    """Pin a version: a copy, the installed package, or a tag of the repository it came from."""
     folder = at.pinned(name, version)
     usual = _version(at.packages / name)
     if is_package(folder):
         return LockedPackage(name, INSTALLED_SOURCE, version)
     if usual == version:
-        _keep(at.packages / name, folder, at)
+        _copy_once(at.packages / name, folder, at)
         return LockedPackage(name, INSTALLED_SOURCE, version)
     entry = load_installed(at).get(name)
     if entry is None or not isinstance(entry.source, GitSource):
-        there = f"; installed is {usual}" if usual else ""
+        other = f"; installed is {usual}" if usual else ""
         raise BadPackage(
-            f"'{name}@{version}': not found in packages_dir (neither versioned nor base dir){there}"
+            f"'{name}@{version}': not found in packages_dir (neither versioned nor base dir){other}"
         )
-    _keep_tag(name, version, entry.source.url, at)
+    _copy_tag(name, version, entry.source.url, at)
     return LockedPackage(name, INSTALLED_SOURCE, version)
 
 
 def find_in_fetched(offer: FetchedFolder, name: str) -> Path:
-    """The package of this name in what is offered: all of it, or one of a collection."""
+    """The package of this name in a fetched folder: the folder itself, or one of a collection."""
     if is_package(offer.folder):
         return offer.folder
     if not is_package(offer.folder / name):
-        raise BadPackage(f"'{name}': no init.lua in {offer.source.shown}, nor in {name}/ there")
+        raise BadPackage(f"'{name}': no init.lua in {offer.source.shown} or in its folder {name}/")
     return offer.folder / name
 
 
-def _keep_tag(name: str, version: str, url: str, at: AlcHome) -> None:
+def _copy_tag(name: str, version: str, url: str, at: AlcHome) -> None:
     problem: BadPackage | None = None
     for tag in (f"v{version}", version):
         try:
@@ -157,13 +156,13 @@ def _keep_tag(name: str, version: str, url: str, at: AlcHome) -> None:
                         f"'{name}@{version}': tag {tag} of {url} has version {_version(folder)}"
                     )
                 check_size_limit(offer.source.shown, [folder])
-                return _keep(folder, at.pinned(name, version), at)
+                return _copy_once(folder, at.pinned(name, version), at)
         except BadPackage as error:
             problem = error
     raise BadPackage(f"'{name}@{version}': {problem}")
 
 
-def _keep(source: Path, folder: Path, at: AlcHome) -> None:
+def _copy_once(source: Path, folder: Path, at: AlcHome) -> None:
     with change_installed(at):
         if not is_package(folder):
             copy_package(source, folder)

@@ -1,7 +1,6 @@
-"""A new package to begin with: an init.lua that runs, and a test beside it that passes.
+"""Creates new packages and projects, and the types of `alc` for Lua editors.
 
-Types of `alc` for editors of Lua: a file of ours, written into the home for whoever points an
-editor at it.
+A new package has an init.lua that runs, and a test beside it that passes.
 """
 
 from __future__ import annotations
@@ -63,11 +62,11 @@ def scaffold(
     category: str | None = None,
     description: str | None = None,
 ) -> dict[str, Any]:
-    """Write a package and its test into a folder; what is there already is not touched."""
+    """Create a package and its test in a folder; existing files are refused."""
     if _NAME.fullmatch(name) is None:
         raise BadPackage(
             f"invalid package name '{name}'",
-            "A small letter, then small letters, digits and _; at most 64.",
+            "Use at most 64 lower-case letters, digits and _, beginning with a letter.",
         )
     target = Path(target_dir).expanduser().absolute()
     main = target / name / INIT_FILE
@@ -75,11 +74,11 @@ def scaffold(
     for file in (main, test):
         if file.exists():
             raise BadPackage(f"package skeleton already exists at {file}", "Nothing was changed.")
-    says = " ".join((description or f"Describe what {name} is for.").split())
+    summary = " ".join((description or f"Describe what {name} is for.").split())
     text = _MAIN.format(
-        title=says,
+        title=summary,
         name=_lua(name),
-        description=_lua(says),
+        description=_lua(summary),
         category=_lua(" ".join((category or "general").split())),
     )
     write_atomically(test, _TEST.format(name=name), mode=0o644)
@@ -93,29 +92,29 @@ def scaffold(
 
 
 def _lua(text: str) -> str:
-    """A string as Lua writes it, on one line."""
+    """A Lua string literal, on one line."""
     plain = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03d}", plain) + '"'
 
 
 STUBS_FILE: Final = "alc.d.lua"
-SHAPES_FILE: Final = "alc_shapes.d.lua"  # of the package alc_shapes, if somebody put it there
+SHAPES_FILE: Final = "alc_shapes.d.lua"  # of the package alc_shapes, if the user has put it there
 
 
 @cache
 def load_stubs() -> str:
-    """The types of everything that programs find under `alc`."""
+    """The types of `alc`, for editors."""
     return files(__package__).joinpath(STUBS_FILE).read_text("utf-8")
 
 
 def write_stubs(home: AlcHome) -> dict[str, str]:
-    """Write the types if they are not there as they are now; returns where types are."""
+    """Write the types unless the file is up to date; returns the paths of type files."""
     file = home.types / STUBS_FILE
     shapes = home.types / SHAPES_FILE
     if read_text_file(file) != load_stubs():
         write_atomically(file, load_stubs(), mode=0o644)
-    told = {"types_path": str(file)}
-    return told | ({"alc_shapes_types_path": str(shapes)} if shapes.is_file() else {})
+    found = {"types_path": str(file)}
+    return found | ({"alc_shapes_types_path": str(shapes)} if shapes.is_file() else {})
 
 
 # ---- a new project
@@ -124,13 +123,11 @@ IGNORED_FILES: Final = (LOCAL, INSTALL_LOCK_FILE)
 
 
 def init(project: str | Path | None = None) -> dict[str, Any]:
-    """Begin a project: an empty alc.toml, and a .gitignore that names what is of this machine
-    alone.
-    """
+    """Create an empty alc.toml, and list the files of this machine in .gitignore."""
     one = Project(find_project_root(project) or Path.cwd())
     with one.guarded():
         if one.toml.exists():
-            raise BadPackage(f"alc.toml already exists at {one.toml}", "It is left as it is.")
+            raise BadPackage(f"alc.toml already exists at {one.toml}", "Nothing was changed.")
         ignore = one.root / ".gitignore"
         text = read_text_file(ignore) or ""
         missing = [name for name in IGNORED_FILES if name not in text.split()]
@@ -138,9 +135,9 @@ def init(project: str | Path | None = None) -> dict[str, Any]:
             gap = "\n" if text and not text.endswith("\n") else ""
             write_atomically(ignore, text + gap + "\n".join([*missing, ""]), mode=0o644)
         write_atomically(one.toml, "[packages]\n", mode=0o644)
-    told = {
+    created = {
         "created": str(one.toml),
         "gitignore_path": str(ignore),
         "gitignore_updated": bool(missing),
     }
-    return told | write_stubs(get_alc_home())
+    return created | write_stubs(get_alc_home())

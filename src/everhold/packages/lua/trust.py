@@ -1,16 +1,13 @@
-"""Which Lua packages the user vouches for: those run in this process, all others in one that can be
-killed.
+"""Trust marks of Lua packages. A trusted package runs in this process, others in a worker process.
 
-A mark names a package by its real path and by a fingerprint of all its files. When a file is
-changed, added or taken away, the mark no longer fits, and the package is as strange as any other
-until it is trusted again.
+A mark holds the real path of a package and a fingerprint of all its files. A changed, added or
+removed file invalidates the mark until the package is trusted again.
 
 Rules
-  1. Marks are in `trust.json` in the user's data folder, written whole, readable and writable by
-     the user alone.
-  2. In doubt nothing is trusted: a file of marks that is damaged, or that others may write, counts
-     for nothing.
-  3. Hidden files do not belong to a package: `require` cannot name them.
+  1. Marks are in `trust.json` in the user's data folder. The file is written whole, and only the
+     user can read and write it.
+  2. In doubt nothing is trusted: a damaged file of marks, or one that others may write, is ignored.
+  3. Hidden files are not part of a package, because `require` cannot name them.
 """
 
 from __future__ import annotations
@@ -43,17 +40,17 @@ log = logging.getLogger("everhold")
 
 TRUST_FILE: Final = "trust.json"
 
-# what was read, by what the file system said of the file
+# caches, valid while the fingerprint that `stat` gives stays the same
 _read_marks: dict[str, tuple[FileFingerprint, TrustMarks]] = {}
 _fingerprints: dict[str, tuple[FileFingerprint | dict[str, FileFingerprint], str]] = {}
 
 
-#: The fingerprints of what is trusted, by path.
+#: The fingerprints of trusted packages, by path.
 TrustMarks = dict[str, str]
 
 
 class TrustMark(msgspec.Struct, frozen=True):
-    """One package that is trusted as it was."""
+    """A trusted package: its path, and the fingerprint of its files when it was trusted."""
 
     path: str
     digest: str
@@ -65,15 +62,14 @@ class _Marks(msgspec.Struct):
 
 
 def get_trusted_fingerprint(package: str | Path, marked: str | None = None) -> str:
-    """The fingerprint of a package (its folder, or its only file) if the user vouched for it as it
-    is now, else "".
+    """The fingerprint of a package, if it is trusted as it is now, else "".
 
-    `marked` is the file of marks, where somebody has looked it up already.
+    `package` is a folder or a single file. `marked` is the file of marks, if the caller knows it.
     """
     try:
         found = _read(marked or get_marks_file())
     except (BadSetting, OSError) as error:
-        log.warning("no package is trusted: %s", error)
+        log.warning("no Lua package is trusted: %s", error)
         return ""
     place = str(package)
     try:
@@ -86,8 +82,9 @@ def get_trusted_fingerprint(package: str | Path, marked: str | None = None) -> s
 
 
 def trust_package(package: Path) -> TrustMark:
-    """Vouch for a package as it is now; raises `UnknownProgram` if it is none, `NotAllowed` if it
-    cannot be.
+    """Trust a package as it is now.
+
+    Raises `UnknownProgram` if it is not a package, `NotAllowed` for a link that leaves it.
     """
     path = package.resolve()
     if not (path / "init.lua").is_file() and not (path.suffix == ".lua" and path.is_file()):
@@ -102,27 +99,27 @@ def trust_package(package: Path) -> TrustMark:
 
 
 def untrust_package(package: Path) -> bool:
-    """Vouch no longer; returns whether there was a mark."""
+    """Remove a mark; returns whether it existed."""
     path = str(package.resolve())
     with _changing() as marks:
         return marks.pop(path, None) is not None
 
 
 def list_trust_marks() -> list[tuple[TrustMark, bool]]:
-    """All marks by path, each with whether it still fits its files."""
+    """All marks by path, each with whether the package still matches it."""
     return [
         (TrustMark(path, digest), get_trusted_fingerprint(path) != "")
         for path, digest in sorted(_read(get_marks_file()).items())
     ]
 
 
-def fingerprint_package(path: str, there: FileFingerprint | None = None) -> str:
-    """One fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
+def fingerprint_package(path: str, status: FileFingerprint | None = None) -> str:
+    """The fingerprint of all files of a package; raises `NotAllowed` for links that leave it.
 
-    `there` is what the file system says of it, where somebody has asked already.
+    `status` is the file fingerprint of `path`, if the caller has it.
     """
-    there = there or make_file_fingerprint(os.stat(path))
-    seen = dict(_files(path, path, "")) if stat.S_ISDIR(there[2]) else there
+    status = status or make_file_fingerprint(os.stat(path))
+    seen = dict(_files(path, path, "")) if stat.S_ISDIR(status[2]) else status
     known = _fingerprints.get(path)
     if known is not None and known[0] == seen:
         return known[1]
@@ -156,30 +153,26 @@ def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, FileFi
 
 def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
     if not Path(link.path).resolve().is_relative_to(package):
-        raise NotAllowed(
-            f"{link.path} leads out of the package", "Put a copy there instead of the link."
-        )
+        raise NotAllowed(f"{link.path} leads out of the package", "Replace the link with a copy.")
     if not link.is_file():
-        raise NotAllowed(
-            f"{link.path} is a link to a folder", "Put a copy there instead of the link."
-        )
+        raise NotAllowed(f"{link.path} is a link to a folder", "Replace the link with a copy.")
 
 
 # ---- the file
 
 
 def get_marks_file() -> str:
-    """Where the user's marks are; it need not exist."""
-    return _in(get_data_folder())
+    """The path of the file of marks; it may not exist."""
+    return _marks_file_in(get_data_folder())
 
 
 @lru_cache(maxsize=8)
-def _in(folder: Path) -> str:
+def _marks_file_in(folder: Path) -> str:
     return str(folder / TRUST_FILE)
 
 
 def _read(place: str) -> TrustMarks:
-    """The marks in a file; raises `BadSetting` if it cannot be relied on."""
+    """The marks in a file; raises `BadSetting` if the file cannot be trusted."""
     known = _read_marks.get(place)
     try:
         if known is not None and known[0] == make_file_fingerprint(os.stat(place)):
@@ -194,7 +187,7 @@ def _read(place: str) -> TrustMarks:
         raise BadSetting(place, f"it cannot be read: {error.strerror}") from None
     _, _, mode, owner, *_ = seen
     if mode & (stat.S_IWGRP | stat.S_IWOTH) or owner not in (os.getuid(), 0):
-        raise BadSetting(place, f"others may write it; look at it, then chmod 600 {place}")
+        raise BadSetting(place, f"others may write it; check its content, then chmod 600 {place}")
     marks = _decoded(place, text)
     if is_settled(seen, now):
         _read_marks[place] = seen, marks
@@ -206,16 +199,16 @@ def _decoded(place: str, text: bytes) -> TrustMarks:
         marks = msgspec.json.decode(text, type=_Marks)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadSetting(
-            place, f"it is damaged ({error}); remove it and trust your packages again"
+            place, f"it is damaged ({error}); delete it and trust your packages again"
         ) from None
     if marks.format != 1:
-        raise BadSetting(place, f"it has format {marks.format}, which a newer everhold wrote")
+        raise BadSetting(place, f"it has format {marks.format}, written by a newer everhold")
     return {mark.path: mark.digest for mark in marks.packages}
 
 
 @contextmanager
 def _changing() -> Iterator[TrustMarks]:
-    """The marks, to be changed in place and written back; nobody else changes them meanwhile."""
+    """Lock the marks for a change in place; they are written back at the end."""
     file = Path(get_marks_file())
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(

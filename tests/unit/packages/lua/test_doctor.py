@@ -167,7 +167,7 @@ def test_what_a_project_names_and_nobody_installed(
         (
             "any",
             "project",
-            'alc_pkg_install <path-or-url>: nobody wrote down where "any" came from',
+            'alc_pkg_install <path-or-url>: the source of "any" was not recorded',
         ),
         ("far", "project", "alc_update"),
     ]

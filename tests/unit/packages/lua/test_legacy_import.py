@@ -80,15 +80,15 @@ def test_logs_are_counted_and_stay(home):
         ("state/nan.json", '{"x": NaN}', "not JSON"),
         ("state/huge.json", '{"x": 99999999999999999999}', "64 bits"),
         ("cards/twice/broken.toml", "= 1", "Invalid"),
-        ("cards/twice/other.toml", 'card_id = "another"', "it names the card 'another'"),
+        ("cards/twice/other.toml", 'card_id = "another"', "card 'another'"),
         ("cards/twice/flat.toml", 'pkg = "twice"', "pkg should be a table"),
         (
             "cards/twice/up.toml",
             'card_id = "up"\n[pkg]\nname = "../x"',
-            "it names the card 'up' of '../x'",
+            "card 'up' of package '../x'",
         ),
         (f"cards/twice/{CARD}.samples.jsonl", "{}\n{", "not JSON"),
-        ("cards/_aliases.toml", '[[alias]]\nname = "x"', "an alias has a name and a card_id"),
+        ("cards/_aliases.toml", '[[alias]]\nname = "x"', "an alias needs a name and a card_id"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_and_passed_over(home, place, text, why):

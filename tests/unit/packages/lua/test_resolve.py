@@ -194,13 +194,13 @@ def test_what_somebody_adds_meanwhile_is_kept(
 ) -> None:
     """Resolving may take a minute, and holds no lock for it."""
     install(str(package(tmp_path / "src" / "debate")))
-    resolve = resolving._resolved
+    resolve = resolving._resolve
 
     def slow(name: str, need: PackageNeed, *more: object) -> LockedPackage:
         install(str(package(tmp_path / "src" / "order")))
         return resolve(name, need, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(resolving, "_resolved", slow)
+    monkeypatch.setattr(resolving, "_resolve", slow)
     update()
     assert project.locked() == [
         LockedPackage("debate", INSTALLED_SOURCE),
