@@ -292,7 +292,7 @@ async def test_a_child_that_was_deleted_while_its_parent_was_failed():
         raises_beside_child(False)
         async with await other(runtime) as mended:
             end = await mended.retry(status.session_id)
-            assert end.outcome.error.endswith("was deleted: nobody knows its end")
+            assert end.outcome.error.endswith("was deleted: its outcome is unknown")
 
 
 def raises_after(broken, verb):

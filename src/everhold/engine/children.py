@@ -1,19 +1,17 @@
-"""Sessions that other sessions start: their ids, their births, and their ends as their parents are
-told.
+"""Child sessions: their ids, their births, and the letters that report their outcome to the parent.
 
-Processes: child sessions in the background. Their parent goes on, and is woken by what they have
-to say.
+A *process* is a child session in the background: the parent does not wait for it and gets its news
+as input.
 
 Rules
-  1. What a session does about its processes (begin, signal, stop, look) is asked like a durable
-     value: answered within the step, and landed with it. So it is done once, and replayed from the
-     journal.
-  2. A process tells its parent of its end, and of whatever else it wants to, in letters of the
-     commits in which that happens. A letter answers the question that waits for it; else it wakes
-     an agent through its intake, and any other program by the signal `PROCESS_SIGNAL`. Nothing is
-     told twice, whoever dies.
-  3. A process lives on when its parent's turn is over, and when its parent has returned or failed.
-     It is cancelled with its parent, or by it.
+  1. Queries about processes (begin, signal, stop, look) are answered within their step, like
+     durable values, and committed with it. So each is done once, and replayed from the journal.
+  2. A process reports its outcome, and any other news, in letters that are part of the commit that
+     caused them. A letter answers the query that waits for it. Else it reaches an agent through its
+     intake, and any other program as the signal `PROCESS_SIGNAL`. A crash neither loses nor repeats
+     a letter.
+  3. A process continues after its parent's turn, and after its parent returned or failed. It is
+     cancelled by its parent, or with it.
 """
 
 from __future__ import annotations
@@ -39,24 +37,24 @@ from everhold.ports.store import Change, Letter, SessionFilter, Store
 
 
 def child_id(parent: Birth, entry: AskedQuery) -> SessionId:
-    """The child a `session` query is about. A fork that shares the query has a child of its own."""
+    """The id of the child of a `session` query. A fork gets another child for the same query."""
     query = entry.query
     named: str = (query.options or {})["id"]
-    if entry.n >= parent.seeds[-1].since:  # asked since it was forked, if it ever was
+    if entry.n >= parent.seeds[-1].since:  # asked after the fork, or never forked
         return SessionId(named)
     drawn = sha256(f"{parent.id}/{query.key}".encode()).hexdigest()
     return SessionId(f"{named.rpartition('-')[0]}-{drawn[:24]}")
 
 
 def make_awaited_child_birth(parent: Birth, entry: AskedQuery, at: float) -> tuple[Birth, Head]:
-    """The birth of the child that a `session` query asks for."""
+    """The birth of the child of a `session` query."""
     return make_child_birth(parent, entry.query, child_id(parent, entry), at)
 
 
 def make_child_birth(
     parent: Birth, query: Query, session_id: SessionId, at: float, wakes: str = ""
 ) -> tuple[Birth, Head]:
-    """The birth of the child that a query asks for; the end of its id is its seed."""
+    """The birth of a child. The last part of its id is its random seed."""
     options = query.options or {}
     birth = Birth(
         id=session_id,
@@ -78,7 +76,7 @@ def make_child_birth(
 
 
 def sum_answer_usage(deliveries: Iterable[Delivery]) -> Usage | None:
-    """What the answers of a session cost."""
+    """The total usage of the answers of a session."""
     found = Ledger()
     for step in read_steps(deliveries):
         for one in step.answered:
@@ -87,7 +85,7 @@ def sum_answer_usage(deliveries: Iterable[Delivery]) -> Usage | None:
 
 
 def make_child_answer(birth: Birth, outcome: Outcome, cost: Usage | None = None) -> dict[str, JSON]:
-    """A child's end, as its parent's answer, with what it has cost."""
+    """A child's outcome as the answer of its parent's query, with the child's usage."""
     q = birth.parent_query
     if cost is not None:
         return {**make_child_answer(birth, outcome), "usage": msgspec.to_builtins(cost)}
@@ -102,14 +100,18 @@ def make_child_answer(birth: Birth, outcome: Outcome, cost: Usage | None = None)
 
 
 async def load_child_answer(store: Store, parent: Birth, entry: AskedQuery) -> QueryAnswer | None:
-    """The answer to a `session` query, if its child has ended; one that was deleted since then has
-    no value.
+    """The answer to a `session` query, if its child has ended. The answer for a deleted child is an
+    error.
     """
     session_id = child_id(parent, entry)
     try:
         child = await store.load(session_id)
     except UnknownSession:
-        gone = {"message": "nobody knows its end", "session_id": session_id, "state": "was deleted"}
+        gone = {
+            "message": "its outcome is unknown",
+            "session_id": session_id,
+            "state": "was deleted",
+        }
         return QueryAnswer(entry.query.q, error={"code": ChildFailed.code, **gone})
     if not child.head.ended:
         return None
@@ -119,17 +121,17 @@ async def load_child_answer(store: Store, parent: Birth, entry: AskedQuery) -> Q
     )
 
 
-#: The signal by which a program hears of its processes.
+#: The signal that carries news of processes to their parent.
 PROCESS_SIGNAL: Final = "process"
-#: Who is woken through the intake, and who by the signal.
+#: How a parent gets the news of its processes: an agent by its intake, others by the signal.
 WAKE_BY_INTAKE: Final = "intake"
 WAKE_BY_SIGNAL: Final = "signal"
-#: Characters of what a process came to that an agent is told at once.
+#: Characters of a process's result that an agent gets as input.
 MAX_NEWS_CHARS: Final = 8000
 
 
 class ProcessActions:
-    """What a step does about processes."""
+    """Answers the queries about processes within one step."""
 
     def __init__(self, store: Store, live: LiveSession, at: float) -> None:
         self._store = store
@@ -139,7 +141,7 @@ class ProcessActions:
         self.letters: list[Letter] = []
 
     async def answer(self, query: Query) -> QueryAnswer:
-        """Do what a query wants, as far as a step can; the rest is in `births` and `letters`."""
+        """Answer a query. `births` and `letters` collect what the commit of the step must write."""
         options: dict[str, Any] = query.options or {}
         match options["do"]:
             case "begin":
@@ -168,11 +170,11 @@ class ProcessActions:
         return True
 
     async def _about(self, query: Query, options: dict[str, Any]) -> QueryAnswer:
-        """What concerns one process: it is looked at, told something, or stopped."""
+        """Look at, signal or stop one process."""
         known = {str(birth.id): (birth, state) for birth, state in await self._all()}
         found = known.get(options["process"])
         if found is None:
-            words = f"{options['process']!r} is no process of this session"
+            words = f"{options['process']!r} is not a process of this session"
             return QueryAnswer(query.q, error={"code": "unknown_process", "message": words})
         birth, state = found
         if options["do"] == "look":
@@ -193,7 +195,7 @@ class ProcessActions:
         return QueryAnswer(query.q, True)
 
     async def _all(self) -> list[tuple[Birth, SessionState]]:
-        """The processes of a session, oldest first, also those that this step begins."""
+        """The processes of a session, oldest first, including those that this step begins."""
         found = await list_child_processes(self._store, self._live.id)
         return [*found, *((birth, head.state) for birth, head in self.births)]
 
@@ -207,7 +209,7 @@ class ProcessActions:
 async def list_child_processes(
     store: Store, session_id: SessionId, states: tuple[SessionState, ...] = ()
 ) -> list[tuple[Birth, SessionState]]:
-    """The processes that a session has begun, oldest first."""
+    """The processes of a session, oldest first."""
     return [found for found in await _children(store, session_id, states) if found[0].wakes]
 
 
@@ -225,9 +227,7 @@ async def _children(
 
 
 async def make_cancel_letters(store: Store, session_id: SessionId, at: float) -> list[Letter]:
-    """What is told to the children of a session that is cancelled, also to those it waits for no
-    more.
-    """
+    """Cancel letters to all running children of a session."""
     alive = await _children(store, session_id, (SessionState.RUNNING, SessionState.PAUSED))
     return [
         Letter("cancel", f"its parent {session_id} was cancelled", at, to=birth.id)
@@ -236,15 +236,15 @@ async def make_cancel_letters(store: Store, session_id: SessionId, at: float) ->
 
 
 def is_process_query(query: Query) -> bool:
-    """Whether a query is about processes, and answered within its step."""
+    """Whether a query is about processes. Such a query is answered within its step."""
     return query.kind is Kind.SESSION and query.options is not None and "do" in query.options
 
 
-# ---- telling the parent
+# ---- letters to the parent
 
 
 def make_end_letter(live: LiveSession, outcome: Outcome, at: float) -> Letter:
-    """How a child's parent is told of its end."""
+    """The letter that reports a child's outcome to its parent."""
     if not live.birth.wakes:
         cost = live.execution.spent
         told = make_child_answer(live.birth, outcome, None if cost is None else cost.usage)
@@ -280,16 +280,16 @@ def _name(birth: Birth) -> str:
     return birth.program.rpartition(":")[2]
 
 
-# ---- hearing of it
+# ---- delivery in the parent
 
 
 def make_end_signal_name(process: str) -> str:
-    """The signal by which somebody waits for the end of one process."""
+    """The name of the signal that waits for the end of one process."""
     return f"{PROCESS_SIGNAL}:{process}"
 
 
 def read_signal_values(letter: Letter, name: str) -> list[JSON]:
-    """What a letter says to whoever waits for a signal of this name: one value, or none."""
+    """The value of a letter for a signal of this name, as a list of one, or an empty list."""
     body: Any = letter.body
     if letter.kind == "signal" and body["name"] == name:
         return [body["value"]]
@@ -310,17 +310,18 @@ def read_signal_values(letter: Letter, name: str) -> list[JSON]:
 
 
 def has_relevant_letters(live: LiveSession) -> bool:
-    """Whether a session has mail that concerns it now: anything but signals that it does not wait
-    for yet.
+    """Whether any letter can be delivered now. Signals that the program does not wait for
+    cannot.
     """
     if live.head.state is SessionState.RUNNING and not live.working:
         return True
     return any(
-        letter.kind != "signal" or _waiting(live, letter) is not None for letter in live.letters
+        letter.kind != "signal" or _match_signal(live, letter) is not None
+        for letter in live.letters
     )
 
 
-def _waiting(live: LiveSession, letter: Letter) -> QueryAnswer | None:
+def _match_signal(live: LiveSession, letter: Letter) -> QueryAnswer | None:
     for q, entry in live.opened.items():
         if entry.query.kind is Kind.SIGNAL and (
             found := read_signal_values(letter, entry.query.name)
@@ -330,31 +331,35 @@ def _waiting(live: LiveSession, letter: Letter) -> QueryAnswer | None:
 
 
 async def deliver_signal_letter(sessions: Any, live: LiveSession, letter: Letter) -> None:
-    """Hand a signal, or what a process says, to whoever waits for it; an agent is woken by it when
-    its time comes.
+    """Deliver a signal or news to the query that waits for it. News for an agent goes into its
+    intake.
     """
     if letter not in live.letters:
-        return  # a step since then has received it
-    answer = _waiting(live, letter)
+        return  # an earlier step has delivered it
+    answer = _match_signal(live, letter)
     if answer is not None:
         answers = live.kept([answer])
-        live.letters.remove(letter)  # before the program may ask for the next one
+        live.letters.remove(letter)  # first, because the program may ask for the next one
         await sessions.step(live, answers, read=[letter.id])
     elif letter.kind == "wake":
         item = make_wake_item(letter.body)
-        await _land(sessions.store, live, [letter.id], lambda intake: intake.enqueue(item))
+        await _commit_silently(
+            sessions.store, live, [letter.id], lambda intake: intake.enqueue(item)
+        )
 
 
 async def pause_if_idle(sessions: Any, live: LiveSession) -> None:
-    """Let a session that was sent signals it does not wait for yet be paused as before."""
+    """Set a session back to paused if its only letters are signals that it does not wait for
+    yet.
+    """
     head = live.head
     idle = head.state is SessionState.RUNNING and not (live.stale or live.working)
     if idle and all(letter.kind == "signal" for letter in live.letters):
-        await _land(sessions.store, live, [], None)
+        await _commit_silently(sessions.store, live, [], None)
 
 
-async def _land(store: Store, live: LiveSession, read: list[int], intake: Any) -> None:
-    """Commit what no program has to see."""
+async def _commit_silently(store: Store, live: LiveSession, read: list[int], intake: Any) -> None:
+    """Commit a change that the program does not see."""
     head = live.head
     fence = live.head.revision
     live.letters = [letter for letter in live.letters if letter.id not in read]
@@ -369,7 +374,7 @@ async def _land(store: Store, live: LiveSession, read: list[int], intake: Any) -
 
 
 def make_wake_item(news: Any) -> IntakeItem:
-    """What a process says, as something that waits to enter its parent."""
+    """News of a process as an item for the intake of its parent."""
     said = news.get("said") if "said" in news else news.get("value", news.get("error"))
     text = said if isinstance(said, str) else dumps(said)
     shown = (

@@ -1,7 +1,7 @@
-"""Durable values as one step sees them: what it read, and what it wrote and nobody else has seen.
+"""Durable values within one step: a consistent view of reads, and writes that wait for the commit.
 
-What is read stays as it was read for the rest of the step. What was written lands with the step's
-commit, and only if nobody has written it meanwhile.
+A value that was read once stays the same for the rest of the step. Writes are part of the step's
+commit, which fails if another process has written the same value in between.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _READING: Final = frozenset({"get", "keys", "scan"})
 
 
 class DurableValues:
+    """Answers the `state` queries of one step."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
@@ -55,15 +57,14 @@ class DurableValues:
                 return self._incr(place, found, *given)
 
     async def inherit(self, shared: Iterable[Delivery], session_id: str) -> None:
-        """Write for a fork what parts of the session it comes from had written for themselves by
-        then.
+        """Repeat in a fork's own namespace the writes that its origin made to a private
+        namespace.
         """
-        for query in index_queries(shared).values():
-            if query.kind is not Kind.STATE:
-                continue
+        states = (query for query in index_queries(shared).values() if query.kind is Kind.STATE)
+        for query in states:
             namespace = inherit_namespace(query.args["in"], session_id)
             if namespace is not None and query.args["do"] not in _READING:
-                with suppress(BadValue):  # it was refused then, too
+                with suppress(BadValue):  # it was refused in the origin, too
                     await self.answer(
                         msgspec.structs.replace(query, args={**query.args, "in": namespace})
                     )
@@ -74,7 +75,7 @@ class DurableValues:
         return self._written.get(place, self._seen[place][0])
 
     async def _scan(self, namespace: str, *, prefix: str) -> list[JSON]:
-        """Each key that begins so with its value, in the order of the keys."""
+        """The pairs of keys with this prefix and their values, in the order of the keys."""
         keys = [key for key in await self._keys(namespace) if key.startswith(prefix)]
         pairs = [(key, await self._found((namespace, key))) for key in keys]
         return [[key, found[0]] for key, found in pairs if found is not None]
@@ -86,7 +87,7 @@ class DurableValues:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
         if isinstance(delta, bool) or not isinstance(delta, int | float):
-            raise BadValue(f"incr: what is added at '{place[1]}'", "is not a number")
+            raise BadValue(f"incr: delta at '{place[1]}'", "is not a number")
         total: float = to_plain(number + delta, f"incr: value at '{place[1]}'")
         self._written[place] = [total]
         return total

@@ -1,13 +1,13 @@
-"""How items of an intake are said to an agent. Plain functions: nothing is read or written here.
+"""Converts items of an intake into messages for an agent. Pure functions, no I/O.
 
-| item | where no turn is under way | in a turn |
+| item | no turn runs | a turn runs |
 |---|---|---|
-| inputs, wakes, tasks | those that were claimed together are one turn | each is heard at a checkpoint, by itself |
-| a command | is done | `cancel_turn` is done; the others wait |
+| input, wake, task | items claimed together become one turn | delivered singly at a checkpoint |
+| command | applied | `cancel_turn` is applied, others wait |
 
-An item that cannot be said to an agent fails, with a code and the reason; the others of its claim
-are said.
-"""  # noqa: E501
+An item without valid content fails with a code and a reason. The other items of its claim are
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -31,41 +31,37 @@ from everhold.core.intake import (
 )
 from everhold.errors import EverholdError
 
-#: What can be done to a conversation by a command.
+#: The commands of a conversation.
 CANCEL_TURN: Final = "cancel_turn"
 COMMANDS: Final = ("refresh_tools", "reset", "compact", CANCEL_TURN)
 
 
 class IntakeMessage(msgspec.Struct, frozen=True):
-    """One thing to say, and the items that it is made of; None: there is nothing to say, they are
-    done with.
-    """
+    """A message and the items that it is made of. Without a message, the items are just done."""
 
     said: dict[str, JSON] | None
     items: tuple[IntakeItem, ...]
 
 
 class IntakePlan(msgspec.Struct, frozen=True):
-    """What becomes of the items of a claim, in order."""
+    """What to do with the items of a claim, in order."""
 
     entries: list[IntakeMessage]
     failed: list[tuple[IntakeItem, JSON]]
 
 
 class MalformedItem(Exception):
-    """An item is nothing that can be said to an agent."""
+    """An item has no content that an agent can receive."""
 
 
 def has_item_to_enter(intake: Intake, idle: bool) -> bool:
-    """Whether something that waits may enter, as far as can be told without asking the program."""
+    """Whether any queued item may be delivered now. `idle`: no turn runs."""
     free = [item for item in intake.waiting() if item.available_at <= intake.now]
     return any(idle or is_for_running_turn(item) for item in free)
 
 
 def count_joined_inputs(intake: Intake) -> int:
-    """How many of the inputs that wait for the next turn are one turn: the first, and those that
-    join it.
-    """
+    """How many queued inputs form the next turn: the first, and those that join it."""
     waiting = [
         item
         for item in intake.waiting(Lane.INPUT)
@@ -80,7 +76,7 @@ def count_joined_inputs(intake: Intake) -> int:
 
 
 def is_for_running_turn(item: IntakeItem) -> bool:
-    """Whether an item is for the turn under way."""
+    """Whether an item is meant for the running turn."""
     if item.kind is ItemKind.INPUT:
         return item.running is not None
     return (
@@ -102,14 +98,14 @@ def is_cancel_command(item: IntakeItem) -> bool:
 def plan_intake_messages(
     items: Sequence[IntakeItem], turn: int | None, keep: Callable[[JSON], JSON] | None = None
 ) -> IntakePlan:
-    """What to say: `turn` is the one under way, or None; `keep` says how the agent wants it written
-    down.
+    """Plan the messages. `turn` is the running turn, if any; `keep` rewrites content for the
+    journal.
     """
     entries: list[IntakeMessage] = []
     failed: list[tuple[IntakeItem, JSON]] = []
     for item in items:
         try:
-            said = _said(item, turn)
+            said = _make_message(item, turn)
             entries.append(
                 IntakeMessage(said if keep is None else apply_keep_to_input(said, keep), (item,))
             )
@@ -118,14 +114,14 @@ def plan_intake_messages(
         except EverholdError as error:
             failed.append((item, {"code": error.code, "message": str(error)}))
     if turn is None and len(entries) > 1:
-        entries = [_together(entries)]
+        entries = [_join_messages(entries)]
     return IntakePlan(entries, failed)
 
 
-def _said(item: IntakeItem, turn: int | None) -> dict[str, JSON] | None:
+def _make_message(item: IntakeItem, turn: int | None) -> dict[str, JSON] | None:
     if item.kind is ItemKind.COMMAND:
         return _command(item, turn)
-    said = _input(item) if item.kind is ItemKind.INPUT else _told(item)
+    said = _input(item) if item.kind is ItemKind.INPUT else _make_marked_message(item)
     if turn is not None:
         said = {"do": "steer", **said}
         if item.kind is ItemKind.INPUT and item.boundary is Boundary.BEFORE_COMPLETION:
@@ -134,8 +130,8 @@ def _said(item: IntakeItem, turn: int | None) -> dict[str, JSON] | None:
 
 
 def apply_keep_to_input(said: Any, keep: Callable[[JSON], JSON]) -> Any:
-    """What is said to an agent, as it is written down: whoever said it may not have had the agent
-    at hand.
+    """Rewrite the content of a message with the agent's `keep`. The sender may not have had the
+    agent.
     """
     if not isinstance(said, dict) or "content" not in said:
         return said
@@ -149,40 +145,40 @@ def _command(item: IntakeItem, turn: int | None) -> dict[str, JSON] | None:
     body: Any = item.body
     do = body.get("do") if isinstance(body, dict) else None
     if do not in COMMANDS:
-        raise MalformedItem(f"{do!r} is no command; there are {', '.join(COMMANDS)}")
+        raise MalformedItem(f"{do!r} is not a command; there are {', '.join(COMMANDS)}")
     if do != CANCEL_TURN:
         return {**body, "id": item.id}
     if turn is None or body.get("turn") != turn:
-        return None  # the turn that it was to cancel is over
+        return None  # the turn to cancel is over
     return {"do": "cancel", "turn": turn, "reason": str(body.get("reason") or "")}
 
 
 def _input(item: IntakeItem) -> dict[str, JSON]:
     match item.body:
-        case {"content": str() | list() as content, **more} if _is_said(content):
+        case {"content": str() | list() as content, **more} if _is_content(content):
             options = more.get("options")
             if options is not None and not isinstance(options, dict):
-                raise MalformedItem("its options are no object")
+                raise MalformedItem("its options are not an object")
             return {
                 "id": item.id,
                 "content": content,
                 **({} if not options else {"options": options}),
             }
-    raise MalformedItem("it has no content that an agent could hear")
+    raise MalformedItem("it has no content: text or a list of blocks")
 
 
-def _is_said(content: JSON) -> bool:
+def _is_content(content: JSON) -> bool:
     found = to_blocks(content)
     return bool(found) and all(
         isinstance(one, dict) and isinstance(one.get("type"), str) for one in found
     )
 
 
-def _told(item: IntakeItem) -> dict[str, JSON]:
-    """What a process below says, or work for a turn of its own: marked with where it comes from."""
+def _make_marked_message(item: IntakeItem) -> dict[str, JSON]:
+    """News of a process, or a task, marked with its origin."""
     body: Any = item.body if isinstance(item.body, dict) else {"content": item.body}
     content = body.get("content", body)
-    if not isinstance(content, str) and not (isinstance(content, list) and _is_said(content)):
+    if not isinstance(content, str) and not (isinstance(content, list) and _is_content(content)):
         content = dumps(content)
     origin = str(body.get("origin") or "")
     if origin:
@@ -193,12 +189,12 @@ def _told(item: IntakeItem) -> dict[str, JSON]:
             else [{"type": "text", "text": mark}, *content]
         )
     if not content:
-        raise MalformedItem("it says nothing")
+        raise MalformedItem("its content is empty")
     return {"id": item.id, "content": content, **({"origin": origin} if origin else {})}
 
 
-def _together(entries: Sequence[IntakeMessage]) -> IntakeMessage:
-    """Several inputs as one: their contents in order, and the options of the first that has any."""
+def _join_messages(entries: Sequence[IntakeMessage]) -> IntakeMessage:
+    """Join inputs to one: their contents in order, and the first options that are given."""
     said = [entry.said for entry in entries if entry.said is not None]
     parts = [to_blocks(one["content"]) for one in said]
     one: dict[str, JSON] = {

@@ -1,8 +1,7 @@
-"""A stored session played again, delivery by delivery: no effects, nothing written, nothing asked
-of anybody.
+"""Replays a stored session, delivery by delivery, without effects and without writes.
 
-The program runs; what it asks is compared with what is recorded and goes nowhere. Whoever iterates
-decides how far.
+The program runs, and its queries are compared with the recorded ones. No query is sent. The caller
+iterates as far as it wants.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from everhold.ports.store import SessionRecord
 
 
 class ReplayedDelivery(msgspec.Struct, frozen=True):
-    """One delivery that was handed over again, and matches."""
+    """One replayed delivery that matches the journal."""
 
     given: Delivery
-    recorded: Delivery  # the one whose reply stands: `given`, or the retry that followed it
+    recorded: Delivery  # has the valid reply: `given`, or the retry after it
     reply: ProgramReply
     reworded: list[tuple[Query, Query]]  # as recorded, and as asked now
 
@@ -42,12 +41,11 @@ class ReplayedDelivery(msgspec.Struct, frozen=True):
 def replay_session(
     record: SessionRecord, host: ProgramHost, to: int | None = None
 ) -> Iterator[ReplayedDelivery]:
-    """Play a session up to its last delivery; raises `Diverged` where the program asks something
+    """Replay a session up to its last delivery. Raises `Diverged` where the program asks something
     else.
 
-    Where the program begins again, it does so with what is recorded. With `to`, only what it takes
-    to come to that step is played: from the last restart before it on. Raises what finding the
-    program raises, before it plays.
+    A restart uses the recorded arguments. With `to`, the replay begins at the last restart before
+    that step. Errors of finding the program are raised first.
     """
     meter = Metrics()
     execution = host.begin(record.birth, meter)

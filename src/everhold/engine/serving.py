@@ -1,8 +1,7 @@
-"""Which mover serves this process now: the local one, or a worker that took its place for a while.
+"""The mover that serves this process now: the local one, or a worker that replaces it for a while.
 
-The parts of the engine are given one `Serving` when they are made. They send their requests for
-moves through it, and tell it what a worker has to know. So no part holds a worker, and none has to
-be changed when a worker begins or ends.
+All parts of the engine share one `Serving`. They send it their requests for moves and the events
+that a worker needs. So no part holds a worker, and none changes when a worker starts or stops.
 """
 
 from __future__ import annotations
@@ -15,19 +14,21 @@ from everhold.ports.mover import Mover
 
 
 class WorkerRole(Mover, Protocol):
-    """A mover that claims sessions with leases; it hears more of the engine than a local one."""
+    """A mover that claims sessions with leases. It gets more events of the engine than a local
+    one.
+    """
 
-    #: Jobs begin when this lets them in.
+    #: Decides when jobs start.
     gate: JobLimiter
-    #: Whether model questions are answered also in sessions that do not say who answers them.
+    #: Whether to answer model questions of sessions that do not say who answers them.
     adopts_older: bool
 
     def turn_settled(self, session_id: str) -> None:
-        """A turn of an agent has ended: what waits in its intake may enter."""
+        """A turn of an agent settled: its queued input may be delivered."""
         ...
 
     def took_over(self, birth: Birth) -> None:
-        """Work of a process that died is resolved here."""
+        """This process resolves the work of a dead one."""
         ...
 
     def lease_lost(self, session_id: str) -> None:
@@ -35,57 +36,59 @@ class WorkerRole(Mover, Protocol):
         ...
 
     def lease_freed(self, session_id: str) -> None:
-        """A lease was released, and something had arrived for its session meanwhile."""
+        """A lease was released, and input had arrived for its session."""
         ...
 
     def lease_adopted(self, session_id: str) -> None:
-        """A lease came with a commit: its session is to be driven here."""
+        """A commit took a lease: drive its session here."""
         ...
 
 
 class Serving:
-    """The mover that serves now, and what follows from that."""
+    """The current mover, and the settings that follow from it."""
 
     def __init__(self, mover: Mover) -> None:
         self._mover = mover
         self.worker: WorkerRole | None = None
-        self.gate: JobLimiter | None = None  # None: jobs begin at once
-        #: Whether open questions are answered here although no caller asked for that session.
+        self.gate: JobLimiter | None = None  # None: jobs start at once
+        #: Whether open queries are answered here without a caller's request for their session.
         self.adopts = False
         self.adopts_older = False
-        #: Whether this process is about to leave: what it is asked to begin is left for others.
+        #: Whether this process is closing: it starts no new work.
         self.leaving = False
 
     def serve_by(self, worker: WorkerRole) -> None:
-        """Let a worker serve this process."""
+        """Make a worker the mover of this process."""
         self.worker = worker
         self.gate = worker.gate
         self.adopts = True
         self.adopts_older = worker.adopts_older
 
     def serve_locally(self) -> None:
-        """The worker is gone; its gate closes with the last of its jobs, in `release`."""
+        """Return to the local mover. The limiter stays until `release`, because jobs still use
+        it.
+        """
         self.worker = None
         self.adopts = False
         self.adopts_older = False
 
     def leave(self) -> None:
-        """Begin nothing any more: it is left for other processes."""
+        """Start no new work; it is left for other processes."""
         self.leaving = True
         if self.gate is not None:
             self.gate.close()
 
     def release(self) -> None:
-        """This process may begin work again, without the gate of the worker it was."""
+        """Allow new work again, without the limiter of the former worker."""
         self.leaving = False
         self.gate = None
 
     def send(self, session_id: str, at: float | None = None) -> None:
-        """Request a move of the mover that serves now; see `Mover.send`."""
+        """Request a move from the current mover; see `Mover.send`."""
         (self.worker or self._mover).send(session_id, at=at)
 
     def turn_settled(self, session_id: str) -> None:
-        """A turn of an agent has ended."""
+        """A turn of an agent settled: tell the worker, or request a move."""
         if self.worker is None:
             self.send(session_id)
         else:

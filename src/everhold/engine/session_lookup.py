@@ -1,8 +1,8 @@
-"""Which session is meant: by its id, its key or a handle; people may also give the beginning of its
-id, or `@last`.
+"""Finds a session by its id, its key or a handle; for people also by a prefix of its id, or
+`@last`.
 
-Whoever starts a session chooses its key, and that may be a model. So what looks like an id is never
-a key: whoever types the name that a list shows for one session cannot be led to another.
+The starter of a session chooses its key, and may be a model. So a name that looks like an id is
+never read as a key: an id that a list shows always means that session.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from everhold.errors import BadArguments, BadId, UnknownSession
 from everhold.ports.store import SessionFilter, Store
 
 LAST_SESSION: Final = "@last"
-#: Characters of an id that are enough to tell sessions apart.
+#: Characters of an id that identify a session in practice.
 SHORT_ID_CHARS: Final = 18
-#: How what looks like an id begins.
+#: A name that begins like this is an id.
 _ID: Final = re.compile(r"s-[0-9a-f]{16}")
 
 
 @runtime_checkable
 class SessionHandle(Protocol):
-    """Something that belongs to a session: a status, an open query, a turn, a line of a listing, or
-    the handle of a conversation.
+    """An object with a `session_id`: a status, an open query, a turn, a listed session or an
+    agent's
+    handle.
     """
 
     @property
     def session_id(self) -> str: ...
 
 
-#: How verbs are told which session is meant: its id, its key, or a handle.
+#: A session as an argument of verbs: its id, its key, or a handle.
 SessionRef = str | SessionHandle
 
 
 async def resolve_session_id(store: Store, session: SessionRef) -> SessionId:
-    """The id of the session that is meant. An id is not looked up; a name that is not a key is
-    returned as it is, and the verb that reads its session raises `UnknownSession`.
+    """The id of a session. An id is not looked up. An unknown name is returned unchanged, and the
+    verb that loads it raises `UnknownSession`.
     """
     if isinstance(session, str):
         if session.startswith("s-") and _ID.match(session):
@@ -49,7 +50,7 @@ async def resolve_session_id(store: Store, session: SessionRef) -> SessionId:
 
 
 async def find_session_id(store: Store, name: str, where: str) -> SessionId:
-    """The one session that is meant; raises `UnknownSession`, or `BadId` if it could be several."""
+    """The session with this name. Raises `UnknownSession`, or `BadId` if several match."""
     if name == LAST_SESSION:
         return await _newest(store, where)
     if not name:
@@ -74,8 +75,8 @@ async def find_session_id(store: Store, name: str, where: str) -> SessionId:
 
 
 def format_session_name(session_id: str, key: str | None) -> str:
-    """What people call a session: its key, unless that looks like an id, `@last` or an option; else
-    its id.
+    """The name of a session for people: its key, or its id if the key looks like an id or an
+    option.
     """
     if key is None or not key.strip() or key.startswith(("@", "-")) or _ID.match(key):
         return session_id
@@ -83,7 +84,7 @@ def format_session_name(session_id: str, key: str | None) -> str:
 
 
 async def _newest(store: Store, where: str) -> SessionId:
-    """The newest session that is nobody's child."""
+    """The newest session without a parent."""
     after = None
     while rows := await store.list(SessionFilter(limit=100, after=after)):
         for row in rows:

@@ -1,13 +1,10 @@
-"""Sessions for people to look at: their steps, what was said to models, and snapshots for a status
-call.
+"""Views of stored sessions: their steps, transcripts, snapshots, and model questions in full.
 
-Everything here is read from the journal; no program is needed and nothing is run.
+Everything is read from the journal. No program is needed and nothing runs.
 
-A question to a model that is stored by reference, as whoever may answer it sees it: in full.
-
-Where no model answers, somebody else does: a person, or a host over MCP. They are shown the system
-text, the messages and the tools; and, for those who only look at a prompt, all of it as text with
-the forms that an answer may have.
+The journal holds an agent's model question by reference. If a person or an MCP host answers it,
+they need the whole question: system text, messages and tools. `expand_query` adds them, and a
+prompt that holds them as text, with the forms of a valid answer.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from everhold.engine.answer_check import list_answerable
 from everhold.engine.journal_reader import JournalStep, read_outcome, read_steps
 from everhold.ports.store import SessionRecord, Store
 
-#: What an answer may look like where the model may call tools.
+#: The forms of an answer if the model may call tools.
 _FORMS = (
     "Answer with plain words to end the turn, or call tools with JSON text of this form: "
     '{"text": "…", "tool_calls": [{"name": "…", "input": {…}}]}. '
@@ -40,7 +37,7 @@ _WORDS = "Answer with plain words: what the assistant says next."
 
 
 def is_stored_by_reference(query: Query) -> bool:
-    """Whether the journal has only a view of what was asked."""
+    """Whether the journal holds a query by reference only."""
     return (
         query.kind is Kind.LLM
         and isinstance(query.args, dict)
@@ -50,7 +47,7 @@ def is_stored_by_reference(query: Query) -> bool:
 
 
 def expand_query(query: Query, whole: Query) -> Query:
-    """The query in full, with a prompt that suffices alone."""
+    """The query in full, with a prompt that contains everything."""
     options: dict[str, Any] = whole.options or {}
     return msgspec.structs.replace(
         query,
@@ -64,7 +61,7 @@ def expand_query(query: Query, whole: Query) -> Query:
 
 
 def expand_query_from_effect(query: Query, effect: Callable[[], Any] | None) -> Query:
-    """The query in full, as its program knows it; unchanged where there is nothing to add."""
+    """The query in full, from its program; unchanged if it is not stored by reference."""
     return (
         query
         if effect is None or not is_stored_by_reference(query)
@@ -75,11 +72,11 @@ def expand_query_from_effect(query: Query, effect: Callable[[], Any] | None) -> 
 def expand_queries_from_journal(
     queries: Iterable[Query], deliveries: list[Delivery]
 ) -> dict[int, Query]:
-    """Queries in full, read from the whole journal of their session; the program is not needed."""
-    told = Conversation(deliveries)
+    """Queries in full, from the whole journal of their session, without its program."""
+    conversation = Conversation(deliveries)
     found = {}
     for query in queries:
-        system, messages, tools = told.graph.shown(msgspec.convert(query.args, ModelView))
+        system, messages, tools = conversation.graph.shown(msgspec.convert(query.args, ModelView))
         options = {**(query.options or {}), **({"tools": tools} if tools else {})}
         whole = Query(query.q, query.key, messages=messages, system=system, options=options or None)
         whole = msgspec.structs.replace(whole, max_tokens=query.max_tokens)
@@ -88,7 +85,7 @@ def expand_queries_from_journal(
 
 
 async def load_full_query(store: Store, session_id: str, query: Query) -> Query:
-    """A query in full, also where the journal has it by reference."""
+    """A query in full. Loads the journal if the query is stored by reference."""
     if not is_stored_by_reference(query):
         return query
     record = await store.load(session_id)
@@ -133,21 +130,19 @@ def _json(value: JSON) -> str:
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One record of the journal: what was handed to the program together, and what it asked in
-    return.
-    """
+    """One delivery of the journal, and the queries that the program asked next."""
 
     n: int
     at: float
     answers: list[QueryAnswer]
     asked: list[Query]
-    fired: bool  # timers went off
+    fired: bool  # whether timers fired
     cancel: str | None  # the reason, if it was cancelled
-    retry: bool  # the step before it was handed over again
+    retry: bool  # whether it repeats the delivery before it
     withdrawn: list[QueryId]
     log: list[LogEntry]
     outcome: Outcome | None
-    restart: dict[str, JSON] | None = None  # with what the program began again after it
+    restart: dict[str, JSON] | None = None  # the arguments of a restart after it
 
 
 def make_view_step(step: JournalStep) -> Step:
@@ -168,34 +163,32 @@ def make_view_step(step: JournalStep) -> Step:
 
 
 def make_transcript(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
-    """What models were asked and said, in the order asked; `response` is null where nothing was
-    said.
+    """The model questions and their answers, in the order asked; `response` is null without an
+    answer.
 
-    An error instead of a value is under `error`, and a conversation instead of a prompt under
-    `messages`.
+    `error` has the message of an error, and `messages` a conversation instead of a prompt.
     """
-    told = []
+    transcript = []
     for entry, answer, _ in _exchanges(deliveries):
         query = entry.query
-        said = _said(query)
+        said: dict[str, JSON] = {
+            "query_id": query.id,
+            "prompt": query.prompt,
+            "system": query.system,
+        }
+        if query.messages is not None:
+            said["messages"] = query.messages
         said["response"] = None if answer is None else answer.value
         if answer is not None and answer.error is not None:
             said["error"] = answer.error.get("message", "")
-        told.append(said)
-    return told
-
-
-def _said(query: Query) -> dict[str, JSON]:
-    said: dict[str, JSON] = {"query_id": query.id, "prompt": query.prompt, "system": query.system}
-    if query.messages is not None:
-        said["messages"] = query.messages
-    return said
+        transcript.append(said)
+    return transcript
 
 
 def _exchanges(
     deliveries: Iterable[Delivery],
 ) -> list[tuple[AskedQuery, QueryAnswer | None, float | None]]:
-    """Each query to a model as it was first asked, its answer, and when that came."""
+    """Each model question as it was first asked, its answer, and the time of the answer."""
     first: dict[int, AskedQuery] = {}
     answers: dict[int, tuple[QueryAnswer, float]] = {}
     for step in read_steps(deliveries):
@@ -208,10 +201,10 @@ def _exchanges(
 
 
 def collect_session_facts(record: SessionRecord, now: float, *, history: bool) -> SessionFacts:
-    """What a snapshot of a session is made from; `record` holds its whole journal."""
+    """The facts of a snapshot. `record` must hold the whole journal."""
     birth = record.birth
     head = record.head
-    ring, progress = _aside(record.deliveries)
+    ring, progress = _read_log(record.deliveries)
     until = head.updated_at if head.ended else now
     return SessionFacts(
         session_id=birth.id,
@@ -245,7 +238,7 @@ def _open(record: SessionRecord) -> list[OpenQuery]:
     ]
 
 
-def _aside(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:
+def _read_log(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:
     ring = LogRing()
     progress = None
     for step in read_steps(deliveries):
@@ -256,8 +249,8 @@ def _aside(deliveries: Iterable[Delivery]) -> tuple[LogRing, Progress | None]:
 
 
 def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
-    """The newest exchanges with models. What is still open has neither response nor end."""
-    told = []
+    """The newest model questions with their answers and token counts."""
+    exchanges = []
     for entry, answer, at in _exchanges(deliveries)[-HISTORY:]:
         estimated = measure_query(entry.query)[1]
         exchange: dict[str, JSON] = {
@@ -277,12 +270,12 @@ def _history(deliveries: Iterable[Delivery]) -> list[dict[str, JSON]]:
                 "response_tokens": spent.response,
                 "completed_at": int(at * 1000),
             }
-        told.append(exchange)
-    return told
+        exchanges.append(exchange)
+    return exchanges
 
 
 def make_finished_status(record: SessionRecord) -> Finished:
-    """The status of a session that has ended, from its last delivery."""
+    """The status of an ended session, from its last delivery."""
     last = record.deliveries[-1].notes
     stats = compute_session_stats(
         record.birth, record.head, {} if last is None else dict(last.record)

@@ -1,9 +1,9 @@
-"""Work that completes although its caller leaves.
+"""Runs verbs to their end even if their callers are cancelled.
 
-A caller may be cancelled at any await: by a timeout, or because a web client disconnected. A commit
-that is on its way cannot be called back, and what has to follow it (telling who waits, starting the
-work that it marked) must follow. So a verb runs as a task of the engine. Its caller waits for that
-task, and may stop waiting.
+A caller may be cancelled at any await: by a timeout, or because a web client disconnected. A
+running commit cannot be undone, and its follow-up must happen: waking waiting tasks, starting
+marked work. So a verb runs in a task of its own. The caller waits for that task and may stop
+waiting.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ T = TypeVar("T")
 log = logging.getLogger("everhold")
 
 CLOSED_HINT: Final = (
-    "Whether the call was done is not known. Open the database again, and repeat it"
+    "It is not known whether the call was done. Open the database again and repeat the call"
     " with the same key."
 )
 
 
 class ShieldedCalls:
-    """The verbs of one runtime that have begun and not ended. `refuse` raises where a verb must not
-    begin.
-    """
+    """The running verbs of one runtime. `refuse` raises if no verb may start."""
 
     def __init__(
         self, refuse: Callable[[], None] = lambda: None, where: str = "the runtime"
@@ -37,12 +35,12 @@ class ShieldedCalls:
         self._refuse = refuse
         self._where = where
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._stopped: WeakSet[asyncio.Task[Any]] = WeakSet()  # those that `rest` has cancelled
+        self._stopped: WeakSet[asyncio.Task[Any]] = WeakSet()  # cancelled by `rest`
 
     async def run(self, verb: Coroutine[Any, Any, T]) -> T:
-        """Run a verb to its end; returns what it returns, unless the caller is cancelled before.
+        """Run a verb to its end and return its result; the caller may be cancelled before.
 
-        Raises `StoreUnavailable` in a caller whose verb was cancelled by `rest`.
+        Raises `StoreUnavailable` if `rest` cancelled the verb.
         """
         self._refuse()
         task = asyncio.get_running_loop().create_task(_outcome(verb))
@@ -60,11 +58,11 @@ class ShieldedCalls:
         try:
             raise error
         finally:
-            del error, task  # the traceback holds this frame
+            del error, task  # the traceback refers to this frame: break the cycle
 
     async def rest(self, timeout: float | None = None) -> None:
-        """Wait until all of them have ended, also those that begin meanwhile; what is left by then
-        is cancelled.
+        """Wait until all verbs have ended, also those that start meanwhile. After `timeout`, cancel
+        the rest.
         """
         loop = asyncio.get_running_loop()
         end = None if timeout is None else loop.time() + timeout
@@ -82,14 +80,14 @@ class ShieldedCalls:
 
 
 def _is_cancelled() -> bool:
-    """Whether the caller was cancelled, and not only what it waits for."""
+    """Whether the current task is being cancelled, and not only what it awaits."""
     caller = asyncio.current_task()
     return caller is None or caller.cancelling() > 0
 
 
 async def _outcome(verb: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
-    """What a verb returns or raises. An interrupt is for the caller, too: raised in a task, it
-    would end the loop.
+    """The result or the error of a verb. A KeyboardInterrupt raised in a task would end the event
+    loop, so it is returned, too.
     """
     try:
         return await verb, None
@@ -100,7 +98,7 @@ async def _outcome(verb: Coroutine[Any, Any, T]) -> tuple[T | None, BaseExceptio
 
 
 def _log_failure(task: asyncio.Task[tuple[Any, BaseException | None]]) -> None:
-    """Nobody waits for this verb any more: its error goes to the log."""
+    """Log the error of a verb whose caller was cancelled."""
     error = None if task.cancelled() else task.result()[1]
     if error is not None:
-        log.info("a call whose caller had left failed: %s", error)
+        log.info("a call failed after its caller was cancelled: %s", error)

@@ -1,8 +1,7 @@
-"""Effects that were started and whose outcome nobody recorded.
+"""Effects that started and whose outcome was not recorded, because their process died.
 
-What happens to one was declared with its call: `rerun="safe"` runs it again, `"never"` tells the
-program that the outcome is unknown, and `"ask"` makes a question of it: a person says whether to
-run it again, its result, or its error.
+The `rerun` of the call decides: `"safe"` runs it again, `"never"` answers the query with the error
+`outcome_unknown`, and `"ask"` asks a person to run it again, or to give its result or its error.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 from everhold.core.query import Kind, Query, QueryAnswer, Rerun
 from everhold.errors import OutcomeUnknown
 
-#: What a person may answer: one of the three.
+#: The answer of a person: one of the three.
 RERUN_ANSWER_SCHEMA: Final = {
     "type": "object",
     "properties": {"rerun": {"const": True}, "result": True, "error": {"type": "string"}},
@@ -25,12 +24,12 @@ RERUN_ANSWER_SCHEMA: Final = {
 
 
 def is_unsafe_to_rerun(query: Query) -> bool:
-    """Whether this is an effect that may not simply be run again."""
+    """Whether an effect must not run again without a decision."""
     return query.kind is Kind.CALL and query.rerun is not Rerun.SAFE
 
 
 def make_rerun_question(query: Query) -> Query:
-    """The question that is put to a person."""
+    """The question for a person."""
     prompt = (
         f"{query.name} was started and its outcome was not recorded. Run it again, or give"
         " its result?"
@@ -39,12 +38,12 @@ def make_rerun_question(query: Query) -> Query:
 
 
 def make_unknown_answer(query: Query) -> QueryAnswer:
-    """What a program is told instead of a result."""
+    """The error that the program gets instead of a result."""
     return QueryAnswer(query.q, error={"code": OutcomeUnknown.code, "message": query.name})
 
 
 def apply_rerun_decision(answer: QueryAnswer) -> QueryAnswer:
-    """What a person said, as the outcome of the effect."""
+    """A person's decision as the answer of the effect's query."""
     said = answer.value
     if isinstance(said, dict) and "error" in said:
         return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Model usage, added up over sessions: by program, session, label or model."""
+"""Sums model usage over sessions, by program, session, label or model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABEL: Final = "label:"
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """What the sessions of one group have cost. Tokens that no answerer counted are estimated."""
+    """The usage of one group of sessions. Tokens that the answerer did not count are estimated."""
 
     name: str  # the program, the session's id, the model, or the label's value; empty: unknown
     sessions: int = 0
@@ -42,12 +42,12 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 async def sum_usage(store: Store, by: str, wanted: SessionFilter) -> list[UsageRow]:
-    """The usage of all sessions that a filter finds, group by group, newest first.
+    """The usage of all matching sessions, group by group, newest first.
 
-    By model, only answered questions count, and the journals are read for it.
+    By model, only answered questions count, and all journals are read.
     """
     if by not in GROUPS and not (by.startswith(_LABEL) and by != _LABEL):
-        raise BadArguments("usage", f"by={by!r} is not {', '.join(GROUPS)} or label:NAME")
+        raise BadArguments("usage", f"by={by!r} is not one of {', '.join(GROUPS)} or label:NAME")
     rows: dict[str, UsageRow] = {}
     wanted = msgspec.structs.replace(wanted, limit=PAGE_SIZE)
     while page := await store.list(wanted):
@@ -82,7 +82,7 @@ def _add_models(rows: dict[str, UsageRow], deliveries: list[Delivery]) -> None:
 
 
 def _exchanges(deliveries: list[Delivery]) -> Iterator[tuple[Usage | None, int, int]]:
-    """What each answer of a model says of its cost, and estimates of prompt and response."""
+    """The reported usage of each model answer, and estimates for prompt and response."""
     for step in read_steps(deliveries):
         for one in step.answered:
             query = one.query

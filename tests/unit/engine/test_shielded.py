@@ -128,7 +128,7 @@ async def test_the_error_of_a_verb_whose_caller_left_is_logged(caplog):
         await shielded.rest()
         await asyncio.sleep(0)
         gc.collect()
-    assert "a call whose caller had left failed: too late" in caplog.text
+    assert "a call failed after its caller was cancelled: too late" in caplog.text
     assert unhandled == []
 
 
