@@ -7,18 +7,18 @@ from everhold.models.provider_errors import ANSWER_ERROR_CODES
 from everhold.models.retry import Patience
 
 _PATIENCE = {
-    "attempts": "how often a model is asked, if its failures may pass",
-    "base": "seconds before the second attempt; each next wait is twice as long",
+    "attempts": "attempts for one model, if its failures are temporary",
+    "base": "seconds before the second attempt; each further wait doubles",
     "longest": "seconds between two attempts, at most",
     "jitter": (
-        "the part of a wait that is random, from 0 to 1; it comes on top of what a"
+        "the part of a wait that is random, from 0 to 1; it is added to a wait that a"
         " provider asks for"
     ),
-    "retry_after": "seconds that a provider may ask for at once",
-    "throttle": "seconds in all to wait for a provider that says “slow down”",
-    "throttles": "how often it may say so; this costs no attempt",
+    "retry_after": "the longest wait that a provider may ask for",
+    "throttle": "seconds to wait for rate limits, all together",
+    "throttles": "rate limits before giving up; they cost no attempt",
     "timeout": "seconds for one attempt",
-    "chunk_timeout": "seconds without anything from the provider",
+    "chunk_timeout": "seconds without data from the provider",
 }
 
 

@@ -111,7 +111,7 @@ def test_a_command_that_takes_too_long_is_an_error_that_the_program_sees(shop: P
         cwd=shop,
     )
     assert done.returncode == 1
-    assert "sleep gave no answer in 0.3 s" in done.stderr
+    assert "sleep did not answer within 0.3 s" in done.stderr
 
 
 def test_so_many_commands_run_at_a_time(shop: Path) -> None:

@@ -1,14 +1,14 @@
-"""Models: what answers the `llm` questions of programs and agents, given as `llm=`.
+"""Models: the answerers of `llm` queries, for `llm=` of programs and agents.
 
-    Model, Patience             a model of a provider, and how its errors are retried
+    Model, Patience             a provider's model, and its retry policy
     CommandModel, ScriptModel   a command, prepared answers
     Answerer, Answer            the port, for an answerer of your own
-    subscribe, Delta            streaming: what a model says, while it says it
+    subscribe, Delta            streaming: pieces of an answer as they arrive
 
-`AnswerFailed`, or what a function raised, is an answer that the program sees. `NotAllowed`,
-`BadSetting`, `MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured` are not answers: the
-query was not for this answerer, or the answerer cannot work here. Without an answerer a query stays
-open.
+`AnswerFailed`, or an exception that a function raised, is recorded as the answer, and the program
+sees it. `NotAllowed`, `BadSetting`, `MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured`
+are not answers: the answerer may not answer this query, or cannot work in this process. The query
+stays open, as it does without an answerer.
 """
 
 from everhold.models.command import CommandModel

@@ -1,16 +1,17 @@
-"""Answers from a command: the question on its standard input, the answer on its standard output.
+"""A command as a model: it reads the prompt from standard input and prints the answer.
 
-    everhold.CommandModel("claude -p")      everhold.CommandModel(["llm", "-m", "small model"], at_once=2, timeout=60)
+    everhold.CommandModel("claude -p")
+    everhold.CommandModel(["llm", "-m", "small model"], at_once=2, timeout=60)
 
-There is no shell in between. The command gets the system text, an empty line and the prompt; where
-the answer has a schema, also that. Trailing newlines of the answer are dropped, as a shell does.
+The command runs without a shell. Its input is the system text, an empty line and the prompt, then
+the answer's schema if there is one. Trailing newlines of the output are removed.
 
 Rules
-  1. It answers `llm` queries and nothing else.
-  2. At most `at_once` of them run at the same time in one event loop.
-  3. On a timeout, when cancelled, or when it writes more than `MAX_ANSWER_BYTES` bytes, the command
-     is killed with all the processes it started.
-"""  # noqa: E501
+  1. It answers `llm` queries only.
+  2. At most `at_once` commands run at the same time in one event loop.
+  3. After a timeout, on cancellation, or after more than `MAX_ANSWER_BYTES` of output, the command
+     and all processes it started are killed.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +23,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from everhold.core.codec import JSON, dumps
+from everhold.core.codec import dumps
 from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models.process import OutputTooLarge, run_command, split_command
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answerer
 
-#: Bytes of an answer.
+#: The longest answer that is accepted, in bytes.
 MAX_ANSWER_BYTES: Final = 8 * 2**20
-_TAIL: Final = 2000  # characters of stderr worth keeping
+_STDERR_TAIL: Final = 2000  # characters of stderr in an error message
 
 
 class CommandModel(Answerer):
-    """Asks a command: the prompt goes to its standard input, the answer is what it prints."""
+    """A command as a model: the prompt is its standard input, the answer its standard output."""
 
     kinds = MODEL_KINDS
 
@@ -44,12 +45,12 @@ class CommandModel(Answerer):
     ) -> None:
         self.argv = split_command(command, "answer_with")
         if at_once < 1:
-            raise BadSetting("at_once", f"it should be at least 1, got {at_once}")
+            raise BadSetting("at_once", f"it must be at least 1, got {at_once}")
         if timeout is not None and not timeout > 0:
-            raise BadSetting("timeout", f"it should be more than 0 seconds, or None, got {timeout}")
+            raise BadSetting("timeout", f"it must be more than 0 seconds, or None, got {timeout}")
         self.at_once = at_once
         self.timeout = timeout
-        # A semaphore belongs to one event loop, and one command may serve several.
+        # A semaphore belongs to one event loop, and a CommandModel may be used on several.
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             WeakKeyDictionary()
         )
@@ -58,11 +59,11 @@ class CommandModel(Answerer):
         return f"CommandModel({shlex.join(self.argv)!r})"
 
     def check(self) -> None:
-        """Raise `BadSetting` if there is no such command here, or where a test runs."""
+        """Raise `BadSetting` if the command is not found, or if a test refuses real models."""
         refuse_in_tests(repr(self))
         if shutil.which(self.argv[0]) is None:
             raise BadSetting(
-                "answer_with", f"there is no command {self.argv[0]!r} here that can be run"
+                "answer_with", f"command {self.argv[0]!r} was not found, or is not executable"
             )
 
     async def answer(self, query: Query, session_id: str) -> str:
@@ -73,8 +74,8 @@ class CommandModel(Answerer):
         async with self._slots.setdefault(loop, asyncio.Semaphore(self.at_once)):
             try:
                 async with asyncio.timeout(self.timeout):
-                    code, said, complaint = await run_command(
-                        self.argv, text, MAX_ANSWER_BYTES, 4 * _TAIL
+                    code, output, stderr = await run_command(
+                        self.argv, text, MAX_ANSWER_BYTES, 4 * _STDERR_TAIL
                     )
             except OutputTooLarge:
                 raise AnswerFailed(
@@ -82,58 +83,58 @@ class CommandModel(Answerer):
                 ) from None
             except TimeoutError:
                 raise AnswerFailed(
-                    f"{self.argv[0]} gave no answer in {self.timeout:g} s", "timeout"
+                    f"{self.argv[0]} did not answer within {self.timeout:g} s", "timeout"
                 ) from None
             except OSError as error:
                 self.check()
                 raise BadSetting(
-                    "answer_with", f"{self.argv[0]!r} cannot be run: {error.strerror}"
+                    "answer_with", f"command {self.argv[0]!r} cannot be run: {error.strerror}"
                 ) from None
-        return self._read(code, said, complaint)
+        return self._read_output(code, output, stderr)
 
-    def _read(self, code: int | None, said: bytes, complaint: bytes) -> str:
+    def _read_output(self, code: int | None, output: bytes, stderr: bytes) -> str:
         if code:
             how = (
-                f"exited with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+                f"exited with {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
             )
-            tail = complaint.decode(errors="replace").strip()[-_TAIL:]
+            tail = stderr.decode(errors="replace").strip()[-_STDERR_TAIL:]
             raise AnswerFailed(
                 f"{self.argv[0]} {how}" + (f": {tail}" if tail else ""), "command_failed"
             )
         try:
-            return said.decode().rstrip("\r\n")
+            return output.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise AnswerFailed(
-                f"{self.argv[0]} wrote what is not UTF-8: {error}", "not_text"
+                f"{self.argv[0]} wrote output that is not UTF-8: {error}", "not_text"
             ) from None
 
 
 def format_model_prompt(query: Query) -> str:
-    """All that a model needs to know, as one text."""
+    """A query as one text: system text, messages, prompt, and the schema of the answer."""
     parts = [
         query.system or "",
         query.prompt,
-        *(_message(message) for message in query.messages or ()),
+        *(
+            f"{message['role']}: {_join_text(message['content'])}"
+            for message in query.messages or ()
+        ),
     ]
     if query.schema is not None and query.schema.get("type") != "string":
         parts.append(
-            "Answer with JSON only, and nothing around it. It must fit this"
+            "Answer with JSON only, without any other text. It must match this"
             f" schema:\n{dumps(query.schema)}"
         )
     return "\n\n".join(part for part in parts if part)
 
 
-def _message(message: JSON) -> str:
-    return f"{message['role']}: {_text(message['content'])}"
-
-
-def _text(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     for part in content:
         if "text" not in part:
             raise AnswerFailed(
-                f"a command takes text, and a message holds {part.get('type', 'something else')}",
+                "a command accepts only text, but a message contains"
+                f" {part.get('type', 'another kind of content')}",
                 "not_text",
             )
     return "\n".join(part["text"] for part in content)

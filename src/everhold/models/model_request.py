@@ -1,9 +1,8 @@
-"""A query as a model's provider is asked: messages, what may be called, the form of the answer, and
-settings.
+"""One request to a provider's model: from a query to pydantic-ai messages, and back to an answer.
 
-Blocks a message may have: `text`, `image`, `tool_use`, `tool_result`, and `thinking`, which goes
-back to the provider it came from with its signature. What a provider gave beside the words of a
-block is under `provider` there.
+Blocks of a message are `text`, `image`, `tool_use`, `tool_result` and `thinking`. A provider's own
+data of a block (ids, signatures) is kept under `provider` in the block, and is sent back to the
+same provider only.
 """
 
 from __future__ import annotations
@@ -48,14 +47,12 @@ from everhold.models.provider_access import LOCAL_OPTIONS, ModelName, refuse_unk
 from everhold.ports.answerer import Answer
 from everhold.ports.stream import Delta, DeltaKind
 
-#: Where a value stands in an answer whose form is not an object.
+#: The field that holds a value whose schema is not an object: providers accept only objects.
 WRAPPED_VALUE: Final = "value"
 
 
 def make_model_settings(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
-    """What the provider is told beside the words; raises `AnswerFailed` for an option that nobody
-    knows.
-    """
+    """The request's settings; raises `AnswerFailed` for an unknown option."""
     given = {
         name: value for name, value in (query.options or {}).items() if name not in LOCAL_OPTIONS
     }
@@ -66,11 +63,9 @@ def make_model_settings(query: Query, defaults: Mapping[str, Any]) -> ModelSetti
 
 
 def make_request_parameters(query: Query, *, native: bool) -> ModelRequestParameters:
-    """The tools, and the form of the answer; `native` says whether the model can be held to a
-    form.
-    """
+    """The tools and the schema of the answer; `native` if the provider can enforce a schema."""
     options = query.options or {}
-    tools = [_tool(tool) for tool in options.get("tools") or []]
+    tools = [_make_tool(tool) for tool in options.get("tools") or []]
     if not has_structured_answer(query):
         return ModelRequestParameters(function_tools=tools)
     form = OutputObjectDefinition(json_schema=_as_object(query.schema or {}), name="answer")
@@ -79,19 +74,17 @@ def make_request_parameters(query: Query, *, native: bool) -> ModelRequestParame
     )
 
 
-def _tool(told: Any) -> ToolDefinition:
-    match told:
+def _make_tool(tool: Any) -> ToolDefinition:
+    match tool:
         case {"name": str(name), "input_schema": dict(schema)}:
             return ToolDefinition(
-                name=name, description=told.get("description"), parameters_json_schema=schema
+                name=name, description=tool.get("description"), parameters_json_schema=schema
             )
-    raise AnswerFailed(
-        f"a tool has a name and an input_schema, which {told!r:.100} has not", "bad_option"
-    )
+    raise AnswerFailed(f"a tool needs a name and an input_schema: {tool!r:.100}", "bad_option")
 
 
 def has_structured_answer(query: Query) -> bool:
-    """Whether the answer is asked for as JSON of a form. Free text is text."""
+    """Whether the answer must be JSON that matches a schema; a plain string is text."""
     schema = query.schema or {}
     return bool(schema) and not (
         schema.get("type") == "string" and set(schema) <= {"type", "title", "description"}
@@ -120,30 +113,29 @@ def _as_object(schema: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def make_model_messages(query: Query) -> list[ModelMessage]:
-    """The conversation so far, and the prompt as what was said last."""
-    said: list[ModelMessage] = []
+    """The conversation as messages; the prompt is the last one."""
+    messages: list[ModelMessage] = []
     calls: dict[str, str] = {}  # names of tools by the ids of their calls
     given = list(query.messages or [])
     if query.prompt or not given:
         given.append({"role": "user", "content": query.prompt})
     for message in given:
         if not isinstance(message, dict) or "role" not in message:
-            raise AnswerFailed(
-                f"a message has a role, which {message!r:.100} has not", "not_supported"
-            )
+            raise AnswerFailed(f"a message needs a role: {message!r:.100}", "not_supported")
         if message["role"] == "assistant":
-            said.append(_response(message, calls))
+            messages.append(_make_response(message, calls))
             continue
-        parts = list(_parts(message, calls))
-        if said and isinstance(said[-1], ModelRequest):
-            parts = [*said[-1].parts, *parts]
-            said.pop()
-        said.append(ModelRequest(parts))
+        parts = list(_make_request_parts(message, calls))
+        # Providers expect the roles to alternate, so consecutive requests become one.
+        if messages and isinstance(messages[-1], ModelRequest):
+            parts = [*messages[-1].parts, *parts]
+            messages.pop()
+        messages.append(ModelRequest(parts))
     if query.system:
-        for one in said:
+        for one in messages:
             if isinstance(one, ModelRequest):
                 one.instructions = query.system
-    return said
+    return messages
 
 
 def has_system_message(messages: list[ModelMessage]) -> bool:
@@ -151,33 +143,36 @@ def has_system_message(messages: list[ModelMessage]) -> bool:
     return any(isinstance(part, SystemPromptPart) for message in messages for part in message.parts)
 
 
-def _parts(message: dict[str, Any], calls: Mapping[str, str]) -> Iterator[ModelRequestPart]:
-    """What was said to the model: words and pictures together, results of tools each for itself."""
+def _make_request_parts(
+    message: dict[str, Any], calls: Mapping[str, str]
+) -> Iterator[ModelRequestPart]:
+    """Text and images become one part; each tool result is a part of its own."""
     content: list[UserContent] = []
     for block in to_blocks(message.get("content")):
         match block:
             case {"type": "tool_result"}:
-                yield _result(block, calls)
+                yield _make_tool_return(block, calls)
             case {"type": "text", "text": str(words)} if message["role"] == "system":
                 yield SystemPromptPart(words)
             case {"type": "text", "text": str(words)}:
                 content.append(words)
             case {"type": "image", "image": image}:
-                content.append(_picture(image))
+                content.append(_decode_image(image))
             case _:
-                raise _unsendable(block)
+                raise _make_unsupported_error(block)
     if content:
         yield UserPromptPart(
             content[0] if len(content) == 1 and isinstance(content[0], str) else content
         )
 
 
-def _result(block: dict[str, Any], calls: Mapping[str, str]) -> ToolReturnPart:
+def _make_tool_return(block: dict[str, Any], calls: Mapping[str, str]) -> ToolReturnPart:
     call = str(block["tool_use_id"])
     content = block.get("content")
     if isinstance(content, list) and content and all(_is_block(one) for one in content):
         content = [
-            _picture(one["image"]) if one["type"] == "image" else one["text"] for one in content
+            _decode_image(one["image"]) if one["type"] == "image" else one["text"]
+            for one in content
         ]
     failed = bool(block.get("is_error"))
     return ToolReturnPart(
@@ -192,82 +187,83 @@ def _is_block(value: Any) -> bool:
     return False
 
 
-def _picture(image: Any) -> BinaryContent:
+def _decode_image(image: Any) -> BinaryContent:
     try:
         return BinaryContent(
             base64.b64decode(image["data"], validate=True), media_type=image["media_type"]
         )
     except (KeyError, TypeError, binascii.Error) as error:
-        raise AnswerFailed(f"a picture cannot be read: {error!r}", "not_supported") from None
+        raise AnswerFailed(f"an image cannot be decoded: {error!r}", "not_supported") from None
 
 
-def _response(message: dict[str, Any], calls: dict[str, str]) -> ModelResponse:
+def _make_response(message: dict[str, Any], calls: dict[str, str]) -> ModelResponse:
     parts: list[ModelResponsePart] = []
     provider: dict[str, Any] = {}
     for block in to_blocks(message.get("content")):
-        parts.append(_said(block, calls))
+        parts.append(_make_response_part(block, calls))
         provider = provider or (block.get("provider") or {})
     return ModelResponse(
         parts, provider_name=provider.get("name"), canonical_system=provider.get("system")
     )
 
 
-def _said(block: Any, calls: dict[str, str]) -> ModelResponsePart:
-    kept = (block.get("provider") or {}) if isinstance(block, dict) else {}
-    beside: dict[str, Any] = {
-        "id": kept.get("id"),
-        "provider_name": kept.get("name"),
-        "provider_details": kept.get("details"),
+def _make_response_part(block: Any, calls: dict[str, str]) -> ModelResponsePart:
+    stored = (block.get("provider") or {}) if isinstance(block, dict) else {}
+    provider_data: dict[str, Any] = {
+        "id": stored.get("id"),
+        "provider_name": stored.get("name"),
+        "provider_details": stored.get("details"),
     }
     match block:
         case {"type": "text", "text": str(words)}:
-            return TextPart(words, **beside)
+            return TextPart(words, **provider_data)
         case {"type": "thinking"}:
             return ThinkingPart(
-                block.get("thinking", ""), signature=block.get("signature"), **beside
+                block.get("thinking", ""), signature=block.get("signature"), **provider_data
             )
         case {"type": "tool_use", "id": call, "name": name}:
             calls[call] = name
-            return ToolCallPart(name, block.get("input") or {}, call, **beside)
-    raise _unsendable(block)
+            return ToolCallPart(name, block.get("input") or {}, call, **provider_data)
+    raise _make_unsupported_error(block)
 
 
-def _unsendable(block: Any) -> AnswerFailed:
-    kind = block.get("type", "something else") if isinstance(block, dict) else type(block).__name__
-    return AnswerFailed(f"a message holds {kind}, which cannot be sent to a model", "not_supported")
+def _make_unsupported_error(block: Any) -> AnswerFailed:
+    kind = (
+        block.get("type", "an unknown block") if isinstance(block, dict) else type(block).__name__
+    )
+    return AnswerFailed(
+        f"a message contains {kind}, which cannot be sent to a model", "not_supported"
+    )
 
 
 def read_answer_value(query: Query, response: ModelResponse) -> JSON:
-    """The answer's value: blocks for a conversation, else words, or what the words say in the form
-    asked for.
-    """
+    """The answer's value: blocks for a conversation; otherwise text, or JSON for a schema."""
     if query.args is not None or response.tool_calls:
         return {"content": read_answer_blocks(response)}
     words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    return _formed(query, words) if has_structured_answer(query) else words
+    return _parse_structured(query, words) if has_structured_answer(query) else words
 
 
 def read_answer_blocks(response: ModelResponse) -> list[JSON]:
-    """What was said as blocks, each with what its provider wants back with it."""
+    """The response as blocks, each with the data that its provider needs back."""
     found: list[JSON] = []
     for part in response.parts:
         match part:
             case TextPart(content=words):
                 if words:
-                    found.append({"type": "text", "text": words, **_beside(part, response)})
+                    found.append({"type": "text", "text": words, **_provider_data(part, response)})
             case ThinkingPart(content=words, signature=signature):
                 signed = {} if signature is None else {"signature": signature}
-                found.append(
-                    {"type": "thinking", "thinking": words, **signed, **_beside(part, response)}
-                )
+                block = {"type": "thinking", "thinking": words, **signed}
+                found.append({**block, **_provider_data(part, response)})
             case ToolCallPart(tool_name=name, tool_call_id=call):
-                use = {"type": "tool_use", "id": call, "name": name, "input": _input(part)}
-                found.append({**use, **_beside(part, response)})
+                use = {"type": "tool_use", "id": call, "name": name, "input": _read_input(part)}
+                found.append({**use, **_provider_data(part, response)})
     return found
 
 
 def read_response_usage(response: ModelResponse, asked: str) -> Usage:
-    """What it cost, under the model that really answered."""
+    """The usage of a response, under the name of the model that answered."""
     counted = response.usage
     return Usage(
         counted.input_tokens,
@@ -279,10 +275,8 @@ def read_response_usage(response: ModelResponse, asked: str) -> Usage:
     )
 
 
-def _formed(query: Query, words: str) -> JSON:
-    """The value that the words are; they are left as they are where they are none, for the check at
-    the door.
-    """
+def _parse_structured(query: Query, words: str) -> JSON:
+    """The JSON value of a text. Text that is not JSON is returned: the answer check refuses it."""
     try:
         value = msgspec.json.decode(words)
     except msgspec.DecodeError:
@@ -296,10 +290,8 @@ def _formed(query: Query, words: str) -> JSON:
     return value
 
 
-def _input(part: ToolCallPart) -> JSON:
-    """The input of a call; text that is no JSON object stays text, and the model is told that it
-    does not fit.
-    """
+def _read_input(part: ToolCallPart) -> JSON:
+    """The input of a tool call. Text that is not a JSON object stays text: the tool refuses it."""
     if not isinstance(part.args, str):
         return part.args or {}
     try:
@@ -309,25 +301,23 @@ def _input(part: ToolCallPart) -> JSON:
     return found if isinstance(found, dict) else part.args
 
 
-def _beside(
+def _provider_data(
     part: TextPart | ThinkingPart | ToolCallPart, response: ModelResponse
 ) -> dict[str, JSON]:
-    """What has to go back with a block, if anything: signatures and ids are worth nothing to other
-    providers.
-    """
+    """The ids and details of a block that its provider needs back; others ignore them."""
     if part.id is None and not part.provider_details and not isinstance(part, ThinkingPart):
         return {}
-    kept: dict[str, Any] = {
+    data: dict[str, Any] = {
         "name": part.provider_name or response.provider_name,
         "system": response.canonical_system,
         "id": part.id,
         "details": part.provider_details,
     }
-    return {"provider": {name: value for name, value in kept.items() if value is not None}}
+    return {"provider": {name: value for name, value in data.items() if value is not None}}
 
 
 def parse_stream_event(event: Any) -> Delta | None:
-    """The piece of the answer that an event brings; None for those that bring none."""
+    """The delta of a stream event; None if it carries no part of the answer."""
     match event:
         case PartStartEvent(index=part, part=TextPart(content=words)):
             return _words(DeltaKind.TEXT, words, part)
@@ -354,10 +344,13 @@ def _json(args: Any) -> str:
     return args or "" if args is None or isinstance(args, str) else dumps(args)
 
 
-#: Reasons to end that are no answer: asking again would end the same way.
+#: Finish reasons that are errors, and that a retry would not change.
 FINAL_FINISH_REASONS: Final = {
-    "length": ("output_limit", "its answer was cut at max_tokens={}; allow more, or ask for less"),
-    "content_filter": ("content_filter", "it will not answer this"),
+    "length": (
+        "output_limit",
+        "the answer was cut at max_tokens={}; raise max_tokens, or ask for a shorter answer",
+    ),
+    "content_filter": ("content_filter", "the model refuses to answer (content filter)"),
 }
 
 
@@ -367,19 +360,17 @@ async def ask_model(
     query: Query,
     defaults: Mapping[str, Any],
     *,
-    hear: Callable[[Delta], None] | None,
+    listen: Callable[[Delta], None] | None,
 ) -> Answer | QueryAnswer:
-    """What the model says; an answer with an error if it ended for a reason that stays. Raises all
-    other trouble.
-    """
+    """Ask a model once; a final finish reason is an answer with an error. Raises other failures."""
     settings = make_model_settings(query, defaults)
     native = bool(model.profile.get("supports_json_schema_output", False))
     parameters = make_request_parameters(query, native=native)
     messages = make_model_messages(query)
-    # not every provider has a place for it in the middle of a conversation
+    # Some providers accept no system message inside a conversation; prepare_messages moves it.
     if has_system_message(messages):
         messages = model.prepare_messages(messages, parameters)
-    if hear is None:
+    if listen is None:
         response = await model_request(
             model,
             messages,
@@ -398,12 +389,12 @@ async def ask_model(
             async for event in stream:
                 delta = parse_stream_event(event)
                 if delta is not None:
-                    hear(delta)
+                    listen(delta)
             response = stream.get()
-    return _answer(name, query, response)
+    return _make_answer(name, query, response)
 
 
-def _answer(name: ModelName, query: Query, response: ModelResponse) -> Answer | QueryAnswer:
+def _make_answer(name: ModelName, query: Query, response: ModelResponse) -> Answer | QueryAnswer:
     usage = read_response_usage(response, name.model)
     reason = response.finish_reason
     if reason in FINAL_FINISH_REASONS:
@@ -414,7 +405,7 @@ def _answer(name: ModelName, query: Query, response: ModelResponse) -> Answer | 
             usage=usage,
         )
     if reason is None or reason == "error":
-        raise AnswerFailed(f"{name}: the answer broke off", "bad_response")
+        raise AnswerFailed(f"{name}: the answer is incomplete", "bad_response")
     if not response.tool_calls and not any(
         isinstance(part, TextPart) and part.content for part in response.parts
     ):

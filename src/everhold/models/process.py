@@ -1,4 +1,8 @@
-"""Processes of commands: started without a shell, and ended with all that they started."""
+"""Command processes: started without a shell, and killed with all processes they started.
+
+The group is killed, not the process alone: each command runs in a session of its own
+(`start_new_session`), so that one `killpg` reaches everything it started.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,16 @@ from everhold.errors import BadSetting
 
 T = TypeVar("T")
 
-PATIENCE: Final = 5.0  # seconds for a killed command to be gone
-STDERR_TIMEOUT: Final = 0.2  # seconds for what a command that has exited wrote before
+PATIENCE: Final = 5.0  # seconds to wait for a killed command to exit
+STDERR_TIMEOUT: Final = 0.2  # seconds to read the stderr of a command that has exited
 
 
 class OutputTooLarge(Exception):
-    """A command wrote more than anybody wants to read, and was ended."""
+    """A command wrote more than the limit and was killed."""
 
 
 def split_command(command: str | Sequence[str], setting: str) -> list[str]:
-    """A command's words; raises `BadSetting` if there are none."""
+    """Split a command into its arguments; raises `BadSetting` if it has none."""
     try:
         argv = shlex.split(command) if isinstance(command, str) else list(command)
     except ValueError as error:
@@ -35,7 +39,7 @@ def split_command(command: str | Sequence[str], setting: str) -> list[str]:
 
 
 async def start_command(argv: Sequence[str], stdout: int = PIPE) -> Process:
-    """A command with pipes to it, in a group of its own; raises `OSError`."""
+    """Start a command with pipes, in a process group of its own; raises `OSError`."""
     return await asyncio.create_subprocess_exec(
         *argv, stdin=PIPE, stdout=stdout, stderr=PIPE, start_new_session=True
     )
@@ -44,49 +48,50 @@ async def start_command(argv: Sequence[str], stdout: int = PIPE) -> Process:
 async def run_command(
     argv: Sequence[str], text: bytes, most: int, last: int
 ) -> tuple[int | None, bytes, bytes]:
-    """Run a command to its end: its exit code, what it wrote, and the last it complained of.
+    """Run a command with `text` as its input; returns exit code, stdout and the end of stderr.
 
-    If this is cancelled, or if it writes more than `most` bytes, which is a `OutputTooLarge`, the
-    command is killed. Raises `OSError` if it cannot be run.
+    The command is killed on cancellation, and after more than `most` bytes of output
+    (`OutputTooLarge`). Raises `OSError` if it cannot be run.
     """
     tail = bytearray()
 
-    async def heard(process: Process) -> bytes:
-        hearing = asyncio.create_task(_hear(process, tail, last))
-        feeding = asyncio.create_task(_feed(process, text))
+    async def communicate(process: Process) -> bytes:
+        reading = asyncio.create_task(_read_stderr(process, tail, last))
+        writing = asyncio.create_task(_write_stdin(process, text))
         try:
-            said = await _read(process, most)
-            await hearing
+            output = await _read_stdout(process, most)
+            await reading
             await process.wait()
-            return said
+            return output
         finally:
-            await _leave(hearing, feeding)
+            await _cancel_all(reading, writing)
 
-    process, said = await _run(start_command(argv), heard)
+    process, output = await _run(start_command(argv), communicate)
+    # asyncio closes the transport only when all pipes have ended; a grandchild may hold one open.
     process._transport.close()  # type: ignore[attr-defined]
-    return process.returncode, said, bytes(tail)
+    return process.returncode, output, bytes(tail)
 
 
 async def run_command_until_exit(
     argv: Sequence[str], text: bytes, most: int
 ) -> tuple[int | None, bytes]:
-    """Run a command until it exits: its exit code, and the last it complained of. If this is
-    cancelled, it is killed.
+    """Run a command until it exits; returns its exit code and the end of its stderr.
 
-    What it started may go on, and keep its pipes. Raises `OSError` if it cannot be run.
+    Processes it started may continue and keep its pipes open. On cancellation all are killed.
+    Raises `OSError` if the command cannot be run.
     """
     tail = bytearray()
 
-    async def watched(process: Process) -> None:
-        hearing = asyncio.create_task(_hear(process, tail, most))
-        feeding = asyncio.create_task(_feed(process, text))
+    async def communicate(process: Process) -> None:
+        reading = asyncio.create_task(_read_stderr(process, tail, most))
+        writing = asyncio.create_task(_write_stdin(process, text))
         try:
-            await _exit(process)
-            await asyncio.wait([hearing], timeout=STDERR_TIMEOUT)
+            await _poll_exit(process)
+            await asyncio.wait([reading], timeout=STDERR_TIMEOUT)
         finally:
-            await _leave(hearing, feeding)
+            await _cancel_all(reading, writing)
 
-    process, _ = await _run(start_command(argv, DEVNULL), watched)
+    process, _ = await _run(start_command(argv, DEVNULL), communicate)
     process._transport.close()  # type: ignore[attr-defined]
     return process.returncode, bytes(tail)
 
@@ -96,7 +101,7 @@ async def _run(
 ) -> tuple[Process, T]:
     starting = asyncio.create_task(start)
     try:
-        # asyncio cannot be stopped cleanly in the middle of a start
+        # A cancelled create_subprocess_exec loses the process it has started: nobody could kill it.
         process = await wait_uncancelled(starting)
         return process, await use(process)
     except BaseException:
@@ -106,50 +111,47 @@ async def _run(
         raise
 
 
-async def _exit(process: Process) -> None:
-    """Wait for its end, and not, as `Process.wait` of some Pythons does, for that of everybody who
-    has its pipes.
-    """
+async def _poll_exit(process: Process) -> None:
+    # On some Pythons `Process.wait` also waits until every holder of the pipes has closed them.
     wait = 0.005
     while process.returncode is None:
         await asyncio.sleep(wait)
         wait = min(wait * 2, 0.1)
 
 
-async def _read(process: Process, most: int) -> bytes:
-    """All that it says."""
+async def _read_stdout(process: Process, most: int) -> bytes:
     assert process.stdout is not None
-    said = bytearray()
-    while words := await process.stdout.read(65536):
-        said += words
-        if len(said) > most:
+    output = bytearray()
+    while chunk := await process.stdout.read(65536):
+        output += chunk
+        if len(output) > most:
             raise OutputTooLarge
-    return bytes(said)
+    return bytes(output)
 
 
-async def _hear(process: Process, tail: bytearray, most: int) -> None:
+async def _read_stderr(process: Process, tail: bytearray, most: int) -> None:
     assert process.stderr is not None
-    while words := await process.stderr.read(65536):
-        tail += words
+    while chunk := await process.stderr.read(65536):
+        tail += chunk
         del tail[:-most]
 
 
-async def _feed(process: Process, text: bytes) -> None:
+async def _write_stdin(process: Process, text: bytes) -> None:
     assert process.stdin is not None
-    with suppress(OSError):  # it need not listen
+    with suppress(OSError):  # a command may close its input without reading it
         process.stdin.write(text)
         await process.stdin.drain()
         process.stdin.close()
 
 
-async def _leave(*tasks: asyncio.Task[None]) -> None:
+async def _cancel_all(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def wait_uncancelled(task: asyncio.Task[T]) -> T:
-    """Wait for the end of a task through any cancellation, and only then be cancelled."""
+    """Wait for a task even if cancelled; the cancellation is raised when the task is done."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -162,7 +164,7 @@ async def wait_uncancelled(task: asyncio.Task[T]) -> T:
 
 
 def kill_process_group(process: Process) -> None:
-    """End the command and all it started, also where only the latter are left."""
+    """Kill the command and all processes it started, even if the command itself has exited."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -173,7 +175,7 @@ async def wait_for_exit(process: Process) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
             await process.wait()
-    except TimeoutError:  # a process that left the group still holds the pipes
+    except TimeoutError:  # a process that left the group still holds the pipes open
         pass
     finally:
         process._transport.close()  # type: ignore[attr-defined]

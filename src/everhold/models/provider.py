@@ -1,17 +1,18 @@
-"""Answers from models of providers.
+"""The models of providers, through pydantic-ai, which is imported with the first query.
 
-    everhold.Model("anthropic:claude-sonnet-4-6")        everhold.Model("openai:gpt-5-mini", "google:gemini-2.5-flash")
+    everhold.Model("anthropic:claude-sonnet-4-6")
+    everhold.Model("openai:gpt-5-mini", "google:gemini-2.5-flash")
 
 Rules
-  1. It answers `llm` queries and nothing else. The model that a query names goes before its own,
-     unless it is told to ask its own always.
-  2. A failure that may pass is waited for, within limits; then the next model is asked. What stays
-     is an answer: the program sees an error with a code. A model that cannot be asked here at all
-     leaves the query open.
-  3. Where words are sent is decided by who opens the runtime, or writes the agent: a plain question
-     may name a provider and its model, and no address.
-  4. When the query is withdrawn, the request is closed at once.
-"""  # noqa: E501
+  1. It answers `llm` queries only. A model that the query names is preferred to its own models,
+     unless `always` is set.
+  2. Temporary failures are retried (`retry.py`), then the next model is asked. If all fail, the
+     failure is the answer: the program sees an error with a code. If no model can be asked in this
+     process, the query stays open.
+  3. The runtime's or the agent's author decides where text is sent. A plain query may name a
+     provider and a model, but not an address.
+  4. The request is closed at once if its query is withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _HEADERS = "extra_headers"
 
 
 class Model(Answerer):
-    """Asks a model of a provider, `provider:name`; with several, the next if one cannot answer."""
+    """A model of a provider, `provider:name`; with several, the next one if the first fails."""
 
     kinds = MODEL_KINDS
 
@@ -59,15 +60,14 @@ class Model(Answerer):
         random: Callable[[], float] = random,
         **options: Any,
     ) -> None:
-        """The models to ask, the first that can answer; `only` names the providers that queries may
-        ask for.
+        """`models` are tried in order; `only` lists the providers that queries may name.
 
-        Without any model, it answers the queries of agents that name one. With `always`, its models
-        are asked whatever a query names. Other options go with every question.
+        Without models, only queries of agents that name a model are answered. With `always`, the
+        model that a query names is ignored. Other options are sent with every query.
         """
         self.names = tuple(name for model in models for name in parse_model_names(model))
         if always and not self.names:
-            raise BadSetting("llm", "always asks the models that are named here, and there is none")
+            raise BadSetting("llm", "always=True needs at least one model")
         self._always = always
         self.patience = patience or Patience()
         self._only = tuple(only)
@@ -75,57 +75,56 @@ class Model(Answerer):
         self._sleep = sleep
         self._random = random
         self._defaults = {
-            **_checked(options),
+            **_check_options(options),
             "timeout": self.patience.chunk_timeout,
             "max_retries": 0,
         }
         self._api_key = api_key
-        self._reach = ModelClients(api_key)
+        self._clients = ModelClients(api_key)
 
     def __repr__(self) -> str:
         return f"Model({', '.join(repr(str(name)) for name in self.names)})"
 
     def check(self) -> None:
-        """Raise what keeps this process from asking these models, or where a test runs."""
+        """Raise the error if this process cannot ask these models, or a test refuses real ones."""
         if self.names:
             refuse_in_tests(repr(self))
         for name in self.names:
             check_model_access(name, self._api_key)
 
     def takes(self, query: Query) -> bool:
-        """Whether it answers this query: without a model of its own, only that of an agent with
-        one.
-        """
+        """Whether it answers this query. Without models of its own, the agent must name one."""
         return bool(self.names) or (
             query.args is not None and bool((query.options or {}).get("model"))
         )
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
-        await self._reach.close()
+        await self._clients.close()
 
     async def answer(self, query: Query, session_id: str) -> Answer | QueryAnswer:
         refuse_other_kinds(self.kinds, query)
-        wanted = self._wanted(query, session_id)
-        refuse_in_tests(f"Model({str(wanted[0])!r})")
-        troubles: list[Any] = []
-        for name in wanted:
-            if troubles:
+        names = self._choose_models(query, session_id)
+        refuse_in_tests(f"Model({str(names[0])!r})")
+        failures: list[Any] = []
+        for name in names:
+            if failures:
                 publish_delta(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
-            said = await self._asked(name, query, session_id, troubles)
-            if said is not None:
-                if isinstance(said, Answer):
+            answer = await self._ask_with_retry(name, query, session_id, failures)
+            if answer is not None:
+                if isinstance(answer, Answer):
                     publish_delta(session_id, query.id, Delta(DeltaKind.END))
-                return said
-        raise _failed(troubles)
+                return answer
+        raise _make_error(failures)
 
-    def _wanted(self, query: Query, session_id: str) -> tuple[ModelName, ...]:
-        """The models to ask, as the query or whoever opened the runtime says."""
+    def _choose_models(self, query: Query, session_id: str) -> tuple[ModelName, ...]:
+        """The models to ask: those of the query if it may name them, else its own."""
         given = None if self._always else (query.options or {}).get("model")
         if not given:
             if not self.names:
                 raise NotAllowed(
-                    f"{query.id} names no model, and there is none here", "Give llm= a model."
+                    f"{query.id} names no model, and llm= names none",
+                    "Name a model with llm=, as in llm='anthropic:claude-sonnet-4-6'.",
                 )
             return self.names
         found = parse_model_names(given, "model")
@@ -134,68 +133,60 @@ class Model(Answerer):
                 raise ProviderMismatch(session_id, ", ".join(self._only), name.provider)
             if name.url is not None and query.args is None and name not in self.names:
                 raise NotAllowed(
-                    f"{query.id} asks to be sent to {name.url}, and a question does not choose"
-                    " where words go",
-                    "Give the address to whoever opens the runtime: llm=, --model or the"
-                    " settings; or to an agent.",
+                    f"{query.id} names the address {name.url}, which a query may not choose",
+                    "Name the address with llm=, --model or everhold.toml, or in the agent.",
                 )
         return found
 
-    async def _asked(
-        self, name: ModelName, query: Query, session_id: str, troubles: list[Any]
+    async def _ask_with_retry(
+        self, name: ModelName, query: Query, session_id: str, failures: list[Any]
     ) -> Answer | QueryAnswer | None:
-        """Ask one model until it has answered, or there is no use in it: then its trouble is
-        added.
-        """
-        hear = partial(publish_delta, session_id, query.id) if self._stream else None
-        ask, trouble_of = await asyncio.to_thread(_loaded, name, self._api_key)
-        pace = RetryBackoff(self.patience, self._random)
+        """Ask one model, with retries; None after the last, with the failure in `failures`."""
+        listen = partial(publish_delta, session_id, query.id) if self._stream else None
+        ask, classify = await asyncio.to_thread(_loaded, name, self._api_key)
+        backoff = RetryBackoff(self.patience, self._random)
         while True:
             try:
-                model = await self._reach.model(name)
+                model = await self._clients.model(name)
                 async with asyncio.timeout(self.patience.timeout):
-                    said: Answer | QueryAnswer = await ask(
-                        model, name, query, self._defaults, hear=hear
+                    answer: Answer | QueryAnswer = await ask(
+                        model, name, query, self._defaults, listen=listen
                     )
-                return said
+                return answer
             except Exception as error:
-                trouble = trouble_of(name, error)
-            wait = trouble.wait(pace)
+                failure = classify(name, error)
+            wait = failure.wait(backoff)
             if wait is None:
-                troubles.append(trouble)
+                failures.append(failure)
                 return None
             log.info(
-                "%s of session %s is asked again in %g s: %s",
-                query.id,
-                session_id,
-                wait,
-                trouble.words,
+                "%s of session %s: retry in %g s: %s", query.id, session_id, wait, failure.words
             )
             publish_delta(session_id, query.id, Delta(DeltaKind.RESET, name=str(name)))
             await self._sleep(wait)
 
 
 def _loaded(name: ModelName, api_key: str | None) -> tuple[Any, Any]:
-    """What needs the extra; raises `MissingExtra` where it is not installed."""
+    """Import the modules that need pydantic-ai; raises `MissingExtra` without it."""
     check_model_access(name, api_key)
-    ask = import_module("everhold.models.model_request")
-    trouble = import_module("everhold.models.provider_errors")
-    return ask.ask_model, trouble.classify_model_error
+    request = import_module("everhold.models.model_request")
+    errors = import_module("everhold.models.provider_errors")
+    return request.ask_model, errors.classify_model_error
 
 
-def _failed(troubles: list[Any]) -> Exception:
-    """What comes of it when no model has answered."""
-    answers = [trouble for trouble in troubles if trouble.cannot is None]
+def _make_error(failures: list[Any]) -> Exception:
+    """The error when every model has failed; it is not an answer if no model could be asked."""
+    answers = [failure for failure in failures if failure.cannot is None]
     if not answers:
-        cannot: Exception = troubles[0].cannot
+        cannot: Exception = failures[0].cannot
         return cannot
-    if len(troubles) == 1:
+    if len(failures) == 1:
         return AnswerFailed(answers[0].words, answers[0].code)
-    words = "; ".join(trouble.words for trouble in troubles)
+    words = "; ".join(failure.words for failure in failures)
     return AnswerFailed(f"no model could answer: {words}", answers[-1].code)
 
 
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in options:
         if name == _HEADERS:
             continue

@@ -1,9 +1,18 @@
-"""Reaching the providers of models: their keys, and one open client for each model and event loop.
+"""Model names, keys and clients of providers.
+
+    anthropic:claude-sonnet-4-6                     provider:name
+    openai:gpt-5-mini | google:gemini-2.5-flash     the first model that can answer
+    openai:qwen3@http://127.0.0.1:8000/v1           at another address
+
+`openai` uses OpenAI's Responses API, and at another address the chat API, which most compatible
+servers offer; `openai-responses` and `openai-chat` choose one.
 
 Rules
-  1. A provider's own key goes to its own address only. At another address it is the key that was
-     given with the model, or `EVERHOLD_MODEL_KEY`; a server that wants none gets a placeholder.
-  2. A missing key or extra is said before anything is asked.
+  1. A provider's own key is sent to the provider's own address only. Another address gets the key
+     that was given with the model, or `EVERHOLD_MODEL_KEY`, or a placeholder.
+  2. A missing key or extra is an error before anything is sent.
+  3. Options are part of the query and are stored with it. Headers may contain secrets, so a query
+     cannot set them; `Model(…, extra_headers={…})` does.
 """
 
 from __future__ import annotations
@@ -25,9 +34,93 @@ from everhold.errors import AnswerFailed, BadSetting, MissingExtra, ProviderUnco
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+_MODEL_NAME: Final = re.compile(
+    r"(?P<provider>[a-z][a-z0-9-]*):(?P<model>[^\s|]+?)(?:@(?P<url>https?://[^\s|@]+))?"
+)
+_SHAPE: Final = "a model is named provider:name, as anthropic:claude-sonnet-4-6"
+
+
+class ModelName(msgspec.Struct, frozen=True):
+    """One model: provider, name, and the address if it is not the provider's own."""
+
+    provider: str
+    model: str
+    url: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}" + (f"@{self.url}" if self.url else "")
+
+
+def parse_model_names(given: Any, where: str = "llm") -> tuple[ModelName, ...]:
+    """Parse one or more model names, in the order they are tried; raises `BadSetting`."""
+    parts = (
+        given.split("|")
+        if isinstance(given, str)
+        else given
+        if isinstance(given, list)
+        else [given]
+    )
+    found = tuple(_parse_model_name(part, where) for part in parts)
+    if not found:
+        raise BadSetting(where, f"it names no model; {_SHAPE}")
+    return found
+
+
+def is_model_name(text: str) -> bool:
+    """Whether a text has the form of a model name, or of several."""
+    return all(_MODEL_NAME.fullmatch(part.strip()) for part in text.split("|"))
+
+
+def _parse_model_name(part: Any, where: str) -> ModelName:
+    if not isinstance(part, str):
+        raise BadSetting(where, f"{part!r} is not text; {_SHAPE}")
+    found = _MODEL_NAME.fullmatch(part.strip())
+    if found is None:
+        raise BadSetting(where, f"{part!r} is not a model name; {_SHAPE}")
+    return ModelName(found["provider"], found["model"], found["url"])
+
+
+#: Options for every provider; a provider ignores those that it does not have.
+MODEL_OPTIONS: Final = {
+    "cache": (
+        "prompt caching: mark the repeated beginning of the conversation; on by default for agents"
+    ),
+    "extra_body": "more fields of the request, by the provider's names",
+    "frequency_penalty": "avoid tokens by how often they were used",
+    "logit_bias": "make single tokens more or less likely",
+    "parallel_tool_calls": "whether the model may call several tools at once",
+    "presence_penalty": "avoid tokens that were used",
+    "seed": "similar answers to equal requests, if the provider supports it",
+    "service_tier": "`auto`, `default`, `flex` or `priority`",
+    "stop_sequences": "texts that end the answer",
+    "temperature": "randomness of the answer",
+    "thinking": "`true`, `false`, or an effort: `minimal`, `low`, `medium`, `high`",
+    "tool_choice": "`auto`, `none`, `required`, or a list of names",
+    "top_k": "sample from the k most likely tokens",
+    "top_p": "sample from the most likely tokens with this total probability",
+}
+#: Prefixes of the options of a single provider.
+PROVIDER_PREFIXES: Final = ("anthropic_", "google_", "openai_")
+#: Options that are not sent to the provider.
+LOCAL_OPTIONS: Final = ("model", "tools")
+
+
+def refuse_unknown_option(name: str) -> None:
+    """Raise `AnswerFailed` for an unknown option."""
+    if name in MODEL_OPTIONS or name.startswith(PROVIDER_PREFIXES):
+        return
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, MODEL_OPTIONS, 1)
+    meant = (
+        f"did you mean {close[0]}?" if close else "pass an option of your own server in extra_body"
+    )
+    raise AnswerFailed(f"unknown model option {name!r}; {meant}", "bad_option")
+
+
 MODEL_KEY_VARIABLE: Final = "EVERHOLD_MODEL_KEY"
-_OPENAI: Final = ("OPENAI_API_KEY", "OPENAI_BASE_URL")  # a server of one's own may want no key
-#: Where the key of a provider is looked for, and the library that speaks to it.
+_OPENAI: Final = ("OPENAI_API_KEY", "OPENAI_BASE_URL")  # a server of your own may need no key
+#: For each provider: the variables that hold its key, and the library it needs.
 PROVIDER_KEYS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "anthropic": (("ANTHROPIC_API_KEY",), "anthropic"),
     "google": (("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google.genai"),
@@ -39,9 +132,7 @@ _NO_KEY: Final = "none"
 
 
 def check_model_access(name: ModelName, api_key: str | None = None) -> None:
-    """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if this process cannot ask such
-    a model.
-    """
+    """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if the model cannot be asked."""
     if not _is_installed("pydantic_ai"):
         raise MissingExtra("models", f"the model {str(name)!r}")
     if name.provider not in PROVIDER_KEYS:
@@ -61,55 +152,57 @@ def check_model_access(name: ModelName, api_key: str | None = None) -> None:
 
 
 class ModelClients:
-    """The open clients of one answerer."""
+    """The open clients of one answerer, one per model and event loop."""
 
     def __init__(self, api_key: str | None = None) -> None:
         self._api_key = api_key
-        self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, _Room] = WeakKeyDictionary()
+        # A client's connections belong to one event loop.
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClients] = (
+            WeakKeyDictionary()
+        )
 
     async def model(self, name: ModelName) -> Model:
-        """The client for a model, opened on the running loop."""
+        """The client of a model, opened on the running loop if it is not open."""
         loop = asyncio.get_running_loop()
-        room = self._rooms.setdefault(loop, _Room())
-        async with room.lock:
-            if name not in room.models:
+        clients = self._by_loop.setdefault(loop, _LoopClients())
+        async with clients.lock:
+            if name not in clients.models:
                 check_model_access(name, self._api_key)
-                # Libraries of providers take seconds to import: elsewhere, so that nothing here
-                # stands still.
-                made = await asyncio.to_thread(_made, name, self._api_key)
-                room.models[name] = await room.stack.enter_async_context(made)
-        return room.models[name]
+                # In a thread: a provider's library can take seconds to import.
+                client = await asyncio.to_thread(_make_client, name, self._api_key)
+                clients.models[name] = await clients.stack.enter_async_context(client)
+        return clients.models[name]
 
     async def close(self) -> None:
-        """Close what was opened on the running loop."""
-        room = self._rooms.pop(asyncio.get_running_loop(), None)
-        if room is not None:
-            await room.stack.aclose()
+        """Close the clients of the running loop."""
+        clients = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if clients is not None:
+            await clients.stack.aclose()
 
 
-class _Room:
+class _LoopClients:
     def __init__(self) -> None:
         self.models: dict[ModelName, Model] = {}
         self.stack = AsyncExitStack()
         self.lock = asyncio.Lock()
 
 
-def _made(name: ModelName, api_key: str | None) -> Model:
-    maker: Callable[[ModelName, str | None], Model] = _MAKERS.get(name.provider, _other)
+def _make_client(name: ModelName, api_key: str | None) -> Model:
+    maker: Callable[[ModelName, str | None], Model] = _MAKERS.get(name.provider, _make_other)
     try:
-        return maker(name, _key(name, api_key))
+        return maker(name, _choose_key(name, api_key))
     except ImportError as error:
         raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None
 
 
-def _key(name: ModelName, api_key: str | None) -> str | None:
-    """The key to send; None leaves it to the provider's own variable."""
+def _choose_key(name: ModelName, api_key: str | None) -> str | None:
+    """The key to send; None means the provider's own variable."""
     if name.url is None or api_key is not None:
         return api_key
     return os.environ.get(MODEL_KEY_VARIABLE) or _NO_KEY
 
 
-def _openai(name: ModelName, key: str | None) -> Model:
+def _make_openai(name: ModelName, key: str | None) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -121,58 +214,57 @@ def _openai(name: ModelName, key: str | None) -> Model:
         provider = OpenAICompatibleProvider(f"openai@{host}", base_url=name.url, api_key=key)
     if name.provider == "openai-responses" or (name.provider == "openai" and name.url is None):
         return OpenAIResponsesModel(name.model, provider=provider)
-    # Without a reason to end, an answer that broke off could not be told from one that is whole.
+    # Without a finish reason, an incomplete stream would look like a complete answer.
     whole = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
     return OpenAIChatModel(name.model, provider=provider, profile=whole)
 
 
-def _anthropic(name: ModelName, key: str | None) -> Model:
+def _make_anthropic(name: ModelName, key: str | None) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     return AnthropicModel(name.model, provider=AnthropicProvider(api_key=key, base_url=name.url))
 
 
-def _google(name: ModelName, key: str | None) -> Model:
+def _make_google(name: ModelName, key: str | None) -> Model:
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
     return GoogleModel(name.model, provider=GoogleProvider(api_key=key, base_url=name.url))
 
 
-def _other(name: ModelName, key: str | None) -> Model:
-    """One of the providers that need nothing but their own variables."""
+def _make_other(name: ModelName, key: str | None) -> Model:
+    """Any other provider of pydantic-ai, configured by its own variables."""
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
 
     if key is not None:
         raise BadSetting(
             "llm",
-            f"an address or a key can be given for {', '.join(PROVIDER_KEYS)}, not for"
-            f" {name.provider}",
+            f"{name.provider} accepts no address or key here; only {', '.join(PROVIDER_KEYS)} do",
         )
     try:
         return infer_model(f"{name.provider}:{name.model}")
     except UserError as error:
         reason = str(error).partition(". ")[0]
         raise ProviderUnconfigured(
-            name.provider, reason, "Set the variables that this provider needs."
+            name.provider, reason, "Set the environment variables of this provider."
         ) from None
 
 
 _MAKERS: Final[dict[str, Callable[[ModelName, str | None], Any]]] = {
-    "anthropic": _anthropic,
-    "google": _google,
-    "openai": _openai,
-    "openai-chat": _openai,
-    "openai-responses": _openai,
+    "anthropic": _make_anthropic,
+    "google": _make_google,
+    "openai": _make_openai,
+    "openai-chat": _make_openai,
+    "openai-responses": _make_openai,
 }
 
 
 def _is_installed(library: str) -> bool:
     try:
         return find_spec(library) is not None
-    except ModuleNotFoundError:  # of google.genai, google may be missing too
+    except ModuleNotFoundError:  # the parent of google.genai may be missing too
         return False
 
 
@@ -189,89 +281,3 @@ def _refuse_unknown(name: ModelName) -> None:
         raise BadSetting("llm", f"there is no provider {name.provider!r}{more}") from None
     except ImportError as error:
         raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None
-
-
-_ONE: Final = re.compile(
-    r"(?P<provider>[a-z][a-z0-9-]*):(?P<model>[^\s|]+?)(?:@(?P<url>https?://[^\s|@]+))?"
-)
-_SHAPE: Final = "a model is named provider:name, as anthropic:claude-sonnet-4-6"
-
-
-class ModelName(msgspec.Struct, frozen=True):
-    """One model: who offers it, what it is called there, and where that is if not at the usual
-    address.
-    """
-
-    provider: str
-    model: str
-    url: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.provider}:{self.model}" + (f"@{self.url}" if self.url else "")
-
-
-def parse_model_names(given: Any, where: str = "llm") -> tuple[ModelName, ...]:
-    """The models that are meant, in the order in which they are asked; raises `BadSetting`."""
-    parts = (
-        given.split("|")
-        if isinstance(given, str)
-        else given
-        if isinstance(given, list)
-        else [given]
-    )
-    found = tuple(_name(part, where) for part in parts)
-    if not found:
-        raise BadSetting(where, f"it names no model; {_SHAPE}")
-    return found
-
-
-def is_model_name(text: str) -> bool:
-    """Whether this could be meant as the name of a model, or of several."""
-    return all(_ONE.fullmatch(part.strip()) for part in text.split("|"))
-
-
-def _name(part: Any, where: str) -> ModelName:
-    if not isinstance(part, str):
-        raise BadSetting(where, f"{part!r} is not text; {_SHAPE}")
-    found = _ONE.fullmatch(part.strip())
-    if found is None:
-        raise BadSetting(where, f"{part!r} names no model; {_SHAPE}")
-    return ModelName(found["provider"], found["model"], found["url"])
-
-
-#: What every provider is told, as far as it knows it.
-MODEL_OPTIONS: Final = {
-    "cache": (
-        "mark what repeats, for providers that charge less for it; on by default in conversations"
-    ),
-    "extra_body": "more fields of the request, as the provider calls them",
-    "frequency_penalty": "avoid words the more often they were used",
-    "logit_bias": "make single tokens more or less likely",
-    "parallel_tool_calls": "whether several tools may be called at once",
-    "presence_penalty": "avoid words that were used",
-    "seed": "answer alike, where the provider can",
-    "service_tier": "`auto`, `default`, `flex` or `priority`",
-    "stop_sequences": "texts that end the answer",
-    "temperature": "how freely words are chosen",
-    "thinking": "`true`, `false`, or how much: `minimal`, `low`, `medium`, `high`",
-    "tool_choice": "`auto`, `none`, `required`, or a list of names",
-    "top_k": "how many words are considered",
-    "top_p": "how likely the words together are that are considered",
-}
-#: How the options begin that only one provider has.
-PROVIDER_PREFIXES: Final = ("anthropic_", "google_", "openai_")
-#: Options that are for this side.
-LOCAL_OPTIONS: Final = ("model", "tools")
-
-
-def refuse_unknown_option(name: str) -> None:
-    """Raise `AnswerFailed` for an option that no provider knows."""
-    if name in MODEL_OPTIONS or name.startswith(PROVIDER_PREFIXES):
-        return
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, MODEL_OPTIONS, 1)
-    meant = (
-        f"did you mean {close[0]}?" if close else "what only your server knows goes into extra_body"
-    )
-    raise AnswerFailed(f"there is no option {name!r} for a model; {meant}", "bad_option")

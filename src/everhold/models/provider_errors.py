@@ -1,7 +1,6 @@
-"""What went wrong with a model, and whether asking again can help.
+"""Sorts the errors of model providers: the code a program sees, and whether a retry can help.
 
-Codes of what a program sees when a model has not answered: `AnswerFailed.kind`. They never
-change.
+The codes are `AnswerFailed.kind`. Programs compare them, so they never change.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ from everhold.errors import AnswerFailed, BadSetting, MissingExtra, NotAllowed, 
 from everhold.models.provider_access import ModelName
 from everhold.models.retry import RetryBackoff
 
-_SHOWN: Final = 500  # characters of what a provider says
+_SHOWN: Final = 500  # characters of a provider's message
 
-#: The first that fits: the code a program sees, and whether it may pass by itself.
+#: The first class that matches decides: the code a program sees, and whether to retry
+#: ("throttled" and "passes" are retried, "stays" is not).
 ERROR_KINDS: Final[tuple[tuple[type[BaseException], str, str], ...]] = (
     (ModelRateLimitError, "rate_limited", "throttled"),
     (ModelQuotaExceededError, "quota_exceeded", "stays"),
@@ -54,22 +54,22 @@ ERROR_KINDS: Final[tuple[tuple[type[BaseException], str, str], ...]] = (
     (ContentFilterError, "content_filter", "stays"),
     (UnexpectedModelBehavior, "bad_response", "passes"),
     (UserError, "model_rejected", "stays"),
-    (ValueError, "bad_response", "passes"),  # what a provider wrote is not what it should be
+    (ValueError, "bad_response", "passes"),  # the provider sent something malformed
 )
 
 
 class ModelFailure(msgspec.Struct, frozen=True):
-    """A failure to answer: what a program sees of it, and what can be done."""
+    """A failed attempt: the code and message a program sees, and whether to retry."""
 
     code: str
     words: str
-    way: str = "stays"  # or "passes", or "throttled"
+    retry: str = "stays"  # or "passes", or "throttled"
     retry_after: float | None = None
-    cannot: Any = None  # the error that says that this process cannot ask such a model at all
+    cannot: Any = None  # the error if this process cannot ask such a model at all
 
     def wait(self, pace: RetryBackoff) -> float | None:
-        """Seconds until the model is asked again, or None."""
-        match self.way:
+        """Seconds until the next attempt, or None if there is none."""
+        match self.retry:
             case "throttled":
                 return pace.throttled(self.retry_after)
             case "passes":
@@ -78,14 +78,14 @@ class ModelFailure(msgspec.Struct, frozen=True):
 
 
 def classify_model_error(name: ModelName, error: Exception) -> ModelFailure:
-    """What an error means; raises it again if it is none of a model's."""
+    """Classify an error; an error that does not come from a model is raised again."""
     if isinstance(error, ProviderUnconfigured | BadSetting | MissingExtra | NotAllowed):
         return ModelFailure(error.code, str(error), cannot=error)
     if isinstance(error, ModelAuthenticationError):
         refused = ProviderUnconfigured(
             name.provider,
-            f"it refuses the key: {_said(error)}",
-            "Check the key and what it may be used for.",
+            f"it refuses the key: {_provider_message(error)}",
+            "Check the key and its permissions.",
         )
         return ModelFailure(refused.code, str(refused), cannot=refused)
     if isinstance(error, AnswerFailed):
@@ -94,16 +94,19 @@ def classify_model_error(name: ModelName, error: Exception) -> ModelFailure:
             str(error),
             "passes" if error.kind in ("bad_response", "empty_response") else "stays",
         )
-    for kind, code, way in ERROR_KINDS:
+    for kind, code, retry in ERROR_KINDS:
         if isinstance(error, kind):
             return ModelFailure(
-                code, f"{name}: {_said(error)}", way, getattr(error, "retry_after", None)
+                code,
+                f"{name}: {_provider_message(error)}",
+                retry,
+                getattr(error, "retry_after", None),
             )
     raise error
 
 
-def _said(error: BaseException) -> str:
-    """The words of a provider, without what surrounds them."""
+def _provider_message(error: BaseException) -> str:
+    """The provider's own message, without the library's text around it."""
     body: Any = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     words = inner.get("message") if isinstance(inner, dict) else None
@@ -113,28 +116,28 @@ def _said(error: BaseException) -> str:
     return (f"{status} " if status else "") + " ".join(words.split())[:_SHOWN]
 
 
-#: What each code means, and what was done about it before the program saw it.
+#: What each code means, and what everhold does before the program sees it.
 ANSWER_ERROR_CODES: Final = {
     "provider_unavailable": (
-        "the provider cannot be reached, is overloaded or broken",
-        "asked again",
+        "the provider cannot be reached, is overloaded, or fails",
+        "retry",
     ),
-    "timeout": ("the answer took too long, or nothing came for too long", "asked again"),
+    "timeout": ("the answer took too long, or no data arrived for too long", "retry"),
     "rate_limited": (
-        "the provider said “slow down” for longer than it is waited for",
-        "waited for",
+        "the provider's rate limit lasted longer than the policy waits",
+        "wait and retry",
     ),
     "bad_response": (
-        "the answer broke off, or is not what the provider should send",
-        "asked again",
+        "the answer is incomplete, or malformed",
+        "retry",
     ),
-    "empty_response": ("the model said nothing", "asked again"),
-    "context_overflow": ("the conversation is longer than the model can read", "next model"),
-    "quota_exceeded": ("the account is used up", "next model"),
+    "empty_response": ("the answer is empty", "retry"),
+    "context_overflow": ("the conversation is longer than the model's context", "next model"),
+    "quota_exceeded": ("the account has no quota left", "next model"),
     "model_not_found": ("the provider does not have this model", "next model"),
-    "model_rejected": ("the provider does not take the request as it is", "next model"),
+    "model_rejected": ("the provider rejects the request", "next model"),
     "output_limit": ("the answer was cut at `max_tokens`", "nothing"),
-    "content_filter": ("the model, or a filter before it, will not answer this", "nothing"),
-    "bad_option": ("the question has an option that does not exist", "nothing is sent"),
-    "not_supported": ("a message holds what cannot be sent to a model", "nothing is sent"),
+    "content_filter": ("the model, or a content filter, refuses to answer", "nothing"),
+    "bad_option": ("the query has an option that does not exist", "nothing is sent"),
+    "not_supported": ("a message has content that cannot be sent to a model", "nothing is sent"),
 }

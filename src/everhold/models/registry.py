@@ -1,9 +1,9 @@
-"""Model answerers by name: models of providers, and those that installed packages register.
+"""Makes the answerer for a value of `llm=`: a model name, a function, a script, an answerer.
 
-[project.entry-points."everhold.models"]
-mymodel = "my_package.model:make_model"    # called with "x" for llm="mymodel:x"
+A name is provider:name, or a name that an installed package registers:
 
-What `llm=` takes, and the answerer that is made from it.
+    [project.entry-points."everhold.models"]
+    mymodel = "my_package.model:make_model"    # called with "x" for llm="mymodel:x"
 """
 
 from __future__ import annotations
@@ -22,13 +22,45 @@ from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answerer
 from everhold.ports.entry_points import MODELS, load_entry_point
 
-_BETWEEN: Final = "|"
+
+class FunctionModel(Answerer):
+    """A function as a model: it gets the query and returns the value, or `Answer(value, usage)`.
+
+    An exception is an answer too: the program sees it. A plain function runs in a thread, so that
+    a slow client library does not block the event loop; a thread cannot be interrupted.
+    """
+
+    kinds = MODEL_KINDS
+
+    def __init__(self, function: Callable[[Query], Any]) -> None:
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError as error:
+            raise BadSetting("llm", f"{function!r} must take one query: {error}") from None
+        except ValueError:  # some builtins have no signature
+            pass
+        self._function = function
+        call = getattr(function, "__call__", None)  # noqa: B004  an instance may have an async one
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+    def __repr__(self) -> str:
+        return f"FunctionModel({getattr(self._function, '__qualname__', self._function)})"
+
+    async def answer(self, query: Query, session_id: str) -> Any:
+        refuse_other_kinds(self.kinds, query)
+        if self._is_async:
+            return await self._function(query)
+        answer = await asyncio.to_thread(self._function, query)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+_ALTERNATIVES: Final = "|"
 
 
 def create_model(spec: str, *, always: bool = False, setting: str = "llm") -> Answerer:
-    """The model that a name means, which is provider:name. Raises `BadSetting`.
+    """Make the model of a name, provider:name; raises `BadSetting`.
 
-    With `always`, a provider's model is asked whatever a query names.
+    With `always`, a provider's model answers every query, even one that names another model.
     """
     registered = _find_registered(spec.strip(), setting)
     if registered is not None:
@@ -36,7 +68,7 @@ def create_model(spec: str, *, always: bool = False, setting: str = "llm") -> An
     if not is_model_name(spec):
         raise BadSetting(
             setting,
-            f"{spec!r} is no model, which is provider:name; a command is"
+            f"{spec!r} is not a model name (provider:name); for a command, use"
             f" everhold.CommandModel({spec!r})",
         )
     refuse_in_tests(repr(spec))
@@ -44,18 +76,18 @@ def create_model(spec: str, *, always: bool = False, setting: str = "llm") -> An
 
 
 def _find_registered(spec: str, setting: str) -> Answerer | None:
-    """The answerer of an installed package; None if no package registers the name."""
+    """Make the answerer that an installed package registers; None if no package has the name."""
     name, colon, rest = spec.partition(":")
     if not colon or name in PROVIDER_KEYS or not name.replace("-", "_").isidentifier():
         return None
     found = load_entry_point(MODELS, name)
     if found is None:
         return None
-    if _BETWEEN in rest:
+    if _ALTERNATIVES in rest:
         raise BadSetting(
             setting,
-            f"{name} comes from the package {found.distribution!r}, and is named alone:"
-            f" {name}:{rest.partition(_BETWEEN)[0].strip()}",
+            f"{name} comes from the package {found.distribution!r} and cannot be combined with '|';"
+            f" use {name}:{rest.partition(_ALTERNATIVES)[0].strip()}",
         )
     refuse_in_tests(repr(spec))
     if not callable(found.value):
@@ -66,17 +98,17 @@ def _find_registered(spec: str, setting: str) -> Answerer | None:
     return made
 
 
-#: What `llm=` takes.
+#: The values that `llm=` accepts.
 AnswererSpec = Answerer | Callable[[Query], Any] | Mapping[Any, Any] | Sequence[Any] | str | None
 
-_TAKES = (
-    "it takes provider:name, an async function of a query, everhold.CommandModel(…), a list or"
+_ACCEPTED = (
+    "accepted are provider:name, an async function of a query, everhold.CommandModel(…), a list or"
     " dict of answers, an everhold.models.Answerer, or None"
 )
 
 
 def make_answerer(spec: AnswererSpec) -> Answerer | None:
-    """The answerer that is meant; None parks. Raises `BadSetting`."""
+    """Make the answerer for a value of `llm=`; None leaves queries open. Raises `BadSetting`."""
     match spec:
         case None:
             return None
@@ -85,40 +117,9 @@ def make_answerer(spec: AnswererSpec) -> Answerer | None:
         case list() | dict() | tuple():
             return ScriptModel(spec)
         case type():
-            raise BadSetting("llm", f"{spec.__name__} is a class; {_TAKES}")
+            raise BadSetting("llm", f"{spec.__name__} is a class; {_ACCEPTED}")
     if isinstance(spec, Answerer):
         return spec
     if callable(spec):
         return FunctionModel(spec)
-    raise BadSetting("llm", f"{_TAKES}, not {type(spec).__name__}")
-
-
-class FunctionModel(Answerer):
-    """Asks a function of the query, which may be async."""
-
-    kinds = MODEL_KINDS
-
-    def __init__(self, function: Callable[[Query], Any]) -> None:
-        _refuse_misfit(function)
-        self._function = function
-        call = getattr(function, "__call__", None)  # noqa: B004  an object may have an async one
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-    def __repr__(self) -> str:
-        return f"FunctionModel({getattr(self._function, '__qualname__', self._function)})"
-
-    async def answer(self, query: Query, session_id: str) -> Any:
-        refuse_other_kinds(self.kinds, query)
-        if self._is_async:
-            return await self._function(query)
-        said = await asyncio.to_thread(self._function, query)
-        return await said if inspect.isawaitable(said) else said
-
-
-def _refuse_misfit(function: Callable[..., Any]) -> None:
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError as error:
-        raise BadSetting("llm", f"{function!r} should take one query: {error}") from None
-    except ValueError:  # a builtin that does not tell
-        pass
+    raise BadSetting("llm", f"{_ACCEPTED}; got {type(spec).__name__}")

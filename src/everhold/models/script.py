@@ -1,17 +1,17 @@
-"""Answers that were written down beforehand, for tests and for `--answers FILE`.
+"""Prepared answers, for tests and for `--answers FILE`.
 
     ScriptModel(["first", "second"])                     in the order asked
     ScriptModel({"capital of *": "Paris"})               by pattern; the first that matches
-    ScriptModel({"Which?": ["this", "then that"]})       by pattern, in order; the list is used up
+    ScriptModel({"Which?": ["this", "then that"]})       by pattern, each answer once, in order
     ScriptModel(lambda query: query.prompt.upper())      by a function
 
-A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and anything else
-is looked for as it stands. An exception among the answers is raised. A new process begins a list
-again.
+A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and any other
+pattern must occur in the prompt. An exception among the answers is raised. A list starts again in a
+new process.
 
 Rules
-  1. A question without an answer fails with what was asked; nothing is made up.
-  2. Questions for people are answered only where the script says so: `ScriptModel(…, people=True)`.
+  1. A query without a prepared answer fails, and the error names the query.
+  2. Queries for people are answered only with `ScriptModel(…, people=True)`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from everhold.ports.answerer import Answerer
 PromptPattern = str | re.Pattern[str]
 ScriptAnswers = Sequence[Any] | Mapping[Any, Any] | Callable[[Query], Any]
 
-_SHOWN: Final = 200  # characters of a prompt
+_SHOWN: Final = 200  # characters of a prompt in an error message
 
 
 class ScriptModel(Answerer):
@@ -39,13 +39,11 @@ class ScriptModel(Answerer):
     def __init__(self, answers: ScriptAnswers, *, people: bool = False) -> None:
         self.kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         self.asked: list[Query] = []
-        self._next = _source(answers)
+        self._next_answer = _make_source(answers)
 
     @classmethod
     def read(cls, path: str | Path, *, people: bool = False) -> ScriptModel:
-        """A script from a JSON file with a list of answers, or an object of patterns and
-        answers.
-        """
+        """Read a script from a JSON file: a list of answers, or patterns and their answers."""
         try:
             answers: JSON = loads(Path(path).read_bytes())
         except OSError as error:
@@ -54,29 +52,31 @@ class ScriptModel(Answerer):
             raise BadSetting("answers", f"{path}: {error.reason}") from None
         if not isinstance(answers, list | dict):
             raise BadSetting(
-                "answers", f"{path} should hold a list, or an object of patterns and answers"
+                "answers", f"{path} must contain a list, or an object of patterns and answers"
             )
         return cls(answers, people=people)
 
     async def answer(self, query: Query, session_id: str) -> Any:
         refuse_other_kinds(self.kinds, query)
         self.asked.append(query)
-        said = self._next(query)  # before anything is awaited: answers go out in the order asked
-        if inspect.isawaitable(said):
-            said = await said
-        if isinstance(said, BaseException):
-            raise said
-        return said
+        # Taken before the first await, so that a list is used in the order of the queries.
+        answer = self._next_answer(query)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
-def _source(answers: ScriptAnswers) -> Callable[[Query], Any]:
+def _make_source(answers: ScriptAnswers) -> Callable[[Query], Any]:
     if isinstance(answers, Mapping):
         return _by_pattern(answers)
     if isinstance(answers, str) or not isinstance(answers, Sequence):
         if callable(answers):
             return answers
         raise BadSetting(
-            "answers", f"a script is a list, a dict or a function, not {type(answers).__name__}"
+            "answers",
+            f"a script must be a list, a dict or a function, not {type(answers).__name__}",
         )
     return _in_order(answers, "the script")
 
@@ -88,14 +88,16 @@ def _in_order(answers: Sequence[Any], where: str) -> Callable[[Query], Any]:
         for answer in left:
             return answer
         count = f"{len(answers)} answer{'' if len(answers) == 1 else 's'}"
-        raise AnswerFailed(f"{where} had {count} and is used up; asked: {_shown(query)}", "script")
+        raise AnswerFailed(
+            f"{where} has {count}, and all are used; asked: {_format_query(query)}", "script"
+        )
 
     return take
 
 
 def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
     table = [
-        (compile_prompt_pattern(pattern), _taken(pattern, answer))
+        (compile_prompt_pattern(pattern), _make_pattern_source(pattern, answer))
         for pattern, answer in answers.items()
     ]
 
@@ -104,12 +106,14 @@ def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
         for matches, answer in table:
             if matches(text):
                 return answer(query)
-        raise AnswerFailed(f"no pattern of the script matches; asked: {_shown(query)}", "script")
+        raise AnswerFailed(
+            f"no pattern of the script matches; asked: {_format_query(query)}", "script"
+        )
 
     return take
 
 
-def _taken(pattern: PromptPattern, answer: Any) -> Callable[[Query], Any]:
+def _make_pattern_source(pattern: PromptPattern, answer: Any) -> Callable[[Query], Any]:
     if isinstance(answer, list):
         return _in_order(answer, f"the pattern {pattern!r}")
     return lambda query: answer
@@ -130,6 +134,6 @@ def compile_prompt_pattern(pattern: PromptPattern) -> Callable[[str], object]:
     return lambda text: pattern in text
 
 
-def _shown(query: Query) -> str:
+def _format_query(query: Query) -> str:
     text = query.prompt or query.name or str(query.messages)
     return f"{query.id} ({query.kind}) {text[:_SHOWN]!r}" + ("…" if len(text) > _SHOWN else "")

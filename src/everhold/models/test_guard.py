@@ -1,5 +1,6 @@
-"""Whether real models may be asked in this process. While a test has the fixture `everhold`, they
-may not.
+"""Refuses real models while a test runs with the fixture `everhold`.
+
+A module of its own, because `testing` sets the guard and every real answerer reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class _Guard:
 
 @contextmanager
 def refuse_real_models() -> Iterator[None]:
-    """Refuse real models meanwhile, whoever asks for one and however it is named."""
+    """Refuse real models inside the `with` block, in the whole process."""
     _Guard.wanted += 1
     try:
         yield
@@ -25,10 +26,10 @@ def refuse_real_models() -> Iterator[None]:
 
 
 def refuse_in_tests(model: str) -> None:
-    """Raise `BadSetting` where a test runs that asks no real models."""
+    """Raise `BadSetting` if a test refuses real models."""
     if _Guard.wanted:
         raise BadSetting(
             "llm",
-            f"{model} is a real model, and a test with the fixture everhold asks none; give it"
-            " answers instead",
+            f"{model} is a real model, which a test with the fixture everhold may not ask; prepare"
+            " its answers instead",
         )

@@ -1,9 +1,9 @@
-"""The name of a call as its author wrote it.
+"""Finds the name of a refused call as the program's author wrote it.
 
-What is refused is refused deep inside a library: `asyncio.to_thread` becomes
-`loop.run_in_executor`, a pool's `submit` becomes an audit event of `_thread`. Here the stack is
-walked back to the program's own code, and the last library call on the way is what the author
-wrote. Nothing of this runs unless something is refused or reported.
+A call is refused deep inside a library: `asyncio.to_thread` becomes `loop.run_in_executor`, a
+pool's `submit` becomes an audit event of `_thread`. This module walks the stack back to the
+program's own code; the outermost library call is what the author wrote. It runs only when a call is
+refused or reported.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from typing import Any, Final
 from everhold.errors import ForeignCall
 
 _STDLIB: Final = sys.stdlib_module_names - {"__main__", "test"}
-#: Modules that only pass a call on.
-_PASSING: Final = frozenset({"contextlib", "functools"})
+#: Modules that only forward a call: their names would say nothing to the author.
+_FORWARDING: Final = frozenset({"contextlib", "functools"})
 _HERE: Final = "everhold.programs."
-_WATCH: Final = "everhold.programs.python.determinism_guard"
+_GUARD: Final = "everhold.programs.python.determinism_guard"
 
 
 def make_foreign_call_error(plain: str, frame: FrameType | None) -> ForeignCall:
-    """The error for a call that ended in `frame`. Coroutines that were handed over are closed:
-    nobody will run them.
+    """The error for a call that was refused in `frame`.
+
+    Coroutines among the arguments are closed: they will not run, and Python would warn about them.
     """
-    for passed in _libraries(frame):
-        _close_unstarted(passed)
+    for library in _library_frames(frame):
+        for value in list(library.f_locals.values()):
+            for item in value if type(value) in (tuple, list) else (value,):
+                close_unstarted(item)
     return ForeignCall(find_call_name(plain, frame))
 
 
 def find_call_name(plain: str, frame: FrameType | None) -> str:
-    """The outermost library call above `frame`, or `plain` where the program itself made the
-    call.
-    """
+    """The outermost library call above `frame`, or `plain` if the program itself made the call."""
     outermost = None
-    for passed in _libraries(frame):
-        if _module(passed) not in _PASSING:
-            outermost = passed
+    for library in _library_frames(frame):
+        if _module(library) not in _FORWARDING:
+            outermost = library
     if outermost is None:
         return plain
     name = _name(outermost)
@@ -50,15 +51,15 @@ def find_call_name(plain: str, frame: FrameType | None) -> str:
 
 
 def find_program_line(frame: FrameType | None) -> tuple[str, int]:
-    """The file and line of the program's own code from which the call was made."""
-    while frame is not None and (_is_library(frame) or _module(frame) == _WATCH):
+    """The file and line of the program's own code that made the call."""
+    while frame is not None and (_is_library(frame) or _module(frame) == _GUARD):
         frame = frame.f_back
     return ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
-def _libraries(frame: FrameType | None) -> Iterator[FrameType]:
+def _library_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames between a refused call and the program's own code, innermost first."""
-    while frame is not None and _module(frame) == _WATCH:
+    while frame is not None and _module(frame) == _GUARD:
         frame = frame.f_back
     while frame is not None and _is_library(frame):
         yield frame
@@ -81,12 +82,11 @@ def _module(frame: FrameType) -> str:
 
 
 def _name(frame: FrameType) -> str:
-    """A function as people write it: `multiprocessing.Process.start`, whatever file it is defined
-    in.
-    """
+    """A function's public name: `multiprocessing.Process.start`, not the module that defines it."""
     code = frame.f_code
     module = _module(frame)
     qualname = code.co_qualname
+    # The frame has the code object only, so a method's class is found through its first argument.
     if "." in qualname and code.co_argcount and code.co_varnames[0] in ("self", "cls"):
         owner: Any = frame.f_locals.get(code.co_varnames[0])
         kind: Any = owner if isinstance(owner, type) else type(owner)
@@ -105,13 +105,7 @@ def _name(frame: FrameType) -> str:
     return f"{module}.{qualname}"
 
 
-def _close_unstarted(frame: FrameType) -> None:
-    for value in list(frame.f_locals.values()):
-        for each in value if type(value) in (tuple, list) else (value,):
-            close_unstarted(each)
-
-
 def close_unstarted(value: object) -> None:
-    """Close a coroutine that has not begun, so that Python does not complain that it never did."""
+    """Close a coroutine that has not started, so that Python does not warn that it never was."""
     if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
         value.close()

@@ -58,12 +58,15 @@ def test_a_model_is_named_by_its_provider():
 WRONG = {
     "command": (
         "claude -p",
-        "'claude -p' is no model, which is provider:name; a command is"
+        "'claude -p' is not a model name (provider:name); for a command, use"
         " everhold.CommandModel('claude"
         " -p')",
     ),
-    "class": (CommandModel, "CommandModel is a class; it takes provider:name, an async function"),
-    "number": (7, "or None, not int"),
+    "class": (
+        CommandModel,
+        "CommandModel is a class; accepted are provider:name, an async function",
+    ),
+    "number": (7, "or None; got int"),
 }
 
 

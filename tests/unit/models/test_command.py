@@ -52,7 +52,7 @@ async def timed_out(file: Path, line: str) -> int:
     time to write it.
     """
     for timeout in (0.5, 5, 30):
-        with pytest.raises(AnswerFailed, match=f"no answer in {timeout} s"):
+        with pytest.raises(AnswerFailed, match=f"did not answer within {timeout} s"):
             await shell(line.replace("PID", shlex.quote(str(file))), timeout=timeout).answer(
                 ASK, "s-1"
             )
@@ -81,7 +81,7 @@ QUESTIONS = {
     ),
     "a schema": (
         Query(0, "0:0", "How many?", schema={"type": "integer"}),
-        "How many?\n\nAnswer with JSON only, and nothing around it. "
+        "How many?\n\nAnswer with JSON only, without any other text. "
         'It must fit this schema:\n{"type":"integer"}',
     ),
     "a string is no JSON": (Query(0, "0:0", "Who?", schema={"type": "string"}), "Who?"),
@@ -101,7 +101,7 @@ async def test_a_command_cannot_see():
         0, "0:0", messages=[{"role": "user", "content": [{"type": "image", "data": "…"}]}]
     )
 
-    with pytest.raises(AnswerFailed, match="a message holds image"):
+    with pytest.raises(AnswerFailed, match="a message contains image"):
         await CAT.answer(query, "s-1")
 
 
@@ -137,9 +137,9 @@ FAILURES = {
         "command_failed",
     ),
     "silent": ("exit 4", "sh exited with 4", "command_failed"),
-    "signal": ("kill -TERM $$", "sh was ended by SIGTERM", "command_failed"),
-    "not text": (r"printf '\377'", "sh wrote what is not UTF-8: ", "not_text"),
-    "timeout": ("sleep 60", "sh gave no answer in 0.2 s", "timeout"),
+    "signal": ("kill -TERM $$", "sh was killed by SIGTERM", "command_failed"),
+    "not text": (r"printf '\377'", "sh wrote output that is not UTF-8: ", "not_text"),
+    "timeout": ("sleep 60", "sh did not answer within 0.2 s", "timeout"),
 }
 
 
@@ -336,9 +336,9 @@ async def test_a_command_that_is_not_there():
     """
     command = CommandModel("no-such-command --now")
 
-    with pytest.raises(BadSetting, match="there is no command 'no-such-command' here"):
+    with pytest.raises(BadSetting, match="command 'no-such-command' was not found"):
         command.check()
-    with pytest.raises(BadSetting, match="there is no command 'no-such-command' here"):
+    with pytest.raises(BadSetting, match="command 'no-such-command' was not found"):
         await command.answer(ASK, "s-1")
 
 
@@ -359,10 +359,10 @@ WRONG = {
     "empty": (lambda: CommandModel(""), "it is empty"),
     "blank": (lambda: CommandModel(["", "x"]), "it is empty"),
     "quote": (lambda: CommandModel("claude 'p"), "is not a command: no closing quotation"),
-    "none at once": (lambda: CommandModel("cat", at_once=0), "it should be at least 1, got 0"),
+    "none at once": (lambda: CommandModel("cat", at_once=0), "it must be at least 1, got 0"),
     "no time": (
         lambda: CommandModel("cat", timeout=0),
-        "it should be more than 0 seconds, or None, got 0",
+        "it must be more than 0 seconds, or None, got 0",
     ),
 }
 

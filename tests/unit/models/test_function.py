@@ -110,7 +110,7 @@ async def test_people_are_not_answered_for(kind):
 def test_a_function_of_something_else_is_refused():
     """A function that cannot take one query is refused before anything is asked."""
     with pytest.raises(
-        BadSetting, match="should take one query: missing a required argument: 'system'"
+        BadSetting, match="must take one query: missing a required argument: 'system'"
     ):
         FunctionModel(lambda prompt, system: "")
 

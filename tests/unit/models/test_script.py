@@ -49,11 +49,11 @@ async def test_questions_asked_together_are_answered_in_the_order_asked():
 EXHAUSTED = {
     "list": (
         ScriptModel([]),
-        "the script had 0 answers and is used up; asked: q-7 (llm) 'Which one?'",
+        "the script has 0 answers, and all are used; asked: q-7 (llm) 'Which one?'",
     ),
     "pattern": (
         ScriptModel({"Which": []}),
-        "the pattern 'Which' had 0 answers and is used up; asked: q-7 (llm) 'Which one?'",
+        "the pattern 'Which' has 0 answers, and all are used; asked: q-7 (llm) 'Which one?'",
     ),
     "unmatched": (
         ScriptModel({"Who": "me"}),
@@ -76,7 +76,7 @@ async def test_one_answer_too_few():
     script = ScriptModel(["only"])
     await script.answer(ask(), "s-1")
 
-    with pytest.raises(AnswerFailed, match="the script had 1 answer and is used up"):
+    with pytest.raises(AnswerFailed, match="the script has 1 answer, and all are used"):
         await script.answer(ask("x" * 300, 1), "s-1")
 
 
@@ -138,7 +138,7 @@ async def test_one_answer_serves_for_ever_and_a_list_is_used_up():
         "same",
         "second",
     ]
-    with pytest.raises(AnswerFailed, match="the pattern 'list' had 2 answers"):
+    with pytest.raises(AnswerFailed, match="the pattern 'list' has 2 answers"):
         await script.answer(ask("list"), "s-1")
 
 
@@ -211,7 +211,7 @@ async def test_a_script_from_a_file(content, tmp_path):
 BAD_FILES = {
     "absent": (None, "cannot be read: No such file"),
     "not JSON": ("[1,", "not JSON"),
-    "a string": ('"one"', "should hold a list, or an object of patterns and answers"),
+    "a string": ('"one"', "must contain a list, or an object of patterns and answers"),
     "a bad pattern": ('{"re:(": 1}', "'re:(' is not a regular expression"),
 }
 
@@ -232,5 +232,5 @@ def test_a_file_that_is_no_script(text, told, tmp_path):
 @pytest.mark.parametrize("given", ["one", 7])
 def test_what_is_no_script(given):
     """A string or a number is not a script."""
-    with pytest.raises(BadSetting, match="a script is a list, a dict or a function, not"):
+    with pytest.raises(BadSetting, match="a script must be a list, a dict or a function, not"):
         ScriptModel(given)

@@ -103,7 +103,7 @@ def test_a_real_model_is_refused(kit: Kit, model: object) -> None:
 
 @pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", eh.CommandModel("cat")])
 def test_a_real_model_is_refused_to_other_runtimes_of_the_test_too(kit: Kit, model: Any) -> None:
-    with pytest.raises(BadSetting, match="asks none; give it answers instead"):
+    with pytest.raises(BadSetting, match="may not ask; prepare its answers instead"):
         eh.run(refund(order="7"), database="memory://", llm=model)
     assert kit.sessions == []
 
@@ -130,7 +130,7 @@ def test_a_real_model_in_the_settings_is_refused_too(
 
 def test_a_command_that_was_made_ready_before_is_refused_when_it_is_asked(kit: Kit) -> None:
     """The fixture may come after a runtime: the question stays open for whoever may answer it."""
-    with pytest.raises(BadSetting, match="asks none"):
+    with pytest.raises(BadSetting, match="may not ask"):
         asyncio.run(eh.CommandModel("cat").answer(Query(0, "0:0"), "s-1"))
 
 

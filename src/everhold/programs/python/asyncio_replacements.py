@@ -1,11 +1,14 @@
-"""The parts of asyncio whose own versions would differ from one Python, or one process, to the
-next.
+"""Replaces the parts of asyncio that behave differently between Pythons or between processes.
 
-`wait_for` makes a child task on Python 3.11 and none later; `as_completed` makes its tasks in the
-order of a set; `all_tasks` is a set built in an order that other sessions disturb; a `gather`
-hashes by its address. All four are replaced by versions that behave alike everywhere. What would
-start another loop, or hand work to a pool that has threads already, passes no method of our loop,
-so it is guarded. Outside a program the originals run.
+Replaced
+  - `wait_for` makes a child task on Python 3.11, and none on later versions;
+  - `as_completed` makes its tasks in the order of a set;
+  - `all_tasks` returns a set whose order depends on other sessions of the process;
+  - the future of `gather` hashes by its address.
+
+Functions that start another loop or create a `concurrent.futures.Future` call no method of the
+deterministic loop, so they are wrapped to refuse inside a program. Outside a program the originals
+run.
 """
 
 from __future__ import annotations
@@ -30,15 +33,13 @@ async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
     if type(asyncio._get_running_loop()) is not DeterministicLoop:
         return await _wait_for(fut, timeout)
     if timeout is not None and timeout <= 0:
-        return await _wait_no_more(fut)
+        return await _take_if_done(fut)
     async with asyncio.timeout(timeout):
         return await fut
 
 
-async def _wait_no_more(fut: Awaitable[Any]) -> Any:
-    """What a time of zero means: the result if it is there, and nothing begins that has not
-    begun.
-    """
+async def _take_if_done(fut: Awaitable[Any]) -> Any:
+    """`wait_for` with a timeout of zero: the result if there is one; a coroutine is not started."""
     if asyncio.iscoroutine(fut):
         fut.close()
         raise TimeoutError
@@ -53,27 +54,28 @@ async def _wait_no_more(fut: Awaitable[Any]) -> Any:
 
 
 class _Completed:
-    """Hands out futures as they are done; for `for` and for `async for`."""
+    """The iterator of `as_completed`, for `for` and for `async for` (Python 3.13 and later)."""
 
     def __init__(self, fs: Iterable[Any], timeout: float | None) -> None:
         loop = asyncio.get_running_loop()
+        # A dict keeps the caller's order; asyncio uses a set, and tasks get their paths from it.
         self._todo = dict.fromkeys(asyncio.ensure_future(f) for f in dict.fromkeys(fs))
         self._left = len(self._todo)
         self._done: asyncio.Queue[asyncio.Future[Any] | None] = asyncio.Queue()
         self._timer = (
-            loop.call_later(timeout, self._late) if timeout is not None and self._todo else None
+            loop.call_later(timeout, self._expire) if timeout is not None and self._todo else None
         )
         for future in self._todo:
             future.add_done_callback(self._one_done)
 
     def _one_done(self, future: asyncio.Future[Any]) -> None:
-        if future in self._todo:  # else it was too late
+        if future in self._todo:  # else the timeout came first
             del self._todo[future]
             self._done.put_nowait(future)
             if not self._todo and self._timer is not None:
                 self._timer.cancel()
 
-    def _late(self) -> None:
+    def _expire(self) -> None:
         for future in self._todo:
             future.remove_done_callback(self._one_done)
             self._done.put_nowait(None)
@@ -108,7 +110,7 @@ class _Completed:
 
 
 def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
-    """Yield what is done, in the order it is done."""
+    """Yield results in the order in which they are done."""
     if type(asyncio._get_running_loop()) is not DeterministicLoop:
         return _as_completed(fs, timeout=timeout)
     if asyncio.isfuture(fs) or asyncio.iscoroutine(fs):
@@ -117,17 +119,15 @@ def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
 
 
 def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
-    """The tasks that are not done; in a program, a set that was filled in the order of their
-    making.
-    """
+    """The tasks that are not done; in a program, a set filled in the order of creation."""
     found = asyncio._get_running_loop() if loop is None else loop
     if type(found) is not DeterministicLoop:
         return _all_tasks(loop)
     return set(found.living())
 
 
-def _gathered(self: Any) -> int:
-    """A hash for the future that `gather` gives: by creation in a program, by address elsewhere."""
+def _hash_gathering(self: Any) -> int:
+    """Hash of the future that `gather` returns: by creation number in a program, else by address."""
     loop = self._loop
     if type(loop) is not DeterministicLoop:
         return object.__hash__(self)
@@ -150,8 +150,8 @@ def _guard(original: Any, name: str) -> Any:
     return guarded
 
 
-#: What a program may not do although none of our loop's methods is asked: where it is, and what
-#: people call it.
+#: Functions that are refused in a program but call no method of its loop: owner, attribute, name.
+#: Every pool's `submit` creates a `concurrent.futures.Future`, even if its threads already run.
 _GUARDED: Final[list[tuple[Any, str, str]]] = [
     (asyncio, "run", "asyncio.run"),
     (asyncio, "new_event_loop", "asyncio.new_event_loop"),
@@ -162,13 +162,13 @@ _GUARDED: Final[list[tuple[Any, str, str]]] = [
 
 
 def install_asyncio_replacements() -> None:
-    """Put them where programs look for them. Doing it again changes nothing."""
+    """Replace the functions in `asyncio`. Idempotent."""
     if asyncio.wait_for is wait_for:
         return
     for module in (asyncio, asyncio.tasks):
         module.wait_for = wait_for  # type: ignore[attr-defined]
         module.as_completed = as_completed  # type: ignore[attr-defined]
         module.all_tasks = all_tasks  # type: ignore[attr-defined]
-    asyncio.tasks._GatheringFuture.__hash__ = _gathered  # type: ignore[attr-defined]
+    asyncio.tasks._GatheringFuture.__hash__ = _hash_gathering  # type: ignore[attr-defined]
     for owner, attribute, name in _GUARDED:
         setattr(owner, attribute, _guard(getattr(owner, attribute), name))

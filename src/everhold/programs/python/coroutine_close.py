@@ -1,11 +1,13 @@
-"""How coroutines and async generators go when a program is dropped: at once, and without a word.
+"""Closes the coroutines and async generators of a dropped program, at once and without warnings.
 
-Closing throws GeneratorExit where the program stands: into the innermost coroutine that is waited
-in, then into the one around it, and so on to the outermost. Their `finally` blocks run; an `await`
-in one of them suspends again, and the next GeneratorExit goes on from there. Python by itself would
-begin with the outermost, and lose what suspends again further in: it is told off when it is freed,
-whenever that is. A coroutine that will not go is kept for ever, because Python complains about such
-a one when it is freed.
+GeneratorExit is thrown into the innermost coroutine first, then into the one that awaits it, up to
+the outermost. Their `finally` blocks run. An `await` in a `finally` block suspends the coroutine
+again, and the next GeneratorExit continues from there.
+
+`coro.close()` would begin with the outermost coroutine. It raises RuntimeError when an inner one
+suspends again, and that inner coroutine is then closed when it is freed, at an unpredictable time.
+A coroutine that never ends is kept for the life of the process, because Python prints a warning
+when such a coroutine is freed.
 """
 
 from __future__ import annotations
@@ -20,21 +22,22 @@ from operator import attrgetter
 from types import CoroutineType, GeneratorType
 from typing import Any, Final
 
-#: Times a coroutine is asked to end: once for every `await` in its `finally` blocks.
+#: GeneratorExits that one coroutine gets: each `await` in a `finally` block takes one.
 MAX_CLOSES: Final = 1_000
-#: Coroutines that refused.
+#: Coroutines that did not end after `MAX_CLOSES`.
 UNCLOSED_COROUTINES: Final[list[Any]] = []
 
 
 def close_coroutine(coro: Any, context: Context) -> None:
-    """Close a coroutine, and before it all that it waits in."""
+    """Close a coroutine after everything that it awaits."""
     chain = [coro]
     refused = 0
-    _deepen(chain)
+    _extend_chain(chain)
     while chain:
         try:
             context.run(chain[-1].throw, GeneratorExit)
-        # it has ended, and what `finally` raises while being dropped concerns nobody
+        # Any exception means that it ended. Errors of `finally` blocks are ignored: the program is
+        # dropped, not finished.
         except BaseException:
             chain.pop()
             continue
@@ -42,23 +45,22 @@ def close_coroutine(coro: Any, context: Context) -> None:
         if refused == MAX_CLOSES:
             UNCLOSED_COROUTINES.append(coro)
             return
-        _deepen(chain)
+        # It suspended again, perhaps inside a coroutine that its `finally` block has just called.
+        _extend_chain(chain)
 
 
 def close_async_generator(agen: Any) -> None:
-    """Close an async generator that its program let go of while it was dropped."""
-    leaving = agen.aclose()
+    """Close an async generator that lost its last reference while its program was dropped."""
+    closing = agen.aclose()
     try:
-        leaving.send(None)
-    except BaseException:  # it has ended, one way or another
+        closing.send(None)
+    except BaseException:  # it has ended
         return
-    close_coroutine(leaving, copy_context())
+    close_coroutine(closing, copy_context())
 
 
-def _deepen(chain: list[Any]) -> None:
-    """Add what the last of a chain waits in, and what that waits in, down to where the program
-    stands.
-    """
+def _extend_chain(chain: list[Any]) -> None:
+    """Append what the last of the chain awaits, and what that awaits, down to the innermost."""
     look = INNER_AWAITS.get(type(chain[-1]))
     while look is not None:
         inner = look(chain[-1])
@@ -67,46 +69,54 @@ def _deepen(chain: list[Any]) -> None:
             chain.append(inner)
 
 
-def _held(holder: Any) -> Any:
-    """What is awaited by way of a holder, which does not say so itself: the first thing it refers
-    to but its type.
+def _get_wrapped(wrapper: Any) -> Any:
+    """The awaitable inside a wrapper that has no attribute for it (`anext`, `coro.__await__`).
+
+    The garbage collector knows: it is the wrapper's first referent that is not its type.
     """
-    return next(found for found in gc.get_referents(holder) if not isinstance(found, type))
+    return next(found for found in gc.get_referents(wrapper) if not isinstance(found, type))
 
 
-def _in_generator(step: Any) -> Any:
-    """What the async generator waits in whose step is awaited."""
-    return _held(step).ag_await
+def _get_generator_await(step: Any) -> Any:
+    # A step (`asend`, `athrow`) refers to its generator, and only the generator knows its await.
+    return _get_wrapped(step).ag_await
 
 
-async def _numbers() -> AsyncGenerator[None, None]:
+async def _sample_generator() -> AsyncGenerator[None, None]:
     yield
 
 
-async def _nothing() -> None:
+async def _sample_coroutine() -> None:
     pass
 
 
-def _inside() -> dict[type, Callable[[Any], Any]]:
-    """For each type of thing that a program can wait in: how to look inside."""
-    agen: Any = _numbers()
+def _make_inner_awaits() -> dict[type, Callable[[Any], Any]]:
+    """For each type that a program can await: how to get what it awaits itself.
+
+    The types have no public names, so they are taken from samples.
+    """
+    agen: Any = _sample_generator()
     steps = [agen.asend(None), agen.athrow(GeneratorExit)]
-    holders = [anext(_numbers(), None), _nothing().__await__()]
-    for one in [*steps, *holders]:
-        one.close()
+    wrappers = [anext(_sample_generator(), None), _sample_coroutine().__await__()]
+    for sample in [*steps, *wrappers]:
+        sample.close()
     return {
         CoroutineType: attrgetter("cr_await"),
         GeneratorType: attrgetter("gi_yieldfrom"),
-        **{type(step): _in_generator for step in steps},
-        **{type(holder): _held for holder in holders},
+        **{type(step): _get_generator_await for step in steps},
+        **{type(wrapper): _get_wrapped for wrapper in wrappers},
     }
 
 
-INNER_AWAITS: Final = _inside()
+INNER_AWAITS: Final = _make_inner_awaits()
 
 
 def pin_unclosed_coroutines() -> None:
-    """At the end of the process: keep what refused from being freed even then."""
+    """At exit: keep coroutines that did not end from being freed, which would print a warning.
+
+    The interpreter frees module globals at exit, so the list alone does not keep them; an extra
+    reference count does.
+    """
     if UNCLOSED_COROUTINES:
         import ctypes
     for coro in UNCLOSED_COROUTINES:
@@ -114,16 +124,18 @@ def pin_unclosed_coroutines() -> None:
 
 
 class NeverAwaitedSilencer:
-    """No warning for coroutines that were never awaited: they were not given the time.
+    """Suppresses "never awaited" warnings for the coroutines of a dropped program.
 
-    Not `warnings.catch_warnings`, which makes the whole process forget what it has warned of.
+    Not `warnings.catch_warnings`: it clears the registry of warnings that the process has already
+    shown, so that all of them would be shown again.
     """
 
     def __enter__(self) -> None:
         module: Any = warnings
         self._before = module._warn_unawaited_coroutine
         self._filters = module.filters
-        module._warn_unawaited_coroutine = _say_nothing
+        # The interpreter calls this function by name when it frees a coroutine that never started.
+        module._warn_unawaited_coroutine = _ignore
         self._filters.insert(0, _UNAWAITED)
 
     def __exit__(self, *_: object) -> None:
@@ -132,8 +144,7 @@ class NeverAwaitedSilencer:
         self._filters.remove(_UNAWAITED)
 
 
-#: From Python 3.13 on there is a warning for the steps of async generators too, and it comes as any
-#: other.
+#: Python 3.13 added the warning for steps of async generators, as an ordinary warning.
 _UNAWAITED: Final = (
     "ignore",
     re.compile("coroutine method .* was never awaited"),
@@ -143,13 +154,14 @@ _UNAWAITED: Final = (
 )
 
 
-def _say_nothing(coro: object) -> None:
+def _ignore(coro: object) -> None:
     pass
 
 
-def _references() -> int:
-    """How many references a finalizer sees when the last one outside has gone; it differs between
-    Pythons.
+def _measure_last_refcount() -> int:
+    """The reference count that a finalizer sees when the program has dropped the last reference.
+
+    It differs between Python versions, so it is measured once.
     """
     seen: list[int] = []
 
@@ -157,7 +169,7 @@ def _references() -> int:
         seen.append(sys.getrefcount(agen))
 
     async def leave() -> None:
-        async for _ in _numbers():
+        async for _ in _sample_generator():
             break
 
     before = sys.get_asyncgen_hooks()
@@ -171,6 +183,6 @@ def _references() -> int:
     return seen[0]
 
 
-#: References to an async generator that nobody holds any more; one that the garbage collector found
-#: has more.
-LAST_REFCOUNT: Final = _references()
+#: The reference count of an async generator when its last reference goes. One that the garbage
+#: collector found in a cycle has more, which tells the two cases apart.
+LAST_REFCOUNT: Final = _measure_last_refcount()
