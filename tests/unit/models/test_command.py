@@ -82,7 +82,7 @@ QUESTIONS = {
     "a schema": (
         Query(0, "0:0", "How many?", schema={"type": "integer"}),
         "How many?\n\nAnswer with JSON only, without any other text. "
-        'It must fit this schema:\n{"type":"integer"}',
+        'It must match this schema:\n{"type":"integer"}',
     ),
     "a string is no JSON": (Query(0, "0:0", "Who?", schema={"type": "string"}), "Who?"),
     "nothing": (Query(0, "0:0"), ""),

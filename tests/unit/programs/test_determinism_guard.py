@@ -31,7 +31,7 @@ HERE = Path(__file__)
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     before = determinism_guard._settings.mode, determinism_guard._settings.limit
-    determinism_guard._seen.clear()
+    determinism_guard._warned_lines.clear()
     yield
     determinism_guard.configure_guard(mode=before[0], limit=before[1])
 
@@ -237,8 +237,8 @@ def test_an_event_that_does_not_concern_us_costs_one_lookup() -> None:
     """The hook hears of everything in the process; for nearly all of it, it only looks at the
     name.
     """
-    assert determinism_guard._hear("compile", ()) is None
-    assert determinism_guard._hear("open", ("x", "r", 0)) is None
+    assert determinism_guard._audit("compile", ()) is None
+    assert determinism_guard._audit("open", ("x", "r", 0)) is None
 
 
 def test_an_event_is_heard_while_a_thread_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,19 +247,19 @@ def test_an_event_is_heard_while_a_thread_gets_its_place(monkeypatch: pytest.Mon
     """
     result(living(lambda: None).go())  # from here on the hook is installed
 
-    class Place(determinism_guard._Place):
+    class Place(determinism_guard._ThreadState):
         def __init__(self, thread: int) -> None:
             Path(os.devnull).read_bytes()
             super().__init__(thread)
 
-    monkeypatch.setattr(determinism_guard, "_Place", Place)
+    monkeypatch.setattr(determinism_guard, "_ThreadState", Place)
     errors: list[BaseException] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: errors.append(args.exc_value))
     thread = threading.Thread(target=Path(os.devnull).read_bytes)
     thread.start()
     thread.join()
     assert errors == []
-    assert type(determinism_guard._places.pop(thread.ident)) is Place
+    assert type(determinism_guard._states.pop(thread.ident)) is Place
 
 
 @pytest.mark.process

@@ -463,10 +463,10 @@ async def test_time_is_counted_for_each_advance(monkeypatch: pytest.MonkeyPatch)
         nonlocal looks
         for n in range(20):
             await words(ctx, str(n))
-            determinism_guard._look(time.monotonic() + looks)
+            determinism_guard._check_advances(time.monotonic() + looks)
             looks += 1
 
-    monkeypatch.setattr(determinism_guard, "_cpu_time", lambda place: looks)
+    monkeypatch.setattr(determinism_guard, "_read_cpu_time", lambda place: looks)
     kept = record(played(slow).journal)
     before, looks = determinism_guard._settings.limit, 0
     determinism_guard.configure_guard(limit=3.0)

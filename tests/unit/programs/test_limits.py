@@ -137,7 +137,7 @@ def test_nothing_is_thrown_at_what_comes_after(short: None) -> None:
         begun = time.thread_time()
         while time.thread_time() - begun < 0.1:
             pass
-    assert determinism_guard._mark.place.executing is None
+    assert determinism_guard._local.state.executing is None
 
 
 @pytest.mark.parametrize(("module", "end"), [("pdb", "Returned"), ("elsewhere", "Raised")])
@@ -146,10 +146,10 @@ def test_time_at_a_debugger_does_not_count(
 ) -> None:
     """Its module is on the stack: stepping through a program has no time limit."""
     spent = [0]
-    monkeypatch.setattr(determinism_guard, "_cpu_time", lambda place: spent[0])
+    monkeypatch.setattr(determinism_guard, "_read_cpu_time", lambda place: spent[0])
     scope: dict[str, Any] = {
         "__name__": module,
-        "look": determinism_guard._look,
+        "look": determinism_guard._check_advances,
         "time": time,
         "spent": spent,
     }
@@ -171,7 +171,7 @@ def test_a_thread_without_a_cpu_clock_is_watched_by_that_of_the_process(
     monkeypatch: pytest.MonkeyPatch, short: None
 ) -> None:
     """As on macOS and Windows."""
-    monkeypatch.setattr(determinism_guard._mark.place, "clock", None)
+    monkeypatch.setattr(determinism_guard._local.state, "clock", None)
 
     async def program(ctx: Any) -> None:
         while True:
@@ -335,7 +335,7 @@ def test_ctrl_c_goes_up_and_nothing_is_kept() -> None:
     with pytest.raises(Overtaken):
         life.answer("a")
     assert heard == ["finally"]
-    assert determinism_guard._mark.place.executing is None
+    assert determinism_guard._local.state.executing is None
 
 
 async def test_after_ctrl_c_the_session_is_as_it_was() -> None:

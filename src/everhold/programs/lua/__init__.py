@@ -1,1 +1,1 @@
-"""Lua programs: pausable code that may have been written by a model, in a sandbox of its own."""
+"""Runs Lua programs, which a model may have written, each in a sandbox."""

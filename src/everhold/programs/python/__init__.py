@@ -1,1 +1,1 @@
-"""Python programs: an `async def` on a deterministic event loop."""
+"""Runs Python programs: an `async def` on a deterministic event loop."""

@@ -127,7 +127,7 @@ def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
 
 
 def _hash_gathering(self: Any) -> int:
-    """Hash of the future that `gather` returns: by creation number in a program, else by address."""
+    """Hash the future that `gather` returns: in a program by creation number, else by address."""
     loop = self._loop
     if type(loop) is not DeterministicLoop:
         return object.__hash__(self)

@@ -1,12 +1,10 @@
-"""`ctx` for Python programs: each verb makes a query, or a value that is the same on replay.
+"""`ctx` of Python programs: each verb makes a query, or returns a value that replay repeats.
 
-Child sessions as their parent's program holds them: one that it awaits, and one in the
-background.
+`PythonChild` is a child session that its parent awaits, `PythonProcess` one in the background.
 
-What a program hands to `ctx`, checked where it is handed over.
-
-A record is written as it is, and read by its types: what is not of its type would be written and
-never be read again. The error is the program's own, and the same on replay.
+Rule: arguments are checked before they are recorded. A query is encoded without checks and decoded
+by its types, so a wrong type would be written and could never be read again. The error is raised in
+the program, and replay repeats it.
 """
 
 from __future__ import annotations
@@ -58,23 +56,20 @@ def check_ctx_string(value: Any, what: str) -> str:
 
 
 def check_ctx_name(value: Any, what: str) -> str:
-    """A name. Text of a kind of its own, a member of a StrEnum for one, is the text it stands
-    for.
-    """
+    """A name; a subclass of str, such as a StrEnum member, becomes a plain str."""
     if not isinstance(value, str):
         raise _misfit(what, "text", value)
     return check_ctx_string(str.__str__(value), what)
 
 
 def check_ctx_integer(value: Any, what: str) -> int:
-    """A whole number that can be stored."""
+    """An integer of 64 bits: larger ones cannot be stored."""
     if isinstance(value, bool) or not isinstance(value, int) or not -_LIMIT <= value < _LIMIT:
         raise _misfit(what, "a whole number of 64 bits", value)
     return int(value)
 
 
 def check_ctx_count(value: Any, what: str) -> int:
-    """How often: no or more times."""
     if check_ctx_integer(value, what) < 0:
         raise _misfit(what, "0 or more", value)
     return int(value)
@@ -87,7 +82,7 @@ def check_ctx_flag(value: Any, what: str) -> bool:
 
 
 def check_ctx_seconds(value: Any, what: str) -> float | None:
-    """How long to wait; an infinite time, as None, is for ever."""
+    """Seconds to wait; None and infinity mean no limit."""
     if value is None or value == _NEVER:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LIMIT:
@@ -106,14 +101,14 @@ def _misfit(what: str, expected: str, value: object) -> BadArguments:
     shown = (
         repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
     )
-    return BadArguments("ctx", f"{what} should be {expected}, not {shown[:80]}")
+    return BadArguments("ctx", f"{what} must be {expected}, not {shown[:80]}")
 
 
 _ENDED: Final = ("completed", "failed", "cancelled")
 
 
 class PythonChild:
-    """A child session, to be awaited."""
+    """A child session that can be awaited."""
 
     def __init__(self, session_id: str, pending: asyncio.Future[Any]) -> None:
         self.session_id = session_id
@@ -121,7 +116,7 @@ class PythonChild:
 
     @property
     def usage(self) -> Usage | None:
-        """What it has cost, once it has ended, if that was counted."""
+        """Usage of the child when it has ended; None before, or if none was reported."""
         return getattr(self._pending, "usage", None)
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -175,9 +170,10 @@ class PythonContext:
     def state(self) -> PythonState:
         return self._state
 
-    # ---- questions
+    # ---- queries
 
     async def llm(self, prompt: str = "", **options: Any) -> Any:
+        # The fast path of a plain prompt: one query per step makes this the hottest call here.
         execution = self._execution
         if (
             options
@@ -245,7 +241,7 @@ class PythonContext:
         self, items: Sequence[str | Mapping[str, Any]], **options: Any
     ) -> list[Any]:
         if not items:
-            raise BadArguments("ctx.llm_batch", "it needs at least one item")
+            raise BadArguments("ctx.llm_batch", "items must not be empty")
         if self._execution.birth.budget is not None:
             self._within_budget(len(items))
         asked: list[DeterministicFuture] = []
@@ -320,7 +316,8 @@ class PythonContext:
             raise BadArguments("ctx.call", f"{function!r} is not a function")
         if asyncio.iscoroutine(function):
             raise BadArguments(
-                "ctx.call", "give it the function and its arguments, not a coroutine"
+                "ctx.call",
+                "pass the function and its arguments, as in ctx.call(f, x), not the coroutine f(x)",
             )
         options: dict[str, JSON] = (
             {"retries": retries} if check_ctx_count(retries, "retries") else {}
@@ -329,20 +326,20 @@ class PythonContext:
             options["timeout"] = timeout
         query = self._query(
             Kind.CALL,
-            name=_name_of(function),
-            args=_shown(args, kwargs),
+            name=_get_call_name(function),
+            args=_show_arguments(args, kwargs),
             rerun=parse_ctx_rerun(rerun),
             options=options or None,
         )
         effect = functools.partial(function, *args, **kwargs)
-        return await self._execution.ask(query, _returns(function), effect)
+        return await self._execution.ask(query, _get_result_type(function), effect)
 
     async def sleep(self, seconds: float) -> None:
         if self._execution.cancelled and not self._execution.loop.dropped:
             raise AfterCancel("sleep")
         await asyncio.sleep(seconds)
 
-    # ---- what agents are made of (ports.context.AgentContext)
+    # ---- the verbs of agents (ports.context.AgentContext)
 
     async def put(
         self,
@@ -422,6 +419,7 @@ class PythonContext:
     # ---- other programs
 
     async def run(self, call: Call[Any]) -> Any:
+        # The program runs in the same task, so its queries get a path of their own for that time.
         task = self._task()
         outer = task.path
         ordinal = task.asked
@@ -431,7 +429,7 @@ class PythonContext:
         task.made = 0
         task.asked = 0
         task.drawn = 0
-        body: Any = _call(call).program.body
+        body: Any = _check_call(call).program.body
         try:
             return await body(self, **call.program.arguments(call.args))
         finally:
@@ -446,10 +444,11 @@ class PythonContext:
                 raise AfterCancel("restart")
             if "/" in task.path:
                 raise CannotRestart(
-                    "this program was run inline by another one, whose session it is"
+                    "the program was run by another one with ctx.run, and shares its session"
                 )
             execution.begin_again(execution.program.bind((), args))
-        await DeterministicFuture(execution.loop)  # never done: nothing more of the program runs
+        # A future that never completes: the program runs no further.
+        await DeterministicFuture(execution.loop)
         raise AssertionError("unreachable")
 
     def spawn(self, call: Call[Any], *, title: str = "") -> PythonChild:
@@ -466,7 +465,7 @@ class PythonContext:
 
     def _spawn(self, call: Call[Any], **more: Any) -> tuple[int, PythonChild]:
         execution = self._execution
-        program = _call(call).program
+        program = _check_call(call).program
         query = self._query(Kind.SESSION, name=program.ref, args=call.args)
         child = self.child_id(query)
         options = {"version": program.version, "id": child, **more}
@@ -474,7 +473,7 @@ class PythonContext:
         return query.q, PythonChild(child, execution.ask(query, Any, child=call))
 
     async def background(self, call: Call[Any], *, title: str = "") -> PythonProcess:
-        program = _call(call).program
+        program = _check_call(call).program
         options = {
             "do": "begin",
             "wakes": "signal",
@@ -496,21 +495,22 @@ class PythonContext:
         drawn = sha256(f"{self._execution.seed()}/{query.key}".encode()).hexdigest()
         return f"s-{int(self._execution.loop.now * 1e9):016x}-{drawn[:24]}"
 
-    # ---- what is the same on replay
+    # ---- values that replay repeats
 
     def now(self) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self._execution.loop.now, datetime.UTC)
 
     def rng(self) -> random.Random:
-        return random.Random(self._drawn())
+        return random.Random(self._draw_bytes())
 
     def random(self) -> float:
-        return random.Random(self._drawn()).random()
+        return random.Random(self._draw_bytes()).random()
 
     def uuid(self) -> uuid.UUID:
-        return uuid.UUID(bytes=self._drawn()[:16], version=4)
+        return uuid.UUID(bytes=self._draw_bytes()[:16], version=4)
 
-    def _drawn(self) -> bytes:
+    def _draw_bytes(self) -> bytes:
+        # Derived from the session's seed and the position in the task: no state to record.
         task = self._task()
         key = f"{self._execution.seed()}/{task.path}~{task.drawn}"
         task.drawn += 1
@@ -528,7 +528,7 @@ class PythonContext:
                 execution.notes.versions[name] = known
         return known
 
-    # ---- what is silent on replay
+    # ---- verbs that do nothing on replay
 
     def log(self, message: str, level: str = "info") -> None:
         execution = self._execution
@@ -561,7 +561,7 @@ class PythonContext:
         budget = self._execution.birth.budget
         return None if budget is None else budget.remaining(**self._used())
 
-    # ---- how a query is made
+    # ---- making a query
 
     def _query(
         self,
@@ -602,15 +602,16 @@ class PythonContext:
         loop = self._execution.loop
         task = current_task(loop) if loop.thread == get_ident() else None
         if type(task) is not DeterministicTask:
+            # `finally` blocks of a dropped program run outside their task and may still use ctx.
             if loop.dropped and isinstance(asyncio._get_running_loop(), DeterministicLoop):
-                nobody: DeterministicTask = _NOBODY
-                return nobody
+                dropped: DeterministicTask = _DROPPED_TASK
+                return dropped
             raise ForeignCall("ctx", "cannot be used outside its own program")
         return task
 
     def _after(self, timeout: float) -> float | None:
-        patience = check_ctx_seconds(timeout, "timeout")
-        return None if patience is None else self._execution.loop.now + patience
+        seconds = check_ctx_seconds(timeout, "timeout")
+        return None if seconds is None else self._execution.loop.now + seconds
 
     def _within_budget(self, asking: int) -> None:
         budget = self._execution.birth.budget
@@ -628,14 +629,14 @@ class PythonContext:
         }
 
 
-class _Nobody:
-    """Stands in for the task of a program that is being dropped: nothing it counts matters."""
+class _DroppedTask:
+    """Stands in for the task of a program that is being dropped; its counters are not used."""
 
     path = "-"
     made = asked = drawn = 0
 
 
-_NOBODY: Any = _Nobody()
+_DROPPED_TASK: Any = _DroppedTask()
 
 
 class PythonState:
@@ -689,10 +690,10 @@ class PythonState:
         return value
 
 
-def _call(call: Any) -> Call[Any]:
+def _check_call(call: Any) -> Call[Any]:
     if not isinstance(call, Call):
         raise BadArguments(
-            "ctx", f"{call!r} is not a call; call a program: ctx.run(my_program(x=1))"
+            "ctx", f"{call!r} is not a call; call the program, as in ctx.run(my_program(x=1))"
         )
     return call
 
@@ -706,14 +707,12 @@ def _text(value: object) -> str:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
-#: How modules end that were loaded from a file: see `packages.load`.
+#: The end of the names of modules that `packages.load` loaded from a file.
 _FROM_FILE = re.compile(r"_[0-9a-f]{12}$")
 
 
-def _name_of(function: Any) -> str:
-    """What a call is known as: the same whether its file runs as a script or was loaded from its
-    path.
-    """
+def _get_call_name(function: Any) -> str:
+    """The recorded name of a called function: equal whether its file is a script or a module."""
     inner = function.func if isinstance(function, functools.partial) else function
     module = getattr(inner, "__module__", None) or "?"
     code = getattr(inner, "__code__", None)
@@ -722,17 +721,15 @@ def _name_of(function: Any) -> str:
     return f"{module}:{getattr(inner, '__qualname__', type(inner).__name__)}"
 
 
-def _returns(function: Any) -> Any:
-    """The type a call's result is read back as: its annotation, where it has one that can be
-    resolved.
-    """
+def _get_result_type(function: Any) -> Any:
+    """The type in which a call's result is decoded: its return annotation, if it resolves."""
     inner = function.func if isinstance(function, functools.partial) else function
     found = get_return_type(inner)
     return None if found in (Any, type(None), str, int, float, bool, None) else found
 
 
-def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> JSON:
-    """A call's arguments for people to read; what JSON cannot hold is shown as text."""
+def _show_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> JSON:
+    """A call's arguments for people to read; a value that JSON cannot represent becomes text."""
 
     def one(value: Any) -> JSON:
         try:

@@ -1,16 +1,15 @@
-"""Guards determinism: finds threads, processes, sockets, files and blocking sleeps in the code of
-programs.
+"""Guards determinism: finds outside effects and endless loops in the code of programs.
 
-An audit hook sees threads, processes, sockets, files and blocking sleeps while a program advances,
-on that thread and nowhere else. Threads and processes are always refused. The rest is reported by
-`mode`: "off", "warn" (the default: one log line a place) or "refuse" (tests). What importing a
-module, making a traceback or reading time zones touches is not reported. Reading the wall clock and
-throwing dice raise no audit event and cannot be seen; replay is the net for those.
+An audit hook sees threads, processes, sockets, files and blocking sleeps, on the thread where a
+program runs and only while it runs. Threads and processes are always refused. The rest is handled
+by `mode`: "off", "warn" (the default: one log line per source line) or "refuse" (for tests).
+Imports, tracebacks and time zone data may read files. Reading the wall clock and drawing random
+numbers raise no audit event and are not seen; replay finds those.
 
-A second thread watches how long an advance takes. One that uses more than `limit` seconds of its
-thread's CPU time is stopped, if it is Python code. A call into C cannot be stopped. One that takes
-more than `limit` seconds by the clock, because it blocks or because the machine is busy or stood
-still, is logged once and continues. Time at a debugger's prompt does not count.
+A watch thread measures each advance. An advance that uses more than `limit` seconds of its thread's
+CPU time is stopped, if it runs Python code; a call into C cannot be stopped. An advance that takes
+longer by the clock, because it blocks or the machine is busy, is logged once and continues. Time at
+a debugger's prompt does not count.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everhold.program")
 
-#: Audit events that are refused whatever the mode: what they start cannot be called back.
+#: Audit events that are refused in every mode: a started thread or process cannot be undone.
 REFUSED: Final = {
     "_thread.start_new_thread": "_thread.start_new_thread",
     "_thread.start_joinable_thread": "_thread.start_joinable_thread",
@@ -47,7 +46,7 @@ REFUSED: Final = {
     "os.startfile": "os.startfile",
     "pty.spawn": "pty.spawn",
 }
-#: Audit events that are reported.
+#: Audit events that are handled by `mode`.
 REPORTED: Final = {
     "open": "open",
     "builtins.input": "input",
@@ -87,7 +86,7 @@ REPORTED: Final = {
 }
 MODES: Final = ("off", "warn", "refuse")
 _WATCHED: Final = {**REPORTED, **REFUSED}
-#: Modules that read files for reasons that are not the program's.
+#: Modules that read files for Python itself (imports, tracebacks, time zones).
 _READERS: Final = frozenset(
     {
         "_frozen_importlib",
@@ -118,12 +117,12 @@ _DEBUGGERS: Final = (
 class _Settings:
     mode = "warn"
     limit = 10.0
-    hooked = False
-    patrolled = False
+    hook_installed = False
+    watch_started = False
 
 
-class _Place:
-    """A thread: which execution advances there, and what the watch knows about the advance."""
+class _ThreadState:
+    """One thread: the execution that advances there, and what the watch has measured."""
 
     __slots__ = (
         "advance",
@@ -139,22 +138,20 @@ class _Place:
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
-        self.clock = _thread_clock()
+        self.clock = _get_thread_clock()
         self.executing: PythonExecution | None = None
         self.since = 0.0
         self.struck = False
-        # Written by the watch alone. It first sees an advance a moment after its beginning and
-        # counts from there, so that an advance costs no reading of a CPU clock.
+        # Written by the watch thread alone. It counts from the moment it first sees an advance, so
+        # that starting an advance does not read a CPU clock.
         self.advance: tuple[float, int] | None = None
         self.began = 0.0  # by the clock
         self.spent = 0.0  # CPU time of the thread at that moment
         self.warned = False
 
 
-def _thread_clock() -> int | None:
-    """The CPU clock of this thread, for other threads to read; None where the system has no such
-    clock.
-    """
+def _get_thread_clock() -> int | None:
+    """The id of this thread's CPU clock, which other threads can read; None if there is none."""
     try:
         clock = time.pthread_getcpuclockid(threading.get_ident())
         time.clock_gettime(clock)
@@ -163,50 +160,49 @@ def _thread_clock() -> int | None:
     return clock
 
 
-class _Mark(threading.local):
-    """The place of the current thread, made when the thread first asks for it.
+class _Local(threading.local):
+    """The state of the current thread, made on first use.
 
-    Making it may run code that is watched itself: the garbage collector calls finalizers. That code
-    finds a place where nothing executes.
+    Making it may trigger the garbage collector, whose finalizers may raise audit events. The hook
+    then reads the class attribute, in which nothing executes.
     """
 
-    place = _Place(0)
+    state = _ThreadState(0)
 
     def __init__(self) -> None:
         thread = threading.get_ident()
-        self.place = _places[thread] = _Place(thread)
+        self.state = _states[thread] = _ThreadState(thread)
 
 
-_places: dict[int, _Place] = {}  # by thread; the number of one that ended is given to another
+_states: dict[int, _ThreadState] = {}  # by thread id; the system reuses the ids of ended threads
 _settings = _Settings()
-_begin: Final = _thread.start_new_thread
-_rest: Final = time.sleep
-_mark = _Mark()
-_seen: set[tuple[str, int]] = set()
-_lock = threading.Lock()  # held while an advance is struck
+_real_start_new_thread: Final = _thread.start_new_thread
+_real_sleep: Final = time.sleep
+_local = _Local()
+_warned_lines: set[tuple[str, int]] = set()
+_lock = threading.Lock()  # held while `Overtime` is thrown into a thread
 
 
 class Overtime(SystemExit):
     """Thrown into an advance that takes too long.
 
-    A kind of SystemExit, because that is what `except Exception` lets pass and what tasks pass on
-    at once.
+    A SystemExit, because `except Exception` does not catch it and asyncio tasks let it pass.
     """
 
 
 def configure_guard(*, mode: str | None = None, limit: float | None = None) -> str:
-    """Set what happens to reported events, and how many seconds of CPU time one advance may take.
+    """Set how reported events are handled, and the CPU seconds that one advance may use.
 
-    Returns the mode before.
+    Returns the mode that was set before.
     """
     before = _settings.mode
     if mode is not None:
         if mode not in MODES:
-            raise BadSetting("mode", f"{mode!r} is none of {', '.join(MODES)}")
+            raise BadSetting("mode", f"{mode!r} is not one of {', '.join(MODES)}")
         _settings.mode = mode
     if limit is not None:
         if not limit > 0:
-            raise BadSetting("limit", f"{limit!r} is not a number of seconds")
+            raise BadSetting("limit", f"it must be more than 0 seconds, got {limit!r}")
         _settings.limit = limit
     return before
 
@@ -216,111 +212,110 @@ def make_overtime_error() -> Spinning:
 
 
 class WatchedAdvance:
-    """Marks that an execution advances on this thread. Raises `Overtime` at the end if it was
-    struck and went on.
+    """Marks the execution that advances on this thread.
+
+    Raises `Overtime` on leaving if the program caught the one that was thrown into it.
     """
 
-    __slots__ = ("_before", "_execution", "_place")
+    __slots__ = ("_before", "_execution", "_state")
 
     def __init__(self, execution: PythonExecution) -> None:
         self._execution = execution
 
     def __enter__(self) -> None:
-        if not _settings.patrolled:
+        if not _settings.watch_started:
             _install()
-        place = self._place = _mark.place
-        self._before = place.executing
-        place.since = time.monotonic()
-        place.executing = self._execution
+        state = self._state = _local.state
+        self._before = state.executing
+        state.since = time.monotonic()
+        state.executing = self._execution
 
     def __exit__(self, kind: object, *_: object) -> None:
-        place = self._place
-        place.executing = self._before
-        if place.struck:
-            place.struck = False
-            _take_back()
+        state = self._state
+        state.executing = self._before
+        if state.struck:
+            state.struck = False
+            _absorb_overtime()
             if kind is None:
                 raise Overtime
 
 
 def clear_executing() -> None:
-    """Make sure that nothing advances on this thread: what was thrown may have hit the leaving
-    itself.
-    """
+    """Mark that nothing advances on this thread: `Overtime` may have interrupted `__exit__`."""
     swap_executing(None)
 
 
 def swap_executing(executing: PythonExecution | None) -> PythonExecution | None:
-    """Say what advances on this thread from now on; returns what did so far."""
-    place = _mark.place
-    before = place.executing
-    place.executing = executing
+    """Set the execution that advances on this thread; returns the one before."""
+    state = _local.state
+    before = state.executing
+    state.executing = executing
     return before
 
 
 def _install() -> None:
     with _lock:
-        if not _settings.hooked:
-            sys.addaudithook(_hear)
-            if sys.version_info < (3, 12):  # where starting a thread is no audit event
+        if not _settings.hook_installed:
+            sys.addaudithook(_audit)
+            if sys.version_info < (3, 12):  # starting a thread raises no audit event there
                 _thread.start_new_thread = threading._start_new_thread = _start_new_thread  # type: ignore[attr-defined]
-            if sys.version_info < (3, 13):  # nor is sleeping
+            if sys.version_info < (3, 13):  # neither does time.sleep
                 time.sleep = _sleep
-            _settings.hooked = True
-        if not _settings.patrolled:
-            threading.Thread(target=_patrol, name="everhold-watch", daemon=True).start()
-            _settings.patrolled = True
+            _settings.hook_installed = True
+        if not _settings.watch_started:
+            threading.Thread(target=_watch, name="everhold-watch", daemon=True).start()
+            _settings.watch_started = True
 
 
 def _start_new_thread(*args: Any) -> int:
     sys.audit("_thread.start_new_thread", *args)
-    return _begin(*args)
+    return _real_start_new_thread(*args)
 
 
 def _sleep(seconds: Any, /) -> None:
     sys.audit("time.sleep", seconds)
-    _rest(seconds)
+    _real_sleep(seconds)
 
 
 def _after_fork() -> None:
-    """A child process has the hook, but of the threads only this one, with another CPU clock."""
+    """A forked child keeps the hook, but only this thread, which has another CPU clock."""
     global _lock
     _lock = threading.Lock()
-    _settings.patrolled = False
-    place = _mark.place
-    place.clock = _thread_clock()
-    place.advance = None
-    _places.clear()
-    _places[place.thread] = place
+    _settings.watch_started = False
+    state = _local.state
+    state.clock = _get_thread_clock()
+    state.advance = None
+    _states.clear()
+    _states[state.thread] = state
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# At its end the interpreter clears the names of modules, and audit events still come: what is
-# needed for the others is in the defaults.
-def _hear(
-    event: str, args: tuple[Any, ...], watched: Mapping[str, str] = _WATCHED, mark: _Mark = _mark
+# An audit hook cannot be removed. When the interpreter exits it clears the globals of this module
+# while audit events still arrive, so what every event needs is bound in the defaults.
+def _audit(
+    event: str, args: tuple[Any, ...], watched: Mapping[str, str] = _WATCHED, local: _Local = _local
 ) -> None:
     if event not in watched:
         return
-    executing = mark.place.executing
+    executing = local.state.executing
     if executing is None:
         return
     name = _WATCHED[event]
     frame = sys._getframe(1)
     if event in REFUSED:
         raise make_foreign_call_error(name, frame)
-    if _settings.mode != "off" and not _is_read_by_others(frame):
+    if _settings.mode != "off" and not _is_read_by_python(frame):
         if event == "open" and args:
             if "/zoneinfo/" in str(args[0]):
-                return  # read in C, where no frame tells
+                return  # zoneinfo is written in C and has no frame on the stack
             name = f"open({args[0]!r})"
         _report(executing, name, frame)
 
 
-def _is_read_by_others(frame: FrameType | None) -> bool:
+def _is_read_by_python(frame: FrameType | None) -> bool:
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] in _READERS:
@@ -334,89 +329,97 @@ def _is_read_by_others(frame: FrameType | None) -> bool:
 def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
     if _settings.mode == "refuse":
         raise ForeignCall(find_call_name(name, frame))
-    place = find_program_line(frame)
-    if place in _seen or executing.loop.dropped:
+    line = find_program_line(frame)
+    if line in _warned_lines or executing.loop.dropped:
         return
-    _seen.add(place)
+    _warned_lines.add(line)
     words = "%s in a program (%s, line %d): replay repeats it; use ctx.call"
-    log.warning(words, find_call_name(name, frame), place[0], place[1])
+    log.warning(words, find_call_name(name, frame), line[0], line[1])
 
 
-def _patrol() -> None:
+def _watch() -> None:
     while True:
-        _rest(min(0.25, _settings.limit / 4))
-        _look(time.monotonic())
+        _real_sleep(min(0.25, _settings.limit / 4))
+        _check_advances(time.monotonic())
 
 
-def _look(now: float) -> None:
-    """Strike what has used too much CPU time, and warn of what takes long by the clock."""
-    for place in list(_places.values()):
-        running = place.executing
+def _check_advances(now: float) -> None:
+    """Stop advances that used too much CPU time, and warn of those that take long by the clock."""
+    for state in list(_states.values()):
+        running = state.executing
         if running is None:
             continue
-        spent = _cpu_time(place)
-        advance = (place.since, running.n)
-        # also a replay, which goes from one advance to the next by itself
-        if advance != place.advance:
-            place.advance = advance
-            place.began = now
-            place.spent = spent
-            place.warned = False
-        # CPU time alone may be that of other threads: see `_cpu_time`
-        elif now - place.began > _settings.limit:
-            if _is_debugged(place.thread):
-                place.began = now
-                place.spent = spent
-            elif spent - place.spent > _settings.limit:
-                _strike(place, running)
-            elif not place.warned:
-                place.warned = True
-                _warn(place, running, now - place.began, spent - place.spent)
+        spent = _read_cpu_time(state)
+        # `running.n` too: a replay makes many advances without leaving `WatchedAdvance`.
+        advance = (state.since, running.n)
+        if advance != state.advance:
+            state.advance = advance
+            state.began = now
+            state.spent = spent
+            state.warned = False
+        # Both clocks must pass the limit: the CPU time may be that of the whole process, see
+        # `_read_cpu_time`.
+        elif now - state.began > _settings.limit:
+            if _is_debugged(state.thread):
+                state.began = now
+                state.spent = spent
+            elif spent - state.spent > _settings.limit:
+                _strike(state, running)
+            elif not state.warned:
+                state.warned = True
+                _warn(state, running, now - state.began, spent - state.spent)
 
 
-def _cpu_time(place: _Place) -> float:
-    """Seconds of CPU time its thread has used; of the whole process where a thread has no clock of
-    its own.
-    """
-    if place.clock is None:
+def _read_cpu_time(state: _ThreadState) -> float:
+    """CPU seconds of the thread, or of the whole process where threads have no clock (macOS)."""
+    if state.clock is None:
         return time.process_time()
     try:
-        return time.clock_gettime(place.clock)
+        return time.clock_gettime(state.clock)
     except OSError:  # the thread has just ended
         return 0.0
 
 
-def _warn(place: _Place, running: PythonExecution, took: float, spent: float) -> None:
-    """Log that an advance takes long. On a thread of its own: the program may hold the lock of a
-    log handler.
+def _warn(state: _ThreadState, running: PythonExecution, took: float, spent: float) -> None:
+    """Log that an advance takes long.
+
+    On a thread of its own: the program may hold the lock of a log handler, and the watch must not
+    wait for it.
     """
-    file, number = find_program_line(sys._current_frames().get(place.thread))
+    file, number = find_program_line(sys._current_frames().get(state.thread))
     words = (
         "session %s (%s) has advanced for %.0f s and used %.1f s of CPU time, now at %s, line %d:"
-        " the program blocks, or the machine is busy; blocking calls belong in ctx.call"
+        " the program blocks, or the machine is busy; move blocking calls into ctx.call"
     )
     args = (words, running.birth.id, running.birth.program, took, spent, file, number)
     threading.Thread(target=log.warning, args=args, name="everhold-warning", daemon=True).start()
 
 
-def _strike(place: _Place, running: PythonExecution) -> None:
-    """Throw `Overtime` into a thread. Whoever leaves an advance looks at `struck` after `executing`
-    is cleared, so the order here means that nothing is thrown at what comes after it."""
+def _strike(state: _ThreadState, running: PythonExecution) -> None:
+    """Throw `Overtime` into a thread.
+
+    `WatchedAdvance.__exit__` clears `executing` and then reads `struck`; here the order is the
+    opposite. So either this function sees that the advance is over, or `__exit__` sees `struck` and
+    absorbs the exception: it never reaches the code after the advance.
+    """
     with _lock:
-        place.struck = True
-        if place.executing is running:
-            _throw(place.thread, Overtime)
+        state.struck = True
+        if state.executing is running:
+            _throw(state.thread, Overtime)
         else:
-            place.struck = False
+            state.struck = False
 
 
-def _take_back() -> None:
-    """Let what was thrown at this thread a moment too late hit here. (Setting it to nothing instead
-    would leave the interpreter looking for it for ever, and a profiled program on Python 3.11 would
-    never get past its first line.)"""
+def _absorb_overtime() -> None:
+    """Catch an `Overtime` that was thrown at this thread too late.
+
+    PyThreadState_SetAsyncExc only marks the thread; the exception is raised some bytecodes later,
+    so this function runs a few. Clearing the mark instead would leave the interpreter checking for
+    it for ever: on Python 3.11 a profiled program would never get past its first line.
+    """
     try:
         with _lock:
-            pass  # whoever is throwing has thrown
+            pass  # the watch may be inside `_strike`: wait until it has thrown
         for _ in range(100):
             pass
     except Overtime:

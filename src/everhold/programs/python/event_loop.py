@@ -1,16 +1,20 @@
-"""A deterministic event loop: ordinary asyncio code, with nothing but our queries to wait for.
+"""A deterministic event loop for asyncio code that waits only for queries and timers.
 
-It has no sockets, no threads and no clock. When nothing is ready, the program is waiting; when the
-engine hands something over, it runs until nothing is ready again. Everything whose order asyncio
-leaves to chance is given an order here: tasks and futures hash by creation number (salted per
-session), so sets of them iterate alike in every process; tasks are named by their path.
+It has no sockets, no threads and no clock. The engine delivers answers, and the loop runs until
+nothing is ready. Then the program waits for the next delivery.
 
-What may not happen inside
-  1. reaching outside: every loop method that would is refused with `ForeignCall`;
-  2. being woken from outside: `call_soon` on an idle loop raises `ForeignWake`;
-  3. raising from an exception handler: it logs;
-  4. being collected: a parked program is kept until it is dropped, because the garbage collector
-     would run its `finally` blocks wherever it happens to be, in another program's advance for one.
+asyncio leaves the order of some things to chance; here it is fixed. Tasks and futures hash by
+creation number (salted per session), so sets of them iterate in the same order in every process.
+Tasks are named by their path.
+
+Rules
+  1. A loop method that reaches outside raises `ForeignCall`.
+  2. `call_soon` while the program does not run raises `ForeignWake`: another loop or thread called
+     it.
+  3. An exception in a callback is logged, not raised.
+  4. A waiting program is never garbage collected. It is kept in `UNDROPPED_LOOPS` until it is
+     dropped, because the collector would run its `finally` blocks at a random moment, for example
+     while another program runs.
 """
 
 from __future__ import annotations
@@ -39,16 +43,18 @@ from everhold.programs.python.coroutine_close import (
 
 log = logging.getLogger("everhold.program")
 
-#: Handles one advance may run before the program counts as spinning.
+#: Callbacks that one advance may run before it fails with `Spinning`.
 HANDLES = 1_000_000
 _NEVER: Final = float("inf")
-_NOWHERE: Final = Variables()
+_EMPTY_CONTEXT: Final = Variables()
 _PRIME: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 61) - 1
+# Python 3.14 refuses to start a task while another task of the same thread is current.
 _swap = getattr(asyncio.tasks, "_swap_current_task", None) if sys.version_info >= (3, 14) else None
 
 
-#: The running task of a loop. Up to Python 3.11 asyncio's own function for it is not in C.
+#: The current task of a loop. `asyncio.current_task` is written in C from Python 3.12 on; before,
+#: reading its table is faster.
 current_task: Any = (
     asyncio.current_task
     if sys.version_info >= (3, 12)
@@ -57,7 +63,7 @@ current_task: Any = (
 
 
 class LoopHandle:
-    """A callback that waits its turn."""
+    """A scheduled callback."""
 
     __slots__ = ("_args", "_callback", "_context", "_when")
 
@@ -70,12 +76,10 @@ class LoopHandle:
         self._when = 0.0
 
     def cancel(self) -> None:
-        """Let go of everything at once: the handle itself may be kept until its moment, or until
-        somebody looks.
-        """
+        """Release callback and arguments now: the handle stays in the queue until its time."""
         self._callback = None
         self._args = ()
-        self._context = _NOWHERE
+        self._context = _EMPTY_CONTEXT
 
     def cancelled(self) -> bool:
         return self._callback is None
@@ -85,7 +89,7 @@ class LoopHandle:
 
 
 class DeterministicFuture(asyncio.Future[Any]):
-    """A future whose place in a set is the same in every process."""
+    """A future that hashes by creation number, not by address."""
 
     __slots__ = ("number",)
 
@@ -101,7 +105,7 @@ class DeterministicFuture(asyncio.Future[Any]):
 
 
 class DeterministicTask(asyncio.Task[Any]):
-    """A task that knows its path: the k-th task made by task `t` is `t.k`."""
+    """A task with a path: the k-th task that task `t` creates is `t.k`."""
 
     def __init__(
         self,
@@ -110,9 +114,9 @@ class DeterministicTask(asyncio.Task[Any]):
         path: str,
         context: Variables | None,
     ) -> None:
-        self.path = path  # where its queries are asked; `ctx.run` adds a segment for a while
-        self.made = 0  # tasks made so far
-        self.asked = 0  # queries asked so far
+        self.path = path  # prefix of its queries' keys; `ctx.run` appends a segment while it runs
+        self.made = 0  # tasks created so far
+        self.asked = 0  # queries made so far
         self.drawn = 0  # random values drawn so far
         loop._count += 1
         self.number = loop._count
@@ -130,9 +134,9 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
     def __init__(self, salt: int, prefix: str = "") -> None:
         self.now = 0.0
         self.salt = salt
-        self.prefix = prefix  # of the paths of its tasks: keys differ before and after a restart
+        self.prefix = prefix  # of its tasks' paths: keys differ before and after a restart
         self.active = False
-        # the one on which it is active; asyncio's own way to ask for it takes a call of the system
+        # The thread that runs it. asyncio's `_get_running_loop` calls getpid, a system call.
         self.thread = 0
         self.dropped = False
         self.replaying = False
@@ -140,21 +144,21 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._ready: deque[LoopHandle] = deque()
         self._timers: list[tuple[float, int, LoopHandle]] = []
         self._count = 0
-        self._made = 0  # tasks that no task made: the root, and those of callbacks
+        self._made = 0  # tasks that no task created: the root, and those of callbacks
         self._finalized = 0
         self._outer: Any = None
         self._outer_task: Any = None
         self._outer_hooks: Any = None
 
     def spread(self, number: int) -> int:
-        """A creation number spread out and salted, so that sessions do not collide in asyncio's
-        sets.
-        """
+        """A hash of a creation number. The salt keeps sessions apart in asyncio's global sets."""
         return ((number + self.salt) * _PRIME) & _MASK
 
-    # ---- being run
+    # ---- running
 
     def __enter__(self) -> DeterministicLoop:
+        # The engine runs on a loop of its own, so this loop is nested: asyncio refuses that in
+        # `run_forever`, and the running loop is exchanged by hand.
         self._outer = asyncio._get_running_loop()
         if type(self._outer) is DeterministicLoop and not self.dropped:
             raise make_foreign_call_error("a runtime", sys._getframe(1))
@@ -176,7 +180,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._outer = self._outer_task = None
 
     def drain(self) -> None:
-        """Run what is ready until nothing is. Raises `Spinning` past the limit."""
+        """Run callbacks until none is ready. Raises `Spinning` after `HANDLES`."""
         ready = self._ready
         left = HANDLES
         while ready:
@@ -193,7 +197,8 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
                 self.call_exception_handler(
                     {"message": f"exception in callback {callback!r}", "exception": error}
                 )
-            # with what they held: an async generator is finished before the next one's turn
+            # Freed before the next callback runs, so that an async generator that they held is
+            # finalized at the same point on every run.
             del handle, callback
 
     def fire(self) -> None:
@@ -205,7 +210,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
                 self._ready.append(handle)
 
     def due(self) -> float | None:
-        """When the earliest timer is due."""
+        """The time of the earliest timer; None without timers."""
         timers = self._timers
         while timers:
             if timers[0][2]._callback is not None:
@@ -227,7 +232,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         if not self.active:
             if self.dropped:
-                return LoopHandle(callback, args, context)  # never run
+                return LoopHandle(callback, args, context)  # is never run
             raise ForeignWake
         handle = LoopHandle(callback, args, context)
         self._ready.append(handle)
@@ -274,7 +279,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         *,
         name: str | None = None,
         context: Variables | None = None,
-        **_: Any,  # newer Pythons pass eager_start; a task never starts before its turn here
+        **_: Any,  # newer Pythons pass eager_start; here a task never starts eagerly
     ) -> Any:
         if self.dropped or not self.active:
             close_unstarted(coro)
@@ -291,6 +296,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         else:
             path = f"{self.prefix}{self._made}"
             self._made += 1
+        # Forget tasks that are done whenever the table has doubled: amortized constant time.
         if len(self.tasks) > 64 and len(self.tasks) & (len(self.tasks) - 1) == 0:
             self.living()
         task = DeterministicTask(coro, self, path, context)
@@ -327,7 +333,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
             return
         try:
             log.error("%s", context.get("message"), exc_info=context.get("exception"))
-        except Exception:  # a handler of the host's that is broken is not the program's concern
+        except Exception:  # a broken log handler of the host must not change what the program does
             pass
 
     def get_task_factory(self) -> None:
@@ -337,10 +343,11 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         raise ForeignCall("loop.set_task_factory")
 
     def _finalize(self, agen: Any) -> None:
-        """Finish an async generator that the program let go of.
+        """Close an async generator whose last reference is gone.
 
-        Only where that happened at a moment that replay repeats: the last reference went while the
-        program ran. What the garbage collector finds, sooner or later, is not finished at all.
+        Only if the reference went while the program ran, because replay repeats that moment. A
+        generator that the garbage collector finds is not closed at all: the collector runs at a
+        different moment on every run.
         """
         if not self.active or sys.getrefcount(agen) > LAST_REFCOUNT:
             return
@@ -352,22 +359,20 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
             return
         close_async_generator(agen)
 
-    # ---- letting go
+    # ---- being dropped
 
-    def stand_still(self) -> None:
-        """Run nothing more of what is ready or waits for its time."""
+    def clear_callbacks(self) -> None:
+        """Forget all callbacks and timers."""
         self._ready.clear()
         self._timers.clear()
 
     def drop(self) -> None:
-        """Close every parked coroutine here and now, each in its own context: silent, without
-        effects.
-        """
+        """Close every waiting coroutine now, each in its own context, without effects."""
         if self.dropped:
             return
         self.dropped = True
         UNDROPPED_LOOPS.discard(self)
-        self.stand_still()
+        self.clear_callbacks()
         if self.active:
             self._close_all()
         else:
@@ -381,6 +386,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
             with NeverAwaitedSilencer():
                 while living:
                     task = living.pop()
+                    # asyncio logs an error when a pending task is freed.
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     close_coroutine(task.get_coro(), task.context)
                     del task
@@ -388,18 +394,18 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
 
 
 def refuse_runtime() -> None:
-    """Raise `ForeignCall` inside a program: a runtime there would run what no journal knows."""
+    """Raise `ForeignCall` inside a program: sessions of a runtime there would not be recorded."""
     if type(asyncio._get_running_loop()) is DeterministicLoop:
         raise make_foreign_call_error("a runtime", sys._getframe(1))
 
 
-#: The loops of programs that were begun and not dropped.
+#: The loops of programs that have started and are not dropped (rule 4).
 UNDROPPED_LOOPS: Final[set[DeterministicLoop]] = set()
 
 
 @atexit.register
 def drop_all_loops() -> None:
-    """Drop what nobody dropped, while there is still an interpreter to do it quietly."""
+    """At exit: drop the remaining programs while the interpreter can still run their code."""
     for loop in list(UNDROPPED_LOOPS):
         if not loop.active:
             loop.drop()
@@ -416,6 +422,8 @@ def _refuse(name: str) -> Callable[..., Any]:
     return refused
 
 
+# Every public method of the abstract loop that is not implemented above is refused, including those
+# that a later Python adds.
 _OWN = set(vars(DeterministicLoop)) | set(dir(object))
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and _name not in _OWN:

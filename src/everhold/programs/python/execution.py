@@ -1,32 +1,24 @@
-"""Python programs: an `async def` on the deterministic loop.
+"""Runs a Python program: an `async def` on the deterministic loop.
 
-An execution holds the program's coroutine, the futures of its open queries, and what it said since
-the last delivery. Answers go in as decoded JSON, queries come out in the order asked; nothing here
-touches the world.
+An execution holds the program's coroutine, the futures of its open queries, and the notes since the
+last delivery. Answers come in as decoded JSON, and queries go out in the order asked. There is no
+I/O here.
 
-The shortest way through a journal: a program that is replayed goes from pause to pause without
-its loop.
+Fast replay
+  A recorded answer is sent directly into the program's coroutine (`go_along`), without a round trip
+  through task, loop and engine. The coroutine cannot tell the difference: it yields the future of
+  its query and gets the answer, as from its task.
+  1. This happens only if the result must be the same: the program's root task awaits the one query
+     that it has just made, the query equals the recorded one, the next delivery brings exactly its
+     answer, and nothing else is ready.
+  2. It happens within one callback of the loop. At the first pause where rule 1 does not hold, the
+     replay continues in the usual way.
 
-A pause is still a pause. The program's coroutine yields the future of its query and is sent on when
-that has its answer, as its task would do it; what is left out is the way through the task, the loop
-and the engine, and back.
-
-Rules
-  1. Only where that way leads nowhere else: the program's own task waits for the one query it has
-     just asked, which is word for word the recorded one; the next delivery brings its answer and
-     nothing more; nothing else is ready.
-  2. Within one turn of the loop. After the first pause where rule 1 does not hold, things take
-     their usual way.
-
-What Python's garbage collector does while a program advances is not the program's.
-
-It runs wherever it happens to be, and calls the finalizers of whatever it finds. Some of these look
-for the loop that runs: clients of model providers start a task that closes them. In a program that
-would be one task more, at a moment that no replay repeats, and everything that is asked after it
-would have another key.
-
-Rule: while the collector works, no program runs. There is no loop to be found, and nothing is
-watched.
+Garbage collection
+  The collector runs at any moment and calls finalizers of unrelated objects. Some of them look for
+  the running loop: clients of model providers start a task that closes them. Inside a program that
+  would be an extra task at a moment that no replay repeats, and the keys of all later queries would
+  change. So there is no running loop and no guarded execution while the collector works.
 """
 
 from __future__ import annotations
@@ -70,30 +62,30 @@ from everhold.programs.python.event_loop import (
     DeterministicTask,
 )
 
-# what stands aside: one at most, because only one thread collects at a time
-_aside: list[tuple[DeterministicLoop, Any]] = []
+# The loop and execution that the collector interrupted. One at most: one thread collects at a time.
+_interrupted: list[tuple[DeterministicLoop, Any]] = []
 
 
 def install_gc_guard() -> None:
-    """From now on, be told when the collector begins and ends."""
-    if _told not in gc.callbacks:
-        gc.callbacks.append(_told)
+    """Hide the running program from finalizers while the collector works. Idempotent."""
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
 
 
-def _told(phase: str, _info: dict[str, int]) -> None:
+def _on_collection(phase: str, _info: dict[str, int]) -> None:
     if phase == "start":
         running = asyncio._get_running_loop()
         if type(running) is DeterministicLoop:
-            _aside.append((running, determinism_guard.swap_executing(None)))
+            _interrupted.append((running, determinism_guard.swap_executing(None)))
             asyncio._set_running_loop(None)
-    elif _aside:
-        running, executing = _aside.pop()
+    elif _interrupted:
+        running, executing = _interrupted.pop()
         asyncio._set_running_loop(running)
         determinism_guard.swap_executing(executing)
 
 
 class ReplayCoroutine:
-    """The coroutine of a program that is replayed, as its task sees it."""
+    """Wraps the coroutine of a replayed program; its task sends to this object instead."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], execution: PythonExecution) -> None:
         self._coro = coro
@@ -105,15 +97,13 @@ class ReplayCoroutine:
         return getattr(self._coro, name)
 
     def lay(self, recorded: Sequence[Delivery], place: int, last: int) -> None:
-        """The delivery at `place` is handed over; the program may go on by itself as far as the one
-        at `last`.
-        """
+        """Allow fast replay from `place`, the delivery that comes now, up to `last`."""
         self.recorded = recorded
         self.place = place
         self._last = last
 
     def leave(self) -> None:
-        """The replay is over: from now on the task has the coroutine itself."""
+        """End the replay: the task sends to the coroutine itself, at no extra cost per step."""
         self.send = self._coro.send  # type: ignore[method-assign, assignment]
 
     def send(self, value: None) -> Any:
@@ -125,7 +115,7 @@ class ReplayCoroutine:
         return paused
 
 
-Coroutine.register(ReplayCoroutine)
+Coroutine.register(ReplayCoroutine)  # asyncio.Task accepts only coroutines
 INNER_AWAITS[ReplayCoroutine] = attrgetter("cr_await")
 
 
@@ -143,9 +133,11 @@ class PendingQuery(DeterministicFuture):
     execution: PythonExecution
     q: int
     type: Any  # of its answer
-    usage: Usage | None  # what its answer cost, once it is there and if it says so
+    usage: Usage | None  # of its answer, if the answerer reported any
 
-    __init__: Any = asyncio.Future.__init__  # in C: there is one for each question
+    # The C constructor, without a Python call in between: every query makes one of these. `ask`
+    # sets what DeterministicFuture.__init__ would set.
+    __init__: Any = asyncio.Future.__init__
 
     def cancel(self, msg: Any = None) -> bool:
         done = super().cancel(msg)
@@ -176,25 +168,25 @@ class PythonExecution:
         self.n = -1
         self.cancelled = False
         self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
-        self.recorded: DeliveryNotes | None = None  # all that it noted
+        self.recorded: DeliveryNotes | None = None  # notes of the delivery being replayed
         self.facts: dict[str, JSON] = {}
-        self.after: list[Callable[[], Any]] = []  # to be done when what was said is kept
+        self.after: list[Callable[[], Any]] = []  # to run after this advance is committed
         self.versions: dict[str, int] = {}
         self.record: dict[str, JSON] = {}
         self.asked_count = 0 if restart is None else restart.q
         self.llm_asked = 0  # llm queries of this delivery, for budgets
-        self.spent = Ledger()  # what its answers cost
+        self.spent = Ledger()  # usage of its answers
         self.spent.add("", None if restart is None else restart.spent)
-        self.keep: Callable[[JSON], JSON] | None = None  # how answers from outside are written down
+        self.keep: Callable[[JSON], JSON] | None = None  # changes answers before they are recorded
         self._effects: dict[int, Callable[[], Any]] = {}
-        self._lent: list[Callable[[], Any]] = []  # effects that were given up
+        self._withdrawn_effects: list[Callable[[], Any]] = []
         self._children: dict[int, Call[Any]] = {}
         self._pending: dict[int, PendingQuery] = {}
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
         self._notes: DeliveryNotes | None = None
         self._root: DeterministicTask | None = None
-        self._track: ReplayCoroutine | None = None  # what its root runs, if it was begun on replay
+        self._track: ReplayCoroutine | None = None  # the root's coroutine, if it began in a replay
         self.context = PythonContext(self)
 
     # ---- the port
@@ -214,8 +206,8 @@ class PythonExecution:
         self.llm_asked = 0
         if self.after:
             self.after = []
-        if self._lent:
-            self._let_go()
+        if self._withdrawn_effects:
+            self._release_effects()
         if loop.dropped:
             raise Overtaken(self.birth.id, n)
         try:
@@ -223,14 +215,14 @@ class PythonExecution:
                 if self._root is None:
                     self._begin()
                 for answer in answers:
-                    self._hand_over(answer)
+                    self._deliver(answer)
                 if fired:
                     loop.fire()
                 if cancel is not None:
                     self._cancel(cancel)
                 loop.drain()
         except BaseException as error:
-            return self._broken(error, cancel)
+            return self._fail(error, cancel)
         return self._reply(cancel)
 
     def follow(
@@ -267,10 +259,10 @@ class PythonExecution:
             determinism_guard.clear_executing()
         self._pending.clear()
         self._effects.clear()
-        self._lent.clear()
+        self._withdrawn_effects.clear()
         self._children.clear()
 
-    # ---- being run
+    # ---- running
 
     def _begin(self) -> None:
         arguments = self.program.arguments(self.args)
@@ -280,7 +272,7 @@ class PythonExecution:
         self._root = self.loop.create_task(coro)
         UNDROPPED_LOOPS.add(self.loop)
 
-    def _hand_over(self, answer: QueryAnswer) -> None:
+    def _deliver(self, answer: QueryAnswer) -> None:
         pending = self._pending.pop(answer.q, None)
         self._effects.pop(answer.q, None)
         child = self._children.pop(answer.q, None)
@@ -290,7 +282,7 @@ class PythonExecution:
             pending.usage = answer.usage
             self.spent.add("", answer.usage)
         if answer.error is not None:
-            pending.set_exception(_raised(answer))
+            pending.set_exception(_make_answer_error(answer))
         elif pending.type is None:
             pending.set_result(answer.value)
         else:
@@ -300,13 +292,14 @@ class PythonExecution:
                     answer.value if wanted is Any else decode_value_as(answer.value, wanted)
                 )
             except EverholdError as error:
-                pending.set_exception(_bare(error))
+                pending.set_exception(_strip_traceback(error))
 
     def go_along(
         self, track: ReplayCoroutine, paused: Any, coro: Coroutine[Any, Any, Any], last: int
     ) -> Any:
-        """Hand over what is recorded, up to `last`, as long as there is nothing else to do; returns
-        the last pause.
+        """Deliver recorded answers up to `last` while rule 1 holds; returns the last pause.
+
+        `paused` is what the coroutine has yielded: the future of the query it awaits.
         """
         root = self._root
         loop = self.loop
@@ -341,25 +334,24 @@ class PythonExecution:
                 asked.clear()
                 if self._withdrawn:
                     self._withdrawn = []
+                # asyncio.Task clears this mark of a yielded future; here the task is not involved.
                 paused._asyncio_future_blocking = False
-                self._hand_over(answers[0])
+                self._deliver(answers[0])
                 error = paused.exception()
                 paused = send(None) if error is None else coro.throw(error)
-                error = None  # with all that it held, as when its task lets go of it
+                error = None  # releases its traceback, as the task would
         finally:
             track.place = place
         return paused
 
     def _cancel(self, reason: str) -> None:
-        """The program sees CancelledError once; what it asks afterwards is refused."""
+        """Cancel the root task: the program sees CancelledError once. Later queries are refused."""
         self.cancelled = True
         assert self._root is not None
         self._root.cancel(reason)
 
-    def _broken(self, error: BaseException, cancel: str | None) -> ProgramReply:
-        """An advance that did not come to its pause. Ctrl-C and mistakes of ours go up: nothing may
-        be committed.
-        """
+    def _fail(self, error: BaseException, cancel: str | None) -> ProgramReply:
+        """End an advance that raised. Ctrl-C and our own bugs propagate: nothing is committed."""
         determinism_guard.clear_executing()
         if isinstance(error, determinism_guard.Overtime):
             error = determinism_guard.make_overtime_error().with_traceback(error.__traceback__)
@@ -376,17 +368,18 @@ class PythonExecution:
         if cancel is not None:
             return self._end(Stopped(cancel))
         if self._root.done():
-            return self._end(self._outcome(self._root))
+            return self._end(self._make_outcome(self._root))
         due = self.loop.due()
         if not self._pending and due is None:
             if self._notes is None or self._notes.restart is None:
-                return self._end(self._stuck())
+                names = [f"{task.path} ({_format_position(task)})" for task in self.loop.living()]
+                return self._end(make_raised_outcome(Stuck(names), self.n))
             reply = ProgramReply([], self._withdrawn, None, None, self._notes)
             self.drop()
             return reply
         return ProgramReply(self._asked, self._withdrawn, due, None, self._notes)
 
-    def _outcome(self, root: DeterministicTask) -> Outcome:
+    def _make_outcome(self, root: DeterministicTask) -> Outcome:
         if root.cancelled():
             return Raised(
                 "CancelledError: the program cancelled itself", "CancelledError", "", self.n
@@ -403,27 +396,21 @@ class PythonExecution:
                 error = problem
         return make_raised_outcome(error, self.n)
 
-    def _stuck(self) -> Outcome:
-        names = [f"{task.path} ({_place(task)})" for task in self.loop.living()]
-        return make_raised_outcome(Stuck(names), self.n)
-
     def _end(self, outcome: Outcome) -> ProgramReply:
         self.drop()
         return ProgramReply([], [], None, outcome, self._notes)
 
-    # ---- what the context calls
+    # ---- called by the context
 
     def begin_again(self, args: dict[str, JSON]) -> None:
-        """End here, and leave what another execution needs to begin again; nothing that is ready
-        runs any more.
-        """
+        """End this execution, and note what the next one needs. No callback runs afterwards."""
         if self._root is None or self._root.done():
-            return  # it has ended already
-        now = {query.q for query in self._asked}
-        self._withdrawn += sorted(self._pending.keys() - now)
+            return  # it has already ended
+        asked_now = {query.q for query in self._asked}
+        self._withdrawn += sorted(self._pending.keys() - asked_now)
         self._asked = []
         self._pending.clear()
-        self.loop.stand_still()
+        self.loop.clear_callbacks()
         self.notes.restart = Restart(
             args=args,
             count=self.restarts + 1,
@@ -437,20 +424,23 @@ class PythonExecution:
             return
         effect = self._effects.pop(q, None)
         if effect is not None:
-            self._lent.append(effect)
-        # asked and withdrawn in one breath: nobody heard of it
+            self._withdrawn_effects.append(effect)
+        # A query that was made and withdrawn in the same advance is not recorded at all.
         if self._asked and q >= self._asked[0].q:
             self._asked = [query for query in self._asked if query.q != q]
         else:
             self._withdrawn.append(q)
 
-    def _let_go(self) -> None:
-        """Forget effects that were given up. Live, they may go on for a while: what they hold is
-        finished nowhere.
+    def _release_effects(self) -> None:
+        """Release withdrawn effects.
+
+        An effect may hold the last reference to an async generator. The loop is inactive here, so
+        that the generator is not closed (`_finalize`): in the live run the effect may still have
+        been running, so replay could not repeat that moment.
         """
         self.loop.active = False
         try:
-            self._lent.clear()
+            self._withdrawn_effects.clear()
         finally:
             self.loop.active = True
 
@@ -458,7 +448,7 @@ class PythonExecution:
         self, query: Query, type_: Any, effect: Any = None, child: Call[Any] | None = None
     ) -> DeterministicFuture:
         if self.loop.dropped:
-            return DeterministicFuture(self.loop)  # never done
+            return DeterministicFuture(self.loop)  # never completes
         if self.cancelled:
             raise AfterCancel(query.kind)
         q = query.q
@@ -502,17 +492,17 @@ class PythonExecution:
         return self._notes
 
     def seed(self) -> str:
-        """The seed of the dice for this delivery: a fork has its own from its fork point on."""
+        """The random seed of this delivery; a forked session has its own from the fork point on."""
         return next(entry.seed for entry in reversed(self.birth.seeds) if self.n >= entry.since)
 
 
 def parse_hex_number(text: str) -> int:
-    """A number from hexadecimal text, the same in every process."""
+    """The number of the first 12 hexadecimal digits."""
     return int(text[:12] or "0", 16)
 
 
-def _raised(answer: QueryAnswer) -> EverholdError:
-    """The exception a program sees for an error instead of a value."""
+def _make_answer_error(answer: QueryAnswer) -> EverholdError:
+    """The exception that a program sees for an answer with an error."""
     error = answer.error or {}
     code = error.get("code", "")
     message = error.get("message", "")
@@ -525,16 +515,16 @@ def _raised(answer: QueryAnswer) -> EverholdError:
     return AnswerFailed(message, code)
 
 
-def _bare(error: EverholdError) -> EverholdError:
-    """An error without what led to it: its frames hold the future that is to hold the error, in a
-    circle.
+def _strip_traceback(error: EverholdError) -> EverholdError:
+    """Remove traceback and causes: its frames refer to the future that will hold the error, and
+    such a cycle would be freed by the garbage collector, at a random moment.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def make_raised_outcome(error: BaseException, n: int) -> Raised:
-    """An error as it is stored: its words, its kind, and the user's frames."""
+    """An error as it is stored: message, kind, and the frames of the user's code."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -549,18 +539,18 @@ def make_raised_outcome(error: BaseException, n: int) -> Raised:
 
 
 def _clean(text: str) -> str:
-    """Text that JSON can hold, whatever an exception put into its message."""
+    """Text that JSON accepts: lone surrogates in an exception's message are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()[:20_000]
 
 
-def _place(task: DeterministicTask) -> str:
+def _format_position(task: DeterministicTask) -> str:
     coro: Any = task.get_coro()
     frame = getattr(coro, "cr_frame", None)
     return f"{coro.__qualname__}, line {frame.f_lineno}" if frame is not None else coro.__qualname__
 
 
 class PythonHost:
-    """Finds a session's program with `find`, and begins its lives."""
+    """Finds a session's program with `find` and makes executions of it."""
 
     def __init__(self, find: Callable[[str, int], Program[Any, Any]]) -> None:
         self._find = find
