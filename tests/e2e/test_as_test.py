@@ -71,5 +71,5 @@ def test_it_fails_with_a_diff_and_is_accepted(pytester: pytest.Pytester, exporte
     failed.stdout.no_fnmatch_line("*raise AssertionError*")
     accepted = pytester.runpytest_subprocess(*RUN, "--everhold-update")
     accepted.assert_outcomes(passed=1)
-    accepted.stdout.fnmatch_lines(["everhold: accepted what is asked now in *test_quiz_sea.json"])
+    accepted.stdout.fnmatch_lines(["everhold: accepted the changes in *test_quiz_sea.json"])
     pytester.runpytest_subprocess(*RUN).assert_outcomes(passed=1)

@@ -1,11 +1,11 @@
-"""Where the answers of a test come from.
+"""Prepared answers and stand-ins for tests.
 
     {"*the reason*": "It broke."}         by pattern, as in `everhold.ScriptModel`
-    ["first", "second"]                   in the order asked
+    ["first", "second"]                   in the order of the questions
     lambda query: query.prompt.upper()    by a function, async or not
-    Path("recorded.jsonl")                as in a recorded session: an exported file, or one written by --as-test
+    Path("recorded.jsonl")                from a recorded session: an exported file, or one written by --as-test
 
-Real models are refused here: a test that costs money, or passes today and not tomorrow, is none.
+A real model is refused: a test must not cost money, and must give the same result tomorrow.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from everhold.ports.answerer import Answer, Answerer
 
 Answers = Mapping[Any, Any] | Sequence[Any] | Callable[[Query], Any] | PathLike[str] | str
 
-_TAKES: Final = "it takes a dict of patterns, a list, a function, or the path of a recorded session"
+_TAKES: Final = "a dict of patterns, a list, a function, or the path of a recorded session"
 
 
 class RecordedSession(msgspec.Struct):
@@ -48,9 +48,7 @@ class RecordedSession(msgspec.Struct):
 
 
 class RecordedAnswers(Answerer):
-    """Answers as they were given before: the n-th session of a program gets those of the n-th
-    recorded one.
-    """
+    """Recorded answers: the n-th session of a program gets those of the n-th recorded session."""
 
     def __init__(self, tapes: Sequence[RecordedSession], name: str) -> None:
         self._left = list(tapes)
@@ -58,7 +56,7 @@ class RecordedAnswers(Answerer):
         self._name = name
 
     def claim(self, session_id: str, program: str) -> None:
-        """Give a new session its recording, if there is one left of its program."""
+        """Assign a recording to a new session, if one of its program is left."""
         if session_id not in self._taken:
             for tape in self._left:
                 if tape.program == _bare(program):
@@ -67,7 +65,7 @@ class RecordedAnswers(Answerer):
                     return
 
     def find(self, query: Query, session_id: str) -> QueryAnswer | None:
-        """What was answered at this place to a question of this kind."""
+        """The recorded answer to a question of the same kind at the same place, or None."""
         tape = self._taken.get(session_id)
         if (
             tape is None
@@ -87,32 +85,32 @@ class RecordedAnswers(Answerer):
 
 
 def give_recorded_answer(found: QueryAnswer) -> Any:
-    """A recorded answer as an answerer says it."""
+    """Return a recorded answer as an answerer does; raises a recorded error."""
     if found.error is not None:
         raise AnswerFailed(found.error.get("message", ""), found.error.get("code", ""))
     return Answer(found.value, usage=found.usage)
 
 
 def make_test_answerer(spec: Any, folder: Path | None = None) -> Answerer:
-    """The answerer that a test means. Raises `BadSetting` for a real model."""
+    """Make the answerer that a test specifies. Raises `BadSetting` for a real model."""
     if isinstance(spec, str | PathLike):
         path = (folder or Path()) / spec
         if path.is_file():
             return load_recorded_answers(path)
         if isinstance(spec, PathLike) or spec.endswith((".json", ".jsonl")):
             raise BadSetting("answers", f"there is no file {path}")
-        raise BadSetting("answers", f"{spec!r} is a real model; in a test {_TAKES}")
+        raise BadSetting("answers", f"{spec!r} is a real model; a test takes {_TAKES}")
     if isinstance(spec, CommandModel):
-        raise BadSetting("answers", f"{spec!r} asks a real model; in a test {_TAKES}")
+        raise BadSetting("answers", f"{spec!r} asks a real model; a test takes {_TAKES}")
     if isinstance(spec, ScriptModel | RecordedAnswers):
         return spec
     if isinstance(spec, type) or not (isinstance(spec, Mapping | Sequence) or callable(spec)):
-        raise BadSetting("answers", f"{_TAKES}, not {type(spec).__name__}")
+        raise BadSetting("answers", f"a test takes {_TAKES}, not {type(spec).__name__}")
     return ScriptModel(spec, people=True)
 
 
 def load_recorded_answers(path: Path) -> RecordedAnswers:
-    """The answers of an exported file, or of one that `export --as-test` wrote."""
+    """Load answers from an exported file, or from one that `export --as-test` wrote."""
     from everhold.archive.export_format import ExportReader, SessionExport
     from everhold.archive.recording import Recording
 
@@ -128,7 +126,7 @@ def load_recorded_answers(path: Path) -> RecordedAnswers:
 
 
 class StandIns:
-    """What stands in for the functions that programs call, by their name or a pattern of it."""
+    """Stand-ins for the functions that programs call, by their name or a pattern of it."""
 
     def __init__(self) -> None:
         self._table: list[tuple[Callable[[str], object], Any]] = []
@@ -140,13 +138,13 @@ class StandIns:
             )
 
     def find(self, query: Query) -> list[Any]:
-        """The stand-in for a call, as a list of one; nothing if there is none."""
+        """The stand-in for a call, as a list of one; an empty list if there is none."""
         return next(([value] for matches, value in self._table if matches(query.name)), [])
 
 
 def make_stand_in(value: Any) -> Callable[..., Any]:
-    """A function that stands in for another: itself, or one that returns this value, or raises this
-    error.
+    """Make a function that replaces another: it returns this value, raises this error, or is the
+    given function.
     """
     if callable(value) and not isinstance(value, type):
         return value  # type: ignore[no-any-return]

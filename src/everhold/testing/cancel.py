@@ -1,5 +1,4 @@
-"""Callers that leave: a program is run once undisturbed, and then its callers are cancelled at
-every await.
+"""Cancels the callers of a program at every await, and compares with an undisturbed run.
 
     report = cancel_everywhere(refund(order="7"), answers={"*reason*": "It broke.", "Refund*": True})
     assert not report.repeated      # no call ran twice
@@ -10,12 +9,12 @@ its first suspension, its second and so on; and after 0, 1, 2 … turns of the e
 suspension may last many turns. After that the caller repeats the call, with the same key or the
 same answer. A signal has no key, so it is sent again only if the program still waits for it.
 
-The end, the questions and the answers must be those of the undisturbed run, `verify` must find
-nothing, no call may be left marked as running here while no task runs it, and no call with
-`rerun="never"` or `"ask"` may run twice or have an unknown outcome. Else `cancel_everywhere` raises
-`NotSame` with each place.
+The end, the questions and the answers must equal those of the undisturbed run, and `verify` must
+find nothing. No call may stay marked as running without a task, and no call with `rerun="never"` or
+`"ask"` may run twice or have an unknown outcome. Otherwise `cancel_everywhere` raises `NotSame` and
+lists each place.
 
-Time passes by itself where the program waits for it.
+The clock advances by itself when the program waits for time.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ from everhold.testing.runtime import AFTER, RuntimeForTests, StillClock, list_ca
 #: An "await" is a suspension of the verb, counted from 1; a "turn" is one of the event loop,
 #: counted from 0.
 When = Literal["await", "turn"]
-#: What came of a call: its caller left; it returned before that; or it went on although it was
-#: cancelled.
+#: The result of a cancelled call: its caller was cancelled ("left"), it had returned before, or it
+#: continued although it was cancelled ("stayed").
 Left = Literal["left", "returned", "stayed"]
 
 _KEY: Final = "cancel-everywhere"
@@ -68,10 +67,10 @@ _TURNS: Final = 1000  # answers and timers before a program counts as endless
 
 
 class CancelPoint(msgspec.Struct, frozen=True):
-    """A place at which a caller was cancelled, and what came of it."""
+    """A place at which a caller was cancelled, and the result."""
 
-    verb: str  # with what it was called for: "answer llm 'Why?'"
-    call: int  # which of the calls of the undisturbed run it is, counted from 1
+    verb: str  # with its purpose: "answer llm 'Why?'"
+    call: int  # its number among the calls of the undisturbed run, from 1
     when: When
     at: int
     differences: list[str] = []
@@ -83,7 +82,7 @@ class CancelPoint(msgspec.Struct, frozen=True):
 
 
 class CancelReport(msgspec.Struct, frozen=True):
-    """What came of a program whose callers were cancelled everywhere."""
+    """The result of cancelling the callers of a program everywhere."""
 
     program: str
     verbs: list[str]  # the calls that the undisturbed run needed, in order
@@ -92,7 +91,7 @@ class CancelReport(msgspec.Struct, frozen=True):
 
     @property
     def repeated(self) -> list[str]:
-        """Functions that were called more than once because a caller left."""
+        """Functions that ran more than once because a caller was cancelled."""
         return sorted({name for point in self.points for name in point.repeated})
 
     def __str__(self) -> str:
@@ -117,10 +116,10 @@ def cancel_everywhere(
 ) -> CancelReport:
     """Run a program, then cancel each of its callers at every await, and compare; raises `NotSame`.
 
-    `answers` are for people's questions too; `calls` stand in for the functions that it calls, by
-    name; `signals` are sent when it waits for them, by name. It must come to its end with what is
-    given. `store` is `"memory://"`, `"sqlite://"` (a new file for each run), or a function that
-    returns an empty store each time it is called.
+    `answers` also answer people's questions. `calls` replace the functions that the program calls,
+    by name. `signals` are sent when the program waits for them, by name. With these the program
+    must reach its end. `store` is `"memory://"`, `"sqlite://"` (a new file for each run), or a
+    function that returns an empty store each time it is called.
     """
     with _stores(store) as make:
         return run_in_own_loop(
@@ -129,10 +128,11 @@ def cancel_everywhere(
 
 
 async def cancel_caller_at(verb: Coroutine[Any, Any, Any], when: When, at: int) -> Left:
-    """Call a verb and cancel its caller: at its suspension number `at`, or after so many turns of
-    the event loop.
+    """Call a verb and cancel its caller: at its suspension number `at`, or after `at` turns of the
+    event loop.
 
-    Waits for the caller's end, not for what it leaves behind. Raises what the verb raises.
+    Waits for the end of the caller, not for work that continues after it. Raises what the verb
+    raises.
     """
     asked: list[bool] = []
     if when == "await":
@@ -153,7 +153,7 @@ async def cancel_caller_at(verb: Coroutine[Any, Any, Any], when: When, at: int) 
 
 
 async def _cancelled_at(verb: Coroutine[Any, Any, Any], at: int, asked: list[bool]) -> Any:
-    """Run a coroutine, and cancel its task as it suspends for the time number `at`."""
+    """Run a coroutine, and cancel its task at suspension number `at`."""
     # from Python 3.12 on, a task takes no coroutine made by a decorator
     return await _stepped(verb, at, asked)
 
@@ -185,7 +185,7 @@ def _stepped(
 
 @contextmanager
 def _stores(given: str | Callable[[], Store]) -> Iterator[Callable[[], Store]]:
-    """What makes an empty store for each run."""
+    """Yield a function that makes an empty store for each run."""
     if callable(given):
         yield given
         return
@@ -206,7 +206,9 @@ def _stores(given: str | Callable[[], Store]) -> Iterator[Callable[[], Store]]:
 
 
 class _Caller(RuntimeForTests):
-    """A runtime whose sessions draw the same numbers, however often their start is repeated."""
+    """A runtime whose sessions get the same random numbers, however often their start is
+    repeated.
+    """
 
     def __init__(self, store: Store, stand_ins: StandIns) -> None:
         super().__init__(store, StillClock(), stand_ins)
@@ -219,8 +221,8 @@ class _Caller(RuntimeForTests):
         return msgspec.structs.replace(birth, seeds=self._seeds.setdefault(birth.key, birth.seeds))
 
     async def abandoned(self) -> list[str]:
-        """Marks of this process that no task works on. Asked while nothing is in progress, so there
-        should be none.
+        """List calls that this process marked as running without a task. Call it when nothing is in
+        progress.
         """
         found = []
         for record in await load_records(self.store):
@@ -228,146 +230,147 @@ class _Caller(RuntimeForTests):
             for effect in record.effects:
                 if effect.worker == self.engine.presence.worker:
                     found.append(
-                        f"{describe_query(queries[effect.q])} is marked as running, and no task"
+                        f"{describe_query(queries[effect.q])} is marked as running, but no task"
                         " runs it"
                     )
         return found
 
 
 class _Run:
-    """The program's story told once, from its start to its end, with one caller cancelled or
-    none.
-    """
+    """One run of the program, from its start to its end, with one cancelled caller or none."""
 
     def __init__(
-        self, story: _Cancellations, store: Store, leaves: tuple[int, When, int] | None
+        self, story: _Cancellations, store: Store, cancels: tuple[int, When, int] | None
     ) -> None:
         self._story = story
-        self._leaves = leaves
-        self.house = _Caller(SlowStore(store), story.stand_ins)
+        self._cancels = cancels
+        self.runtime = _Caller(SlowStore(store), story.stand_ins)
         self.verbs: list[str] = []
         self.left: Left = "returned"
         self.wrong: list[str] = []
-        self.told: dict[str, SessionTrace] = {}
+        self.traces: dict[str, SessionTrace] = {}
         self.called: list[Query] = []
         self.result: JSON = None
 
-    async def tell(self) -> None:
-        house = self.house
-        async with house:
-            await self._call("start", lambda: house.start(self._story.call, key=_KEY), repeat=True)
-            root = await house.store.find(_KEY)
+    async def play(self) -> None:
+        runtime = self.runtime
+        async with runtime:
+            await self._call(
+                "start", lambda: runtime.start(self._story.call, key=_KEY), repeat=True
+            )
+            root = await runtime.store.find(_KEY)
             assert root is not None
             for _ in range(_TURNS):
-                await house.settle()
-                status = await house.status(root)
-                if isinstance(status, Finished) and not await house.sessions(
+                await runtime.settle()
+                status = await runtime.status(root)
+                if isinstance(status, Finished) and not await runtime.sessions(
                     state=("running", "paused")
                 ):
                     self.result = (
                         status.outcome.value if isinstance(status.outcome, Returned) else None
                     )
                     break
-                if not await self._moved(root):
+                if not await self._supply_one(root):
                     self.wrong.append(
-                        f"it does not come to an end: it waits for {await self._open()}"
+                        f"it does not reach its end: it waits for {await self._describe_open()}"
                     )
                     break
             else:
-                self.wrong.append(f"it does not come to an end in {_TURNS} turns")
-            self.wrong += await house.abandoned()
+                self.wrong.append(f"it does not reach its end in {_TURNS} turns")
+            self.wrong += await runtime.abandoned()
             self.wrong += [
-                str(problem) for problem in await house.archive.verify() if not problem.warning
+                str(problem) for problem in await runtime.archive.verify() if not problem.warning
             ]
-            self.told = _named(await load_records(house.store), root)
-        self.called = house.called
+            self.traces = _trace_by_name(await load_records(runtime.store), root)
+        self.called = runtime.called
 
     async def _call(
         self, words: str, verb: Callable[[], Coroutine[Any, Any, Any]], *, repeat: bool
     ) -> None:
-        """Call a verb. If it is the one whose caller leaves, that caller repeats it where this can
-        do no harm.
+        """Call a verb. If this is the call to cancel, cancel its caller and repeat the call.
 
-        One that was cancelled at an await repeats it at once, beside what it left behind. One that
-        was cancelled after some turns comes later, when all of that has come to its end.
+        A caller that was cancelled at an await repeats at once, while the first call may still run.
+        One that was cancelled after some turns repeats when the first call has ended.
         """
         self.verbs.append(words)
-        if self._leaves is None or len(self.verbs) != self._leaves[0]:
+        if self._cancels is None or len(self.verbs) != self._cancels[0]:
             await verb()
             return
-        _, when, at = self._leaves
+        _, when, at = self._cancels
         self.left = await cancel_caller_at(verb(), when, at)
         if self.left == "stayed":
-            self.wrong.append("it went on although it was cancelled")
+            self.wrong.append("it continued although it was cancelled")
         if when == "turn" or not repeat:
-            await self.house.rest()
-            self.wrong += await self.house.abandoned()
+            await self.runtime.rest()
+            self.wrong += await self.runtime.abandoned()
         if repeat and self.left == "left":
             await verb()
-            await self.house.rest()
-            self.wrong += await self.house.abandoned()
+            await self.runtime.rest()
+            self.wrong += await self.runtime.abandoned()
 
-    async def _moved(self, root: str) -> bool:
-        """Do one thing that the sessions wait for; False if there is nothing."""
-        house = self.house
+    async def _supply_one(self, root: str) -> bool:
+        """Supply one thing that the sessions wait for; False if there is nothing to supply."""
+        runtime = self.runtime
         story = self._story
-        inbox = await house.inbox(limit=10_000)
+        inbox = await runtime.inbox(limit=10_000)
         for query in inbox:
             asked = describe_query(query.query)
             if query.kind is Kind.CALL:
-                self.wrong.append(f"the outcome of {asked} is in doubt")
-                await house.answer(query, {"rerun": True})
+                self.wrong.append(f"the outcome of {asked} is unknown")
+                await runtime.answer(query, {"rerun": True})
                 return True
             if query.kind is Kind.SIGNAL and query.name in story.signals:
                 signal = functools.partial(
-                    house.signal, query.session_id, query.name, story.signals[query.name]
+                    runtime.signal, query.session_id, query.name, story.signals[query.name]
                 )
                 await self._call(f"signal {query.name!r}", signal, repeat=False)
                 return True
             if query.kind in SCRIPTED_KINDS and story.answers is not None:
-                beside = [
+                together = [
                     each
                     for each in inbox
                     if each.session_id == query.session_id and each.kind in SCRIPTED_KINDS
                 ]
-                said: dict[str, Any] = {each.id: await self._said(each, root) for each in beside}
-                if len(beside) > 1:
-                    many = functools.partial(house.answer_many, query.session_id, said)
-                    await self._call(f"answer_many to {len(said)} questions", many, repeat=True)
+                answered: dict[str, Any] = {
+                    each.id: await self._prepare_answer(each, root) for each in together
+                }
+                if len(together) > 1:
+                    many = functools.partial(runtime.answer_many, query.session_id, answered)
+                    await self._call(f"answer_many to {len(answered)} questions", many, repeat=True)
                 else:
-                    one = functools.partial(_answer, house, query, said[query.id])
+                    one = functools.partial(_answer, runtime, query, answered[query.id])
                     await self._call(f"answer {asked}", one, repeat=True)
                 return True
-        due = await house.store.next_due()
+        due = await runtime.store.next_due()
         if due is None:
             return False
-        house.still.advance(max(due - house.still.now(), 0) + AFTER)
+        runtime.still.advance(max(due - runtime.still.now(), 0) + AFTER)
         return True
 
-    async def _said(self, query: OpenQuery, root: str) -> Any:
-        """What is answered, or the error that is."""
+    async def _prepare_answer(self, query: OpenQuery, root: str) -> Any:
+        """The prepared answer, or the error in its place."""
         assert self._story.answers is not None
-        # the first one's id is another in each run
+        # the id of the first session differs between runs
         name = "" if query.session_id == root else query.session_id
         try:
             return await self._story.answers.answer(query.query, name)
         except Exception as error:
             return error
 
-    async def _open(self) -> str:
+    async def _describe_open(self) -> str:
         return (
-            "; ".join(describe_query(query.query) for query in await self.house.inbox())
-            or "something that never comes"
+            "; ".join(describe_query(query.query) for query in await self.runtime.inbox())
+            or "nothing that can happen"
         )
 
 
-async def _answer(house: RuntimeForTests, query: OpenQuery, said: Any) -> None:
-    if isinstance(said, Exception):
-        await house.answer(query, error=str(said) or type(said).__name__)
-    elif isinstance(said, Answer):
-        await house.answer(query, said.value, usage=said.usage)
+async def _answer(runtime: RuntimeForTests, query: OpenQuery, answered: Any) -> None:
+    if isinstance(answered, Exception):
+        await runtime.answer(query, error=str(answered) or type(answered).__name__)
+    elif isinstance(answered, Answer):
+        await runtime.answer(query, answered.value, usage=answered.usage)
     else:
-        await house.answer(query, said)
+        await runtime.answer(query, answered)
 
 
 class _Cancellations:
@@ -391,56 +394,59 @@ class _Cancellations:
         self.stand_ins.add(calls)
 
     async def report(self) -> CancelReport:
-        usual = await self._told(None)
-        if usual.wrong:
-            raise AssertionError(f"{self.call!r}, undisturbed: {'; '.join(usual.wrong)}")
+        baseline = await self._play(None)
+        if baseline.wrong:
+            raise AssertionError(f"{self.call!r}, undisturbed: {'; '.join(baseline.wrong)}")
         points = []
-        for number, verb in enumerate(usual.verbs, 1):
+        for number, verb in enumerate(baseline.verbs, 1):
             for when, first in (("await", 1), ("turn", 0)):
                 for at in itertools.count(first):
-                    run = await self._told((number, when, at))  # type: ignore[arg-type]
+                    run = await self._play((number, when, at))  # type: ignore[arg-type]
                     if run.left == "returned":
                         break
-                    points.append(_place(verb, number, when, at, usual, run))  # type: ignore[arg-type]
-        report = CancelReport(self.call.program.ref, usual.verbs, points, usual.result)
+                    points.append(_compare_runs(verb, number, when, at, baseline, run))  # type: ignore[arg-type]
+        report = CancelReport(self.call.program.ref, baseline.verbs, points, baseline.result)
         if any(point.differences for point in points):
             raise NotSame(str(report))
         return report
 
-    async def _told(self, leaves: tuple[int, When, int] | None) -> _Run:
-        run = _Run(self, self._make(), leaves)
-        await run.tell()
+    async def _play(self, cancels: tuple[int, When, int] | None) -> _Run:
+        run = _Run(self, self._make(), cancels)
+        await run.play()
         return run
 
 
-def _place(verb: str, number: int, when: When, at: int, usual: _Run, run: _Run) -> CancelPoint:
-    """Compare a run in which a caller left with the undisturbed one."""
+def _compare_runs(
+    verb: str, number: int, when: When, at: int, baseline: _Run, run: _Run
+) -> CancelPoint:
+    """Compare a run with a cancelled caller with the undisturbed run."""
     wrong = list(dict.fromkeys(run.wrong))
-    calls = Counter(list_call_names(usual.called))
+    calls = Counter(list_call_names(baseline.called))
     repeated = [
         name for name, times in Counter(list_call_names(run.called)).items() if times > calls[name]
     ]
-    doubtful = set(
+    unsafe = set(
         list_call_names([query for query in run.called if query.rerun is not Rerun.SAFE])
     )
-    wrong += [f"{name} ran twice" for name in repeated if name in doubtful]
+    wrong += [f"{name} ran twice" for name in repeated if name in unsafe]
     wrong += [
-        f"the outcome of {name} is unknown" for one in run.told.values() for name in one.unknown
+        f"the outcome of {name} is unknown" for one in run.traces.values() for name in one.unknown
     ]
-    wrong += find_differences(usual.told, run.told, "its caller left")
+    wrong += find_differences(baseline.traces, run.traces, "the cancellation")
     return CancelPoint(verb, number, when, at, wrong, repeated)
 
 
-def _named(found: list[SessionRecord], root: str) -> dict[str, SessionTrace]:
-    """Sessions by what is the same in each run: the first one is nameless, and its id is left out
-    of all texts.
+def _trace_by_name(found: list[SessionRecord], root: str) -> dict[str, SessionTrace]:
+    """The traces of all sessions, by a name that is the same in each run.
+
+    The id of the first session is removed from all texts.
     """
-    told = {}
+    traces = {}
     for record in found:
         text = msgspec.json.encode(SessionTrace.of(record)).decode().replace(root, "")
         name = (record.birth.key or record.birth.id).replace(root, "").replace(_KEY, "")
-        told[name] = msgspec.json.decode(text, type=SessionTrace)
-    return told
+        traces[name] = msgspec.json.decode(text, type=SessionTrace)
+    return traces
 
 
 __all__ = ["CancelPoint", "CancelReport", "cancel_caller_at", "cancel_everywhere"]

@@ -19,9 +19,7 @@ class ManualClock:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was advanced by so many seconds; nothing or less is one turn of the
-        loop.
-        """
+        """Wait until the clock has advanced by `seconds`; zero or less is one turn of the loop."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -30,9 +28,9 @@ class ManualClock:
         await woken
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, and wake whoever's time has come, the earliest first.
+        """Move the clock, and wake the sleepers that are due, the earliest first.
 
-        A negative number sets it back, and wakes nobody. May be called from any thread.
+        A negative number sets the clock back and wakes no sleeper. Safe to call from any thread.
         """
         self._now += seconds
         while self._sleepers and self._sleepers[0][0] <= self._now:
@@ -42,7 +40,7 @@ class ManualClock:
 
     @property
     def waiting(self) -> list[float]:
-        """The moments at which somebody will wake, the earliest first."""
+        """The times at which sleepers will wake, the earliest first."""
         return sorted(at for at, _, woken in self._sleepers if not woken.done())
 
 

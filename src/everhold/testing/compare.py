@@ -1,6 +1,4 @@
-"""What `crash_everywhere` and `cancel_everywhere` share: answers that stay the same, and how two
-runs are compared.
-"""
+"""Compares two runs of a program, for `crash_everywhere` and `cancel_everywhere`."""
 
 from __future__ import annotations
 
@@ -25,13 +23,11 @@ T = TypeVar("T")
 
 
 class NotSame(AssertionError):
-    """A crash, or a cancelled caller, changed what a program did."""
+    """A crash, or a cancelled caller, changed the behaviour of a program."""
 
 
 class RememberingAnswerer(Answerer):
-    """Gives each question the answer that it got in the first run; a new question goes to the
-    answers of the test.
-    """
+    """Repeats the answers of the first run; new questions go to the answers of the test."""
 
     kinds = SCRIPTED_KINDS
 
@@ -49,16 +45,14 @@ class RememberingAnswerer(Answerer):
                 self._known[place] = await self._inner.answer(query, session_id)
             except Exception as error:
                 self._known[place] = error
-        said = self._known[place]
-        if isinstance(said, Exception):
-            raise said
-        return said
+        answer = self._known[place]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class SessionTrace(msgspec.Struct):
-    """A session without numbers and times: what was asked where, what was answered, and how it
-    ended.
-    """
+    """A session without ids and times: the questions by place, the answers, and the outcome."""
 
     asked: dict[str, str]
     answers: dict[str, JSON]
@@ -74,13 +68,13 @@ class SessionTrace(msgspec.Struct):
             outcome = Raised(outcome.error, outcome.kind)
         return cls(
             {query.key: describe_query(query) for query in queries.values()},
-            {queries[answer.q].key: _said(answer) for answer in given},
+            {queries[answer.q].key: _simplify_answer(answer) for answer in given},
             [list_call_names([queries[answer.q]])[0] for answer in given if _is_unknown(answer)],
             outcome,
         )
 
 
-def _said(answer: QueryAnswer) -> JSON:
+def _simplify_answer(answer: QueryAnswer) -> JSON:
     return answer.value if answer.error is None else {"error": answer.error}
 
 
@@ -89,25 +83,25 @@ def _is_unknown(answer: QueryAnswer) -> bool:
 
 
 async def load_records(store: Store) -> list[SessionRecord]:
-    """Every session of a store, by id."""
+    """Load every session of a store, by id."""
     rows = await store.list(SessionFilter(limit=10_000))
     return [await store.load(id) for id in sorted(row.birth.id for row in rows)]
 
 
 def find_differences(
-    expected: Mapping[str, SessionTrace], told: Mapping[str, SessionTrace], after: str
+    expected: Mapping[str, SessionTrace], actual: Mapping[str, SessionTrace], after: str
 ) -> list[str]:
-    """What is not the same in a run that was disturbed; `after` says by what, such as "the
+    """The differences between two runs, in words; `after` names the disturbance, such as "the
     crash".
     """
-    found = [f"session {name} is missing" for name in expected if name not in told]
-    found += [f"session {name} is one too many" for name in told if name not in expected]
-    for name in expected.keys() & told.keys():
-        found += _differ(expected[name], told[name], after)
+    found = [f"session {name} is missing" for name in expected if name not in actual]
+    found += [f"session {name} is extra" for name in actual if name not in expected]
+    for name in expected.keys() & actual.keys():
+        found += _compare_traces(expected[name], actual[name], after)
     return found
 
 
-def _differ(was: SessionTrace, now: SessionTrace, after: str) -> list[str]:
+def _compare_traces(was: SessionTrace, now: SessionTrace, after: str) -> list[str]:
     found = []
     for what, old, new in (("asked", was.asked, now.asked), ("answered", was.answers, now.answers)):
         for place in dict.fromkeys([*old, *new]):
@@ -121,9 +115,7 @@ def _differ(was: SessionTrace, now: SessionTrace, after: str) -> list[str]:
 
 
 def run_in_own_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on an event loop of its own, in a thread: another loop may be running
-    here.
-    """
+    """Run a coroutine on a new event loop in a thread, because another loop may be running here."""
     done: list[T] = []
     failed: list[BaseException] = []
 

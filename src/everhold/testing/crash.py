@@ -1,19 +1,18 @@
-"""Crash points for anybody's program: it is run once undisturbed, and then crashed before and after
-every commit.
+"""Crashes a program before and after every commit, and compares with an undisturbed run.
 
     report = crash_everywhere(refund(order="7"), answers={"*reason*": "It broke.", "Refund*": True})
     assert not report.repeated      # no call was run twice
 
-After each crash a new runtime goes on from what was stored, as another process would. The end, the
-questions and the answers must be those of the undisturbed run, else `crash_everywhere` raises
-`NotSame` with every place where not.
+After each crash a new runtime resumes from the stored data, as another process would. The end, the
+questions and the answers must equal those of the undisturbed run; otherwise `crash_everywhere`
+raises `NotSame` and lists every place.
 
 Two things may differ, because the program declared them: a call with `rerun="safe"` may run again,
 and one with `rerun="never"` or `"ask"` may leave its outcome unknown. The report lists both.
 
-Time passes by itself where the program waits for it. A crash here is an exception at the commit, in
-one process: fast, and exact. For a real `kill -9` of a real process there is
-`everhold.testing.faults.Nursery`.
+The clock advances by itself when the program waits for time. A crash is an exception at the commit,
+in one process: fast and exact. For a real `kill -9` of a real process, use
+`everhold.testing.Nursery`.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ _TURNS: Final = 1000  # answers and timers before a program counts as endless
 
 
 class CrashPoint(msgspec.Struct, frozen=True):
-    """A place to crash at, and what came of it."""
+    """A commit to crash at, and the result."""
 
     commit: int
     when: When
     differences: list[str] = []
-    repeated: list[str] = []  # calls that were run more than once
-    unknown: list[str] = []  # calls whose outcome the program was told is unknown
+    repeated: list[str] = []  # calls that ran more than once
+    unknown: list[str] = []  # calls whose outcome the program saw as unknown
 
     def __str__(self) -> str:
         return f"{self.when} commit {self.commit}"
 
 
 class CrashReport(msgspec.Struct, frozen=True):
-    """What came of a program that was crashed everywhere."""
+    """The result of crashing a program everywhere."""
 
     program: str
     commits: int
@@ -73,14 +72,14 @@ class CrashReport(msgspec.Struct, frozen=True):
 
     @property
     def repeated(self) -> list[str]:
-        """Calls that were run more than once after some crash. Make them safe to repeat, or say
+        """Calls that ran more than once after some crash. Make them safe to repeat, or declare them
         rerun="never".
         """
         return sorted({name for point in self.points for name in point.repeated})
 
     @property
     def unknown(self) -> list[str]:
-        """Calls whose outcome the program did not learn after some crash."""
+        """Calls whose outcome stayed unknown to the program after some crash."""
         return sorted({name for point in self.points for name in point.unknown})
 
     def __str__(self) -> str:
@@ -92,7 +91,7 @@ class CrashReport(msgspec.Struct, frozen=True):
         for point in wrong:
             lines += [f"  crashed {point}:", *(f"    {words}" for words in point.differences)]
         lines += [
-            f"  {name} may be run twice: {_where(self.points, name, 'repeated')}"
+            f"  {name} may run twice: {_where(self.points, name, 'repeated')}"
             for name in self.repeated
         ]
         lines += [
@@ -111,19 +110,19 @@ def crash_everywhere(
 ) -> CrashReport:
     """Run a program, then crash it before and after every commit, and compare; raises `NotSame`.
 
-    `answers` are for people's questions too; `calls` stand in for the functions that it calls, by
-    name; `signals` are sent when it waits for them, by name. It must come to its end with what is
-    given.
+    `answers` also answer people's questions. `calls` replace the functions that the program calls,
+    by name. `signals` are sent when the program waits for them, by name. With these the program
+    must reach its end.
     """
     return run_in_own_loop(_Crashes(call, answers, dict(calls or {}), dict(signals or {})).report())
 
 
 class _Crash(BaseException):
-    """The process is gone."""
+    """Simulates the end of the process."""
 
 
 class _Mortal(CrashingStore):
-    """A store that nobody can write to any more once its process is dead."""
+    """A store that refuses every commit after its process has died."""
 
     def __init__(self, store: MemoryStore, at: int = 0, when: When = "before") -> None:
         super().__init__(store, at=at, when=when, die=self._end)
@@ -157,14 +156,14 @@ class _Crashes:
         self._open: list[str] = []
 
     async def report(self) -> CrashReport:
-        asyncio.get_running_loop().set_exception_handler(_silent_about_crashes)
+        asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
         store = _Mortal(MemoryStore())
-        told, called = await self._story(store)
+        traces, called = await self._run_undisturbed(store)
         points = []
         for commit in range(1, store.commits + 1):
             for when in ("before", "after"):
-                points.append(await self._crashed(commit, when, told, called))
-        outcome = next(iter(told.values())).outcome
+                points.append(await self._crashed(commit, when, traces, called))
+        outcome = next(iter(traces.values())).outcome
         result = outcome.value if isinstance(outcome, Returned) else None
         report = CrashReport(self._call.program.ref, store.commits, points, result)
         if any(point.differences for point in points):
@@ -178,78 +177,80 @@ class _Crashes:
         clock = StillClock()
         first = _Mortal(memory, commit, when)
         again = _Mortal(memory)
-        _, before = await self._life(first, clock)
-        _, after = await self._life(again, clock)
-        told = await _all_told(memory)
+        _, before = await self._run_process(first, clock)
+        _, after = await self._run_process(again, clock)
+        traces = await _load_traces(memory)
         repeated = [name for name, times in (before + after).items() if times > calls[name]]
-        unknown = [name for one in told.values() for name in one.unknown]
-        differ = [] if first.dead else ["it made fewer commits than before"]
-        if not unknown:  # else it was told something else, and may do something else
-            differ += find_differences(expected, told, "the crash")
+        unknown = [name for one in traces.values() for name in one.unknown]
+        differ = [] if first.dead else ["it made fewer commits than the undisturbed run"]
+        if not unknown:  # an unknown outcome may lead the program elsewhere
+            differ += find_differences(expected, traces, "the crash")
         return CrashPoint(commit, when, differ, repeated, unknown)
 
-    async def _story(self, store: _Mortal) -> tuple[dict[str, SessionTrace], Counter[str]]:
-        ended, calls = await self._life(store, StillClock())
+    async def _run_undisturbed(
+        self, store: _Mortal
+    ) -> tuple[dict[str, SessionTrace], Counter[str]]:
+        ended, calls = await self._run_process(store, StillClock())
         if not ended:
-            waits = "; ".join(self._open) or "something that never comes"
+            waits = "; ".join(self._open) or "nothing that can happen"
             raise AssertionError(
-                f"{self._call!r} does not come to an end with what is given: it waits for {waits}"
+                f"{self._call!r} does not reach its end with these answers: it waits for {waits}"
             )
-        return await _all_told(store.store), calls
+        return await _load_traces(store.store), calls
 
-    async def _life(self, store: _Mortal, clock: StillClock) -> tuple[bool, Counter[str]]:
-        """One process: it goes on with the story to its end, or to its own."""
-        house = RuntimeForTests(store, clock, self._stand_ins)
-        house.answer_with(self._answers, people=True)
+    async def _run_process(self, store: _Mortal, clock: StillClock) -> tuple[bool, Counter[str]]:
+        """Run one process until the program ends or the process crashes."""
+        runtime = RuntimeForTests(store, clock, self._stand_ins)
+        runtime.answer_with(self._answers, people=True)
         ended = False
-        await house.__aenter__()
+        await runtime.__aenter__()
         try:
-            ended = await self._told(house, store)
+            ended = await self._play(runtime, store)
         except _Crash:
             pass
         finally:
-            await house.die()
-        return ended, Counter(list_call_names(house.called))
+            await runtime.die()
+        return ended, Counter(list_call_names(runtime.called))
 
-    async def _told(self, house: RuntimeForTests, store: _Mortal) -> bool:
-        await house.adopt()
-        status: Any = await house.start(self._call, key=_KEY)
+    async def _play(self, runtime: RuntimeForTests, store: _Mortal) -> bool:
+        await runtime.adopt()
+        status: Any = await runtime.start(self._call, key=_KEY)
         for _ in range(_TURNS):
-            await house.settle()
+            await runtime.settle()
             if store.dead:
                 raise _Crash
-            status = await house.status(status.session_id)
-            if isinstance(status, Finished) and not await house.sessions(
+            status = await runtime.status(status.session_id)
+            if isinstance(status, Finished) and not await runtime.sessions(
                 state=("running", "paused")
             ):
                 return True
-            if not await self._moved(house):
-                self._open = [describe_query(query.query) for query in await house.inbox()]
+            if not await self._supply_one(runtime):
+                self._open = [describe_query(query.query) for query in await runtime.inbox()]
                 return False
-        raise AssertionError(f"{self._call!r} does not come to an end in {_TURNS} turns")
+        raise AssertionError(f"{self._call!r} does not reach its end in {_TURNS} turns")
 
-    async def _moved(self, house: RuntimeForTests) -> bool:
-        """Do one thing that the sessions wait for; False if there is nothing."""
-        for query in await house.inbox():
+    async def _supply_one(self, runtime: RuntimeForTests) -> bool:
+        """Supply one thing that the sessions wait for; False if there is nothing to supply."""
+        for query in await runtime.inbox():
             if query.kind is Kind.CALL:
-                # somebody looked, and it had not happened
-                await house.answer(query, {"rerun": True})
+                # a person checked: the call had not happened
+                await runtime.answer(query, {"rerun": True})
                 return True
             if query.kind is Kind.SIGNAL and query.name in self._signals:
-                await house.signal(query.session_id, query.name, self._signals[query.name])
+                await runtime.signal(query.session_id, query.name, self._signals[query.name])
                 return True
-        due = await house.store.next_due()
+        due = await runtime.store.next_due()
         if due is None:
             return False
-        house.still.advance(max(due - house.still.now(), 0) + AFTER)
+        runtime.still.advance(max(due - runtime.still.now(), 0) + AFTER)
         return True
 
 
-async def _all_told(store: Store) -> dict[str, SessionTrace]:
+async def _load_traces(store: Store) -> dict[str, SessionTrace]:
     return {record.birth.id: SessionTrace.of(record) for record in await load_records(store)}
 
 
-def _silent_about_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _ignore_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     if not isinstance(context.get("exception"), _Crash):
         loop.default_exception_handler(context)
 

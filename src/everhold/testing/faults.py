@@ -1,16 +1,16 @@
-"""Tools to break things on purpose: stores that end their process or make callers wait, and
-processes to be killed.
+"""Fault injection: stores that end their process or are slow, and processes that a test kills.
 
     store = CrashingStore(SQLiteStore(path), at=7, when="before")    # the process ends instead of commit 7
 
     with Nursery("tests.fault.story") as nursery:                    # imports the module once
         child = nursery.start("play", path=str(path), at=7)          # forks a real process that calls play(...)
-        for line in child.lines(): ...                               # what it printed, as it prints it
+        for line in child.lines(): ...                               # its output, line by line
         child.kill()                                                 # SIGKILL
         assert child.wait() == -9
 
-A nursery is a process of its own with one thread, so that forking it is safe; a child starts within
-milliseconds because everything is imported already. Arguments are JSON. Needs a system with `fork`.
+A nursery is a process with one thread, so that forking it is safe. A child starts within
+milliseconds because the nursery has imported everything. Arguments are JSON. Needs a system with
+`fork`.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ CRASHED: Final = 86
 
 
 def die() -> None:
-    """End this process now: nothing is flushed, no `finally` runs, nobody is told."""
+    """End this process now: no buffer is flushed, no `finally` runs."""
     os._exit(CRASHED)
 
 
 class CrashingStore(StoreWrapper):
     """A store that dies at its commit number `at` (the first is 1), before or after it lands.
 
-    Every other verb is the store's own. `commits` counts; without `at` nothing is broken. `die` may
-    be replaced by a function that raises, to see one process survive a commit whose fate it does
-    not know.
+    Other verbs work normally. `commits` counts; without `at` nothing is broken. `die` can be
+    replaced by a function that raises, to test a process that survives a commit with an unknown
+    outcome.
     """
 
     def __init__(
@@ -84,12 +84,11 @@ class CrashingStore(StoreWrapper):
 
 
 class SlowStore(StoreWrapper):
-    """A store that lets the event loop turn before and after each of its verbs, as one behind a
-    network does.
+    """A store that yields to the event loop before and after each verb, like a store behind a
+    network.
 
-    Each await of a verb is then a suspension at which its caller can be cancelled. In between, the
-    verb is the inner store's own: a commit that has landed is not acknowledged before the second
-    turn.
+    Each await of a verb is thus a suspension at which its caller can be cancelled. In between, the
+    inner store runs the verb: a commit that has landed is acknowledged only after the second turn.
     """
 
     def commit_now(self, change: Change, fence: int) -> bool:
@@ -113,14 +112,12 @@ class ChildProcess:
         self._rest = b""
 
     def lines(self) -> Iterator[str]:
-        """What it prints, line by line, until it ends. A last line without its end of line is left
-        out.
-        """
+        """Its output, line by line, until it ends. An unfinished last line is left out."""
         while chunk := os.read(self.output, 65536):
             yield from self._split(chunk)
 
     def heard(self) -> list[str]:
-        """The whole lines that are here now, without waiting for more."""
+        """The complete lines that have arrived, without waiting for more."""
         os.set_blocking(self.output, False)
         found: list[str] = []
         try:
@@ -142,7 +139,7 @@ class ChildProcess:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Its exit code; minus the signal's number if a signal ended it."""
+        """Its exit code; a negative signal number if a signal ended it."""
         if self._code is None:
             self._code = int(self._nursery._say({"wait": self.pid}))
         return self._code
@@ -176,7 +173,7 @@ class Nursery:
         self.close()
 
     def start(self, function: str, **arguments: Any) -> ChildProcess:
-        """Fork a process that calls a function of the module; what it prints is `child.lines()`."""
+        """Fork a process that calls a function of the module; `child.lines()` is its output."""
         reading, writing = os.pipe()
         try:
             pid = int(self._say({"call": function, "with": arguments}, writing))
@@ -185,7 +182,7 @@ class Nursery:
         return ChildProcess(self, pid, reading)
 
     def run(self, function: str, **arguments: Any) -> tuple[int, list[str]]:
-        """Start one, wait for its end, and return its exit code and what it printed."""
+        """Start a child, wait for its end, and return its exit code and its output lines."""
         child = self.start(function, **arguments)
         try:
             printed = list(child.lines())
@@ -194,7 +191,7 @@ class Nursery:
             child.close()
 
     def close(self) -> None:
-        """End the nursery, and with it the children that still run."""
+        """End the nursery, and the children that still run."""
         self._socket.close()
         self._process.wait()
 
@@ -209,13 +206,13 @@ class Nursery:
         except ConnectionError:
             said = b""
         if not said:
-            raise ChildProcessError("the nursery has ended; its last words are on standard error")
+            raise ChildProcessError("the nursery has ended; see its standard error")
         return said.decode()
 
 
 def read_all_lines(children: Sequence[ChildProcess]) -> list[list[str]]:
-    """What several children print until all have ended, read side by side so that none waits for a
-    reader.
+    """The output of several children until all have ended, read in parallel so that no child blocks
+    on a full pipe.
     """
     printed: list[list[str]] = [[] for _ in children]
     with selectors.DefaultSelector() as selector:
@@ -232,7 +229,7 @@ def read_all_lines(children: Sequence[ChildProcess]) -> list[list[str]]:
 
 
 def _serve(module: str, descriptor: int) -> None:
-    """Be a nursery: fork when asked, and tell how children ended."""
+    """The main loop of a nursery: fork on request, and report exit codes."""
     loaded = importlib.import_module(module)
     living: set[int] = set()
     with socket.socket(fileno=descriptor) as line:
@@ -262,7 +259,7 @@ def _serve(module: str, descriptor: int) -> None:
 
 
 def _live(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """Be a child: call the function, and end with 0, or with 1 if it raised."""
+    """The main function of a child: call the function, and exit with 0, or with 1 if it raised."""
     code = 0
     try:
         found = function(**arguments)

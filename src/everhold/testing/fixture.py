@@ -1,4 +1,4 @@
-"""What a test gets from the fixture `everhold`: a runtime in memory, and sessions to talk to.
+"""The fixture `everhold`: a runtime in memory, and handles of its sessions.
 
     def test_a_refund_waits_for_a_person(everhold):
         everhold.answers({"*likely reason*": "It broke."})
@@ -8,9 +8,9 @@
         session.approve()
         assert session.result == "paid"
 
-Every verb waits until nothing moves by itself any more, and returns. That works the same in a plain
-test and in an `async def` one: the sessions live on a loop of their own, in a thread, and no plugin
-for async tests is needed.
+Every verb waits until nothing moves any more, and returns. This works the same in a plain test and
+in an `async def` one: the sessions run on their own loop in a thread, and no plugin for async tests
+is needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class NotReplayed(AssertionError):
-    """What ran in a test does not replay: it would not survive a restart."""
+    """A session of a test does not replay: it would not survive a restart."""
 
 
 class Kit:
@@ -53,10 +53,10 @@ class Kit:
         self, *, folder: Path | None = None, update: bool = False, fresh: bool = False
     ) -> None:
         self.clock = StillClock()
-        self.checks = True  #: whether what ran is replayed when the test is over
+        self.checks = True  #: whether sessions are replayed after the test
         self.accepted: list[Path] = []  # recordings that were updated
-        self._house = RuntimeForTests(MemoryStore(), self.clock, StandIns())
-        self._blocking = BlockingRuntime(self._house)
+        self._runtime = RuntimeForTests(MemoryStore(), self.clock, StandIns())
+        self._blocking = BlockingRuntime(self._runtime)
         self._folder = folder
         self._update = update
         self._fresh = fresh
@@ -87,32 +87,30 @@ class Kit:
     # ---- what is prepared
 
     def answers(self, given: Answers | None, *, people: bool = False) -> None:
-        """Answer models' questions from now on: by a dict of patterns, a list, a function, or a
+        """Answer model questions from now on: by a dict of patterns, a list, a function, or a
         recorded session.
 
-        With `people`, those for people too. None leaves questions open, as in the beginning: the
+        With `people`, also people's questions. None leaves questions open, as at the start: the
         test answers them.
         """
-        self._house.answer_with(
+        self._runtime.answer_with(
             None if given is None else make_test_answerer(given, self._folder), people=people
         )
-        self._wait(self._house.adopt())
+        self._wait(self._runtime.adopt())
 
     def calls(self, given: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Put something in the place of functions that programs call: a value, an error to raise,
-        or a function.
+        """Replace functions that programs call by a value, an error to raise, or another function.
 
-        By the function's name, or a pattern of `module:name`. What is not named here is called as
-        it is.
+        By the function's name, or a pattern of `module:name`. Other functions are called normally.
         """
-        self._house.stand_ins.add({**(given or {}), **more})
+        self._runtime.stand_ins.add({**(given or {}), **more})
 
     def allow(self, *names: str) -> None:
-        """Do not complain of these clocks or dice: allow("time.perf_counter")."""
+        """Do not report these calls to clocks or random numbers: allow("time.perf_counter")."""
         self._allowed.update(names)
 
     def allow_network(self) -> None:
-        """Let this test reach other machines, from the functions that programs call. Programs never
+        """Let the functions that programs call connect to other machines. Programs themselves never
         may.
         """
         self._offline.close()
@@ -120,17 +118,17 @@ class Kit:
     # ---- running
 
     def start(self, call: Call[Any], *, answers: Answers | None = None, **more: Any) -> Session:
-        """Begin a session. It has done what it can do by itself when this returns."""
+        """Start a session, and wait until nothing moves any more."""
         if answers is not None:
             self.answers(answers)
-        status = self._wait(self._house.start(call, **more))
+        status = self._wait(self._runtime.start(call, **more))
         self._settle()
         self._last = Session(self, status.session_id)
         return self._last
 
     def run(self, call: Call[R], *, answers: Answers | None = None, **more: Any) -> R:
-        """Run a program to its end and return what it returns; raises `Waiting` if it waits for
-        somebody.
+        """Run a program to its end and return its result; raises `Waiting` if questions are
+        open.
         """
         session = self.start(call, answers=answers, **more)
         status = session.status
@@ -139,19 +137,19 @@ class Kit:
         return convert_result(call, status)
 
     def skip(self, **time: float) -> Session | None:
-        """Let time pass: skip(days=3), skip(hours=1). Timers and expiries on the way come each at
-        its moment.
+        """Advance the clock: skip(days=3), skip(hours=1). Timers and expiries on the way fire in
+        order, each at its time.
         """
-        self._wait(self._house.skip(timedelta(**time).total_seconds()))
+        self._wait(self._runtime.skip(timedelta(**time).total_seconds()))
         return self._last
 
     def restart(self) -> None:
-        """Forget everything in memory, as after a crash or a deploy: what comes next goes on from
+        """Remove everything from memory, as a crash or a deploy does. The next verb resumes from
         the journal.
         """
 
         async def forget() -> None:
-            self._house.forget()
+            self._runtime.forget()
 
         self._wait(forget())
 
@@ -159,9 +157,7 @@ class Kit:
 
     @property
     def last(self) -> Session:
-        """The session that was started last; `answer`, `approve`, `signal` and the like are meant
-        for it.
-        """
+        """The session that was started last; `answer`, `approve`, `signal` and the like use it."""
         assert self._last is not None, "no session was started in this test"
         return self._last
 
@@ -190,12 +186,12 @@ class Kit:
 
     @property
     def asked(self) -> list[str]:
-        """What models were asked in this test, in words."""
+        """The prompts of all model questions in this test."""
         return [prompt for session in self.sessions for prompt in session.asked]
 
     @property
     def now(self) -> datetime:
-        """The time, as programs see it."""
+        """The time as programs see it."""
         return datetime.fromtimestamp(self.clock.now(), UTC)
 
     @property
@@ -206,51 +202,49 @@ class Kit:
     @property
     def sessions(self) -> list[Session]:
         """All sessions, children too, oldest first."""
-        return [Session(self, record.birth.id) for record in self._wait(self._house.records())]
+        return [Session(self, record.birth.id) for record in self._wait(self._runtime.records())]
 
     @property
     def called(self) -> list[str]:
         """The names of the functions that programs called, in order."""
-        return list_call_names(self._house.called)
+        return list_call_names(self._runtime.called)
 
     @property
     def runtime(self) -> BlockingRuntime:
-        """The runtime itself, for what has no verb here."""
+        """The runtime itself, for verbs that the kit does not have."""
         return self._blocking
 
     # ---- replaying
 
     def check_replays(self) -> None:
-        """Replay every session of this test; raises `NotReplayed` with the steps that differ. Done
-        at its end, too.
+        """Replay every session of this test; raises `NotReplayed` with the steps that differ. The
+        fixture also does this after the test.
         """
         found = self.not_replayed()
         if found:
             raise NotReplayed(found)
 
     def not_replayed(self) -> str:
-        """What does not replay, in words; nothing if all does."""
+        """The differences that a replay finds, in words; empty if there are none."""
         complaints = []
-        for record in self._wait(self._house.records()):
-            found = self._wait(self._again(record))
+        for record in self._wait(self._runtime.records()):
+            found = self._wait(self._replay(record))
             if found:
                 words = "\n".join(f"  {finding}" for finding in found)
-                complaints.append(
-                    f"{record.birth.program} is not the same when it is replayed:\n{words}"
-                )
+                complaints.append(f"{record.birth.program} changes on replay:\n{words}")
         if self._fresh and not complaints:
-            complaints = self._elsewhere()
+            complaints = self._replay_in_fresh_process()
         return "\n".join(complaints)
 
-    async def _again(self, record: Any) -> list[ReplayFinding]:
+    async def _replay(self, record: Any) -> list[ReplayFinding]:
         try:
-            return replay_record(record, self._house.engine.host, self._allowed)
+            return replay_record(record, self._runtime.engine.host, self._allowed)
         except EverholdError as error:
             return [ReplayFinding(0, "the beginning", f"{error} [{error.code}]")]
 
-    def _elsewhere(self) -> list[str]:
-        """Replay what another process can load in a fresh one with another hash seed."""
-        records = self._wait(self._house.records())
+    def _replay_in_fresh_process(self) -> list[str]:
+        """Replay in a fresh process with another hash seed the sessions that it can load."""
+        records = self._wait(self._runtime.records())
         ids = [record.birth.id for record in records if "<locals>" not in record.birth.program]
         report = self._blocking.archive.check(ids) if ids else None
         complaints = []
@@ -262,15 +256,15 @@ class Kit:
             if found:
                 words = "\n".join(f"  {finding}" for finding in found)
                 complaints.append(
-                    f"{one.program} is not the same in a process with another hash seed:\n{words}"
+                    f"{one.program} changes in a process with another hash seed:\n{words}"
                 )
         return complaints
 
     def replays(self, file: str | Path) -> None:
-        """Play a session that was exported as a test; fails with what the program asks or returns
-        otherwise now.
+        """Replay a session that was exported as a test; fails with the questions or results that
+        differ.
 
-        `pytest --everhold-update` accepts it: the file is written anew.
+        `pytest --everhold-update` accepts the differences and rewrites the file.
         """
         __tracebackhide__ = True  # pytest shows the line of the test
         path = (self._folder or Path()) / file
@@ -279,16 +273,16 @@ class Kit:
         if found and self._update:
             self._wait(self._accept(tape, path))
         elif found:
-            words = "If that is meant, accept it: pytest --everhold-update"
+            words = "If this is intended, accept it: pytest --everhold-update"
             raise AssertionError(
-                f"{tape.birth.program} asks or ends otherwise than in {path.name}\n{found}\n{words}"
+                f"{tape.birth.program} no longer matches {path.name}\n{found}\n{words}"
             )
 
     async def _difference(self, tape: Recording) -> str:
-        return tape.difference(self._house.engine.host)
+        return tape.difference(self._runtime.engine.host)
 
     async def _accept(self, tape: Recording, path: Path) -> None:
-        tape.updated(self._house.engine.host).write(path)
+        tape.updated(self._runtime.engine.host).write(path)
         self.accepted.append(path)
 
     # ---- how it is put together
@@ -297,7 +291,7 @@ class Kit:
         return self._blocking.wait_for(work)
 
     def _settle(self) -> None:
-        self._wait(self._house.settle())
+        self._wait(self._runtime.settle())
 
 
 class Session:
@@ -313,8 +307,8 @@ class Session:
     # ---- moving it
 
     def answer(self, value: Any, to: str | None = None) -> Session:
-        """Answer its open question, or the one that fits the pattern `to`; an exception answers
-        with an error.
+        """Answer its open question, or the one that matches the pattern `to`; an exception becomes
+        an error answer.
         """
         query = self._open(to)
         if isinstance(value, BaseException):
@@ -322,15 +316,15 @@ class Session:
         return self._after(self._kit.runtime.answer(query, value))
 
     def approve(self, to: str | None = None) -> Session:
-        """Say yes to its open approval."""
+        """Approve its open approval."""
         return self._decide(True, to)
 
     def decline(self, to: str | None = None) -> Session:
-        """Say no to its open approval."""
+        """Decline its open approval."""
         return self._decide(False, to)
 
     def signal(self, name: str, value: Any = None) -> Session:
-        """Send it a signal; it is kept until the program receives it."""
+        """Send it a signal; it waits until the program receives it."""
         return self._after(self._kit.runtime.signal(self.session_id, name, value))
 
     def cancel(self, reason: str = "") -> Session:
@@ -351,7 +345,7 @@ class Session:
 
     @property
     def result(self) -> Any:
-        """What it returned. Raises `Failed` or `Cancelled`, and fails the test if it has not
+        """Its return value. Raises `Failed` or `Cancelled`, and fails the test if it has not
         ended.
         """
         status = self.status
@@ -362,19 +356,19 @@ class Session:
 
     @property
     def error(self) -> str | None:
-        """What it failed with; None if it did not fail."""
+        """The error it failed with; None if it did not fail."""
         status = self.status
         return status.error if isinstance(status, Finished) else None
 
     @property
     def queries(self) -> tuple[OpenQuery, ...]:
-        """Its open questions: somebody has to answer them."""
+        """Its open questions."""
         status = self.status
         return status.queries if isinstance(status, Paused) else ()
 
     @property
     def questions(self) -> list[Query]:
-        """All that it asked, of any kind, in order."""
+        """All its questions of any kind, in order."""
         found: dict[int, Query] = {}
         for step in self._kit.runtime.steps(self.session_id):
             for query in step.asked:
@@ -383,12 +377,12 @@ class Session:
 
     @property
     def asked(self) -> list[str]:
-        """What it asked models, in words and in order."""
+        """The prompts of its model questions, in order."""
         return [query.prompt for query in self.questions if query.kind in MODEL_KINDS]
 
     @property
     def waits_for(self) -> str:
-        """Where it stands, in words."""
+        """Its status in words."""
         status = self.status
         if isinstance(status, Finished):
             return status.state if status.error is None else f"failed: {status.error}"
@@ -399,12 +393,14 @@ class Session:
     # ---- saying what should be so
 
     def assert_asked(self, pattern: str, times: int | None = None) -> None:
-        """It asked this, in words or as a pattern; with `times`, so often."""
+        """Assert that a question matches this text or pattern; with `times`, exactly so many."""
         __tracebackhide__ = True
         found = len(self._matching(pattern))
         if found == 0 if times is None else found != times:
             wanted = "did not ask" if times is None else f"asked {found} times, not {times},"
-            raise AssertionError(f"it {wanted} {pattern!r}. It asked:\n{self._told()}")
+            raise AssertionError(
+                f"it {wanted} {pattern!r}. Its questions:\n{self._list_questions()}"
+            )
 
     def assert_not_asked(self, pattern: str) -> None:
         __tracebackhide__ = True
@@ -412,7 +408,7 @@ class Session:
             raise AssertionError(f"it asked {pattern!r}: {describe_query(found[0])}")
 
     def assert_waits_for(self, pattern: str) -> None:
-        """A question that fits is open."""
+        """Assert that an open question matches."""
         __tracebackhide__ = True
         matches = _fits(pattern)
         if not any(matches(query.query) for query in self.queries):
@@ -426,11 +422,11 @@ class Session:
             or status.error is not None
             or status.state != "completed"
         ):
-            raise AssertionError(f"it has returned nothing: {self.waits_for}")
+            raise AssertionError(f"it has not returned: {self.waits_for}")
         assert status.result == value, f"it returned {status.result!r}, not {value!r}"
 
     def assert_failed(self, pattern: str = "*") -> None:
-        """It failed, with an error that fits."""
+        """Assert that it failed with an error that matches."""
         __tracebackhide__ = True
         error = self.error
         if error is None or not compile_prompt_pattern(pattern)(error):
@@ -455,7 +451,7 @@ class Session:
         matches = _fits(pattern)
         return [query for query in self.questions if matches(query)]
 
-    def _told(self) -> str:
+    def _list_questions(self) -> str:
         return (
             "\n".join(f"  {query.id} {describe_query(query)}" for query in self.questions)
             or "  nothing"
@@ -467,7 +463,9 @@ class Session:
 
 
 def _fits(pattern: str | None) -> Any:
-    """Whether a question's prompt or name fits a pattern, as in `everhold.ScriptModel`."""
+    """Make a function that matches a question's prompt or name with a pattern, as in
+    `everhold.ScriptModel`.
+    """
     if pattern is None:
         return lambda query: True
     matches = compile_prompt_pattern(pattern)

@@ -28,7 +28,7 @@ import msgspec
 
 from everhold.programs.call_names import find_program_line
 
-#: The functions of `time` that tell what time it is.
+#: The functions of `time` that read a clock.
 CLOCKS: Final = frozenset(
     {
         "time",
@@ -49,7 +49,7 @@ _OTHERS: Final = frozenset(
     {
         "_frozen_importlib",
         "_frozen_importlib_external",
-        "hypothesis",  # which times the garbage collector, whoever's turn it is
+        "hypothesis",  # times the garbage collector in every thread
         "importlib",
         "inspect",
         "linecache",
@@ -62,7 +62,7 @@ _OTHERS: Final = frozenset(
 )
 _SHARED: Final = random._inst  # whose methods are `random.random` and its siblings
 _RUNTIME: Final = "everhold.programs."
-_VERBS: Final = {"clock": "reads the clock", "dice": "throws dice", "file": "opens a file"}
+_VERBS: Final = {"clock": "reads the clock", "dice": "draws random numbers", "file": "opens a file"}
 _INSTEAD: Final = {
     "clock": "ctx.now()",
     "dice": "ctx.random(), ctx.rng() or ctx.uuid()",
@@ -71,7 +71,7 @@ _INSTEAD: Final = {
 
 
 class ForbiddenCall(msgspec.Struct, frozen=True):
-    """A call that a program made to a clock, to dice or to a file."""
+    """A call of a program to a clock, a random number generator or a file."""
 
     what: str  # "clock", "dice" or "file"
     name: str  # datetime.now, random.random, …
@@ -89,7 +89,7 @@ class ForbiddenCall(msgspec.Struct, frozen=True):
 def record_forbidden_calls(
     found: list[ForbiddenCall], allowed: Collection[str] = ()
 ) -> Iterator[None]:
-    """Note what is called on this thread meanwhile."""
+    """Record forbidden calls of the program on this thread while the block runs."""
 
     def see(frame: FrameType, event: str, called: Any) -> None:
         if event != "c_call":
@@ -110,7 +110,9 @@ def record_forbidden_calls(
 
 
 def _what(called: Any) -> tuple[str, str] | None:
-    """Whether a function of C is a clock, dice or a file's, and what people call it."""
+    """Classify a C function as clock, random numbers or file, with its usual name; None for any
+    other.
+    """
     name = getattr(called, "__name__", "")
     owner = getattr(called, "__self__", None)
     if owner is time and name in CLOCKS:
@@ -131,9 +133,7 @@ def _what(called: Any) -> tuple[str, str] | None:
 
 
 def _is_the_programs(frame: FrameType | None) -> bool:
-    """Whether a call was made by the program, and not by the loop that runs it or by what loads
-    modules.
-    """
+    """Whether the program made a call, and not the loop that runs it or the import system."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] in _OTHERS or module.startswith(_RUNTIME):
@@ -145,7 +145,7 @@ def _is_the_programs(frame: FrameType | None) -> bool:
 
 
 def _is_between(module: str) -> bool:
-    """Whether this is a module of Python itself that the program called, such as `random` or
+    """Whether this is a standard library module that the program called, such as `random` or
     `uuid`.
     """
     return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
@@ -158,7 +158,7 @@ _HERE: Final = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::", 
 
 
 class NetworkRefused(ConnectionRefusedError):
-    """Something reached for the network in a test."""
+    """Code in a test tried to connect to another machine."""
 
 
 class _Guard:
@@ -168,9 +168,9 @@ class _Guard:
 
 @contextmanager
 def refuse_network() -> Iterator[None]:
-    """Refuse the network meanwhile."""
+    """Refuse connections to other machines while the block runs."""
     if not _Guard.hooked:
-        sys.addaudithook(_hear)
+        sys.addaudithook(_refuse_event)
         _Guard.hooked = True
     _Guard.wanted += 1
     try:
@@ -179,7 +179,7 @@ def refuse_network() -> Iterator[None]:
         _Guard.wanted -= 1
 
 
-def _hear(event: str, args: tuple[Any, ...]) -> None:
+def _refuse_event(event: str, args: tuple[Any, ...]) -> None:
     if not _Guard.wanted or event not in _EVENTS:
         return
     named = event in ("socket.getaddrinfo", "socket.gethostbyname")
@@ -190,6 +190,6 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
     name = host.decode(errors="replace") if isinstance(host, bytes) else str(host)
     if name not in _HERE and not name.startswith("127."):
         raise NetworkRefused(
-            f"this test reaches for {name!r}, and tests with the everhold fixture have no network;"
-            " give what needs it a stand-in (everhold.calls), or say everhold.allow_network()"
+            f"this test connects to {name!r}, but tests with the everhold fixture have no network;"
+            " replace the function that connects (everhold.calls), or call everhold.allow_network()"
         )

@@ -1,7 +1,7 @@
 """The pytest plugin: the fixture `everhold`, `--everhold-update` and `--everhold-fresh`.
 
-pytest loads this in every run, also where nobody uses everhold: nothing is imported before the
-fixture is used.
+pytest loads this module in every run, also in projects without everhold. So nothing is imported
+before the fixture is used.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--everhold-update",
         action="store_true",
-        help="Accept what programs ask now: rewrite the recorded sessions that tests play.",
+        help="Accept changed questions and results: rewrite the recorded sessions of tests.",
     )
     group.addoption(
         "--everhold-fresh",
         action="store_true",
-        help="Replay what ran in a test also in a fresh process with another hash seed (slower).",
+        help="Also replay sessions in a fresh process with another hash seed (slower).",
     )
 
 
@@ -40,7 +40,7 @@ def everhold(request: pytest.FixtureRequest) -> Iterator[Kit]:
     """A runtime for tests: in memory, on a clock that the test moves, without a network or real
     models.
 
-    What ran in the test is replayed when it is over; a program that does not replay fails it.
+    After the test its sessions are replayed; a program that does not replay fails the test.
     """
     from everhold.testing.fixture import Kit
 
@@ -55,10 +55,9 @@ def everhold(request: pytest.FixtureRequest) -> Iterator[Kit]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Replay at the end of the test and not while it is torn down, so that it is the test that
-    fails.
+    """Replay at the end of the test and not in its teardown, so that the test itself fails.
 
-    An `async def` test that nobody else has taken on is run here, on a loop of its own.
+    An `async def` test that no other plugin handles runs here, on its own loop.
     """
     kit: Any = pyfuncitem.funcargs.get("everhold")
     if not hasattr(kit, "check_replays"):
@@ -92,4 +91,4 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     for path in config.__dict__.get(_ACCEPTED, ()):
-        terminalreporter.write_line(f"everhold: accepted what is asked now in {path}", yellow=True)
+        terminalreporter.write_line(f"everhold: accepted the changes in {path}", yellow=True)

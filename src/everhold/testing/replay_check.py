@@ -1,9 +1,9 @@
-"""The replay at the end of a test: whatever ran is played again from its journal, and must ask and
-end the same.
+"""The replay after a test: every session runs again from its journal, and must ask and end the
+same.
 
-The code is the same as a moment ago, so more is compared than when a session is resumed after a
-deploy: every word of a question, when it expires, and what was returned. Clocks and dice are told
-by the line that uses them.
+The code is the same as a moment ago, so this compares more than a resume after a deploy: every word
+of a question, its expiry, and the result. Calls to clocks and random numbers are reported with the
+line that makes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from everhold.testing.guards import ForbiddenCall, record_forbidden_calls
 
 
 class ReplayFinding(msgspec.Struct, frozen=True):
-    """Something that a replay showed."""
+    """One difference that a replay found."""
 
     step: int
     where: str  # the step in words
@@ -38,7 +38,7 @@ class ReplayFinding(msgspec.Struct, frozen=True):
 
 
 class WatchingHost(RecordingHost):
-    """A host that also notes what programs did that they should not."""
+    """A host that also records forbidden calls of programs."""
 
     def __init__(self, host: ProgramHost, allowed: Collection[str] = ()) -> None:
         super().__init__(host)
@@ -54,9 +54,7 @@ class WatchingHost(RecordingHost):
 def replay_record(
     record: SessionRecord, host: ProgramHost, allowed: Collection[str] = ()
 ) -> list[ReplayFinding]:
-    """Play a session once more; nothing found means that it can be killed anywhere and goes on the
-    same.
-    """
+    """Replay a session; an empty list means that it resumes unchanged after a kill at any point."""
     watching = WatchingHost(host, allowed)
     found: list[ReplayFinding] = []
     step = 0
@@ -71,7 +69,7 @@ def replay_record(
     except Diverged as error:
         step = error.step
         found += _read(step, record.deliveries[step], watching)
-        what = f"recorded: {error.recorded}; asked on replay: {error.asked}"
+        what = f"recorded {error.recorded}; on replay {error.asked}"
         found.append(ReplayFinding(step, _where(record.deliveries[step]), what))
     return found + _reached_out(record)
 
@@ -81,7 +79,7 @@ def _read(step: int, recorded: Delivery, watching: WatchingHost) -> list[ReplayF
 
 
 def _differ(recorded: Delivery, reply: ProgramReply) -> Iterator[str]:
-    """What a reply says otherwise, although the questions have the same shape."""
+    """The differences between two replies whose questions have the same shape."""
     asked = {query.q: query for query in reply.asked}
     for old in recorded.asked:
         new = asked.get(old.q)
@@ -91,13 +89,13 @@ def _differ(recorded: Delivery, reply: ProgramReply) -> Iterator[str]:
                 now = getattr(new, name)
                 if before != now:
                     yield (
-                        f"{old.id} has another {name}. recorded: {_shown(before)}; asked on"
-                        f" replay: {_shown(now)}"
+                        f"{old.id} has another {name}: recorded {_shown(before)}; on"
+                        f" replay {_shown(now)}"
                     )
     began = get_restart(recorded)
     begins = None if reply.notes is None else reply.notes.restart
     if began is not None and begins is not None and not is_same_json(began.args, begins.args):
-        yield f"it began again with {_shown(began.args)}; on replay with {_shown(begins.args)}"
+        yield f"it restarted with {_shown(began.args)}; on replay with {_shown(begins.args)}"
     outcome = None if recorded.notes is None else recorded.notes.outcome
     match outcome, reply.outcome:
         case Returned(value=old_value), Returned(value=new_value) if not is_same_json(
@@ -109,9 +107,7 @@ def _differ(recorded: Delivery, reply: ProgramReply) -> Iterator[str]:
 
 
 def _reached_out(record: SessionRecord) -> list[ReplayFinding]:
-    """What was refused to the program while it ran: it had no business with files or the
-    network.
-    """
+    """The refusal that failed the program, if it tried to use a file or the network."""
     outcome = read_outcome(record.deliveries)
     if isinstance(outcome, Raised) and outcome.kind in (ForeignCall.code, ForeignCall.__name__):
         return [
@@ -121,7 +117,7 @@ def _reached_out(record: SessionRecord) -> list[ReplayFinding]:
 
 
 def _where(delivery: Delivery) -> str:
-    """A step in words: what was asked there, else what was handed over, else the end."""
+    """A step in words: its first question, else its first answer, else the end."""
     if delivery.asked:
         return f"{delivery.asked[0].id}, {describe_query(delivery.asked[0])}"
     if delivery.answers:

@@ -1,9 +1,8 @@
-"""A runtime for tests: in memory, on a clock that a test moves, and with nothing that happens by
-itself.
+"""A runtime for tests: in memory, on a manual clock, without background work.
 
-Reconciliation does not run in the background: `settle` does what it would do, until nothing moves
-any more. So a test sees the same on a busy machine. Ids and dice are numbered, not drawn: they fall
-the same in every run of a test.
+Reconciliation does not run in the background: `settle` does its work until nothing moves any more.
+So a test behaves the same on a busy machine. Ids and random numbers are counted, not drawn, so that
+they are the same in every run of a test.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ AFTER = 0.001
 
 
 class StillClock(ManualClock):
-    """A manual clock on which the runtime's own patience (before it tries a call again) takes no
+    """A manual clock on which the runtime's own delays, such as those between retries, take no
     time.
     """
 
@@ -55,35 +54,33 @@ class RuntimeForTests(Runtime):
         self._recorded: RecordedAnswers | None = None
 
     def answer_with(self, answerer: Answerer | None, *, people: bool) -> None:
-        """Who answers from now on: models' questions, and with `people` those for people too."""
+        """Set the answerer for model questions, and with `people` also for people's questions."""
         kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         found = {kind: answerer for kind in kinds if answerer is not None}
         self.engine.policy.answer_with(found, addressed=people)
         self._recorded = answerer if isinstance(answerer, RecordedAnswers) else None
 
     async def adopt(self) -> None:
-        """Let whoever answers now take what was open before."""
+        """Let the present answerer answer the questions that were already open."""
         for info in await self.sessions(state=("running", "paused"), limit=10_000):
             self._claim(info.session_id, info.program)
             await self.engine.move(info.session_id)
         await self.settle()
 
     async def settle(self) -> None:
-        """Let everything happen that happens by itself now."""
+        """Run everything that is due now until nothing moves any more."""
         while True:
             await self.rest()
             if not await self.engine.reconciler.move():
                 return
 
     async def rest(self) -> None:
-        """Let everything come to its end that has begun: work, and verbs whose callers have
-        left.
-        """
+        """Wait until running effects, and verbs whose callers were cancelled, have ended."""
         while tasks := self.engine.effects.tasks | self.engine.shielded.tasks:
             await asyncio.wait(tasks)
 
     async def skip(self, seconds: float) -> None:
-        """Let time pass; timers fire on the way, each at its moment."""
+        """Advance the clock; timers on the way fire in order, each at its time."""
         end = self.still.now() + seconds
         await self.settle()
         passed = -1.0
@@ -95,7 +92,7 @@ class RuntimeForTests(Runtime):
         await self.settle()
 
     async def _due(self, after: float) -> float | None:
-        """The earliest moment after another at which something happens by itself."""
+        """The earliest time after `after` at which a timer or a duty is due."""
         moments = [await self.store.next_due(), await self.store.next_duty(after)]
         return min((at for at in moments if at is not None and at > after), default=None)
 
@@ -104,19 +101,17 @@ class RuntimeForTests(Runtime):
             self.still.advance(moment - self.still.now())
 
     async def records(self) -> list[SessionRecord]:
-        """Every session as it is stored, oldest first."""
+        """Load every session as it is stored, oldest first."""
         found = await self.sessions(limit=10_000)
         return [await self.store.load(info.session_id) for info in reversed(found)]
 
     def forget(self) -> None:
-        """Drop everything from memory, as a restart does."""
+        """Remove every session from memory, as a restart does."""
         for live in self.engine.sessions.all():
             self.engine.sessions.drop(live)
 
     async def die(self) -> None:
-        """End as a process that is killed: nothing more is written, and others learn that it is
-        gone.
-        """
+        """End like a killed process: write nothing more, and let others see that it is gone."""
         tasks = list(self.engine.effects.tasks)
         for task in tasks:
             task.cancel()
@@ -138,8 +133,8 @@ class RuntimeForTests(Runtime):
     def _instead(
         self, session_id: str, query: Query, effect: Callable[[], Any]
     ) -> Callable[[], Any]:
-        """What is called in the place of a function: its stand-in, else what was recorded, else
-        itself.
+        """Replace an effect by its stand-in, or by its recorded answer; otherwise return it
+        unchanged.
         """
         self.called.append(query)
         if found := self.stand_ins.find(query):
@@ -150,5 +145,5 @@ class RuntimeForTests(Runtime):
 
 
 def list_call_names(queries: Collection[Query]) -> list[str]:
-    """The names of calls as their author wrote them."""
+    """The names of called functions, without their modules."""
     return [query.name.rpartition(":")[2] for query in queries]

@@ -1,11 +1,12 @@
-"""A store around another store: each verb is forwarded, so that a test can come in between.
+"""A store that forwards each verb to another store, so that a test can count, delay or break a
+verb.
 
     class Counting(StoreWrapper):
         async def forward(self, verb, *given, **options):
             self.count += 1
             return await verb(*given, **options)
 
-What does not wait (`commit_now`, `listen`, `use_clock`) does not go through `forward`.
+Plain functions (`commit_now`, `listen`, `use_clock`) do not go through `forward`.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ T = TypeVar("T")
 
 
 class StoreWrapper:
-    """Forwards to `store`. All verbs that wait, but `open` and `close`, go through `forward`."""
+    """Forwards to `store`. All async verbs except `open` and `close` go through `forward`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def forward(self, verb: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
-        """Call a verb of the store inside, or of its maintenance."""
+        """Call a verb of the inner store, or of its maintenance."""
         return await verb(*given, **options)
 
     @property
@@ -189,7 +190,7 @@ class StoreWrapper:
 
 
 class MaintenanceWrapper:
-    """The maintenance of the store inside; each verb goes through `forward` of the wrapper."""
+    """The maintenance of the inner store; each verb goes through `forward` of the wrapper."""
 
     def __init__(self, inner: Maintenance, wrapper: StoreWrapper) -> None:
         self._inner = inner

@@ -84,7 +84,7 @@ def test_a_verb_that_ends_with_its_caller_is_found(monkeypatch: pytest.MonkeyPat
     assert (
         "call 2, answer approval 'Refund?' at 0:1 returning boolean, cancelled at await 2:" in words
     )
-    assert "is marked as running, and no task runs it" in words
+    assert "is marked as running, but no task runs it" in words
 
 
 def test_functions_are_replaced_while_callers_leave() -> None:
@@ -102,7 +102,7 @@ def test_functions_are_replaced_while_callers_leave() -> None:
 
 def test_a_program_that_never_ends_is_told_what_it_waits_for() -> None:
     with pytest.raises(
-        AssertionError, match=r"undisturbed: it does not come to an end: it waits for signal 'paid'"
+        AssertionError, match=r"undisturbed: it does not reach its end: it waits for signal 'paid'"
     ):
         cancel_everywhere(refund(order="7"), answers=ANSWERS)
 

@@ -98,8 +98,8 @@ def test_a_sound_program_is_the_same_when_it_is_replayed(kit: Kit) -> None:
     ("call", "step"),
     [
         (dice(), "step 0 (q-0, llm 'A number near"),
-        (dice(), "it throws dice at test_fixture.py:"),
-        (dice(), "q-0 has another prompt. recorded: 'A number near"),
+        (dice(), "it draws random numbers at test_fixture.py:"),
+        (dice(), "q-0 has another prompt: recorded 'A number near"),
         (stopwatch(), "step 1 (after the answer to q-0): it reads the clock at test_fixture.py:"),
         (stopwatch(), "(time.perf_counter); use ctx.now()"),
         (stopwatch(), "step 1 (after the answer to q-0): it returned "),
@@ -111,7 +111,7 @@ def test_dice_and_clocks_in_a_program_are_found_with_their_step(
     """The report names the step, the line, and what was recorded and asked."""
     kit.answers(["7"])
     kit.run(call)
-    with pytest.raises(AssertionError, match="is not the same when it is replayed") as failed:
+    with pytest.raises(AssertionError, match="changes on replay") as failed:
         kit.check_replays()
     assert step in str(failed.value)
 
@@ -164,7 +164,7 @@ def test_the_fixture_fails_what_does_not_replay(bare: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(
         [
             "*open*cannot be used inside a program*",
-            "*dated is not the same when it is replayed:",
+            "*dated changes on replay:",
             "*step 0 (q-0, llm 'Today is*): it reads the clock at *:10 (date.today); use ctx.now()",
         ]
     )
@@ -191,7 +191,7 @@ def test_what_depends_on_the_hash_seed_is_found_in_a_fresh_process(bare: pytest.
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(
         [
-            "*jumbled is not the same in a process with another hash seed:",
+            "*jumbled changes in a process with another hash seed:",
             "*step 0, q-0: recorded *Which of {*",
         ]
     )
