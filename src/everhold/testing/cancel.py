@@ -425,9 +425,7 @@ def _compare_runs(
     repeated = [
         name for name, times in Counter(list_call_names(run.called)).items() if times > calls[name]
     ]
-    unsafe = set(
-        list_call_names([query for query in run.called if query.rerun is not Rerun.SAFE])
-    )
+    unsafe = set(list_call_names([query for query in run.called if query.rerun is not Rerun.SAFE]))
     wrong += [f"{name} ran twice" for name in repeated if name in unsafe]
     wrong += [
         f"the outcome of {name} is unknown" for one in run.traces.values() for name in one.unknown
