@@ -208,7 +208,7 @@ async def test_a_limit_that_is_none(limit):
     """Whichever store it is: what is not a number from 0 is refused."""
     async with opened() as runtime:
         for listing in (runtime.inbox, runtime.sessions):
-            with pytest.raises(BadSetting, match="limit: give a whole number from 0"):
+            with pytest.raises(BadSetting, match="limit: must be an integer ≥ 0"):
                 await listing(limit=limit)
 
 

@@ -31,7 +31,7 @@ from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
 from everhold.core.query import Kind, Query, Usage
-from everhold.core.schema import schema_of
+from everhold.core.schema import PositiveInt, describe_misfit, schema_of
 from everhold.errors import AnswerFailed, BadArguments
 from everhold.hooks import SLOTS, Ask, Contribute, apply_before_store
 from everhold.ports.program import KeptEffect
@@ -74,10 +74,10 @@ def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
     parse_prompt_layer(found.get("prompt"))
     for name in ("max_turns", "max_tokens"):
         most = found.get(name)
-        if most is not None and (type(most) is not int or most < 1):
-            raise BadArguments("options", f"{name} should be 1 or more, got {most!r}")
-    if not isinstance(found.get("model") or "", str):
-        raise BadArguments("options", "model should be the name of one")
+        if most is not None and (misfit := describe_misfit(most, PositiveInt)):
+            raise BadArguments("options", f"{name} {misfit}")
+    if misfit := describe_misfit(found.get("model") or "", str):
+        raise BadArguments("options", f"model {misfit}")
     return dict(found)
 
 

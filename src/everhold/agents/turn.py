@@ -27,7 +27,7 @@ from everhold.agents.model_calls import ModelReply, describe_return_format, pars
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView
 from everhold.core.message import Role, ToolUse
-from everhold.core.schema import parse_answer, schema_of
+from everhold.core.schema import PositiveInt, describe_misfit, parse_answer, schema_of
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import MaxTurnsReached, TurnAborted, TurnAnswered, TurnFailed, TurnOutcome
 from everhold.errors import AnswerRefused, BadArguments
@@ -313,9 +313,9 @@ class TurnRunner:
 
 
 def _most(options: dict[str, JSON], most: int) -> int:
-    found = options.get("max_turns", most)
-    if type(found) is not int or found < 1:
-        raise BadArguments("max_turns", f"should be 1 or more, got {found!r}")
+    found: int = options.get("max_turns", most)
+    if misfit := describe_misfit(found, PositiveInt):
+        raise BadArguments("max_turns", misfit)
     return found
 
 

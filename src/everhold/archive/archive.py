@@ -34,6 +34,7 @@ from everhold.archive.retention import (
     vacuum_intakes,
 )
 from everhold.archive.transfer import ExportFile, ExportResult, ImportResult
+from everhold.core.schema import Seconds, describe_misfit
 from everhold.core.session import Birth, SessionState
 from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.engine import Engine
@@ -305,12 +306,8 @@ class Archive:
 
         A key that is removed there is still known to the journal, if its input was delivered.
         """
-        if (
-            isinstance(older_than, bool)
-            or not isinstance(older_than, int | float)
-            or not older_than >= 0
-        ):
-            raise BadArguments("vacuum", f"older_than={older_than!r} should be seconds, 0 or more")
+        if misfit := describe_misfit(older_than, Seconds):
+            raise BadArguments("vacuum", f"older_than {misfit} (in seconds)")
         if session is None:
             return await vacuum_all_intakes(self._store, older_than)
         session_id = await resolve_session_id(self._store, session)

@@ -38,10 +38,12 @@ from everhold.errors import AnswerRefused, BadSchema, BadValue
 __all__ = [
     "NonNegativeInt",
     "PositiveInt",
+    "PositiveSeconds",
     "Schema",
     "Seconds",
     "check_schema",
     "decode_value_as",
+    "describe_misfit",
     "encode_value_as",
     "fits_type",
     "parse_answer",
@@ -49,10 +51,11 @@ __all__ = [
     "validate_value",
 ]
 
-#: Types of arguments, for `fits_type`.
+#: Types of arguments, for `describe_misfit`.
 NonNegativeInt = Annotated[int, msgspec.Meta(ge=0)]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 
 _TYPED: Final = (
     "Use a dataclass, msgspec or pydantic model, TypedDict, NamedTuple, Enum,"
@@ -137,6 +140,17 @@ def fits_type(value: object, type_: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def describe_misfit(value: object, type_: Any) -> str | None:
+    """Why a value does not fit a type, as "must be an integer ≥ 1, got 0"; None if it fits.
+
+    The type alone says what is checked and what the message demands.
+    """
+    if fits_type(value, type_):
+        return None
+    schema = schema_of(type_)
+    return f"must be {describe_schema(schema, schema)}, got {value!r:.100}"
 
 
 def _parsed(text: str, schema: dict[str, JSON]) -> JSON:

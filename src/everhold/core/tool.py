@@ -19,11 +19,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.schema import PositiveInt, fits_type
+from everhold.core.schema import PositiveInt, describe_misfit, fits_type
 from everhold.errors import BadArguments
 
 OnTimeout = Literal["error", "fail"]
-PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=float_info.max)]  # a finite number
+FiniteSeconds = Annotated[float, msgspec.Meta(gt=0, le=float_info.max)]
 
 #: Codes of answers that the journal has instead of a result.
 DENIED: Final = "tool_denied"
@@ -151,11 +151,11 @@ class Later(Exception):
         to: str | None = None,
     ) -> None:
         super().__init__(prompt)
-        if not fits_type(on_timeout, OnTimeout):
-            raise BadArguments("Later", f"on_timeout must be 'error' or 'fail', got {on_timeout!r}")
-        if timeout is not None and not fits_type(timeout, PositiveSeconds):
+        if misfit := describe_misfit(on_timeout, OnTimeout):
+            raise BadArguments("Later", f"on_timeout {misfit}")
+        if timeout is not None and not fits_type(timeout, FiniteSeconds):
             raise BadArguments(
-                "Later", f"timeout must be a number of seconds above 0, got {timeout!r}"
+                "Later", f"timeout must be a finite number of seconds above 0, got {timeout!r}"
             )
         self.prompt = prompt
         self.timeout = timeout
@@ -199,11 +199,8 @@ class Window(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("size", "lines"):
-            given = getattr(self, name)
-            if not fits_type(given, PositiveInt):
-                raise BadArguments(
-                    "Window", f"{name} must be an integer of 1 or more, got {given!r}"
-                )
+            if misfit := describe_misfit(getattr(self, name), PositiveInt):
+                raise BadArguments("Window", f"{name} {misfit}")
 
     def cut(self, text: str) -> str | None:
         """The part that is shown; None if that is the whole text."""

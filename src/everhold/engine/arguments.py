@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from numbers import Real
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +11,7 @@ from everhold.core.budget import Budget
 from everhold.core.codec import to_plain
 from everhold.core.intake import INPUT
 from everhold.core.query import Kind, Usage
+from everhold.core.schema import NonNegativeInt, Seconds, describe_misfit, fits_type
 from everhold.core.session import SessionState
 from everhold.core.status import OpenQuery
 from everhold.core.usage import parse_usage
@@ -112,12 +112,9 @@ def check_text_arg(name: str, given: str) -> str:
 def check_text_map_arg(name: str, given: Mapping[str, str] | None, most: int) -> dict[str, str]:
     if not given:
         return {}
-    if not isinstance(given, Mapping):
-        raise BadArguments(name, f"a value of type {type(given).__name__} is not text for text")
-    texts = dict(given)
-    for key, value in texts.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise BadArguments(name, f"{key!r}: {value!r} is not text for text")
+    texts = dict(given) if isinstance(given, Mapping) else given
+    if not fits_type(texts, dict[str, str]):
+        raise BadArguments(name, f"must be a mapping of text to text, got {given!r:.100}")
     to_plain(texts, name)
     if (size := sum(len(key) + len(value) for key, value in texts.items())) > most:
         raise BadSetting(name, f"they have {size} characters; at most {most} are allowed")
@@ -138,10 +135,8 @@ def parse_kind_arg(name: str | None) -> tuple[Kind | None, str | None]:
 
 def check_seconds_arg(name: str, given: float | None) -> float | None:
     """The seconds, if they are a number from 0. Checked first, although the wait happens last."""
-    if given is not None and (
-        isinstance(given, bool) or not isinstance(given, Real) or not given >= 0
-    ):
-        raise BadSetting(name, f"give a number of seconds from 0, not {given!r}")
+    if given is not None and (misfit := describe_misfit(given, Seconds)):
+        raise BadSetting(name, f"{misfit} (in seconds)")
     return given
 
 
@@ -152,9 +147,9 @@ def check_mapping_arg(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_limit_arg(given: int) -> int:
-    """The limit, if it is a whole number from 0. Stores treat negative limits differently."""
-    if not isinstance(given, int) or given < 0:
-        raise BadSetting("limit", f"give a whole number from 0, not {given!r}")
+    """The limit, if it is an integer from 0. Stores treat negative limits differently."""
+    if misfit := describe_misfit(given, NonNegativeInt):
+        raise BadSetting("limit", misfit)
     return given
 
 

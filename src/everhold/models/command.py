@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 from everhold.core.codec import dumps
 from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
+from everhold.core.schema import PositiveInt, PositiveSeconds, describe_misfit
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models.process import OutputTooLarge, run_command, split_command
 from everhold.models.test_guard import refuse_in_tests
@@ -44,10 +45,10 @@ class CommandModel(Answerer):
         self, command: str | Sequence[str], *, at_once: int = 4, timeout: float | None = 600.0
     ) -> None:
         self.argv = split_command(command, "answer_with")
-        if at_once < 1:
-            raise BadSetting("at_once", f"it must be at least 1, got {at_once}")
-        if timeout is not None and not timeout > 0:
-            raise BadSetting("timeout", f"it must be more than 0 seconds, or None, got {timeout}")
+        if misfit := describe_misfit(at_once, PositiveInt):
+            raise BadSetting("at_once", misfit)
+        if timeout is not None and (misfit := describe_misfit(timeout, PositiveSeconds)):
+            raise BadSetting("timeout", misfit)
         self.at_once = at_once
         self.timeout = timeout
         # A semaphore belongs to one event loop, and a CommandModel may be used on several.

@@ -12,11 +12,17 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isnan
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from everhold.core.schema import (
+    NonNegativeInt,
+    PositiveInt,
+    PositiveSeconds,
+    Seconds,
+    describe_misfit,
+)
 from everhold.errors import BadSetting
 
 _MIN_THROTTLE: Final = 1.0  # seconds that each rate limit counts, however short the wait
@@ -25,32 +31,20 @@ _MIN_THROTTLE: Final = 1.0  # seconds that each rate limit counts, however short
 class Patience(msgspec.Struct, frozen=True):
     """The retry policy for one query to one model."""
 
-    attempts: int = 4
-    base: float = 2.0  # seconds before the second attempt
-    longest: float = 10.0  # seconds between attempts
-    jitter: float = 0.5  # the part of a wait that is random, from 0 to 1
-    retry_after: float = 60.0  # the longest wait, in seconds, that a provider may ask for
-    throttle: float = 90.0  # seconds to wait for rate limits, all together
-    throttles: int = 8  # rate limits in a row before giving up
-    timeout: float = 300.0  # seconds for one attempt
-    chunk_timeout: float = 120.0  # seconds without data within one attempt
+    attempts: PositiveInt = 4
+    base: Seconds = 2.0  # before the second attempt
+    longest: Seconds = 10.0  # between attempts
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5  # the random part of a wait
+    retry_after: Seconds = 60.0  # the longest wait that a provider may ask for
+    throttle: Seconds = 90.0  # to wait for rate limits, all together
+    throttles: NonNegativeInt = 8  # rate limits in a row before giving up
+    timeout: PositiveSeconds = 300.0  # of one attempt
+    chunk_timeout: PositiveSeconds = 120.0  # without data within one attempt
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            least = 1 if name == "attempts" else 0
-            timeout = name in ("timeout", "chunk_timeout")
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or value < least
-                or (timeout and not value)
-                or (name == "jitter" and value > 1)
-                or isnan(value)
-            ):
-                wanted = "1 or more" if least else "more than 0" if timeout else "0 or more"
-                wanted = "from 0 to 1" if name == "jitter" else wanted
-                raise BadSetting(name, f"it must be {wanted}, got {value!r}")
+        for field in msgspec.structs.fields(self):
+            if misfit := describe_misfit(getattr(self, field.name), field.type):
+                raise BadSetting(field.name, misfit)
 
 
 class RetryBackoff:

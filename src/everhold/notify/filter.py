@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from everhold.core.query import LISTED, Kind
+from everhold.core.schema import PositiveSeconds, describe_misfit
 from everhold.errors import BadSetting
 
 #: Seconds for one try, and after which there is no use in another.
@@ -29,10 +30,10 @@ class NotifierBase:
     ) -> None:
         if not _NAME.fullmatch(name):
             raise BadSetting("name", f"{name!r} should be letters, digits, - and _, 64 at most")
-        if not timeout > 0:
-            raise BadSetting("timeout", f"it should be more than 0 seconds, got {timeout}")
-        if max_age is not None and not max_age > 0:
-            raise BadSetting("max_age", f"it should be more than 0 seconds, got {max_age}")
+        if misfit := describe_misfit(timeout, PositiveSeconds):
+            raise BadSetting("timeout", misfit)
+        if max_age is not None and (misfit := describe_misfit(max_age, PositiveSeconds)):
+            raise BadSetting("max_age", misfit)
         self.name, self.timeout = name, float(timeout)
         self.max_age = MAX_AGE if max_age is None else float(max_age)
         self.kinds = tuple(_kind(one) for one in ([kinds] if isinstance(kinds, str) else kinds))

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
+from everhold.core.schema import fits_type
 from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import make_ref_absolute
 from everhold.packages.lua.folder import PackageFolders
@@ -426,8 +427,8 @@ def format_size(size: int) -> str:
 
 def _shares(table: Mapping[str, Any], where: str) -> frozenset[str]:
     names = table.get("shares", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadSetting(f"shares of {where}", f"it should be a list of strings, got {names!r}")
+    if not fits_type(names, list[str]):
+        raise BadSetting(f"shares of {where}", f"it must be a list of strings, got {names!r}")
     for name in names:
         if not name or any(part in name for part in _NO_NAMES):
             raise BadSetting(f"shares of {where}", f"{name!r} is not the name of a namespace")

@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary
 
 from everhold.core.codec import JSON
 from everhold.core.message import Text
+from everhold.core.schema import PositiveSeconds, describe_misfit
 from everhold.core.tool import Window
 from everhold.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
 from everhold.plugins.sanitize import (
@@ -127,8 +128,9 @@ class McpServer:
             )
         if command and headers:
             raise BadArguments("McpServer", "a command has no headers")
-        if startup <= 0 or timeout <= 0:
-            raise BadArguments("McpServer", "startup and timeout should be more than 0")
+        for what, given in (("startup", startup), ("timeout", timeout)):
+            if misfit := describe_misfit(given, PositiveSeconds):
+                raise BadArguments("McpServer", f"{what} {misfit}")
         if find_spec("mcp") is None:
             raise MissingExtra("mcp", "an MCP server as a source of tools")
         self.name = name

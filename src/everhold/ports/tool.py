@@ -42,7 +42,15 @@ import msgspec
 from everhold.core.codec import JSON, to_plain
 from everhold.core.message import Image, Text
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
-from everhold.core.schema import decode_value_as, encode_value_as, schema_of
+from everhold.core.schema import (
+    NonNegativeInt,
+    PositiveInt,
+    PositiveSeconds,
+    decode_value_as,
+    describe_misfit,
+    encode_value_as,
+    schema_of,
+)
 from everhold.core.tool import Wanted, Window
 from everhold.errors import BadArguments, ForeignCall
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
@@ -230,14 +238,13 @@ class Tool:
     ) -> None:
         if not callable(function):
             raise BadArguments("tool", f"{function!r} is not a function")
-        if (
-            retries < 0
-            or (concurrency is not None and concurrency < 1)
-            or (timeout is not None and timeout <= 0)
+        for what, given, type_ in (
+            ("retries", retries, NonNegativeInt),
+            ("concurrency", concurrency, PositiveInt),
+            ("timeout", timeout, PositiveSeconds),
         ):
-            raise BadArguments(
-                "tool", "retries should be 0 or more, concurrency 1 or more, timeout more than 0"
-            )
+            if given is not None and (misfit := describe_misfit(given, type_)):
+                raise BadArguments("tool", f"{what} {misfit}")
         self.function = function
         self.name = name or function.__name__
         self.description = (

@@ -114,12 +114,12 @@ MISTAKES = [
     # databases
     ("sessions -d mysql://here", "bad_setting", 2, "mysql:// is not known"),
     ("sessions -d here", "bad_setting", 2, "'here' is not an address"),
-    ("sessions -d postgresql://here/db?schema=a-b", "bad_setting", 2, "'a-b' should be letters,"
-                                                                      " digits and _"),
+    ("sessions -d postgresql://here/db?schema=a-b", "bad_setting", 2,
+     "'a-b' must be at most 41 letters, digits and _"),
     ("sessions -d newer.db", "store_newer", 4, "Upgrade everhold to"),
     ("sessions -d other.db", "store_unavailable", 4, "a database of another program"),
     ("sessions -d text.db", "store_damaged", 4, "is damaged"),
-    ("db copy shop.db", "bad_setting", 2, "is there already"),
+    ("db copy shop.db", "bad_setting", 2, "already exists"),
     ("db gc", "usage", 2, "nothing is deleted unasked"),
     ("db gc --keep-last -1", "usage", 2, "--keep-last cannot be -1"),
     ("check seven --program refund", "usage", 2, "name sessions, or say which fit; not both"),
@@ -130,7 +130,7 @@ MISTAKES = [
     ("import shop.py", "bad_export", 2, "cannot be read as exported sessions"),
     ("import export.jsonl", "session_exists", 2, "--skip"),
     ("init shop-2", "bad_setting", 2, "a Python name in small letters"),
-    ("init made", "bad_setting", 2, "is there already"),
+    ("init made", "bad_setting", 2, "already exists"),
     ("init class", "bad_setting", 2, "a Python name in small letters"),
     ("init asyncio", "bad_setting", 2, "the name of a module that is there already"),
 ]  # fmt: skip

@@ -47,7 +47,7 @@ async def test_a_time_that_is_none_is_refused_before_anything_is_done():
                 status = await runtime.start(asks())
                 for time in ("5", [1], True, math.nan):
                     with row(name, repr(time)):
-                        with pytest.raises(UsageError, match="give a number of seconds"):
+                        with pytest.raises(UsageError, match="must be a number ≥ 0, got"):
                             await verb(runtime, status.session_id, time)
                         assert await runtime.status(status.session_id) == status
                         assert len(await runtime.sessions()) == 1

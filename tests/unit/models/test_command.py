@@ -359,10 +359,10 @@ WRONG = {
     "empty": (lambda: CommandModel(""), "it is empty"),
     "blank": (lambda: CommandModel(["", "x"]), "it is empty"),
     "quote": (lambda: CommandModel("claude 'p"), "is not a command: no closing quotation"),
-    "none at once": (lambda: CommandModel("cat", at_once=0), "it must be at least 1, got 0"),
+    "none at once": (lambda: CommandModel("cat", at_once=0), "must be an integer ≥ 1, got 0"),
     "no time": (
         lambda: CommandModel("cat", timeout=0),
-        "it must be more than 0 seconds, or None, got 0",
+        "must be a number > 0, got 0",
     ),
 }
 

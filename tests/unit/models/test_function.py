@@ -103,7 +103,7 @@ async def test_cancelling_reaches_the_function():
 @pytest.mark.parametrize("kind", sorted(FOR_PEOPLE))
 async def test_people_are_not_answered_for(kind):
     """A question for a person never reaches the function."""
-    with pytest.raises(NotAllowed, match=f"of the kind {kind}"):
+    with pytest.raises(NotAllowed, match=f"of kind {kind}"):
         await FunctionModel(shout).answer(Query(0, "0:0", "Sure?", kind=kind), "s-1")
 
 

@@ -289,8 +289,8 @@ def test_what_a_teller_tells_of():
         ({"name": "a/b"}, "letters, digits"),
         ({"kinds": ["approval", "timer"]}, "'timer' is none of"),
         ({"kinds": "everything"}, "'everything' is none of"),
-        ({"timeout": 0}, "more than 0 seconds"),
-        ({"max_age": -1}, "more than 0 seconds"),
+        ({"timeout": 0}, "must be a number > 0, got 0"),
+        ({"max_age": -1}, "must be a number > 0, got -1"),
     ],
 )
 def test_a_teller_that_cannot_be_is_refused(wrong, why):
