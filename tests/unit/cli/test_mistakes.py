@@ -130,7 +130,7 @@ MISTAKES = [
     ("import shop.py", "bad_export", 2, "cannot be read as exported sessions"),
     ("import export.jsonl", "session_exists", 2, "--skip"),
     ("init shop-2", "bad_setting", 2, "a Python name in small letters"),
-    ("init made", "bad_setting", 2, "already exists"),
+    ("init made", "bad_setting", 2, "is there already"),
     ("init class", "bad_setting", 2, "a Python name in small letters"),
     ("init asyncio", "bad_setting", 2, "the name of a module that is there already"),
 ]  # fmt: skip
