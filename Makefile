@@ -16,8 +16,9 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=$(JOBS)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-all check fix bench soak pins
-.PHONY: formatted linted typed layered fresh timed compiled cover test-pythons
+.PHONY: help setup demo quick test test-all check fix bench soak release pins
+.PHONY: formatted linted typed layered fresh timed compiled cover
+.PHONY: test-full test-pythons test-lowest test-portable
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -34,10 +35,14 @@ test: setup ## before a commit: check, and a short form of every promise; at mos
 	@$(SIDE_BY_SIDE) cover $(CHECKS)
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not soak and not full" --ignore=tests/unit/core
 
-test-all: test ## also the clients that npm installs, and every Python found; at most 60 min
+test-all: test test-full ## also npm clients, every Python found, lowest versions, less of the system; at most 60 min
+	@$(MAKE) --no-print-directory test-pythons
+	@$(MAKE) --no-print-directory test-lowest
+	@$(MAKE) --no-print-directory test-portable
+
+test-full: setup
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "full and not soak and not alone" $(FULL)
 	$(PYTEST) -n 0 -m "full and not soak and alone" $(FULL)
-	@$(MAKE) --no-print-directory test-pythons
 
 check: setup ## format, lint, types, layers, docs freshness, clocks; under 30 s
 	@$(SIDE_BY_SIDE) $(CHECKS)
@@ -80,6 +85,17 @@ cover: compiled
 
 test-pythons: setup
 	$(BIN)/python tools/pythons.py
+
+# The lower bounds of pyproject.toml are true.
+test-lowest: setup
+	$(BIN)/python tools/lowest.py -n $(JOBS)
+
+# The tests that need no Lua, with what Windows lacks taken away.
+test-portable: setup
+	$(BIN)/python tools/portable.py -n $(JOBS)
+
+release: setup ## build the wheel, check it in an empty environment, and say what to push
+	$(BIN)/python tools/release.py
 
 pins: $(BIN)/python
 	$(PYTHON) tools/pins.py

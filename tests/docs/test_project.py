@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from tests.failures import collect_failures
 from tools import freshness, pythons
+from tools.lowest import read_lower_bounds
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -40,7 +41,18 @@ def test_bare_make_lists_each_target_on_one_line() -> None:
         ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     listed = [line.split()[1] for line in done.stdout.splitlines()]
-    assert listed == ["setup", "demo", "quick", "test", "test-all", "check", "fix", "bench", "soak"]
+    assert listed == [
+        "setup",
+        "demo",
+        "quick",
+        "test",
+        "test-all",
+        "check",
+        "fix",
+        "bench",
+        "soak",
+        "release",
+    ]
 
 
 def test_ci_runs_make_test() -> None:
@@ -472,3 +484,45 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
     places = [f"{place}/" for place in (Path.home(), ROOT) if len(place.parts) > 1]
     read = {path: path.read_text(encoding="utf-8", errors="ignore") for path in texts}
     assert [path for path, text in read.items() if any(place in text for place in places)] == []
+
+
+# What runs for each push, and what people find before they write to us
+
+
+WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+
+
+def test_ci_runs_every_python_that_the_project_names() -> None:
+    named = {line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if ":: 3." in line}
+    [linux] = re.findall(r"linux:.*?python: \[(.*?)\]", WORKFLOW, re.DOTALL)
+    assert set(re.findall(r'"([\d.]+)"', linux)) == named
+
+
+def test_ci_calls_targets_and_tools_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = re.findall(r"run: make PYTHON=python (.*)", WORKFLOW)
+    assert called and set(" ".join(called).split()) <= targets
+    tools = re.findall(r"run: python (tools/\S+)", WORKFLOW)
+    assert tools and all((ROOT / tool).is_file() for tool in tools)
+
+
+def test_pages_for_visitors_link_to_pages_that_exist() -> None:
+    pages = [ROOT / "SECURITY.md", *ROOT.glob(".github/**/*.md"), *ROOT.glob(".github/**/*.yml")]
+    linked = [
+        (page.name, link)
+        for page in pages
+        for link in re.findall(r"\]\((?!https:)([^)#]+)", page.read_text())
+    ]
+    assert linked
+    assert [(page, link) for page, link in linked if not (ROOT / link).is_file()] == []
+
+
+def test_the_lower_bounds_that_are_tried_are_those_of_the_project() -> None:
+    bounds = read_lower_bounds(ROOT / "pyproject.toml")
+    assert bounds["msgspec"] == "0.21"
+    asked = {
+        name
+        for extra in ("mcp", "lua", "postgres", "models")
+        for name in names(PROJECT["optional-dependencies"][extra])
+    }
+    assert set(bounds) == asked | names(PROJECT["dependencies"])

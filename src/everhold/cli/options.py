@@ -71,7 +71,7 @@ def gather_options(
     return found
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     """Seconds, or a number with a unit: 90s, 15m, 12h, 30d, 2w."""
 
     name = "duration"
