@@ -34,6 +34,7 @@ PURPOSES: Final = {
     "core": "records and rules; no I/O, no clock, no dice",
     "errors": "every error, in one tree",
     "lazy_exports": "loads public names when they are used",
+    "portability": "what differs between operating systems",
 }
 
 

@@ -27,7 +27,7 @@ def read_lower_bounds(project: Path) -> dict[str, str]:
     extras = table["optional-dependencies"]
     lines = [*table["dependencies"]]
     lines += [line for name, extra in extras.items() if name != "dev" for line in extra]
-    bounds = {}
+    bounds: dict[str, str] = {}
     for requirement in map(Requirement, lines):
         found = [one.version for one in requirement.specifier if one.operator == ">="]
         if not found:

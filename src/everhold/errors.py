@@ -13,7 +13,7 @@
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
-    │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict
+    │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict  UnsupportedSystem
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            the call is valid, but not in this state: read the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -416,6 +416,18 @@ class MissingExtra(UsageError):
         super().__init__(f"{for_what} needs the extra {extra!r}")
         self.extra = extra
         self.hint = f"pip install 'everhold[{extra}]'"
+
+
+class UnsupportedSystem(UsageError):
+    """This operating system cannot do it."""
+
+    code = "unsupported_system"
+    hint = "Run it on Linux or macOS. On Windows, the Windows Subsystem for Linux is enough."
+
+    def __init__(self, what: str, system: str) -> None:
+        super().__init__(f"{what} needs a POSIX system; this one is {system!r}")
+        self.what = what
+        self.system = system
 
 
 class ProviderMismatch(UsageError):

@@ -76,6 +76,7 @@ ERROR_ROWS: Final[dict[type[EverholdError], tuple[int, ExitCode]]] = {
     errors.BadRequest: (422, ExitCode.USAGE),
     errors.NotAllowed: (403, ExitCode.USAGE),
     errors.MissingExtra: (501, ExitCode.USAGE),
+    errors.UnsupportedSystem: (501, ExitCode.USAGE),
     errors.NoMaintenance: (501, ExitCode.USAGE),
     errors.BrokenEntryPoint: (501, ExitCode.USAGE),
     errors.EntryPointConflict: (501, ExitCode.USAGE),

@@ -226,6 +226,7 @@ EXPORTS: tuple[object, ...] = (
     everhold.errors.UnknownSession,
     everhold.errors.UnknownTimezone,
     everhold.errors.UnknownTrigger,
+    everhold.errors.UnsupportedSystem,
     everhold.errors.UnsettledInput,
     everhold.errors.UsageError,
     everhold.errors.VersionMissing,

@@ -28,6 +28,7 @@ import msgspec
 
 from everhold.core.tool import Window
 from everhold.errors import AnswerFailed, BadSkill
+from everhold.portability import open_inside
 from everhold.ports.tool import Tool
 
 SKILL_FILE: Final = "SKILL.md"
@@ -180,16 +181,7 @@ def _text(folder: Path, file: str) -> str:
     parts = PurePosixPath(file).parts
     if not parts or file.startswith("/") or "\\" in file or "\0" in file or ".." in parts:
         raise ValueError("it should be a path inside the skill's folder")
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for part in parts[:-1]:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = below
-        opened = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
-    finally:
-        os.close(place)
-    with os.fdopen(opened, "rb") as stream:
+    with os.fdopen(open_inside(folder, parts), "rb") as stream:
         about = os.fstat(stream.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
             raise ValueError("it is not a plain file")

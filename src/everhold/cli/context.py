@@ -22,6 +22,7 @@ import click
 
 from everhold.cli.output import get_stdout
 from everhold.errors import BadSetting, EverholdError, NotAllowed, StoreUnavailable, UnknownProgram
+from everhold.portability import HAS_OWNERS
 
 if TYPE_CHECKING:
     from everhold.blocking import BlockingRuntime
@@ -131,8 +132,12 @@ def describe_user(name: str | None = None) -> dict[str, JSON]:
     """Who answers: kept with the answer."""
     try:
         user = name or getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name
-        user = str(os.getuid())
+    except (
+        OSError,
+        KeyError,
+        ImportError,
+    ):  # no name, or not in the environment
+        user = str(os.getuid()) if HAS_OWNERS else "unknown"
     return {"front": "cli", "user": user, "at": round(time.time(), 3)}
 
 

@@ -186,11 +186,13 @@ def _unmade(path: Path) -> str:
 def _private(path: Path) -> str:
     """The file is for its owner alone."""
     from everhold.errors import BadSetting
+    from everhold.portability import may_others_read
 
     if not path.exists():
         return "nothing stored yet"
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
+    found = path.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if may_others_read(found):
         error = BadSetting("database", f"{path} can be read by others (mode {mode:o})")
         error.hint = f"chmod 600 {path}"
         raise error

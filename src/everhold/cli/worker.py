@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from everhold.cli.options import (
 from everhold.cli.output import format_count, format_line, print_json, strip_controls
 from everhold.core.observer import Observer
 from everhold.errors import BadSetting
+from everhold.portability import on_stop_signals, restore_stop_signals
 from everhold.ports.program import set_signals_handled
 from everhold.wire import ExitCode
 
@@ -203,14 +203,12 @@ def _hearing_signals(worker: Worker) -> Iterator[None]:
     """Stop on the first signal; the second one has its usual effect."""
     loop = asyncio.get_running_loop()
 
-    def stop(number: signal.Signals) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)
+    def stop(number: int) -> None:
+        restore_stop_signals(loop)
         set_signals_handled(False)
         worker.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+    on_stop_signals(loop, stop)
     set_signals_handled()
     try:
         yield

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from everhold.core.lease import LeaseOwner, LeaseTimings
+from everhold.portability import has_process_ended
 from everhold.ports.program import Clock
 from everhold.ports.store import Store, WorkerRecord
 
@@ -41,28 +42,6 @@ def get_machine_id() -> str:
 def get_machine_name(place: str) -> str:
     """The host name of a machine id."""
     return place.partition("/")[0]
-
-
-def has_process_ended(pid: int) -> bool:
-    """Whether a process of this machine has ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended and its parent did not collect it, as in containers without an
-    init.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
-    except OSError:
-        return False
 
 
 # ---- all workers

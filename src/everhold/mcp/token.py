@@ -23,11 +23,12 @@ from typing import Final, NamedTuple
 
 from everhold.errors import BadSetting
 from everhold.packages.settings import get_data_folder
+from everhold.portability import may_others_read
 
 
 def is_open_to_others(descriptor: int) -> bool:
     """Whether others than its owner may read or change a file; Windows does not say."""
-    return os.name == "posix" and bool(os.fstat(descriptor).st_mode & 0o077)
+    return may_others_read(os.fstat(descriptor))
 
 
 def create_owner_file(file: Path, content: bytes) -> None:

@@ -7,15 +7,14 @@ The group is killed, not the process alone: each command runs in a session of it
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from everhold.errors import BadSetting
+from everhold.portability import kill_process_group
 
 T = TypeVar("T")
 
@@ -161,14 +160,6 @@ async def wait_uncancelled(task: asyncio.Task[T]) -> T:
     if cancelled is not None:
         raise cancelled
     return task.result()
-
-
-def kill_process_group(process: Process) -> None:
-    """Kill the command and all processes it started, even if the command itself has exited."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 async def wait_for_exit(process: Process) -> None:

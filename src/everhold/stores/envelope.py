@@ -39,6 +39,7 @@ from everhold.core import codec, message
 from everhold.core.codec import JSON
 from everhold.core.message import Message
 from everhold.errors import BadValue, StoreError, UsageError
+from everhold.portability import sync_folder
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -328,7 +329,7 @@ def _replace(path: Path, text: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         Path(temporary).unlink(missing_ok=True)
         raise FileFailed("replace session file", path, str(error)) from None
@@ -367,7 +368,7 @@ def _is_text(name: str) -> bool:
 def _delete(path: Path) -> bool:
     try:
         path.unlink()
-        _sync(path.parent)
+        sync_folder(path.parent)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -379,17 +380,7 @@ def _make(directory: Path) -> None:
     if not directory.is_dir():
         _make(directory.parent)
         directory.mkdir(0o700, exist_ok=True)
-        _sync(directory.parent)
-
-
-def _sync(directory: Path) -> None:
-    if os.name == "nt":  # a directory that cannot be opened cannot be synced either
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(directory.parent)
 
 
 # ---- sessions in memory

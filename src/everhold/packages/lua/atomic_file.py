@@ -5,7 +5,6 @@ A write creates a new file beside the old one, syncs it, and renames it into pla
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Final
 from uuid import uuid4
 
 from everhold.errors import BadPackageFile, StoreBusy
+from everhold.portability import CLOSE_ON_EXEC, lock_file
 
 #: Seconds to wait for a lock before `StoreBusy` is raised.
 PATIENCE: Final = 30.0
@@ -70,7 +70,7 @@ def hold_file_lock(path: Path, *, patience: float = PATIENCE) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | CLOSE_ON_EXEC, 0o600)
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
@@ -84,7 +84,7 @@ def _acquire(lock: int, path: Path, patience: float) -> None:
     end = time.monotonic() + patience
     while True:
         try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock_file(lock)
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise StoreBusy(str(path), patience) from None

@@ -23,11 +23,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +34,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.errors import BadPackage
+from everhold.portability import kill_process_group
 
 
 class UnknownSource(msgspec.Struct, frozen=True, tag="unknown"):
@@ -251,6 +251,5 @@ def _git(url: str, *words: str) -> str:
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_process_group(process)
         process.communicate()

@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -28,7 +27,9 @@ from typing import Final
 import msgspec
 
 from everhold.errors import BadSetting, NotAllowed, UnknownProgram
+from everhold.packages.lua.atomic_file import hold_file_lock
 from everhold.packages.settings import get_data_folder
+from everhold.portability import may_others_write
 from everhold.programs.lua.search_path import (
     FileFingerprint,
     is_settled,
@@ -179,14 +180,14 @@ def _read(place: str) -> TrustMarks:
             return known[1]
         now = time.time_ns()
         with open(place, "rb") as source:
-            seen = make_file_fingerprint(os.fstat(source.fileno()))
+            found = os.fstat(source.fileno())
+            seen = make_file_fingerprint(found)
             text = source.read()
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise BadSetting(place, f"it cannot be read: {error.strerror}") from None
-    _, _, mode, owner, *_ = seen
-    if mode & (stat.S_IWGRP | stat.S_IWOTH) or owner not in (os.getuid(), 0):
+    if may_others_write(found):
         raise BadSetting(place, f"others may write it; check its content, then chmod 600 {place}")
     marks = _decoded(place, text)
     if is_settled(seen, now):
@@ -211,10 +212,7 @@ def _changing() -> Iterator[TrustMarks]:
     """Lock the marks for a change in place; they are written back at the end."""
     file = Path(get_marks_file())
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(
-        os.open(file.parent / f".{TRUST_FILE}.lock", os.O_WRONLY | os.O_CREAT, 0o600), "w"
-    ) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with hold_file_lock(file.parent / f".{TRUST_FILE}.lock"):
         found = dict(_read(str(file)))
         yield found
         fresh = file.with_name(f".{TRUST_FILE}.new")

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import signal
 import struct
 import sys
 from typing import Any, Final
+
+try:
+    import resource
+except ImportError:  # Windows, which has no worker processes
+    resource = None  # type: ignore[assignment]
 
 _PDEATHSIG = 1
 _NO_NEW_PRIVS = 38

@@ -19,7 +19,6 @@ Where there is only one processor nobody blinks.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from struct import Struct
 from time import monotonic
@@ -30,6 +29,11 @@ import msgspec
 from everhold.core.journal import ProgramReply
 from everhold.core.query import QueryAnswer
 from everhold.core.session import Birth
+
+try:
+    import fcntl
+except ImportError:  # Windows, which has no worker processes
+    fcntl = None  # type: ignore[assignment]
 
 #: Bytes of what a program may say in one advance, whether it asks or returns.
 MAX_REPLY_BYTES: Final = 8 * 2**20

@@ -29,6 +29,7 @@ from typing import Final
 
 import msgspec
 
+from everhold.portability import CLOSE_ON_EXEC
 from everhold.programs.lua.vm import compile_lua
 
 FileFingerprint = tuple[int, ...]
@@ -247,7 +248,7 @@ def _read_bytes(path: str) -> bytes:
     """What is in a file, as far as it may be read and a byte more. A file object would cost more
     than the reading.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = os.open(path, os.O_RDONLY | CLOSE_ON_EXEC)
     try:
         found = b""
         rest = min(os.fstat(file).st_size, MAX_SOURCE_BYTES) + 1

@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 from everhold.core.journal import ProgramReply
-from everhold.errors import EverholdError, MissingExtra, WorkerFailed, leaves
+from everhold.errors import EverholdError, MissingExtra, UnsupportedSystem, WorkerFailed, leaves
+from everhold.portability import HAS_LUA_WORKERS
 from everhold.programs.lua.protocol import (
     FRAME_HEADER,
     LuaLimits,
@@ -52,6 +53,8 @@ class LuaWorkerProcess:
             str(os.getpid()),
             *find_library_folders(),
         ]
+        if not HAS_LUA_WORKERS:
+            raise UnsupportedSystem("a Lua program in the sandbox", sys.platform)
         ours, its = socket.socketpair()
         try:
             self.popen = subprocess.Popen(

@@ -37,6 +37,7 @@ from everhold.errors import (
     StoreNewer,
     StoreUnavailable,
 )
+from everhold.portability import sync_folder
 from everhold.ports.store import ProgressCallback
 
 T = TypeVar("T")
@@ -79,12 +80,8 @@ def _make(folder: Path) -> None:
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in made:
-        with suppress(OSError):  # like SQLite: not every system can sync a folder
-            handle = os.open(one.parent, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        with suppress(OSError):  # like SQLite: not every file system can sync a folder
+            sync_folder(one.parent)
 
 
 def _hint(error: OSError) -> str:

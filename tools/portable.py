@@ -1,0 +1,35 @@
+"""Run the tests that need no Lua with what Windows lacks taken away.
+
+`tests/portable/sitecustomize.py` removes the modules, functions, flags and signals that only POSIX
+systems have, in pytest and in each Python that a test starts. With --as-it-is nothing is removed:
+that is for Windows itself. Other arguments are options of pytest.
+
+A test is left out if it is about Lua, or about something that only POSIX has (signals, rights of
+files, PostgreSQL's own server). LEFT_OUT names the files, with the reason.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ("tests/unit", "tests/scenario", "tests/conformance/test_memory.py")
+LEFT_OUT: dict[str, str] = {}
+
+
+def main(arguments: Sequence[str]) -> int:
+    real = "--as-it-is" in arguments
+    options = [each for each in arguments if each != "--as-it-is"]
+    env = dict(os.environ)
+    if not real:
+        env["PYTHONPATH"] = str(ROOT / "tests" / "portable")
+    ignored = [f"--ignore={place}" for place in LEFT_OUT]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-m", "not soak and not full", *ignored, *options, *TESTS]
+    return subprocess.run(command, cwd=ROOT, env=env).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
