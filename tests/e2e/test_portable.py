@@ -53,7 +53,9 @@ def start(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     kept = ("PATH", "LANG", "TMPDIR")
     env = {name: os.environ[name] for name in kept if name in os.environ}
     env |= {"HOME": str(home), "PYTHONPATH": str(portable.REDUCED), "PYTHONWARNINGS": "error"}
-    return subprocess.run([sys.executable, *words], cwd=home, env=env, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *words], cwd=home, env=env, capture_output=True, text=True
+    )
 
 
 def test_no_module_needs_posix_to_be_imported(tmp_path: Path) -> None:
