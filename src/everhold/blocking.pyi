@@ -223,19 +223,17 @@ class BlockingSchedules:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Schedule:
-        """Start a session, or feed one, at each time of a schedule; the same again changes
-        nothing.
-        """
+        """Start a session, or send something to one, at each time of a schedule. Idempotent."""
     def pause(self, name: str) -> Schedule:
         """Pause a schedule until it is resumed."""
     def resume(self, name: str) -> Schedule:
-        """Resume a schedule with its next time after now: those between were cancelled, not
-        missed.
+        """Resume a schedule with its next time after now. Runs during the pause are not missed
+        runs.
         """
     def remove(self, name: str) -> None:
         """Remove a schedule; sessions that it has started are not affected."""
     def list(self, prefix: str = "") -> builtins.list[Schedule]:
-        """All schedules, or those whose names begin so."""
+        """All schedules, or those whose names begin with `prefix`."""
     def next_runs(self, name: str, count: int = 5) -> builtins.list[float]:
         """The next times of a schedule, in seconds since 1970, as if it were not paused."""
 
@@ -254,56 +252,46 @@ class BlockingTriggers:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Trigger:
-        """Start a session, or feed one, whenever an event is emitted; the same again changes
-        nothing.
-        """
+        """Start a session, or send something to one, for each event of a name. Idempotent."""
     def enable(self, event: str, name: str) -> Trigger:
-        """Let an event fire this trigger again."""
+        """Enable a trigger: events fire it again."""
     def disable(self, event: str, name: str) -> Trigger:
-        """Let an event fire this trigger no more, until it is enabled."""
+        """Disable a trigger: events do not fire it until it is enabled."""
     def remove(self, event: str, name: str) -> None:
-        """Remove a trigger. Sessions that it has started, and events that were emitted before,
-        are not affected. One that is added anew is another.
-        """
+        """Remove a trigger. Started sessions and earlier events are not affected."""
     def list(self, event: str | None = None) -> builtins.list[Trigger]:
         """All triggers, or those of one event."""
     def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> Emitted:
-        """Say that something happened: it is kept, then handed over to each trigger that fits,
-        once.
-        """
+        """Emit an event: store it, then hand it over once to each matching trigger."""
     def handovers(
         self, event: str | None = None, *, state: str | None = None
     ) -> builtins.list[Handover]:
-        """What events came to: "started", "already", "waiting" to be tried again, or "failed"
-        for good.
-        """
+        """Handovers, of all events or of one, in one state or in all."""
     def retry(self, id: str) -> Handover:
-        """Try a handover now that failed or waits to be tried again."""
+        """Retry a failed or waiting handover now."""
     def drop(self, id: str) -> None:
-        """Drop a handover: what it should have started is not started any more."""
+        """Drop a handover: its action is not run any more."""
 
 class BlockingNotifications:
     """`Notifications` for code that is not async."""
     def list(
         self, session: SessionRef | None = None, *, teller: str | None = None
     ) -> builtins.list[OutboxEntry]:
-        """Notifications that were sent or are going to be, in the order asked; of all sessions,
-        or of one.
-        """
+        """Notifications of all sessions or of one, in the order of their questions."""
     def retry(
         self, session: SessionRef | None = None, *, teller: str | None = None
     ) -> builtins.list[OutboxEntry]:
-        """Notify people again, also of what was given up; returns what is tried again."""
+        """Send notifications again, also those that were given up; returns them."""
     def drop(
         self, session: SessionRef | None = None, *, teller: str | None = None
     ) -> builtins.list[OutboxEntry]:
-        """Notify people no more; returns what was dropped. The questions stay open."""
+        """Drop notifications; returns them. Their questions stay open."""
     def flush(self, grace: float) -> int:
-        """Send what is due within `grace` seconds, and nothing after that; returns how many
-        could not be sent.
+        """Send what is due for at most `grace` seconds, then stop; returns how many were not
+        sent.
         """
     def close(self, grace: float) -> None:
-        """Send what is due within `grace` seconds; the next process sends the rest."""
+        """Send what is due for at most `grace` seconds; the next process sends the rest."""
 
 class BlockingArchive:
     """`Archive` for code that is not async."""

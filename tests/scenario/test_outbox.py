@@ -221,16 +221,19 @@ async def test_a_secret_comes_from_the_environment(tmp_path, monkeypatch):
         ("tell = ['desk']", "list of tables"),
         ("[[tell]]\nname = 'desk'", "one of command, url and url_env"),
         ("[[tell]]\ncommand = 'true'\nurl = 'http://host/'", "one of command, url and url_env"),
-        ("[[tell]]\ncommand = 'true'\nsecret_env = 'X'", "secret_env is for a webhook"),
-        ("[[tell]]\ncommand = 'true'\nsecret = 'hush'", "there is no 'secret'"),
+        ("[[tell]]\ncommand = 'true'\nsecret_env = 'X'", "secret_env is only for a webhook"),
+        ("[[tell]]\ncommand = 'true'\nsecret = 'hush'", "unknown key 'secret'"),
         ("[[tell]]\ncommand = 7", "command cannot be 7"),
         ("[[tell]]\ncommand = 'true'\nkinds = 'approval'", "kinds cannot be"),
-        ("[[tell]]\ncommand = 'true'\nkinds = ['timer']", "'timer' is none of"),
+        ("[[tell]]\ncommand = 'true'\nkinds = ['timer']", "'timer' is not one of"),
         ("[[tell]]\ncommand = 'true'\nmax_age = 'soon'", "'soon' is not a duration"),
         ("[[tell]]\ncommand = 'true'\ntimeout = true", "timeout cannot be True"),
         ("[[tell]]\ncommand = 'true'\ntimeout = 0", "more than 0"),
         ("[[tell]]\nurl = 'ftp://host/'", "http:// or https://"),
-        ("[[tell]]\ncommand = 'true'\n[[tell]]\ncommand = 'true'", "two of the name 'true-"),
+        (
+            "[[tell]]\ncommand = 'true'\n[[tell]]\ncommand = 'true'",
+            "two notifiers have the name 'true-",
+        ),
     ],
 )
 def test_a_teller_that_cannot_be_is_refused_before_anything_runs(tmp_path, monkeypatch, text, why):
@@ -242,9 +245,9 @@ def test_a_teller_that_cannot_be_is_refused_before_anything_runs(tmp_path, monke
 
 def test_what_tells_nobody_is_refused():
     """An answerer is not a teller, though both may be commands."""
-    with pytest.raises(BadSetting, match="ByCommand and ByWebhook"):
+    with pytest.raises(BadSetting, match="use ByCommand or ByWebhook"):
         Runtime(MemoryStore(), tell=[CommandModel("claude -p")])
-    with pytest.raises(BadSetting, match="two of the name"):
+    with pytest.raises(BadSetting, match="two notifiers have the name"):
         Runtime(MemoryStore(), tell=[ByCommand("true", name="x"), ByCommand("false", name="x")])
 
 

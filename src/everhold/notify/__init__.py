@@ -1,10 +1,10 @@
-"""Notifications: people are notified of open questions, by a command or by a signed webhook.
+"""Notifications: a command or a signed webhook notifies people of open questions.
 
     from everhold.notify import ByCommand, ByWebhook
 
     everhold.open(tell=[ByCommand("notify-send everhold"), ByWebhook("https://…", secret="whsec_…")])
 
-The receiver of a webhook calls `verify`; `new_secret` makes the secret that both sides share.
+The receiver of a webhook calls `verify`. `new_secret` makes the shared secret.
 """  # noqa: E501
 
 from everhold.notify.command import ByCommand

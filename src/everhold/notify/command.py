@@ -1,8 +1,7 @@
-"""Telling by a command: the question as JSON on its standard input; it has told if it exits with 0.
+"""Notifies by a command: the question as JSON on standard input. Exit code 0 means delivered.
 
-There is no shell in between. On a timeout the command is killed with all the processes it started;
-when it has exited, what it started may go on. What it writes is kept only if it fails: the last
-words of its standard error.
+The command runs without a shell. On a timeout it is killed with all its child processes; after a
+normal exit, children may keep running. If it fails, the end of its standard error is recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from everhold.models.process import run_command_until_exit, split_command
 from everhold.notify.filter import TIMEOUT, NotifierBase, make_notifier_name
 from everhold.notify.outbox import NotificationFailed
 
-_TAIL: Final = 200  # characters of a complaint worth keeping
+_TAIL: Final = 200  # characters of standard error in an error
 
 
 class ByCommand(NotifierBase):
@@ -43,14 +42,14 @@ class ByCommand(NotifierBase):
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
         try:
-            code, complaint = await run_command_until_exit(self._argv, message, 4 * _TAIL)
+            code, stderr = await run_command_until_exit(self._argv, message, 4 * _TAIL)
         except OSError as error:
             raise NotificationFailed(
                 f"{PurePath(self._argv[0]).name} cannot be run: {error.strerror}"
             ) from None
         if code:
             how = (
-                f"exited with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+                f"exited with {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
             )
-            tail = complaint.decode(errors="replace").strip()[-_TAIL:]
-            raise NotificationFailed(f"it {how}" + (f": {tail}" if tail else ""))
+            tail = stderr.decode(errors="replace").strip()[-_TAIL:]
+            raise NotificationFailed(f"the command {how}" + (f": {tail}" if tail else ""))

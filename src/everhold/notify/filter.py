@@ -1,4 +1,4 @@
-"""What every teller has: a name, and which questions it tells of."""
+"""The options that every notifier has: its name, and the questions it sends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from everhold.core.query import LISTED, Kind
 from everhold.core.schema import PositiveSeconds, describe_misfit
 from everhold.errors import BadSetting
 
-#: Seconds for one try, and after which there is no use in another.
+#: Seconds for one try, and seconds after which a question is not sent any more.
 TIMEOUT: Final = 10.0
 MAX_AGE: Final = 86400.0
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class NotifierBase:
-    """The part of a teller that says what it tells of, and for how long."""
+    """Checks and holds the options of a notifier."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class NotifierBase:
         max_age: float | None,
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise BadSetting("name", f"{name!r} should be letters, digits, - and _, 64 at most")
+            raise BadSetting("name", f"{name!r} should be at most 64 letters, digits, - and _")
         if misfit := describe_misfit(timeout, PositiveSeconds):
             raise BadSetting("timeout", misfit)
         if max_age is not None and (misfit := describe_misfit(max_age, PositiveSeconds)):
@@ -45,11 +45,11 @@ class NotifierBase:
 
 def _kind(name: str) -> Kind:
     if name not in LISTED:
-        raise BadSetting("kinds", f"{name!r} is none of {', '.join(sorted(LISTED))}")
+        raise BadSetting("kinds", f"{name!r} is not one of {', '.join(sorted(LISTED))}")
     return Kind(name)
 
 
 def make_notifier_name(readable: str, whole: str) -> str:
-    """A name that stays the same as long as what it stands for does, and does not tell it."""
+    """A stable name for a command or an address, which does not reveal it."""
     first = re.sub(r"[^A-Za-z0-9_-]+", "-", readable).strip("-")[:40] or "teller"
     return f"{first}-{sha256(whole.encode()).hexdigest()[:8]}"

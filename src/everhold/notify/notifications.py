@@ -1,4 +1,4 @@
-"""Notifications: who is notified of questions, and what was sent."""
+"""`runtime.notifications`: which notifiers there are, and what they sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from everhold.notify.webhook import ByWebhook
 from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.store import Duty, Store
 
-#: Changes entries at a moment; returns those that it has changed.
+#: Changes entries; called with the current time, returns the changed ones.
 EntryChange = Callable[
     [Store, Sequence[tuple[OutboxEntry, Duty]], float], Awaitable[list[OutboxEntry]]
 ]
@@ -39,9 +39,9 @@ NOTIFIER_KEYS: Final = (
 
 
 class Notifications:
-    """`runtime.notifications`: the outbox, and what this process sends from it.
+    """`runtime.notifications`: the outbox, and the notifiers of this process.
 
-    Without `tell`, the settings say how people are notified.
+    Without `tell`, the settings name the notifiers.
     """
 
     def __init__(
@@ -55,10 +55,9 @@ class Notifications:
     async def list(
         self, session: SessionRef | None = None, *, teller: str | None = None
     ) -> builtins.list[OutboxEntry]:
-        """Notifications that were sent or are going to be, in the order asked; of all sessions, or
-        of one.
+        """Notifications of all sessions or of one, in the order of their questions.
 
-        One that was sent, or given up, is listed until its question is no longer open, and at most
+        A notification that was sent or given up is listed until its question is closed, and at most
         a day longer.
         """
         return [entry for entry, _ in await self._load(session, teller)]
@@ -66,13 +65,13 @@ class Notifications:
     async def retry(
         self, session: SessionRef | None = None, *, teller: str | None = None
     ) -> builtins.list[OutboxEntry]:
-        """Notify people again, also of what was given up; returns what is tried again."""
+        """Send notifications again, also those that were given up; returns them."""
         return await self._engine.complete(self._change(outbox.retry_entries, session, teller))
 
     async def drop(
         self, session: SessionRef | None = None, *, teller: str | None = None
     ) -> builtins.list[OutboxEntry]:
-        """Notify people no more; returns what was dropped. The questions stay open."""
+        """Drop notifications; returns them. Their questions stay open."""
         return await self._engine.complete(self._change(outbox.drop_entries, session, teller))
 
     async def _change(
@@ -89,7 +88,7 @@ class Notifications:
         return await outbox.list_entries(store, session_id=session_id, teller=teller)
 
     def start(self) -> None:
-        """From now on this process notifies people, if anything says how."""
+        """Start sending, if there are notifiers."""
         engine = self._engine
         notifiers = load_notifiers(self._settings) if self._notifiers is None else self._notifiers
         if not notifiers:
@@ -106,8 +105,8 @@ class Notifications:
         engine.reconciler.add_chore(self._outbox.see_to)
 
     async def flush(self, grace: float) -> int:
-        """Send what is due within `grace` seconds, and nothing after that; returns how many could
-        not be sent.
+        """Send what is due for at most `grace` seconds, then stop; returns how many were not
+        sent.
         """
         last = self._outbox
         self._outbox = None
@@ -117,7 +116,7 @@ class Notifications:
         return await last.left()
 
     async def close(self, grace: float) -> None:
-        """Send what is due within `grace` seconds; the next process sends the rest."""
+        """Send what is due for at most `grace` seconds; the next process sends the rest."""
         if self._outbox is not None:
             await self._outbox.close(grace)
 
@@ -126,27 +125,27 @@ def _checked(tellers: Sequence[Any]) -> Sequence[Notifier]:
     for one in tellers:
         if not isinstance(one, Notifier):
             raise BadSetting(
-                "tell", f"{one!r} tells nobody; everhold.notify has ByCommand and ByWebhook"
+                "tell", f"{one!r} is not a notifier; use ByCommand or ByWebhook of everhold.notify"
             )
     names = [one.name for one in tellers]
     for name in names:
         if names.count(name) > 1:
-            raise BadSetting("tell", f"there are two of the name {name!r}; give them names")
+            raise BadSetting("tell", f"two notifiers have the name {name!r}; give them names")
     return tellers
 
 
 def load_notifiers(found: Settings | None) -> Sequence[Notifier]:
-    """The tellers of the settings; raises `BadSetting`."""
+    """The notifiers of the settings; raises `BadSetting`."""
     if found is None:
         return []
     file = found.source.get("tell", "")
-    return _checked([_teller(table, f"tell in {file}") for table in found.tell])
+    return _checked([_build_notifier(table, f"tell in {file}") for table in found.tell])
 
 
-def _teller(table: Mapping[str, Any], where: str) -> Notifier:
+def _build_notifier(table: Mapping[str, Any], where: str) -> Notifier:
     for key, value in table.items():
         if key not in NOTIFIER_KEYS:
-            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(NOTIFIER_KEYS)}")
+            raise BadSetting(where, f"unknown key {key!r}; there are {', '.join(NOTIFIER_KEYS)}")
         if not _fits(key, value):
             raise BadSetting(where, f"{key} cannot be {value!r}")
     options: dict[str, Any] = {key: table[key] for key in ("name", "kinds", "to") if key in table}
@@ -156,10 +155,10 @@ def _teller(table: Mapping[str, Any], where: str) -> Notifier:
         if key in table
     }
     if sum(key in table for key in ("command", "url", "url_env")) != 1:
-        raise BadSetting(where, "give one of command, url and url_env")
+        raise BadSetting(where, "give exactly one of command, url and url_env")
     if "command" in table:
         if "secret_env" in table:
-            raise BadSetting(where, "secret_env is for a webhook")
+            raise BadSetting(where, "secret_env is only for a webhook")
         return ByCommand(table["command"], **options)
     if "secret_env" in table:
         options["secret"] = _variable(table["secret_env"], where)
@@ -183,5 +182,5 @@ def _fits(key: str, value: Any) -> bool:
 def _variable(name: str, where: str) -> str:
     found = os.environ.get(name)
     if not found:
-        raise BadSetting(where, f"the variable {name} is not set")
+        raise BadSetting(where, f"the environment variable {name} is not set")
     return found

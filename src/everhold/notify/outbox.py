@@ -1,17 +1,14 @@
-"""The outbox: people are told that they are asked, once for each asking, and never in a session's
-way.
+"""The outbox: sends a notification for each open question, and never delays a session.
 
 Rules
-  1. A question's row in the inbox lands in the commit that asks it. One that a teller has no entry
-     for is to be told: nothing can be forgotten between the two.
-  2. There is one entry for each asking and teller. Whoever writes it first has written it; whoever
-     claims it sends.
-  3. It is told at least once. Who dies between sending and saying so leaves a claim that another
-     takes after a while, and sends again under the same id, so that who receives it can drop the
-     double.
-  4. What fails is tried again, later and later, until it is too old; then it is given up, and stays
-     to be seen.
-  5. A question that is not open any more is not told any more.
+  1. The commit that asks a question writes its row in the inbox. A question without an entry of a
+     notifier gets one, so that none is lost between the two writes.
+  2. Each question and notifier has one entry: the first write creates it, and a claim on it sends.
+  3. Delivery is at least once. After a crash between sending and recording it, another process
+     takes the claim over and sends again under the same id, which lets the receiver drop doubles.
+  4. A failed notification is retried with growing delays until it is too old. Then it is given up,
+     and stays listed.
+  5. A question that is closed is not sent any more.
 """
 
 from __future__ import annotations
@@ -40,25 +37,23 @@ from everhold.ports.store import (
 
 log = logging.getLogger("everhold")
 
-#: The kind of the duty that says that a teller was ever here; its entries have the kind `tell:` and
-#: its name.
+#: The kind of the duty that registers a notifier. The kind of its entries is `tell:` and its name.
 NOTIFIER_KIND: Final = "teller"
-#: Seconds between two tries: the first pause, which doubles, and the longest.
+#: Seconds between two tries: the first delay, which doubles, and the longest.
 FIRST_DELAY: Final = 0.05
 MAX_DELAY: Final = 300.0
-#: Seconds after a try should have ended at which it counts as abandoned.
+#: Seconds after the timeout of a try at which another process may take it over.
 ABANDONED_SECONDS: Final = 30.0
-#: Seconds after which an entry that is done with is looked at again: it goes when its question is
-#: not open any more.
+#: Seconds between two checks of a finished entry. It is deleted when its question is closed.
 RECHECK_SECONDS: Final = 86400.0
-#: How many one teller sends at a time.
+#: How many notifications one notifier sends at a time.
 MAX_CONCURRENT: Final = 4
-#: How many askings are noted at once.
+#: How many questions get an entry at once.
 PAGE_SIZE: Final = 100
 
 
 class OutboxState(StrEnum):
-    """How far the telling is."""
+    """The state of a notification."""
 
     WAITING = "waiting"
     SENDING = "sending"
@@ -67,36 +62,36 @@ class OutboxState(StrEnum):
     DROPPED = "dropped"
 
 
-#: Those that are done with.
+#: States in which nothing is sent any more.
 DONE_STATES: Final = frozenset({OutboxState.TOLD, OutboxState.GIVEN_UP, OutboxState.DROPPED})
 
 
 class NotificationFailed(Exception):
-    """A try failed. `final`: there is no use in another; `after`: not before so many seconds."""
+    """A try failed. With `final` there is no retry; `after` is the least delay in seconds."""
 
-    def __init__(self, words: str, *, final: bool = False, after: float = 0.0) -> None:
-        super().__init__(words)
+    def __init__(self, reason: str, *, final: bool = False, after: float = 0.0) -> None:
+        super().__init__(reason)
         self.final = final
         self.after = after
 
 
 @runtime_checkable
 class Notifier(Protocol):
-    """A way to tell people."""
+    """A way to notify people."""
 
     name: str
-    kinds: tuple[Kind, ...]  # of the questions it tells of; none: all that are for people
-    to: tuple[str, ...]  # whose questions it tells of; none: everybody's
+    kinds: tuple[Kind, ...]  # of the questions it sends; empty: all kinds for people
+    to: tuple[str, ...]  # the people whose questions it sends; empty: all
     timeout: float  # seconds for one try
-    max_age: float  # seconds after which there is no use in telling
+    max_age: float  # seconds after which a question is not sent any more
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
-        """Tell once; `message` is JSON. Raises `NotificationFailed`."""
+        """Send one message, which is JSON. Raises `NotificationFailed`."""
         ...
 
 
 class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One asking, and how far one teller is with it."""
+    """One question, and the state of its notification by one notifier."""
 
     session_id: SessionId
     query_id: str
@@ -106,7 +101,7 @@ class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     teller: str
     state: OutboxState = OutboxState.WAITING
     tries: int = 0
-    since: float  # when it was noted, or last put back by a person
+    since: float  # when it was created, or last retried by a person
     error: str = ""  # of the last try
     due_at: float | None = None  # when it is tried next
 
@@ -116,7 +111,7 @@ class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The same for every try: whoever receives it can drop doubles by it."""
+        """The same for every try, so that the receiver can drop doubles."""
         return make_asking_id(self.session_id, self.q, self.asked_at)
 
 
@@ -134,13 +129,13 @@ def _kind(teller: str) -> str:
 
 
 def notify_retry_delay(tries: int) -> float:
-    """Seconds until the next try."""
+    """Seconds until the next try: doubling, up to five minutes."""
     return float(min(FIRST_DELAY * 2 ** min(tries - 1, 30), MAX_DELAY))
 
 
 def build_notification(birth: Birth, query: Query, asked_at: float) -> dict[str, JSON]:
-    """What is told: the question, whose it is, and how it is answered."""
-    told: dict[str, JSON] = {
+    """The message: the question, its session, and the command that answers it."""
+    message: dict[str, JSON] = {
         "type": "question",
         "id": make_asking_id(birth.id, query.q, asked_at),
         "session_id": birth.id,
@@ -162,11 +157,11 @@ def build_notification(birth: Birth, query: Query, asked_at: float) -> dict[str,
         if query.kind in SENT_BY_NAME
         else f"answer {birth.id} --query {query.id}"
     )
-    return told | {"answer": f"everhold {verb}"}
+    return message | {"answer": f"everhold {verb}"}
 
 
 class Outbox:
-    """Notes what is to be told, and tells it; one for each runtime that has tellers."""
+    """Creates entries for open questions and sends them. A runtime with notifiers has one."""
 
     def __init__(
         self,
@@ -189,8 +184,9 @@ class Outbox:
         self._registered = False
 
     async def see_to(self, now: float) -> bool:
-        """A chore of reconciliation: note what is new, and begin to send what is due; it does not
-        wait for delivery.
+        """A chore of reconciliation: create entries, and start to send what is due.
+
+        It does not wait for delivery.
         """
         if not self._registered:
             await self._register()
@@ -201,7 +197,7 @@ class Outbox:
         return more
 
     async def close(self, grace: float) -> None:
-        """Send what is due, for at most `grace` seconds; the rest is sent by whoever opens next."""
+        """Send what is due for at most `grace` seconds; the next process sends the rest."""
         try:
             async with asyncio.timeout(grace):
                 await self.see_to(self._clock.now())
@@ -209,14 +205,14 @@ class Outbox:
                     await asyncio.wait(tasks)
                     await self.see_to(self._clock.now())
         except (TimeoutError, EverholdError) as error:
-            log.debug("the outbox is left as it is: %s", error)
+            log.debug("the outbox is closed with notifications left: %s", error)
         tasks = self._tasks()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def left(self) -> int:
-        """How many of its entries could be tried now."""
+        """How many entries are due and not finished."""
         now = self._clock.now()
         found = 0
         for teller in self._tellers:
@@ -225,22 +221,22 @@ class Outbox:
         return found
 
     def _tasks(self) -> set[asyncio.Task[None]]:
-        return {task for each in self._sending.values() for task in each}
+        return {task for tasks in self._sending.values() for task in tasks}
 
     async def _register(self) -> None:
-        """Say which tellers there are, so that whoever looks at the outbox finds their entries."""
+        """Register the notifiers, so that other processes can list their entries."""
         for teller in self._tellers:
             if await self._store.duty(NOTIFIER_KIND, teller.name) is None:
                 await self._write(Duty(NOTIFIER_KIND, teller.name, {}))
         self._registered = True
 
     async def _note(self, teller: Notifier, now: float) -> bool:
-        """Write an entry for each asking that has none; returns whether there may be more."""
+        """Create entries for new questions; returns whether there may be more."""
         kind = _kind(teller.name)
         wanted = QuestionFilter(kinds=teller.kinds, to=teller.to, without=kind, limit=PAGE_SIZE)
         found = await self._maintenance.asking(wanted)
         for birth, query, at in found:
-            await asyncio.sleep(0)  # whoever else lives on this loop comes in between
+            await asyncio.sleep(0)  # let other tasks run between two writes
             entry = OutboxEntry(
                 session_id=birth.id,
                 query_id=query.id,
@@ -254,14 +250,14 @@ class Outbox:
         return len(found) == PAGE_SIZE
 
     async def _begin(self, teller: Notifier, now: float) -> None:
-        """Claim what is due, as much as may be sent at a time."""
+        """Claim and send what is due, at most `MAX_CONCURRENT` at a time."""
         tasks = self._sending[teller.name]
         while (free := MAX_CONCURRENT - len(tasks)) > 0:
             due = await self._store.duties(_kind(teller.name), due=now, limit=free)
             for duty in due:
                 entry = decode_entry(duty)
                 if entry.state in DONE_STATES:
-                    await self._look_again(duty, entry, now)
+                    await self._recheck(duty, entry, now)
                     continue
                 claimed = msgspec.structs.replace(
                     entry, state=OutboxState.SENDING, tries=entry.tries + 1
@@ -278,13 +274,13 @@ class Outbox:
         def done(task: asyncio.Task[None]) -> None:
             tasks.discard(task)
             if not task.cancelled() and task.exception() is not None:
-                log.warning("the outbox stumbled: %s", task.exception())
+                log.warning("sending a notification failed: %s", task.exception())
             self._poke()
 
         return done
 
     async def _send(self, teller: Notifier, entry: OutboxEntry, version: int) -> None:
-        """One try, and what became of it."""
+        """Try once, and store the result."""
         found = await self._open(entry)
         if found is None:
             await self._write(Duty(_kind(entry.teller), entry.id, None, None, version))
@@ -297,16 +293,16 @@ class Outbox:
             await _in_time(teller, entry.id, text, self._clock.now())
         except NotificationFailed as failure:
             await self._failed(teller, entry, failure, version)
-        # this process goes; the next one need not wait for the claim to run out
+        # this process stops: give the claim back, so that the next one need not wait for its end
         except asyncio.CancelledError:
             back = msgspec.structs.replace(
-                entry, state=OutboxState.WAITING, error="the process that sent it was stopped"
+                entry, state=OutboxState.WAITING, error="the process stopped while sending it"
             )
             await self._write(encode_entry(back, self._clock.now(), version))
             raise
         else:
-            told = msgspec.structs.replace(entry, state=OutboxState.TOLD, error="")
-            await self._write(encode_entry(told, self._clock.now() + RECHECK_SECONDS, version))
+            sent = msgspec.structs.replace(entry, state=OutboxState.TOLD, error="")
+            await self._write(encode_entry(sent, self._clock.now() + RECHECK_SECONDS, version))
 
     async def _failed(
         self, teller: Notifier, entry: OutboxEntry, failure: NotificationFailed, version: int
@@ -317,15 +313,15 @@ class Outbox:
         if failure.final or later > entry.since + teller.max_age:
             state = OutboxState.GIVEN_UP
             later = now + RECHECK_SECONDS
-            log.warning("%s gave up telling of %s: %s", entry.teller, entry.id, failure)
+            log.warning("%s gave up notification %s: %s", entry.teller, entry.id, failure)
         await self._write(
             encode_entry(
                 msgspec.structs.replace(entry, state=state, error=str(failure)), later, version
             )
         )
 
-    async def _look_again(self, duty: Duty, entry: OutboxEntry, now: float) -> None:
-        """An entry that is done with goes with its question."""
+    async def _recheck(self, duty: Duty, entry: OutboxEntry, now: float) -> None:
+        """Delete a finished entry if its question is closed."""
         if await self._open(entry) is None:
             await self._write(msgspec.structs.replace(duty, body=None))
         else:
@@ -335,7 +331,7 @@ class Outbox:
         return await find_open_question(self._maintenance, entry)
 
     async def _write(self, duty: Duty) -> bool:
-        """Whether nobody else was quicker."""
+        """Write a duty; returns False if another process has changed it."""
         try:
             await self._store.undertake([duty])
         except Overtaken:
@@ -348,18 +344,18 @@ async def _in_time(teller: Notifier, id: str, text: bytes, now: float) -> None:
         async with asyncio.timeout(teller.timeout):
             await teller.tell(id, text, now)
     except TimeoutError:
-        raise NotificationFailed(f"no answer in {teller.timeout:g} s") from None
+        raise NotificationFailed(f"timeout after {teller.timeout:g} s") from None
     except (NotificationFailed, asyncio.CancelledError):
         raise
-    # a teller of somebody's own; its words may hold what is nobody's business
+    # a custom notifier; the text of its error may contain secrets
     except Exception as error:
-        raise NotificationFailed(f"it failed with {type(error).__name__}") from None
+        raise NotificationFailed(f"the notifier raised {type(error).__name__}") from None
 
 
 async def find_open_question(
     maintenance: Maintenance, entry: OutboxEntry
 ) -> tuple[Birth, Query] | None:
-    """The question of an entry, if nobody has answered or withdrawn it."""
+    """The question of an entry; None if it is closed."""
     wanted = QuestionFilter(session=entry.session_id, kinds=(entry.kind,), limit=10_000)
     for birth, query, at in await maintenance.asking(wanted):
         if make_asking_id(birth.id, query.q, at) == entry.id:
@@ -367,13 +363,13 @@ async def find_open_question(
     return None
 
 
-# ---- looking at it
+# ---- listing and changing entries
 
 
 async def list_entries(
     store: Store, *, session_id: str = "", teller: str | None = None
 ) -> list[tuple[OutboxEntry, Duty]]:
-    """All entries, of every teller that ever was here, or of one; in the order asked."""
+    """All entries, of every registered notifier or of one, in the order of their questions."""
     found: list[tuple[OutboxEntry, Duty]] = []
     for name in [teller] if teller is not None else await list_notifiers(store):
         after = ""
@@ -394,33 +390,33 @@ async def list_notifiers(store: Store) -> list[str]:
 async def retry_entries(
     store: Store, chosen: Sequence[tuple[OutboxEntry, Duty]], now: float
 ) -> list[OutboxEntry]:
-    """Have entries tried again, as if they were new; not those that are being sent now."""
+    """Reset entries, so that they are sent again; skips those that are being sent."""
     fresh: dict[str, Any] = {"state": OutboxState.WAITING, "tries": 0, "since": now, "error": ""}
-    return await _moved(store, chosen, fresh, now, except_for={OutboxState.SENDING})
+    return await _change_entries(store, chosen, fresh, now, except_for={OutboxState.SENDING})
 
 
 async def drop_entries(
     store: Store, chosen: Sequence[tuple[OutboxEntry, Duty]], now: float
 ) -> list[OutboxEntry]:
-    """Have entries not tried any more; not those that were told."""
-    gone: dict[str, Any] = {"state": OutboxState.DROPPED}
-    return await _moved(
+    """Drop entries; skips those that were sent."""
+    dropped: dict[str, Any] = {"state": OutboxState.DROPPED}
+    return await _change_entries(
         store,
         chosen,
-        gone,
+        dropped,
         now + RECHECK_SECONDS,
         except_for={OutboxState.TOLD, OutboxState.DROPPED},
     )
 
 
-async def _moved(
+async def _change_entries(
     store: Store,
     chosen: Sequence[tuple[OutboxEntry, Duty]],
     change: dict[str, Any],
     due: float,
     except_for: set[OutboxState],
 ) -> list[OutboxEntry]:
-    moved = []
+    changed = []
     for entry, duty in chosen:
         if entry.state in except_for:
             continue
@@ -429,14 +425,14 @@ async def _moved(
             await store.undertake([encode_entry(fresh, due, duty.version)])
         except Overtaken:
             continue
-        moved.append(msgspec.structs.replace(fresh, due_at=due))
-    return moved
+        changed.append(msgspec.structs.replace(fresh, due_at=due))
+    return changed
 
 
 async def forget_closed_entries(store: Store) -> int:
-    """Remove entries whose question is not open any more; returns how many."""
+    """Delete entries of closed questions; returns how many."""
     maintenance = require_maintenance(store, "gc")
-    gone = 0
+    deleted = 0
     for entry, duty in await list_entries(store):
         await asyncio.sleep(0)
         if (
@@ -445,7 +441,7 @@ async def forget_closed_entries(store: Store) -> int:
         ):
             try:
                 await store.undertake([msgspec.structs.replace(duty, body=None)])
-                gone += 1
+                deleted += 1
             except Overtaken:
                 continue
-    return gone
+    return deleted

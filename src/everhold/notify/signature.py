@@ -1,9 +1,8 @@
-"""Signatures of webhooks, as the Standard Webhooks specification has them; libraries of many
-languages check them.
+"""Signs and verifies webhooks by the Standard Webhooks specification.
 
-What is signed is the id, a point, the seconds since 1970, a point, and the body; the signature is
-an HMAC-SHA256 in base64 after `v1,`. A secret is `whsec_` and the base64 of 24 to 64 bytes. While
-one replaces another, both sign.
+The signed text is the id, the seconds since 1970 and the body, joined by dots. The signature is
+`v1,` and a base64 HMAC-SHA256. A secret is `whsec_` and the base64 of 24 to 64 bytes. During a
+rotation of secrets, each of them signs.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ import msgspec
 from everhold.errors import BadSetting, BadSignature
 
 SECRET_PREFIX: Final = "whsec_"
-#: Seconds that a message may be old, or ahead, to be believed.
+#: Seconds that a message may be old, or ahead of our clock.
 TOLERANCE: Final = 300.0
 
 
 def new_secret() -> str:
-    """A secret for a webhook."""
+    """A new random secret for a webhook."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def decode_secret(secret: str) -> bytes:
-    """The bytes of a secret; raises `BadSetting`, and does not repeat it."""
+    """The bytes of a secret; raises `BadSetting`, which does not contain the secret."""
     try:
         found = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -55,11 +54,13 @@ def sign(secret: str, id: str, timestamp: int, body: bytes) -> str:
 
 
 def build_headers(given: Sequence[str], id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """What goes with a message: its id, when it was sent, and a signature for each secret."""
-    told = {"webhook-id": id, "webhook-timestamp": str(timestamp)}
+    """The headers of a message: id, time and, for each secret, a signature."""
+    headers = {"webhook-id": id, "webhook-timestamp": str(timestamp)}
     if given:
-        told["webhook-signature"] = " ".join(sign(secret, id, timestamp, body) for secret in given)
-    return told
+        headers["webhook-signature"] = " ".join(
+            sign(secret, id, timestamp, body) for secret in given
+        )
+    return headers
 
 
 def verify(
@@ -70,11 +71,10 @@ def verify(
     tolerance: float = TOLERANCE,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The message of a webhook, if it is signed with this secret and was sent just now; raises
-    `BadSignature`.
+    """The message of a webhook, if the signature is valid and recent; raises `BadSignature`.
 
-    Give the body as it came, byte by byte. One message may come more than once: drop those whose
-    `id` you know.
+    `body` is the unchanged request body. A message may be delivered more than once: ignore one
+    whose `id` you have already processed.
     """
     given = {name.lower(): value for name, value in headers.items()}
     try:
@@ -87,11 +87,11 @@ def verify(
         not (sent.isascii() and sent.isdigit())
         or abs((time.time() if now is None else now) - int(sent)) > tolerance
     ):
-        raise BadSignature("it was not sent just now")
+        raise BadSignature(f"its timestamp differs by more than {tolerance:g} s")
     wanted = sign(secret, id, int(sent), body).encode()
     if not any(hmac.compare_digest(wanted, one.encode()) for one in signatures.split()):
-        raise BadSignature("no signature fits")
+        raise BadSignature("no signature matches")
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:
-        raise BadSignature("it is signed, but it is no JSON object") from None
+        raise BadSignature("the signature is valid, but the body is not a JSON object") from None

@@ -1,8 +1,7 @@
-"""Telling by a webhook: the question as JSON in the body of a POST, signed; it has told if the
-answer is 2xx.
+"""Notifies by a webhook: a signed POST with the question as JSON. A 2xx response means delivered.
 
-Redirects are not followed, proxies are not asked, and the address and the secret are in no error
-and no log: an address may be a secret itself. The whole exchange has `timeout` seconds.
+Redirects are not followed, and proxies are not used. Errors and logs never contain the address or
+the secret: an address may itself be a secret. The whole exchange has `timeout` seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from everhold.notify.filter import TIMEOUT, NotifierBase, make_notifier_name
 from everhold.notify.outbox import NotificationFailed
 from everhold.notify.signature import build_headers, decode_secret
 
-#: Bytes that the head of an answer may have. Its body is not read.
+#: Maximum bytes of the response's head. The body is not read.
 READ_LIMIT_BYTES: Final = 65536
 _GONE: Final = 410
 
@@ -62,7 +61,7 @@ class ByWebhook(NotifierBase):
 
     async def tell(self, id: str, message: bytes, now: float) -> None:
         try:
-            status, after = await self._posted(id, message, int(now))
+            status, after = await self._post(id, message, int(now))
         except TimeoutError:
             raise
         except ssl.SSLError as error:
@@ -70,23 +69,23 @@ class ByWebhook(NotifierBase):
                 f"TLS failed: {error.reason or type(error).__name__}"
             ) from None
         except OSError as error:
-            words = (
+            reason = (
                 os.strerror(error.errno)
                 if error.errno and error.errno > 0
                 else type(error).__name__
             )
-            raise NotificationFailed(f"it cannot be reached: {words}") from None
+            raise NotificationFailed(f"the webhook is unreachable: {reason}") from None
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            raise NotificationFailed("it does not answer in HTTP") from None
+            raise NotificationFailed("the response is not HTTP") from None
         if not 200 <= status < 300:
-            more = ", and redirects are not followed" if 300 <= status < 400 else ""
+            more = "; redirects are not followed" if 300 <= status < 400 else ""
             raise NotificationFailed(
-                f"it answered {status}{more}", final=status == _GONE, after=after
+                f"the response was {status}{more}", final=status == _GONE, after=after
             )
 
-    async def _posted(self, id: str, message: bytes, now: int) -> tuple[int, float]:
-        """The status of the answer, and after how many seconds it wants to be asked again."""
-        context = await asyncio.to_thread(_trusting) if self._tls else None
+    async def _post(self, id: str, message: bytes, now: int) -> tuple[int, float]:
+        """The status of the response, and its Retry-After in seconds."""
+        context = await asyncio.to_thread(_load_tls_context) if self._tls else None
         reader, writer = await asyncio.open_connection(
             self._host, self._port, ssl=context, limit=READ_LIMIT_BYTES
         )
@@ -98,10 +97,10 @@ class ByWebhook(NotifierBase):
                 if status >= 200:
                     return status, after
         finally:
-            writer.transport.abort()  # nothing else is wanted of it
+            writer.transport.abort()  # a graceful close could wait for the server
 
     def _head(self, id: str, message: bytes, now: int) -> bytes:
-        told = {
+        headers = {
             "Host": self._shown_host,
             "Content-Type": "application/json",
             "Content-Length": str(len(message)),
@@ -111,27 +110,30 @@ class ByWebhook(NotifierBase):
         }
         lines = [
             f"POST {self._target} HTTP/1.1",
-            *(f"{name}: {value}" for name, value in told.items()),
+            *(f"{name}: {value}" for name, value in headers.items()),
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
 def _address(url: str) -> SplitResult:
-    """The parts of an address; raises `BadSetting`, and does not repeat it."""
-    wrong = any(character.isspace() or ord(character) < 32 for character in url)
+    """The parts of an address; raises `BadSetting`, which does not contain the address."""
+    is_wrong = any(character.isspace() or ord(character) < 32 for character in url)
     try:
         parts = urlsplit(url)
-        wrong = (
-            wrong or parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        is_wrong = (
+            is_wrong
+            or parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.port == 0
         )
         parts.netloc.encode("idna")
     except (ValueError, UnicodeError):
-        wrong = True
-    if wrong:
+        is_wrong = True
+    if is_wrong:
         raise BadSetting("url", "it should be an http:// or https:// address")
     if parts.username is not None or parts.password is not None:
         raise BadSetting(
-            "url", "it should hold no user and no password; a webhook is signed with a secret"
+            "url", "it should not contain a user or a password; use secret= to sign messages"
         )
     return parts
 
@@ -148,6 +150,6 @@ def _read(head: bytes) -> tuple[int, float]:
 
 
 @lru_cache(maxsize=1)
-def _trusting() -> ssl.SSLContext:
-    """Trust in whom this machine trusts; reading that takes a while."""
+def _load_tls_context() -> ssl.SSLContext:
+    """A context with the certificates of this machine. Loading them blocks for a while."""
     return ssl.create_default_context()

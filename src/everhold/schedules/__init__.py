@@ -1,8 +1,8 @@
 """Schedules and triggers: sessions that start at a time, or when an event is emitted.
 
-Start, Feed                what is done: a session is started, or one is sent something
-Schedule, Trigger          what is set up
-Emitted, Handover          what became of an event
+Start, Feed          actions: start a session, or send something to one
+Schedule, Trigger    what runs an action: a time, or an event
+Emitted, Handover    the receipt of an event, and its delivery to one trigger
 """
 
 from everhold.schedules.action import Feed, SessionActionRunner, Start

@@ -1,10 +1,6 @@
-"""What is done when a schedule comes round or an event happens: a session is started, or one is
-fed.
+"""Actions of schedules and triggers: start a session, or send something to one.
 
-Each deed is done under a key of its own, and once: whoever does it again under the same key changes
-nothing.
-
-Runs the actions of schedules and triggers in this process: starts sessions, and feeds them.
+Each action has a key. Running it again under the same key changes nothing.
 """
 
 from __future__ import annotations
@@ -34,27 +30,27 @@ from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, Program, StartVerb
 from everhold.ports.store import Duty
 
-#: Gives the fields of what happened as arguments of their names.
+#: As `give`: the fields of the payload become the arguments of their names.
 ALL_FIELDS: Final = "*"
 
 
 class Start(msgspec.Struct, frozen=True, omit_defaults=True, tag="start", tag_field="do"):
-    """Begin a session of a program, in its newest version."""
+    """Start a session of a program, in its newest version."""
 
     program: str
     args: dict[str, JSON] = {}
-    # the argument that is given what happened; `ALL_FIELDS`: its fields are arguments; empty: none
-    # is
+    # the argument that receives the payload or the time; `ALL_FIELDS`: each field of the payload is
+    # an argument; empty: no argument receives it
     give: str = ""
     title: str = ""
     labels: dict[str, str] = {}
 
 
 class Feed(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="do"):
-    """Send something to a session that is there already, by its id or its key.
+    """Send something to an existing session, by its id or key.
 
-    `signal` names what the program receives; without it, something is said to a conversation.
-    `value` is what is sent; without it, what happened.
+    `signal` is the name of a signal; without it, an input is sent to a conversation. `value` is the
+    value sent; by default the payload of the event, or the time.
     """
 
     session: str
@@ -66,23 +62,23 @@ Action = Start | Feed
 
 
 class ActionResult(msgspec.Struct, frozen=True):
-    """What a deed came to: which session, and whether this try was the one that did it."""
+    """The session of an action, and whether this try did it."""
 
     session_id: str
     new: bool
 
 
 class ActionRunner(Protocol):
-    """Whoever does deeds in this process."""
+    """Runs actions in this process."""
 
-    def able(self, deed: Action) -> bool:
-        """Whether it can be done here; else it is for a process that has the program."""
+    def able(self, action: Action) -> bool:
+        """Whether this process can run the action; otherwise one with the program does."""
         ...
 
     async def do(
-        self, deed: Action, key: str, happened: JSON, labels: Mapping[str, str]
+        self, action: Action, key: str, happened: JSON, labels: Mapping[str, str]
     ) -> ActionResult:
-        """Do it, unless it was done under this key. Raises what keeps it from being done."""
+        """Run the action once per key. Raises the error that prevents it."""
         ...
 
 
@@ -94,30 +90,31 @@ def make_action(
     title: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Action:
-    """What was given as a call, as a program with arguments, or as a `Feed`; raises `NotAProgram`,
-    `BadArguments`.
+    """An action from a call, a program with arguments, or a `Feed`.
+
+    Raises `NotAProgram` and `BadArguments`.
     """
     if isinstance(do, Feed):
-        return _feed(do, give or args or title or labels)
+        return _check_feed(do, give or args or title or labels)
     fixed = dict(to_plain(dict(args or {}), "args"))
     title = check_title_arg(title)
-    told = check_labels_arg(labels)
+    checked = check_labels_arg(labels)
     if isinstance(do, Call):
         if fixed or give not in ("", ALL_FIELDS):
-            raise BadArguments("do", "a call has its arguments; give the program itself, and args=")
-        return Start(do.program.ref, dict(do.args), "", title, told)
+            raise BadArguments("do", "a call has its arguments; give the program and args= instead")
+        return Start(do.program.ref, dict(do.args), "", title, checked)
     if not isinstance(do, Program):
         raise NotAProgram(repr(do), "give a program, a call of one, or Feed(session, …)")
     if not isinstance(give, str):
         raise BadArguments("give", f"{give!r} is not the name of an argument")
-    return Start(do.ref, fixed, give, title, told)
+    return Start(do.ref, fixed, give, title, checked)
 
 
-def _feed(given: Feed, more: object) -> Feed:
+def _check_feed(given: Feed, more: object) -> Feed:
     if more:
-        raise BadArguments("do", "what is fed to a session takes no arguments, title or labels")
+        raise BadArguments("do", "a Feed takes no args, give, title or labels")
     if not isinstance(given.session, str) or not given.session.strip():
-        raise BadArguments("Feed", "say which session, by its id or its key")
+        raise BadArguments("Feed", "give a session, by its id or key")
     if not isinstance(given.signal, str):
         raise BadArguments("Feed", f"{given.signal!r} is not the name of a signal")
     if given.value is not msgspec.UNSET:
@@ -126,15 +123,15 @@ def _feed(given: Feed, more: object) -> Feed:
 
 
 def read_action(duty: Duty) -> Action:
-    """What a stored schedule, trigger or handover does."""
+    """The action of a stored schedule, trigger or handover."""
     body: Any = duty.body
     found: Action = msgspec.convert(body.get("terms", body)["do"], Action)
     return found
 
 
 def build_arguments(start: Start, happened: JSON, signature: Signature) -> dict[str, JSON]:
-    """The arguments of a session that is begun now; of the fields of what happened, those that the
-    program takes.
+    """The arguments of a new session. Fields of the payload that the program does not take are left
+    out.
     """
     if not start.give:
         return dict(start.args)
@@ -144,7 +141,8 @@ def build_arguments(start: Start, happened: JSON, signature: Signature) -> dict[
         return dict(start.args)
     if not isinstance(happened, dict):
         raise BadArguments(
-            start.program, "its arguments are the fields of the payload, which is no object"
+            start.program,
+            "its arguments are fields of the payload, but the payload is not an object",
         )
     taken = signature.parameters
     takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
@@ -155,10 +153,8 @@ def build_arguments(start: Start, happened: JSON, signature: Signature) -> dict[
 
 
 def describe_failure(error: Exception) -> str:
-    """What kept a deed from being done, in a line; trouble with the store is raised again: it is
-    nobody's fault.
-    """
-    # these are a session's
+    """The reason of a failed action, in one line. Errors of the store are raised again."""
+    # damage concerns one session, not the store
     if isinstance(error, StoreError) and not isinstance(error, StoreDamaged | DamagedGraph):
         raise error
     code = getattr(error, "code", "") or type(error).__name__
@@ -166,71 +162,69 @@ def describe_failure(error: Exception) -> str:
 
 
 def action_retry_delay(tries: int) -> float:
-    """Seconds until something that failed so often is tried again: longer and longer, up to five
-    minutes.
-    """
+    """Seconds until the next try: doubling, up to five minutes."""
     return float(min(2 ** max(tries - 1, 0), 300))
 
 
-#: Seconds after which a program that was not found is looked for again.
+#: Seconds after which a missing program is searched for again.
 PROGRAM_RETRY_SECONDS: Final = 5.0
 
 
 class SessionActionRunner:
-    """Starts sessions with the verb that it is given, and feeds them through the engine."""
+    """Runs actions: starts sessions with `start`, and sends to sessions through the engine."""
 
     def __init__(self, engine: Engine, programs: KnownPrograms, start: StartVerb) -> None:
         self._engine = engine
         self._programs = programs
         self._start = start
-        self._only: frozenset[str] = frozenset()  # whose sessions are started here; empty: all
-        self._absent: dict[str, float] = {}  # programs that were not found here, and when
+        self._only: frozenset[str] = frozenset()  # the programs started here; empty: all
+        self._absent: dict[str, float] = {}  # missing programs, and when they were searched for
 
     def restrict(self, programs: Iterable[str]) -> None:
-        """Start sessions of these programs only; without any, of all."""
+        """Start sessions of these programs only; of all programs, if there are none."""
         self._only = frozenset(programs)
 
-    def able(self, deed: Action) -> bool:
-        if isinstance(deed, Feed):
+    def able(self, action: Action) -> bool:
+        if isinstance(action, Feed):
             return True
-        if self._only and deed.program not in self._only:
+        if self._only and action.program not in self._only:
             return False
         now = self._engine.clock.now()
-        since = now - self._absent.get(deed.program, now - PROGRAM_RETRY_SECONDS)
+        since = now - self._absent.get(action.program, now - PROGRAM_RETRY_SECONDS)
         if since < PROGRAM_RETRY_SECONDS:
             return False
         try:
-            self._programs.find_newest(deed.program)
-        except EverholdError:  # there is none, or it cannot be loaded here
-            self._absent[deed.program] = now
+            self._programs.find_newest(action.program)
+        except EverholdError:  # it does not exist here, or does not load
+            self._absent[action.program] = now
             return False
-        self._absent.pop(deed.program, None)
+        self._absent.pop(action.program, None)
         return True
 
     async def do(
-        self, deed: Action, key: str, happened: JSON, labels: Mapping[str, str]
+        self, action: Action, key: str, happened: JSON, labels: Mapping[str, str]
     ) -> ActionResult:
-        if isinstance(deed, Feed):
-            return await self._feed(deed, key, happened)
+        if isinstance(action, Feed):
+            return await self._feed(action, key, happened)
         found = await self._engine.store.find(key)
         if found is not None:
             return ActionResult(found, False)
-        program = self._programs.find_newest(deed.program)
-        call = program(**build_arguments(deed, happened, program.signature))
-        told = {**labels, **deed.labels}
+        program = self._programs.find_newest(action.program)
+        call = program(**build_arguments(action, happened, program.signature))
+        labels = {**labels, **action.labels}
         try:
-            status = await self._start(call, key=key, title=deed.title, labels=told, wait=0)
-        # another process was quicker, or it has ended and was deleted
+            status = await self._start(call, key=key, title=action.title, labels=labels, wait=0)
+        # another process started it, or the session has ended and was deleted
         except (KeyConflict, KeyDeleted) as known:
             return ActionResult(known.session_id, False)
         return ActionResult(status.session_id, True)
 
-    async def _feed(self, deed: Feed, key: str, happened: JSON) -> ActionResult:
+    async def _feed(self, action: Feed, key: str, happened: JSON) -> ActionResult:
         engine = self._engine
-        session_id = await resolve_session_id(engine.store, deed.session)
-        value = happened if deed.value is msgspec.UNSET else deed.value
-        if deed.signal:
-            new = await engine.send(session_id, Signal(deed.signal, value, key))
+        session_id = await resolve_session_id(engine.store, action.session)
+        value = happened if action.value is msgspec.UNSET else action.value
+        if action.signal:
+            new = await engine.send(session_id, Signal(action.signal, value, key))
         else:
             new = await engine.shielded.run(engine.acceptance.words(session_id, value, key))
         return ActionResult(session_id, new)

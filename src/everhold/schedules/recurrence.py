@@ -1,11 +1,11 @@
 """When a schedule fires: by a cron expression in a timezone, at an interval, or once.
 
 Rules
-  1. A moment is a plain function of the rhythm and of the moment before it: every process counts
-     the same ones.
-  2. Cron is Debian's, by the library `cronsim`. A fixed time that the clock jumps over happens as
-     soon as it has jumped; one that comes twice happens the first time. `*` in minutes or hours
-     follows real time instead.
+  1. The next time depends only on the recurrence and on the time before it, so that every process
+     computes the same times.
+  2. Cron is Debian's, by the library `cronsim`. A fixed time that a clock change skips fires right
+     after the change; one that occurs twice fires the first time. `*` in minutes or hours follows
+     elapsed time instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from everhold.errors import BadSchedule, UnknownTimezone
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-#: Names for common expressions.
+#: Short names of common cron expressions.
 CRON_ALIASES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -32,7 +32,7 @@ CRON_ALIASES: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-#: Seconds between two moments, at least and at most.
+#: Seconds between two times of an interval.
 MIN_INTERVAL: Final = 1.0
 MAX_INTERVAL: Final = 36525 * 86400.0
 
@@ -55,44 +55,39 @@ RecurrenceSpec = str | dates.timedelta | dates.datetime
 
 
 def parse_recurrence(when: RecurrenceSpec, timezone: str = "UTC") -> Recurrence:
-    """What was said as text (cron), as a pause, or as a moment; raises `BadSchedule` and
-    `UnknownTimezone`.
+    """A recurrence from a cron expression, an interval or a time.
+
+    Raises `BadSchedule` and `UnknownTimezone`.
     """
     place = load_timezone(timezone)
     match when:
         case str():
             made = Cron(" ".join(when.split()), timezone)
             if find_next_time(made, 0.0) is None:
-                raise BadSchedule(when, "that never comes")
+                raise BadSchedule(when, "it never fires")
             return made
         case dates.timedelta():
             if not MIN_INTERVAL <= when.total_seconds() <= MAX_INTERVAL:
-                why = (
-                    f"there is at least {MIN_INTERVAL:.0f} second between two moments, and a"
-                    " hundred"
-                    " years at most"
-                )
-                raise BadSchedule(str(when), why)
+                reason = f"an interval is {MIN_INTERVAL:.0f} second to a hundred years"
+                raise BadSchedule(str(when), reason)
             return Every(when.total_seconds())
         case dates.datetime():
-            return Once(_moment(when if when.tzinfo is not None else when.replace(tzinfo=place)))
-    raise BadSchedule(str(when), "say when as text, as a timedelta, or as a datetime")
+            return Once(_timestamp(when if when.tzinfo is not None else when.replace(tzinfo=place)))
+    raise BadSchedule(str(when), "give a cron expression, a timedelta or a datetime")
 
 
-def _moment(when: dates.datetime) -> float:
+def _timestamp(when: dates.datetime) -> float:
     try:
         found = when.timestamp()
     except (ValueError, OverflowError):
         found = LATEST
     if not 0 <= found < LATEST:
-        raise BadSchedule(str(when), "it is in no year from 1970 to 9998")
+        raise BadSchedule(str(when), "the year should be from 1970 to 9998")
     return found
 
 
 def find_next_time(given: Recurrence, moment: float, since: float = 0.0) -> float | None:
-    """The first moment later than this one; a pause is counted from `since`. None: it never comes
-    again.
-    """
+    """The first time after `moment`; None if there is none. Intervals are counted from `since`."""
     match given:
         case Once(at):
             return at if at > moment else None
@@ -104,14 +99,14 @@ def find_next_time(given: Recurrence, moment: float, since: float = 0.0) -> floa
                 found = since + passed * seconds
             return found
         case Cron(expression, timezone):
-            return _cron(expression, timezone, moment)
+            return _find_next_cron_time(expression, timezone, moment)
 
 
 def find_latest_time(given: Recurrence, first: float, now: float, since: float = 0.0) -> float:
-    """The last moment up to now, of those from `first` on, which is one itself."""
+    """The last time that is not after `now`, from `first` on, which is a time of the recurrence."""
     back = 60.0
     found = first
-    while now - back > first:  # years may have passed: look back from now, further and further
+    while now - back > first:  # years may have passed: search backwards from now, in growing steps
         candidate = find_next_time(given, now - back, since)
         if candidate is not None and candidate <= now:
             found = candidate
@@ -123,7 +118,7 @@ def find_latest_time(given: Recurrence, first: float, now: float, since: float =
 
 
 def format_recurrence(given: Recurrence) -> str:
-    """A rhythm as people say it."""
+    """A recurrence as text for people."""
     match given:
         case Cron(expression, timezone):
             return f"{expression} ({timezone})"
@@ -138,33 +133,33 @@ def load_timezone(name: str) -> ZoneInfo:
 
     try:
         return ZoneInfo(name)
-    # each is how one sort of wrong name is told
+    # zoneinfo raises each of them for some sort of wrong name
     except (LookupError, OSError, ValueError, TypeError):
         raise UnknownTimezone(str(name)) from None
 
 
-def _cron(expression: str, timezone: str, moment: float) -> float | None:
+def _find_next_cron_time(expression: str, timezone: str, moment: float) -> float | None:
     from cronsim import CronSim
 
     place: Any = dates.UTC if timezone == "UTC" else load_timezone(timezone)
     parts = CRON_ALIASES.get(expression.lower(), expression)
-    known = _checked(parts)
-    if known is not None:
-        raise BadSchedule(expression, known)
+    problem = _check_cron(parts)
+    if problem is not None:
+        raise BadSchedule(expression, problem)
     for found in CronSim(parts, dates.datetime.fromtimestamp(moment, place)):
-        # in an hour that comes twice, the clock on the wall may be behind
+        # in the hour that a clock change repeats, cronsim may give an earlier time
         if found.timestamp() > moment:
             return found.timestamp()
     return None
 
 
 @lru_cache(maxsize=1000)
-def _checked(expression: str) -> str | None:
-    """What is wrong with an expression, if something is."""
+def _check_cron(expression: str) -> str | None:
+    """The problem of a cron expression; None if it is valid."""
     from cronsim import CronSim
 
     try:
         CronSim(expression, dates.datetime(2000, 1, 1))
-    except Exception as error:  # besides its own error, odd text makes it raise others
+    except Exception as error:  # odd text makes cronsim raise other errors than its own
         return str(error) or "it cannot be read"
     return None

@@ -1,13 +1,13 @@
-"""Schedules: sessions that begin, or are fed, when a moment comes round.
+"""Schedules: start a session, or send something to one, at each time of a recurrence.
 
 Rules
-  1. Each moment is done once, whatever number of processes look: it is done under a key made of the
-     schedule's name, its incarnation and the moment, and the schedule moves on by compare-and-set.
-  2. First it is written down which moment is begun, then it is done, then the schedule moves on.
-     Who dies between is followed by another process after `TAKEOVER_SECONDS`, which does the same
-     moment under the same key.
-  3. What cannot be done is tried again, later and later, and the schedule says why. Where the
-     program or the timezone is missing, nothing is changed: a process that has it will do it. No
+  1. Each time fires once, however many processes look. Its action has a key made of the schedule's
+     name, its incarnation and the time, and the schedule advances by compare-and-set.
+  2. A run has three writes: the time is stored as begun, the action runs, the schedule advances.
+     After a crash in between, another process repeats the action under the same key, once
+     `TAKEOVER_SECONDS` have passed.
+  3. A failed action is retried with growing delays, and the schedule stores the error. A process
+     without the program or the timezone changes nothing and leaves the run to other processes. No
      schedule waits for another.
 """
 
@@ -55,12 +55,12 @@ log = logging.getLogger("everhold")
 
 SCHEDULE_KIND: Final = "schedule"
 BATCH_SIZE: Final = 100
-#: Seconds after which another process goes on with a moment that was begun and not finished.
+#: Seconds after which another process repeats a run that was begun and not finished.
 TAKEOVER_SECONDS: Final = 10.0
-#: Seconds that a moment may be late where missed ones do not count.
+#: Seconds that a run may be late and still fire with `catch_up="none"`.
 MISSED_GRACE: Final = 60.0
-#: Seconds between two looks whether the session before has ended: a tenth of the time that was
-#: waited, within these.
+#: Bounds of the seconds between two checks whether the previous session has ended. The pause is a
+#: tenth of the time waited so far.
 QUEUE_POLL_RANGE: Final = (1.0, 60.0)
 
 Overlap = Literal["allow", "skip", "queue"]
@@ -68,12 +68,12 @@ CatchUp = Literal["one", "all", "none"]
 
 
 class ScheduleTerms(msgspec.Struct, frozen=True):
-    """What the author of a schedule says."""
+    """The definition of a schedule, as its author gives it."""
 
     when: Recurrence
     do: Action
-    overlap: Overlap = "allow"  # what to do while the session of the moment before has not ended
-    catch_up: CatchUp = "one"  # which of the moments that nobody was there for are made up
+    overlap: Overlap = "allow"  # what to do while the session of the previous run has not ended
+    catch_up: CatchUp = "one"  # which of the missed runs are made up for
 
 
 class StoredSchedule(msgspec.Struct, frozen=True):
@@ -84,8 +84,8 @@ class StoredSchedule(msgspec.Struct, frozen=True):
     incarnation: str
     revision: int = 1
     paused: bool = False
-    next: float | None = None  # the moment that comes; None: no more
-    begun: float | None = None  # the moment that is being done
+    next: float | None = None  # the next time; None: there is none
+    begun: float | None = None  # the time whose action is running
     tries: int = 0
     problem: str = ""
     last: float | None = None
@@ -93,7 +93,7 @@ class StoredSchedule(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule as people see it."""
+    """A schedule, as verbs return it."""
 
     name: str
     when: str
@@ -104,12 +104,15 @@ class Schedule(msgspec.Struct, frozen=True):
     next_at: float | None
     last_at: float | None
     last_session: str | None
-    problem: str  # what kept the last try from being done
-    revision: int  # grows with every change of what its author says
+    problem: str  # why the last try failed
+    revision: int  # grows with each change by its author
 
 
 class Schedules:
-    """`runtime.schedules`: keeps schedules, and does what is due. `dice` draws the incarnations."""
+    """`runtime.schedules`: stores schedules, and runs those that are due.
+
+    `dice` draws incarnations.
+    """
 
     def __init__(self, engine: Engine, actions: ActionRunner, dice: Callable[[int], int]) -> None:
         self._engine = engine
@@ -117,11 +120,11 @@ class Schedules:
         self._clock = engine.clock
         self._actions = actions
         self._dice = dice
-        self._left = 0  # due ones that were left to other processes at the last look
-        self._odd: set[str] = set()  # those that cannot be counted here, which was told
+        self._left = 0  # due schedules that this process could not run at the last look
+        self._odd: set[str] = set()  # unreadable schedules whose warning was logged
         engine.reconciler.add_chore(self._look)
 
-    # ---- what its author says
+    # ---- definitions
 
     async def add(
         self,
@@ -138,17 +141,17 @@ class Schedules:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Schedule:
-        """Start a session, or feed one, at each time of a schedule; the same again changes nothing.
+        """Start a session, or send something to one, at each time of a schedule. Idempotent.
 
         `when` is a cron expression, a `timedelta` or, once, a `datetime`. `do` is a call, a program
-        with `args` (`give` names the argument that is given the time), or a `Feed`. With `overlap`
-        "skip" or "queue" a run is skipped, or waits, while the session of the run before has not
-        ended. `catch_up` says which runs that no process was there for are made up: the last
-        "one", "all", or "none". With `revision`, the schedule has to be at it.
+        with `args` (`give` names the argument that receives the time), or a `Feed`. With `overlap`
+        "skip" or "queue", a run is skipped or waits while the session of the previous run has not
+        ended. `catch_up` says which missed runs are made up for: the last "one", "all", or "none".
+        With `revision`, a schedule at another revision raises `Outdated`.
         """
         wanted = make_action(do, give=give, args=args, title=title, labels=labels)
         if isinstance(wanted, Start) and wanted.give == ALL_FIELDS:
-            raise BadArguments("give", "a moment has no fields; name one argument")
+            raise BadArguments("give", "a time has no fields; name one argument")
         terms = ScheduleTerms(parse_recurrence(when, timezone), wanted, overlap, catch_up)
         _check(name, terms)
         return await self._engine.complete(self._add(name, terms, revision))
@@ -157,12 +160,14 @@ class Schedules:
         now = self._clock.now()
         while True:
             duty = await self._store.duty(SCHEDULE_KIND, name)
-            kept = None if duty is None else _read(duty)
-            if revision is not None and revision != (0 if kept is None else kept.revision):
-                raise Outdated(f"schedule {name!r}", revision, 0 if kept is None else kept.revision)
-            if kept is not None and kept.terms == terms:
-                return build_schedule(name, kept)
-            fresh = self._changed(kept, terms, now)
+            stored = None if duty is None else _read(duty)
+            if revision is not None and revision != (0 if stored is None else stored.revision):
+                raise Outdated(
+                    f"schedule {name!r}", revision, 0 if stored is None else stored.revision
+                )
+            if stored is not None and stored.terms == terms:
+                return build_schedule(name, stored)
+            fresh = self._changed(stored, terms, now)
             try:
                 await self._write(duty or Duty(SCHEDULE_KIND, name, None), fresh)
             except Overtaken:
@@ -170,9 +175,9 @@ class Schedules:
             return build_schedule(name, fresh)
 
     def _changed(
-        self, kept: StoredSchedule | None, terms: ScheduleTerms, now: float
+        self, stored: StoredSchedule | None, terms: ScheduleTerms, now: float
     ) -> StoredSchedule:
-        if kept is None:
+        if stored is None:
             first = (
                 terms.when.at
                 if isinstance(terms.when, Once)
@@ -180,9 +185,9 @@ class Schedules:
             )
             return StoredSchedule(terms, now, f"{self._dice(48):012x}", next=first)
         changed = msgspec.structs.replace(
-            kept, terms=terms, revision=kept.revision + 1, problem="", tries=0
+            stored, terms=terms, revision=stored.revision + 1, problem="", tries=0
         )
-        if kept.terms.when == terms.when:
+        if stored.terms.when == terms.when:
             return changed
         first = (
             terms.when.at if isinstance(terms.when, Once) else find_next_time(terms.when, now, now)
@@ -192,22 +197,26 @@ class Schedules:
     async def pause(self, name: str) -> Schedule:
         """Pause a schedule until it is resumed."""
         return await self._engine.complete(
-            self._edit(name, lambda kept: msgspec.structs.replace(kept, paused=True))
+            self._edit(name, lambda stored: msgspec.structs.replace(stored, paused=True))
         )
 
     async def resume(self, name: str) -> Schedule:
-        """Resume a schedule with its next time after now: those between were cancelled, not
-        missed.
+        """Resume a schedule with its next time after now. Runs during the pause are not missed
+        runs.
         """
         now = self._clock.now()
 
-        def resumed(kept: StoredSchedule) -> StoredSchedule:
-            if not kept.paused:
-                return kept
-            following = kept.next
-            if following is not None and not isinstance(kept.terms.when, Once) and following <= now:
-                following = find_next_time(kept.terms.when, now, kept.since)
-            return msgspec.structs.replace(kept, paused=False, next=following)
+        def resumed(stored: StoredSchedule) -> StoredSchedule:
+            if not stored.paused:
+                return stored
+            following = stored.next
+            if (
+                following is not None
+                and not isinstance(stored.terms.when, Once)
+                and following <= now
+            ):
+                following = find_next_time(stored.terms.when, now, stored.since)
+            return msgspec.structs.replace(stored, paused=False, next=following)
 
         return await self._engine.complete(self._edit(name, resumed))
 
@@ -218,14 +227,14 @@ class Schedules:
             duty = await self._store.duty(SCHEDULE_KIND, name)
             if duty is None:
                 raise UnknownSchedule(name)
-            kept = change(_read(duty))
-            if kept != _read(duty):
-                kept = msgspec.structs.replace(kept, revision=kept.revision + 1)
+            stored = change(_read(duty))
+            if stored != _read(duty):
+                stored = msgspec.structs.replace(stored, revision=stored.revision + 1)
                 try:
-                    await self._write(duty, kept)
+                    await self._write(duty, stored)
                 except Overtaken:
                     continue
-            return build_schedule(name, kept)
+            return build_schedule(name, stored)
 
     async def remove(self, name: str) -> None:
         """Remove a schedule; sessions that it has started are not affected."""
@@ -241,10 +250,10 @@ class Schedules:
             except Overtaken:
                 continue
 
-    # ---- looking
+    # ---- listing
 
     async def list(self, prefix: str = "") -> builtins.list[Schedule]:
-        """All schedules, or those whose names begin so."""
+        """All schedules, or those whose names begin with `prefix`."""
         found: builtins.list[Duty] = []
         while page := await self._store.duties(
             SCHEDULE_KIND, prefix=prefix, after=found[-1].id if found else ""
@@ -257,93 +266,91 @@ class Schedules:
         duty = await self._store.duty(SCHEDULE_KIND, name)
         if duty is None:
             raise UnknownSchedule(name)
-        kept = _read(duty)
+        stored = _read(duty)
         found: builtins.list[float] = []
-        following = kept.next
+        following = stored.next
         while following is not None and len(found) < count:
             found.append(following)
-            following = find_next_time(kept.terms.when, following, kept.since)
+            following = find_next_time(stored.terms.when, following, stored.since)
         return found
 
-    # ---- doing
+    # ---- running
 
     async def _look(self, now: float) -> bool:
-        """Do what is due; returns whether there may be more."""
+        """Run what is due; returns whether there may be more."""
         due = await self._store.duties(SCHEDULE_KIND, due=now, limit=BATCH_SIZE + self._left)
         moved = False
         left = 0
         for duty in due:
             try:
-                done = await self._one(duty, now)
-            except Overtaken:  # another process does it
+                done = await self._run_due(duty, now)
+            except Overtaken:  # another process runs it
                 done = True
             except StoreError:
                 raise
             except Exception as error:
-                done = self._leave(duty.id, error)
+                done = self._leave_to_others(duty.id, error)
             moved = moved or done
             left = left + (not done)
         self._left = left
         return moved
 
-    def _leave(self, name: str, error: Exception) -> bool:
-        """A schedule that cannot be read or counted here is for others, and this is told once."""
+    def _leave_to_others(self, name: str, error: Exception) -> bool:
+        """Log once that this process cannot read a schedule; another version may."""
         if name not in self._odd:
             log.warning("schedule %s is left to other processes: %s", name, error)
         self._odd.add(name)
         return False
 
-    async def _one(self, duty: Duty, now: float) -> bool:
-        kept = _read(duty)
-        if not self._actions.able(kept.terms.do):
+    async def _run_due(self, duty: Duty, now: float) -> bool:
+        stored = _read(duty)
+        if not self._actions.able(stored.terms.do):
             return False
-        if kept.begun is None:
-            kept, due = await self._decided(kept, now)
-            duty = await self._write(duty, kept, due)
-            if kept.begun is None:
+        if stored.begun is None:
+            stored, due = await self._decide(stored, now)
+            duty = await self._write(duty, stored, due)
+            if stored.begun is None:
                 return True
-        assert kept.begun is not None
-        key = _key(duty, kept)
-        happened = dates.datetime.fromtimestamp(kept.begun, dates.UTC).isoformat()
+        assert stored.begun is not None
+        key = _key(duty, stored)
+        happened = dates.datetime.fromtimestamp(stored.begun, dates.UTC).isoformat()
         try:
-            done = await self._actions.do(kept.terms.do, key, happened, {SCHEDULE_KIND: duty.id})
+            done = await self._actions.do(stored.terms.do, key, happened, {SCHEDULE_KIND: duty.id})
         except Exception as error:
             problem = describe_failure(error)
-            tries = kept.tries + 1
+            tries = stored.tries + 1
             log.log(
                 logging.WARNING if tries == 1 else logging.INFO, "schedule %s: %s", duty.id, problem
             )
             await self._write(
                 duty,
-                msgspec.structs.replace(kept, problem=problem, tries=tries),
+                msgspec.structs.replace(stored, problem=problem, tries=tries),
                 now + action_retry_delay(tries),
             )
             return True
-        await self._write(duty, _moved_on(kept, kept.begun, done.session_id))
+        await self._write(duty, _advance(stored, stored.begun, done.session_id))
         return True
 
-    async def _decided(
-        self, kept: StoredSchedule, now: float
+    async def _decide(
+        self, stored: StoredSchedule, now: float
     ) -> tuple[StoredSchedule, float | None]:
-        """What is to be done now: a moment is begun, or passed over, or has to wait; and when to
-        look again.
-        """
-        when = kept.terms.when
-        moment = kept.next
+        """Begin, skip or delay the next run; returns the schedule and when to look at it again."""
+        when = stored.terms.when
+        moment = stored.next
         assert moment is not None
-        if kept.terms.catch_up == "one":
-            moment = find_latest_time(when, moment, now, kept.since)
-        elif kept.terms.catch_up == "none" and moment < now - MISSED_GRACE:
-            following = find_next_time(when, now - MISSED_GRACE, kept.since)
-            return _waiting(kept, following)
-        if kept.terms.overlap != "allow" and await self._is_under_way(kept.last_session):
-            if kept.terms.overlap == "queue":
-                waited = (now - (kept.next or now)) / 10
-                return kept, now + min(max(waited, QUEUE_POLL_RANGE[0]), QUEUE_POLL_RANGE[1])
-            return _waiting(kept, find_next_time(when, moment, kept.since))
-        return msgspec.structs.replace(kept, begun=moment, tries=0), now + TAKEOVER_SECONDS
+        if stored.terms.catch_up == "one":
+            moment = find_latest_time(when, moment, now, stored.since)
+        elif stored.terms.catch_up == "none" and moment < now - MISSED_GRACE:
+            following = find_next_time(when, now - MISSED_GRACE, stored.since)
+            return _skip_to(stored, following)
+        if stored.terms.overlap != "allow" and await self._is_running(stored.last_session):
+            if stored.terms.overlap == "queue":
+                waited = (now - (stored.next or now)) / 10
+                return stored, now + min(max(waited, QUEUE_POLL_RANGE[0]), QUEUE_POLL_RANGE[1])
+            return _skip_to(stored, find_next_time(when, moment, stored.since))
+        return msgspec.structs.replace(stored, begun=moment, tries=0), now + TAKEOVER_SECONDS
 
-    async def _is_under_way(self, session_id: str | None) -> bool:
+    async def _is_running(self, session_id: str | None) -> bool:
         if session_id is None:
             return False
         try:
@@ -351,57 +358,63 @@ class Schedules:
         except UnknownSession:
             return False
 
-    async def _write(self, duty: Duty, kept: StoredSchedule, due: float | None = None) -> Duty:
-        """Keep a schedule as it is now; it is due at its next moment unless `due` says
-        otherwise.
-        """
-        at = None if kept.paused and kept.begun is None else kept.next if due is None else due
-        if due is None and kept.begun is not None:
-            at = duty.due_at  # its author changed it while a moment is being done
-        body = msgspec.to_builtins(kept)
+    async def _write(self, duty: Duty, stored: StoredSchedule, due: float | None = None) -> Duty:
+        """Store a schedule. It is due at its next time, unless `due` is given."""
+        at = None if stored.paused and stored.begun is None else stored.next if due is None else due
+        if due is None and stored.begun is not None:
+            at = duty.due_at  # its author changed it while an action runs
+        body = msgspec.to_builtins(stored)
         await self._store.undertake([Duty(SCHEDULE_KIND, duty.id, body, at, duty.version)])
         return Duty(SCHEDULE_KIND, duty.id, body, at, duty.version + 1)
 
 
 def get_running_key(duty: Duty) -> str | None:
-    """The key of what a schedule does now: it may be done, and not noted yet."""
-    kept = _read(duty)
-    return None if kept.begun is None else _key(duty, kept)
+    """The key of the action that runs now. It may be done, and its end not stored yet."""
+    stored = _read(duty)
+    return None if stored.begun is None else _key(duty, stored)
 
 
-def _key(duty: Duty, kept: StoredSchedule) -> str:
-    return f"{SCHEDULE_KIND}:{duty.id}:{kept.incarnation}:{kept.begun:.3f}"
+def _key(duty: Duty, stored: StoredSchedule) -> str:
+    return f"{SCHEDULE_KIND}:{duty.id}:{stored.incarnation}:{stored.begun:.3f}"
 
 
-def build_schedule(name: str, kept: StoredSchedule) -> Schedule:
-    terms = kept.terms
-    over = kept.next is None and kept.begun is None
+def build_schedule(name: str, stored: StoredSchedule) -> Schedule:
+    terms = stored.terms
+    over = stored.next is None and stored.begun is None
     return Schedule(
         name,
         format_recurrence(terms.when),
         terms.do,
         terms.overlap,
         terms.catch_up,
-        "done" if over else "paused" if kept.paused else "active",
-        None if kept.paused else kept.next,
-        kept.last,
-        kept.last_session,
-        kept.problem,
-        kept.revision,
+        "done" if over else "paused" if stored.paused else "active",
+        None if stored.paused else stored.next,
+        stored.last,
+        stored.last_session,
+        stored.problem,
+        stored.revision,
     )
 
 
-def _moved_on(kept: StoredSchedule, moment: float, session_id: str) -> StoredSchedule:
-    following = kept.next
-    if following is None or following <= moment:  # else its author has changed it meanwhile
-        following = find_next_time(kept.terms.when, moment, kept.since)
+def _advance(stored: StoredSchedule, moment: float, session_id: str) -> StoredSchedule:
+    following = stored.next
+    if following is None or following <= moment:  # otherwise its author has changed it meanwhile
+        following = find_next_time(stored.terms.when, moment, stored.since)
     return msgspec.structs.replace(
-        kept, begun=None, tries=0, problem="", last=moment, last_session=session_id, next=following
+        stored,
+        begun=None,
+        tries=0,
+        problem="",
+        last=moment,
+        last_session=session_id,
+        next=following,
     )
 
 
-def _waiting(kept: StoredSchedule, following: float | None) -> tuple[StoredSchedule, float | None]:
-    return msgspec.structs.replace(kept, next=following), following
+def _skip_to(
+    stored: StoredSchedule, following: float | None
+) -> tuple[StoredSchedule, float | None]:
+    return msgspec.structs.replace(stored, next=following), following
 
 
 def _read(duty: Duty) -> StoredSchedule:
@@ -413,13 +426,13 @@ def _check(name: str, terms: ScheduleTerms) -> None:
         raise BadArguments("schedule", f"a name has 1 to 200 printable characters, got {name!r}")
     if terms.overlap not in get_args(Overlap):
         raise BadArguments(
-            "overlap", f"{terms.overlap!r} is none of {', '.join(get_args(Overlap))}"
+            "overlap", f"{terms.overlap!r} is not one of {', '.join(get_args(Overlap))}"
         )
     if terms.catch_up not in get_args(CatchUp):
         raise BadArguments(
-            "catch_up", f"{terms.catch_up!r} is none of {', '.join(get_args(CatchUp))}"
+            "catch_up", f"{terms.catch_up!r} is not one of {', '.join(get_args(CatchUp))}"
         )
     if (terms.overlap, terms.catch_up) == ("queue", "none"):
         raise BadSchedule(
-            format_recurrence(terms.when), "overlap='queue' keeps what catch_up='none' would let go"
+            format_recurrence(terms.when), "overlap='queue' and catch_up='none' exclude each other"
         )

@@ -1,16 +1,13 @@
-"""Triggers: what a named event starts or feeds, once per event.
+"""Triggers: start a session, or send something to one, once for each event.
 
 Rules
-  1. An event has a key. The same key with the same payload is the event that was emitted first;
-     another payload is a conflict. A key is remembered for `EVENT_KEY_SECONDS` seconds after
-     everything was handed over.
-  2. The event and its handovers, one for each trigger that fits, are written down as one. Whatever
-     happens then, each handover is done, under a key made of the trigger, its incarnation and the
-     event: once.
-  3. Emitting never fails because a handover does. One that fails is tried again, later and later,
-     `MAX_TRIES` times; then it is `failed`, and stays until somebody has it tried again or drops
-     it.
-  4. Where a program is missing, nothing is changed: a process that has it does the handover.
+  1. An event has a key. Emitting the same key and payload again returns the first event; another
+     payload is a conflict. A key is stored for `EVENT_KEY_SECONDS` seconds after the last handover.
+  2. The event and its handovers, one for each matching trigger, are stored in one write. Each
+     handover then runs once, under a key made of the trigger, its incarnation and the event.
+  3. Emitting never fails because of a handover. A failed handover is retried with growing delays.
+     After `MAX_TRIES` tries it is `failed`, and stays until it is retried or dropped by hand.
+  4. A process without the program changes nothing and leaves the handover to other processes.
 """
 
 from __future__ import annotations
@@ -51,17 +48,16 @@ TRIGGER: Final = "trigger"
 EVENT: Final = "event"
 HANDOVER: Final = "handover"
 BATCH_SIZE: Final = 100
-#: Tries before a handover has failed for good; the last comes about eight minutes after the first.
+#: Tries before a handover is `failed`; the last is about eight minutes after the first.
 MAX_TRIES: Final = 9
-#: Seconds after which another process goes on with what was written down and not handed over.
+#: Seconds after which another process runs a handover that was stored and not finished.
 TAKEOVER_SECONDS: Final = 10.0
-#: Seconds that the key of an event is remembered.
+#: Seconds that the key of an event is stored.
 EVENT_KEY_SECONDS: Final = 7 * 86400.0
-#: Bytes of the key of an event: with the names of event and trigger it is the key of the session
-#: that is begun.
+#: Maximum bytes of an event's key. With the names of event and trigger it becomes a session's key.
 MAX_KEY_BYTES: Final = 800
-#: What a handover has come to where nobody has to do anything about it any more.
-_OVER: Final = frozenset({"started", "already"})
+#: States of finished handovers.
+_FINISHED: Final = frozenset({"started", "already"})
 
 
 class StoredTrigger(msgspec.Struct, frozen=True):
@@ -75,12 +71,12 @@ class StoredTrigger(msgspec.Struct, frozen=True):
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """What an event starts or feeds."""
+    """An event's name, and the action that it runs."""
 
     event: str
     name: str
     do: Action
-    where: dict[str, JSON]  # fields that the payload must have, and their values; of a list, one
+    where: dict[str, JSON]  # fields of the payload and their required values; of a list, one
     enabled: bool
     revision: int
 
@@ -90,7 +86,7 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
     payload: JSON
     at: float
-    handovers: list[str]  # the names of the triggers that fitted
+    handovers: list[str]  # the names of the matching triggers
 
 
 class StoredHandover(msgspec.Struct, frozen=True):
@@ -106,13 +102,13 @@ class StoredHandover(msgspec.Struct, frozen=True):
 
 
 class Handover(msgspec.Struct, frozen=True):
-    """What one event came to for one trigger."""
+    """The delivery of one event to one trigger."""
 
     id: str
     event: str
     key: str
     trigger: str
-    # started; already (by an earlier try); waiting, to be tried (again); failed, for good
+    # started; already (started by an earlier try); waiting (for a try); failed (not retried)
     state: str
     session_id: str | None
     error: str
@@ -121,7 +117,7 @@ class Handover(msgspec.Struct, frozen=True):
 
 
 class Emitted(msgspec.Struct, frozen=True):
-    """The receipt of an event: what it was, whether it is new, and what it came to so far."""
+    """The receipt of an event: whether it is new, and its handovers so far."""
 
     event: str
     key: str
@@ -131,8 +127,9 @@ class Emitted(msgspec.Struct, frozen=True):
 
 
 class Triggers:
-    """`runtime.triggers`: keeps triggers and events, and hands over what is due. `dice` draws
-    incarnations and keys.
+    """`runtime.triggers`: stores triggers and events, and runs handovers.
+
+    `dice` draws incarnations and keys.
     """
 
     def __init__(self, engine: Engine, actions: ActionRunner, dice: Callable[[int], int]) -> None:
@@ -141,7 +138,7 @@ class Triggers:
         self._clock = engine.clock
         self._actions = actions
         self._dice = dice
-        self._left = 0  # due handovers that were left to other processes at the last look
+        self._left = 0  # due handovers that this process could not run at the last look
         engine.reconciler.add_chore(self._look)
 
     # ---- triggers
@@ -159,13 +156,13 @@ class Triggers:
         labels: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Trigger:
-        """Start a session, or feed one, whenever an event is emitted; the same again changes
-        nothing.
+        """Start a session, or send something to one, for each event of a name. Idempotent.
 
-        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload are its
-        arguments, as far as it takes them, unless `give` names one that is given the payload as a
-        whole; empty: it is given nothing. `where` says which fields of the payload must have which
-        values. With `revision`, the trigger has to be at it.
+        `do` is a program (with `args`), a call, or a `Feed`. The fields of the payload become
+        arguments of the program, if it takes them. `give` names one argument that receives the
+        whole payload instead; if `give` is empty, no argument does. `where` has the fields that the
+        payload must have, with their values. With `revision`, a trigger at another revision raises
+        `Outdated`.
         """
         fed = isinstance(do, Feed)
         action = make_action(
@@ -176,10 +173,10 @@ class Triggers:
             labels=labels,
         )
         own = name if name is not None else _default_name(action)
-        _name("event", event)
-        _name("name", own)
+        _check_name("event", event)
+        _check_name("name", own)
         return await self._engine.complete(
-            self._add(event, own, action, _where(where or {}), revision)
+            self._add(event, own, action, _check_where(where or {}), revision)
         )
 
     async def _add(
@@ -187,52 +184,53 @@ class Triggers:
     ) -> Trigger:
         while True:
             duty = await self._store.duty(TRIGGER, f"{event}/{name}")
-            kept = None if duty is None else _trigger(duty)
-            found = 0 if kept is None else kept.revision
+            stored = None if duty is None else _trigger(duty)
+            found = 0 if stored is None else stored.revision
             if revision is not None and revision != found:
                 raise Outdated(f"trigger {name!r} of {event!r}", revision, found)
-            if kept is not None and kept.do == do and is_same_json(kept.where, wanted):
-                return _shown(event, name, kept)
-            if kept is None:
+            if stored is not None and stored.do == do and is_same_json(stored.where, wanted):
+                return _build_trigger(event, name, stored)
+            if stored is None:
                 fresh = StoredTrigger(do, wanted, f"{self._dice(48):012x}")
             else:
-                fresh = msgspec.structs.replace(kept, do=do, where=wanted, revision=found + 1)
+                fresh = msgspec.structs.replace(stored, do=do, where=wanted, revision=found + 1)
             try:
-                await self._keep(event, name, fresh, 0 if duty is None else duty.version)
+                await self._write(event, name, fresh, 0 if duty is None else duty.version)
             except Overtaken:
                 continue
-            return _shown(event, name, fresh)
+            return _build_trigger(event, name, fresh)
 
     async def enable(self, event: str, name: str) -> Trigger:
-        """Let an event fire this trigger again."""
+        """Enable a trigger: events fire it again."""
         return await self._engine.complete(self._enable(event, name, True))
 
     async def disable(self, event: str, name: str) -> Trigger:
-        """Let an event fire this trigger no more, until it is enabled."""
+        """Disable a trigger: events do not fire it until it is enabled."""
         return await self._engine.complete(self._enable(event, name, False))
 
     async def _enable(self, event: str, name: str, enabled: bool) -> Trigger:
         while True:
-            duty = await self._known(event, name)
-            kept = _trigger(duty)
-            if kept.enabled == enabled:
-                return _shown(event, name, kept)
-            fresh = msgspec.structs.replace(kept, enabled=enabled, revision=kept.revision + 1)
+            duty = await self._load(event, name)
+            stored = _trigger(duty)
+            if stored.enabled == enabled:
+                return _build_trigger(event, name, stored)
+            fresh = msgspec.structs.replace(stored, enabled=enabled, revision=stored.revision + 1)
             try:
-                await self._keep(event, name, fresh, duty.version)
+                await self._write(event, name, fresh, duty.version)
             except Overtaken:
                 continue
-            return _shown(event, name, fresh)
+            return _build_trigger(event, name, fresh)
 
     async def remove(self, event: str, name: str) -> None:
-        """Remove a trigger. Sessions that it has started, and events that were emitted before, are
-        not affected. One that is added anew is another.
+        """Remove a trigger. Started sessions and earlier events are not affected.
+
+        A trigger added later under the same name is a new one.
         """
         await self._engine.complete(self._remove(event, name))
 
     async def _remove(self, event: str, name: str) -> None:
         while True:
-            duty = await self._known(event, name)
+            duty = await self._load(event, name)
             try:
                 return await self._store.undertake([msgspec.structs.replace(duty, body=None)])
             except Overtaken:
@@ -242,35 +240,34 @@ class Triggers:
         """All triggers, or those of one event."""
         found = await self._pages(TRIGGER, "" if event is None else f"{event}/")
         return [
-            _shown(duty.id.partition("/")[0], duty.id.partition("/")[2], _trigger(duty))
+            _build_trigger(duty.id.partition("/")[0], duty.id.partition("/")[2], _trigger(duty))
             for duty in found
         ]
 
-    async def _known(self, event: str, name: str) -> Duty:
+    async def _load(self, event: str, name: str) -> Duty:
         duty = await self._store.duty(TRIGGER, f"{event}/{name}")
         if duty is None:
             raise UnknownTrigger(event, name)
         return duty
 
-    async def _keep(self, event: str, name: str, kept: StoredTrigger, version: int) -> None:
+    async def _write(self, event: str, name: str, stored: StoredTrigger, version: int) -> None:
         await self._store.undertake(
-            [Duty(TRIGGER, f"{event}/{name}", msgspec.to_builtins(kept), None, version)]
+            [Duty(TRIGGER, f"{event}/{name}", msgspec.to_builtins(stored), None, version)]
         )
 
     # ---- events
 
     async def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> Emitted:
-        """Say that something happened: it is kept, then handed over to each trigger that fits,
-        once.
+        """Emit an event: store it, then hand it over once to each matching trigger.
 
-        The same key with the same payload is the event that came first; another payload raises
+        The same key and payload return the event that was emitted first; another payload raises
         `EventConflict`.
         """
-        _name("event", event)
+        _check_name("event", event)
         if key is not None and (
             not isinstance(key, str) or not key.strip() or not key.isprintable()
         ):
-            raise BadArguments("key", "a key is printable text, and not blank")
+            raise BadArguments("key", "a key should be printable and not blank")
         if key is not None:
             check_key_length(key, MAX_KEY_BYTES)
         payload = to_plain(payload, "payload")
@@ -282,16 +279,16 @@ class Triggers:
         while True:
             known = await self._store.duty(EVENT, f"{event}/{key}")
             if known is not None:
-                return await self._again(
+                return await self._load_receipt(
                     event, key, payload, msgspec.convert(known.body, StoredEvent)
                 )
-            fits = [
+            matching = [
                 one
                 for one in await self._pages(TRIGGER, f"{event}/")
-                if _fits(_trigger(one), payload)
+                if _matches(_trigger(one), payload)
             ]
-            happened = StoredEvent(payload, now, [_split(one.id, 2)[1] for one in fits])
-            reserved = [_reserved(one, key, now) for one in fits]
+            happened = StoredEvent(payload, now, [_split(one.id, 2)[1] for one in matching])
+            planned = [_plan_handover(one, key, now) for one in matching]
             try:
                 await self._store.undertake(
                     [
@@ -301,35 +298,41 @@ class Triggers:
                             msgspec.to_builtins(happened),
                             now + EVENT_KEY_SECONDS,
                         ),
-                        *reserved,
+                        *planned,
                     ]
                 )
             except Overtaken:
                 continue
             done = [
-                await self._at_once(msgspec.structs.replace(one, version=1), payload, now)
-                for one in reserved
+                await self._try_now(msgspec.structs.replace(one, version=1), payload, now)
+                for one in planned
             ]
             return Emitted(event, key, now, True, tuple(done))
 
-    async def _at_once(self, duty: Duty, payload: JSON, now: float) -> Handover:
-        """The first try of a handover: the event is kept, so that trouble with the store is not the
-        caller's.
+    async def _try_now(self, duty: Duty, payload: JSON, now: float) -> Handover:
+        """The first try of a handover. The event is stored, so an error of the store is only
+        logged.
         """
         try:
             return await self._hand_over(duty, payload, now)
         except StoreError as error:
             log.warning("event %s: %s", duty.id, error)
-            return _told(duty)
+            return _build_handover(duty)
 
-    async def _again(self, event: str, key: str, payload: JSON, happened: StoredEvent) -> Emitted:
+    async def _load_receipt(
+        self, event: str, key: str, payload: JSON, happened: StoredEvent
+    ) -> Emitted:
         if not is_same_json(happened.payload, payload):
             raise EventConflict(event, key)
         found = [
             await self._store.duty(HANDOVER, f"{event}/{name}/{key}") for name in happened.handovers
         ]
         return Emitted(
-            event, key, happened.at, False, tuple(_told(duty) for duty in found if duty is not None)
+            event,
+            key,
+            happened.at,
+            False,
+            tuple(_build_handover(duty) for duty in found if duty is not None),
         )
 
     # ---- handovers
@@ -337,15 +340,16 @@ class Triggers:
     async def handovers(
         self, event: str | None = None, *, state: str | None = None
     ) -> builtins.list[Handover]:
-        """What events came to: "started", "already", "waiting" to be tried again, or "failed" for
-        good.
+        """Handovers, of all events or of one, in one state or in all.
+
+        States are "started", "already" (started by an earlier try), "waiting" and "failed".
         """
         found = await self._pages(HANDOVER, "" if event is None else f"{event}/")
-        told = [_told(duty) for duty in found]
-        return [one for one in told if state in (None, one.state)]
+        shown = [_build_handover(duty) for duty in found]
+        return [one for one in shown if state in (None, one.state)]
 
     async def retry(self, id: str) -> Handover:
-        """Try a handover now that failed or waits to be tried again."""
+        """Retry a failed or waiting handover now."""
         return await self._engine.complete(self._retry(id))
 
     async def _retry(self, id: str) -> Handover:
@@ -354,18 +358,18 @@ class Triggers:
             duty = await self._store.duty(HANDOVER, id)
             if duty is None:
                 raise UnknownHandover(id)
-            told = _read(duty)
-            if told.state in _OVER:
-                return _told(duty)
-            fresh = msgspec.structs.replace(told, state="waiting", tries=0)
+            stored = _read(duty)
+            if stored.state in _FINISHED:
+                return _build_handover(duty)
+            fresh = msgspec.structs.replace(stored, state="waiting", tries=0)
             try:
-                duty = await self._note(duty, fresh, now + TAKEOVER_SECONDS)
+                duty = await self._store_result(duty, fresh, now + TAKEOVER_SECONDS)
                 return await self._hand_over(duty, await self._payload(duty), now)
-            except Overtaken:  # another caller tries it as well
+            except Overtaken:  # another process has changed it
                 continue
 
     async def drop(self, id: str) -> None:
-        """Drop a handover: what it should have started is not started any more."""
+        """Drop a handover: its action is not run any more."""
         await self._engine.complete(self._drop(id))
 
     async def _drop(self, id: str) -> None:
@@ -375,7 +379,7 @@ class Triggers:
         await self._store.undertake([msgspec.structs.replace(duty, body=None)])
 
     async def _look(self, now: float) -> bool:
-        """Hand over what is due, and forget what is over; returns whether there may be more."""
+        """Run due handovers and delete old events; returns whether there may be more."""
         due = await self._store.duties(HANDOVER, due=now, limit=BATCH_SIZE + self._left)
         moved = False
         left = 0
@@ -385,24 +389,24 @@ class Triggers:
                 continue
             try:
                 await self._hand_over(duty, await self._payload(duty), now)
-            except Overtaken:  # another process does it
+            except Overtaken:  # another process runs it
                 pass
             moved = True
         self._left = left
-        return await self._forget(now) or moved
+        return await self._delete_old_events(now) or moved
 
     async def _hand_over(self, duty: Duty, payload: JSON, now: float) -> Handover:
-        """Try one handover, and note what came of it."""
+        """Try one handover, and store the result."""
         event, name, _ = _split(duty.id, 3)
-        told_ = _read(duty)
-        if not self._actions.able(told_.do):
-            return _told(duty)
+        stored = _read(duty)
+        if not self._actions.able(stored.do):
+            return _build_handover(duty)
         labels = {EVENT: event, TRIGGER: name}
         try:
-            done = await self._actions.do(told_.do, get_handover_key(duty), payload, labels)
+            done = await self._actions.do(stored.do, get_handover_key(duty), payload, labels)
         except Exception as error:
             problem = describe_failure(error)
-            tries = told_.tries + 1
+            tries = stored.tries + 1
             over = tries >= MAX_TRIES
             log.log(
                 logging.WARNING if over else logging.INFO,
@@ -412,19 +416,21 @@ class Triggers:
                 problem,
             )
             fresh = msgspec.structs.replace(
-                told_, tries=tries, error=problem, state="failed" if over else "waiting", at=now
+                stored, tries=tries, error=problem, state="failed" if over else "waiting", at=now
             )
-            return _told(
-                await self._note(duty, fresh, None if over else now + action_retry_delay(tries))
+            return _build_handover(
+                await self._store_result(
+                    duty, fresh, None if over else now + action_retry_delay(tries)
+                )
             )
         state = "started" if done.new else "already"
         fresh = msgspec.structs.replace(
-            told_, state=state, session=done.session_id, error="", at=now
+            stored, state=state, session=done.session_id, error="", at=now
         )
-        return _told(await self._note(duty, fresh, None))
+        return _build_handover(await self._store_result(duty, fresh, None))
 
-    async def _note(self, duty: Duty, told: StoredHandover, due: float | None) -> Duty:
-        body = msgspec.to_builtins(told)
+    async def _store_result(self, duty: Duty, stored: StoredHandover, due: float | None) -> Duty:
+        body = msgspec.to_builtins(stored)
         await self._store.undertake([Duty(HANDOVER, duty.id, body, due, duty.version)])
         return Duty(HANDOVER, duty.id, body, due, duty.version + 1)
 
@@ -433,24 +439,24 @@ class Triggers:
         known = await self._store.duty(EVENT, f"{event}/{key}")
         return None if known is None else msgspec.convert(known.body, StoredEvent).payload
 
-    async def _forget(self, now: float) -> bool:
-        """Forget events that were handed over long ago, or that nothing was triggered by."""
-        gone = await self._store.duties(EVENT, due=now, limit=BATCH_SIZE)
-        for duty in gone:
+    async def _delete_old_events(self, now: float) -> bool:
+        """Delete events whose key has expired and whose handovers are all finished."""
+        expired = await self._store.duties(EVENT, due=now, limit=BATCH_SIZE)
+        for duty in expired:
             event, key = _split(duty.id, 2)
             happened = msgspec.convert(duty.body, StoredEvent)
             names = [f"{event}/{name}/{key}" for name in happened.handovers]
             found = [
                 one for id in names if (one := await self._store.duty(HANDOVER, id)) is not None
             ]
-            over = all(_read(one).state in _OVER for one in found)
+            over = all(_read(one).state in _FINISHED for one in found)
             fresh = [msgspec.structs.replace(one, body=None) for one in (duty, *found)]
             later = [msgspec.structs.replace(duty, due_at=now + EVENT_KEY_SECONDS)]
             try:
                 await self._store.undertake(fresh if over else later)
             except Overtaken:
                 pass
-        return bool(gone)
+        return bool(expired)
 
     async def _pages(self, kind: str, prefix: str) -> builtins.list[Duty]:
         found: builtins.list[Duty] = []
@@ -462,24 +468,24 @@ class Triggers:
 
 
 def get_handover_key(duty: Duty) -> str:
-    """The key under which a handover is done."""
+    """The key of a handover's action."""
     event, name, key = _split(duty.id, 3)
     return f"{TRIGGER}:{event}:{name}:{_read(duty).incarnation}:{key}"
 
 
-def _reserved(trigger: Duty, key: str, now: float) -> Duty:
-    kept = _trigger(trigger)
-    body = msgspec.to_builtins(StoredHandover(kept.do, kept.incarnation, at=now))
+def _plan_handover(trigger: Duty, key: str, now: float) -> Duty:
+    stored = _trigger(trigger)
+    body = msgspec.to_builtins(StoredHandover(stored.do, stored.incarnation, at=now))
     return Duty(HANDOVER, f"{trigger.id}/{key}", body, now + TAKEOVER_SECONDS)
 
 
-def _fits(kept: StoredTrigger, payload: JSON) -> bool:
-    return kept.enabled and all(
-        _has(payload, path.split("."), wanted) for path, wanted in kept.where.items()
+def _matches(stored: StoredTrigger, payload: JSON) -> bool:
+    return stored.enabled and all(
+        _has_value(payload, path.split("."), wanted) for path, wanted in stored.where.items()
     )
 
 
-def _has(found: Any, path: list[str], wanted: JSON) -> bool:
+def _has_value(found: Any, path: list[str], wanted: JSON) -> bool:
     for part in path:
         if not isinstance(found, dict) or part not in found:
             return False
@@ -499,15 +505,24 @@ def _read(duty: Duty) -> StoredHandover:
     return msgspec.convert(duty.body, StoredHandover)
 
 
-def _told(duty: Duty) -> Handover:
-    (event, name, key), told = _split(duty.id, 3), _read(duty)
+def _build_handover(duty: Duty) -> Handover:
+    event, name, key = _split(duty.id, 3)
+    stored = _read(duty)
     return Handover(
-        duty.id, event, key, name, told.state, told.session, told.error, told.tries, duty.due_at
+        duty.id,
+        event,
+        key,
+        name,
+        stored.state,
+        stored.session,
+        stored.error,
+        stored.tries,
+        duty.due_at,
     )
 
 
-def _shown(event: str, name: str, kept: StoredTrigger) -> Trigger:
-    return Trigger(event, name, kept.do, kept.where, kept.enabled, kept.revision)
+def _build_trigger(event: str, name: str, stored: StoredTrigger) -> Trigger:
+    return Trigger(event, name, stored.do, stored.where, stored.enabled, stored.revision)
 
 
 def _split(id: str, parts: int) -> list[str]:
@@ -515,30 +530,30 @@ def _split(id: str, parts: int) -> list[str]:
 
 
 def _default_name(action: Action) -> str:
-    """What a trigger is called by default: after its program, or its session."""
+    """The default name of a trigger: its program's or session's."""
     if isinstance(action, Feed):
         return action.session
     return action.program.rpartition(":")[2].replace("/", "_")
 
 
-def _name(what: str, given: str) -> None:
-    """Names are parts of ids, with a stroke between them."""
-    fine = (
+def _check_name(what: str, given: str) -> None:
+    # names are parts of ids, separated by slashes
+    is_valid = (
         isinstance(given, str)
         and given.strip()
         and given.isprintable()
         and "/" not in given
         and len(given) <= 200
     )
-    if not fine:
+    if not is_valid:
         raise BadArguments(
             what, f"a name has 1 to 200 printable characters and no '/', got {given!r}"
         )
 
 
-def _where(given: Mapping[str, JSON]) -> dict[str, JSON]:
+def _check_where(given: Mapping[str, JSON]) -> dict[str, JSON]:
     if not isinstance(given, Mapping) or not all(isinstance(path, str) and path for path in given):
         raise BadArguments(
-            "where", "say which field must have which value: {'customer.tier': 'gold'}"
+            "where", "give fields with their values, such as {'customer.tier': 'gold'}"
         )
     return dict(to_plain(dict(given), "where"))

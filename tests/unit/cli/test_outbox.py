@@ -47,7 +47,7 @@ def test_what_could_not_be_told_says_why_and_is_tried_again(cli, tmp_path):
     cli("run", "shop.py:chat", "--key", "c")
     listed = cli("outbox").out
     assert "waiting" in listed
-    assert "it exited with 7: nobody home" in listed
+    assert "the command exited with 7: nobody home" in listed
 
     dropped = cli("outbox", "drop", "c", "--json").json["entries"]
     assert [entry["state"] for entry in dropped] == ["dropped"]

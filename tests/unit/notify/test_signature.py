@@ -56,16 +56,16 @@ def test_the_public_library_believes_what_we_sign_and_we_what_it_signs():
 @pytest.mark.parametrize(
     ("changed", "body", "now", "why"),
     [
-        ({}, BODY + b" ", AT, "no signature fits"),
-        ({"id": "msg_other"}, BODY, AT, "no signature fits"),
-        ({"signature": ""}, BODY, AT, "no signature fits"),
-        ({"signature": SIGNATURE.removeprefix("v1,")}, BODY, AT, "no signature fits"),
-        ({"signature": "v1,é"}, BODY, AT, "no signature fits"),
-        ({"timestamp": str(AT + 1)}, BODY, AT, "no signature fits"),
-        ({}, BODY, AT + 301, "not sent just now"),
-        ({}, BODY, AT - 301, "not sent just now"),
-        ({"timestamp": "soon"}, BODY, AT, "not sent just now"),
-        ({"timestamp": "-5"}, BODY, AT, "not sent just now"),
+        ({}, BODY + b" ", AT, "no signature matches"),
+        ({"id": "msg_other"}, BODY, AT, "no signature matches"),
+        ({"signature": ""}, BODY, AT, "no signature matches"),
+        ({"signature": SIGNATURE.removeprefix("v1,")}, BODY, AT, "no signature matches"),
+        ({"signature": "v1,é"}, BODY, AT, "no signature matches"),
+        ({"timestamp": str(AT + 1)}, BODY, AT, "no signature matches"),
+        ({}, BODY, AT + 301, "timestamp differs"),
+        ({}, BODY, AT - 301, "timestamp differs"),
+        ({"timestamp": "soon"}, BODY, AT, "timestamp differs"),
+        ({"timestamp": "-5"}, BODY, AT, "timestamp differs"),
         ({"signature": None}, BODY, AT, "no header 'webhook-signature'"),
         ({"id": None}, BODY, AT, "no header 'webhook-id'"),
     ],
@@ -78,12 +78,12 @@ def test_anything_else_is_not_believed(changed, body, now, why):
 def test_what_is_signed_and_no_message_is_refused():
     body = b"[1]"
     given = headers(signature=sign(SECRET, ID, AT, body))
-    with pytest.raises(BadSignature, match="no JSON object"):
+    with pytest.raises(BadSignature, match="not a JSON object"):
         verify(given, body, SECRET, now=AT)
 
 
 def test_an_old_message_is_old_by_the_clock_of_this_machine():
-    with pytest.raises(BadSignature, match="not sent just now"):
+    with pytest.raises(BadSignature, match="timestamp differs"):
         verify(headers(), BODY, SECRET)
 
 

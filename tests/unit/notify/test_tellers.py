@@ -55,9 +55,9 @@ async def test_a_command_that_does_not_read_has_told(tmp_path):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("sh -c 'echo first; echo oh no >&2; exit 3'", "it exited with 3: oh no"),
-        ("sh -c 'exit 1'", "it exited with 1"),
-        ("sh -c 'kill -9 $$'", "it was ended by SIGKILL"),
+        ("sh -c 'echo first; echo oh no >&2; exit 3'", "the command exited with 3: oh no"),
+        ("sh -c 'exit 1'", "the command exited with 1"),
+        ("sh -c 'kill -9 $$'", "the command was killed by SIGKILL"),
         ("/no/such/command --token=hush", "command cannot be run: No such file or directory"),
     ],
 )
@@ -82,7 +82,9 @@ async def test_of_a_command_that_complains_without_end_the_last_words_are_kept()
         " 10**7); sys.exit('no')"
     )
     why = str(await complaint(ByCommand([sys.executable, "-c", flood])))
-    assert why.startswith("it exited with 1: ") and why.endswith("oh no") and len(why) < 300
+    assert (
+        why.startswith("the command exited with 1: ") and why.endswith("oh no") and len(why) < 300
+    )
 
 
 @pytest.mark.process
@@ -149,22 +151,27 @@ async def test_a_webhook_without_a_secret_is_not_signed(receiver):
 @pytest.mark.parametrize(
     ("said", "why", "final", "after"),
     [
-        (b"HTTP/1.1 500 Oh\r\n\r\n", "it answered 500", False, 0),
-        (b"HTTP/1.0 503 Later\r\nRetry-After: 7\r\n\r\n", "it answered 503", False, 7),
-        (b"HTTP/1.1 429 Slow\r\nretry-after: Tue, 1 Jan 2030\r\n\r\n", "it answered 429", False, 0),
-        (b"HTTP/1.1 410 Gone\r\n\r\n", "it answered 410", True, 0),
+        (b"HTTP/1.1 500 Oh\r\n\r\n", "the response was 500", False, 0),
+        (b"HTTP/1.0 503 Later\r\nRetry-After: 7\r\n\r\n", "the response was 503", False, 7),
         (
-            b"HTTP/1.1 302 There\r\nLocation: http://127.0.0.1:1/\r\n\r\n",
-            "it answered 302, and redirects are not followed",
+            b"HTTP/1.1 429 Slow\r\nretry-after: Tue, 1 Jan 2030\r\n\r\n",
+            "the response was 429",
             False,
             0,
         ),
-        (b"220 smtp here\r\n\r\n", "it does not answer in HTTP", False, 0),
-        (b"HTTP/1.1 no\r\n\r\n", "it does not answer in HTTP", False, 0),
-        (b"", "it does not answer in HTTP", False, 0),
+        (b"HTTP/1.1 410 Gone\r\n\r\n", "the response was 410", True, 0),
+        (
+            b"HTTP/1.1 302 There\r\nLocation: http://127.0.0.1:1/\r\n\r\n",
+            "the response was 302; redirects are not followed",
+            False,
+            0,
+        ),
+        (b"220 smtp here\r\n\r\n", "the response is not HTTP", False, 0),
+        (b"HTTP/1.1 no\r\n\r\n", "the response is not HTTP", False, 0),
+        (b"", "the response is not HTTP", False, 0),
         (
             b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70000 + b"\r\n\r\n",
-            "it does not answer in HTTP",
+            "the response is not HTTP",
             False,
             0,
         ),
@@ -193,7 +200,7 @@ async def test_nobody_there():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         teller = ByWebhook(f"http://127.0.0.1:{taken.getsockname()[1]}/hush")
-        assert str(await complaint(teller)) == "it cannot be reached: Connection refused"
+        assert str(await complaint(teller)) == "the webhook is unreachable: Connection refused"
 
 
 async def test_tls_to_one_that_has_none():
@@ -207,7 +214,7 @@ async def test_tls_to_one_that_has_none():
         await complaint(ByWebhook(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hush"))
     )
     server.close()
-    assert found.startswith(("TLS failed: ", "it cannot be reached: "))
+    assert found.startswith(("TLS failed: ", "the webhook is unreachable: "))
 
 
 async def test_tls_to_one_whom_nobody_knows_and_to_one_whom_this_machine_trusts(
@@ -216,17 +223,17 @@ async def test_tls_to_one_whom_nobody_knows_and_to_one_whom_this_machine_trusts(
     """A certificate that nobody vouches for is refused, and nothing was sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
-    webhook._trusting.cache_clear()
+    webhook._load_tls_context.cache_clear()
     async with receiver.opened(ssl=context):
         teller = ByWebhook(receiver.url.replace("http:", "https:"))
         assert str(await complaint(teller)) == "TLS failed: CERTIFICATE_VERIFY_FAILED"
         assert receiver.got == []
 
         monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-        webhook._trusting.cache_clear()
+        webhook._load_tls_context.cache_clear()
         await teller.tell(ID, MESSAGE, 1.0)
         assert len(receiver.got) == 1
-    webhook._trusting.cache_clear()
+    webhook._load_tls_context.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +250,7 @@ async def test_tls_to_one_whom_nobody_knows_and_to_one_whom_this_machine_trusts(
         ("http://host/hush\r\nX-Evil: 1", "http:// or https://"),
         ("http://host/\x00hush", "http:// or https://"),
         ("http://[::1/hush", "http:// or https://"),
-        ("https://ana:hush@host/", "no user and no password"),
+        ("https://ana:hush@host/", "should not contain a user or a password"),
     ],
 )
 def test_an_address_that_is_none_is_refused_and_not_repeated(url, why):
@@ -287,8 +294,8 @@ def test_what_a_teller_tells_of():
         ({"name": "two words"}, "letters, digits"),
         ({"name": ""}, "letters, digits"),
         ({"name": "a/b"}, "letters, digits"),
-        ({"kinds": ["approval", "timer"]}, "'timer' is none of"),
-        ({"kinds": "everything"}, "'everything' is none of"),
+        ({"kinds": ["approval", "timer"]}, "'timer' is not one of"),
+        ({"kinds": "everything"}, "'everything' is not one of"),
         ({"timeout": 0}, "must be a number > 0, got 0"),
         ({"max_age": -1}, "must be a number > 0, got -1"),
     ],
