@@ -142,7 +142,7 @@ async def test_a_model_reads_the_rest_with_a_tool():
         session = await say(runtime)
         found = told(await session.history())
     assert found[1] == f"{LONG[5:15]}\n[Characters 5 to 15 of {len(LONG):,}.]"
-    assert found[3] == "It is not text but image/png, of 4 bytes."
+    assert found[3] == "The attachment is not text: image/png, 4 bytes."
     assert found[4] == "There is no attachment 'nowhere' in this conversation."
 
 

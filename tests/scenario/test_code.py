@@ -140,7 +140,7 @@ async def test_a_program_calls_tools():
         ("return tool('price', {of = 7})", "input.of should be a string, got 7"),
         ("return tool('nobody')", "there is no tool 'nobody'"),
         ("return tool('price', {of = 'nothing'})", "LookupError: nothing has no price"),
-        ("return tool('lua', {code = 'return 1'})", "a program cannot run programs"),
+        ("return tool('lua', {code = 'return 1'})", "a program cannot call the tool that runs it"),
         ("return alc.llm('hello')", "a program of a tool has only tools"),
         ("return alc.state.get('x')", "a program of a tool has only tools"),
         ("return io.open('/etc/passwd').x", "nil value"),
@@ -264,7 +264,7 @@ async def test_an_executor_that_finishes_without_being_allowed_to_is_refused(acc
         assert turn.text == "over"
     else:
         assert turn.text == "Done."
-        assert "finished the turn, which it does not accept" in str(result)
+        assert "may not finish the turn" in str(result)
         assert "a value" not in str(result) and "over" not in str(result)
 
 

@@ -68,17 +68,17 @@ async def test_files_of_a_skill(tmp_path):
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        ("../secret", "it should be a path inside"),
-        ("/etc/passwd", "it should be a path inside"),
-        ("rates/../../secret", "it should be a path inside"),
-        ("", "it should be a path inside"),
+        ("../secret", "the path must lie inside"),
+        ("/etc/passwd", "the path must lie inside"),
+        ("rates/../../secret", "the path must lie inside"),
+        ("", "the path must lie inside"),
         ("link", "cannot be read"),
         ("folder/secret", "cannot be read"),
-        ("hard", "it is not a plain file"),
-        ("pipe", "it is not a plain file"),
+        ("hard", "the path is not a plain file"),
+        ("pipe", "the path is not a plain file"),
         ("rates", "cannot be read"),
-        ("nothing.md", "there is no such file"),
-        ("picture", "it is not text"),
+        ("nothing.md", "the file does not exist"),
+        ("picture", "the file is not text"),
         ("large", "it has more than 262,144 bytes"),
     ],
 )
@@ -98,7 +98,7 @@ async def test_nothing_else_can_be_read(tmp_path, file, why):
     (folder / "large").write_text("x" * (256 * 1024 + 1))
     (result,) = await read(folder, {"name": "refunds", "file": file})
     assert (
-        result.startswith(f"Error: {file!r} of the skill 'refunds' cannot be read")
+        result.startswith(f"Error: file {file!r} of skill 'refunds' cannot be read")
         and why in result
     )
 
@@ -113,21 +113,21 @@ async def test_an_unknown_skill(tmp_path):
     ("text", "why"),
     [
         ("no front matter", "does not begin with a line of ---"),
-        ("---\nname: refunds\n", "has no end"),
+        ("---\nname: refunds\n", "has no closing line"),
         (FRONT.format(name="Refunds", description="x"), "name should be"),
         (FRONT.format(name="a--b", description="x"), "name should be"),
         (FRONT.format(name="x" * 65, description="x"), "name should be"),
         (
             FRONT.format(name="other", description="x"),
-            "its name is 'other', its folder's is 'refunds'",
+            "its name is 'other', but its folder is called 'refunds'",
         ),
         (
             FRONT.format(name="refunds", description=""),
             "description should have 1 to 1024 characters, has 0",
         ),
         (FRONT.format(name="refunds", description="x" * 1025), "has 1025"),
-        ("---\nname: refunds\nnot a key\n---\n", "neither a key nor a part of one"),
-        (b"\xff\xfe", "it is not text"),
+        ("---\nname: refunds\nnot a key\n---\n", "neither a key nor indented below one"),
+        (b"\xff\xfe", "the file is not text"),
     ],
 )
 def test_what_is_no_skill_is_refused_at_once(tmp_path, text, why):

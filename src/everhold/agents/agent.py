@@ -1,10 +1,10 @@
-"""An agent as its author writes it: a model, instructions, tools, plugins and limits. It is a
+"""The agent as its author defines it: model, instructions, tools, plugins and limits. It is a
 program.
 
     agent = everhold.Agent(model="anthropic:claude-sonnet-4-6", instructions="…", tools=[search])
 
-Called without a task it holds a conversation and takes inputs one after another; called with one it
-does that task and returns what came of it, which is how `run`, a subagent and a strategy use it.
+Called without a task, it holds a conversation and takes one input after another. Called with a
+task, it does the task and returns the result; `run`, subagents and strategies use it so.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Agent(Program[..., Any]):
         )
         if self.subagents and any(one.name == TASK_TOOL for one in self.tools):
             raise BadArguments(
-                "tools", f"{TASK_TOOL!r} is the name of the tool that reaches the subagents"
+                "tools",
+                f"{TASK_TOOL!r} is reserved for the tool that calls subagents; rename your tool",
             )
         self.extra_tools: tuple[Tool, ...] = collect_tools(extra_tools)
         self.search_above = search_above
@@ -99,10 +100,10 @@ class Agent(Program[..., Any]):
     async def _held(
         self, ctx: AgentContext, task: str | None = None, within: dict[str, Any] | None = None
     ) -> Any:
-        life = AgentLoop(ctx, resolve_agent(self, within))
-        return await life.serve() if task is None else await life.once(task)
+        loop = AgentLoop(ctx, resolve_agent(self, within))
+        return await loop.serve() if task is None else await loop.once(task)
 
-    # ---- how other processes find it
+    # ---- how other processes load it
 
     @property
     def name(self) -> str:
@@ -114,8 +115,8 @@ class Agent(Program[..., Any]):
 
     @property
     def ref(self) -> str:
-        """module:variable, or the file of a script; raises `UnknownProgram` for an agent that has
-        no name.
+        """module:variable, or the file of a script. Raises `UnknownProgram` for an agent without a
+        name.
         """
         if not self._ref:
             self._ref = f"{self._place()}:{self.qualname}"
@@ -149,8 +150,8 @@ class Agent(Program[..., Any]):
         raise UnknownProgram(
             "Agent",
             "it is not a variable of its module",
-            "Assign it at the top of its module, or give it name=, so that other processes can"
-            " find it.",
+            "Assign it at the top of its module, or give it name=…, so that other processes can"
+            " load it.",
         )
 
     @property
@@ -158,8 +159,8 @@ class Agent(Program[..., Any]):
         if not self._digest:
             from hashlib import sha256
 
-            told = f"{self.model}\0{self.instructions}\0" + "\0".join(
+            text = f"{self.model}\0{self.instructions}\0" + "\0".join(
                 tool.name for tool in self.tools
             )
-            self._digest = sha256(told.encode()).hexdigest()[:16]
+            self._digest = sha256(text.encode()).hexdigest()[:16]
         return self._digest

@@ -32,7 +32,7 @@ from everhold.ports.tool import Tool, ToolContext, tool
 
 
 class AgentToolCall(msgspec.Struct, frozen=True):
-    """The model wants a tool to be called."""
+    """A call of a tool, as the model wants it."""
 
     id: str
     name: str
@@ -44,31 +44,31 @@ class AgentToolCall(msgspec.Struct, frozen=True):
         return {**block, "is_error": True} if error else block
 
     def named(self, q: int) -> dict[str, JSON]:
-        """The block that answers the call with the answer to a query."""
+        """The block that answers the call by naming a query, whose answer is the content."""
         return {"type": "tool_result", "tool_use_id": self.id, "q": q}
 
 
 class ToolHost(Protocol):
-    """What an inner tool knows of the toolbox it is in."""
+    """The toolbox, as a builtin tool sees it."""
 
     ctx: AgentContext
     turn: int  # of the conversation
     failed: TurnFailed | None
-    finish: list[JSON]  # at most one: what the turn is to end with
-    # told of what something has cost, and under which source
+    finish: list[JSON]  # at most one: the value that the turn ends with
+    # records usage under a source
     spend: Callable[[str, Usage | None], None]
 
-    history: Callable[[], list[JSON]]  # what was said so far, in order: role and text
+    history: Callable[[], list[JSON]]  # the messages so far, in order: role and text
 
     async def also(self, calls: Sequence[AgentToolCall]) -> list[tuple[bool, JSON]]:
-        """Call more tools, as the model would; returns for each whether it failed, and what it came
-        to.
+        """Call more tools, as the model would. Returns, for each, whether it failed and its
+        content.
         """
         ...
 
 
 class BuiltinTool(Tool):
-    """A tool that the loop runs. Its `function` is what has to be true before it does; it returns
+    """A tool whose work runs in the loop. Its `function` only checks that it may run, and returns
     nothing.
     """
 
@@ -79,33 +79,34 @@ class BuiltinTool(Tool):
         self.schema = schema
 
     def arguments(self, given: dict[str, JSON], context: Any) -> dict[str, Any]:
-        """Nothing: what the model gave is for `held`."""
+        """No arguments: `held` reads the input itself."""
         return {}
 
     @abstractmethod
     async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
-        """Do it; returns the query whose answer the result is, if it is one, and the result.
+        """Do the work. Returns the query whose answer is the result, if there is one, and the
+        result.
 
-        Raises `AnswerFailed` with what the model is told if it comes to nothing.
+        Raises `AnswerFailed`; the model sees its message.
         """
 
 
 def _nothing() -> None:
-    """Nothing has to be done outside."""
+    """Nothing to check outside."""
 
 
-#: Characters that are read at once.
+#: Characters that one call may read.
 MAX_READ_CHARS: Final = 16_000
 
 
 @tool(read_only=True, output=None)
 async def read_attachment(
     context: ToolContext,
-    id: Annotated[str, "the name of the attachment"],
-    offset: Annotated[int, "where to begin, in characters"] = 0,
+    id: Annotated[str, "the id of the attachment"],
+    offset: Annotated[int, "the first character to read"] = 0,
     length: Annotated[int, "how many characters to read"] = MAX_READ_CHARS,
 ) -> str:
-    """Read a part of an attachment of this conversation, which is text."""
+    """Read a part of a text attachment of this conversation."""
     try:
         made, data = await context.attachment(id)
     except UnknownAttachment:
@@ -113,15 +114,15 @@ async def read_attachment(
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return f"It is not text but {made.media_type}, of {made.size:,} bytes."
+        return f"The attachment is not text: {made.media_type}, {made.size:,} bytes."
     begin = max(0, offset)
     part = text[begin : begin + max(1, min(length, MAX_READ_CHARS))]
     return f"{part}\n[Characters {begin:,} to {begin + len(part):,} of {len(text):,}.]"
 
 
-#: How many processes of one conversation may be alive at a time.
+#: Processes of one conversation that may run at a time.
 MAX_ALIVE: Final = 32
-#: Seconds that a model may wait for a process, at most; and if it does not say how many.
+#: Seconds that a model may wait for a process: at most, and by default.
 MAX_WAIT: Final = 3600.0
 DEFAULT_WAIT: Final = 60.0
 START_TOOL: Final = "process_start"
@@ -129,7 +130,7 @@ _ALIVE: Final = ("running", "paused")
 
 
 class ProcessTool(BuiltinTool):
-    """One of the tools about processes."""
+    """One of the tools for background processes."""
 
     def __init__(
         self,
@@ -146,22 +147,20 @@ class ProcessTool(BuiltinTool):
 
 
 def collect_programs(given: Sequence[Any]) -> dict[str, Any]:
-    """Programs by name; two of one name, and what is no program, are refused."""
+    """Programs by name. Raises `BadArguments` for duplicates and for what is not a program."""
     found: dict[str, Any] = {}
     for one in given:
         if not callable(one) or not hasattr(one, "body"):
             raise BadArguments("background", f"{one!r} is not a program")
         name = getattr(one, "_name", None) or one.name
         if name in found:
-            raise BadArguments("background", f"there are two of the name {name!r}")
+            raise BadArguments("background", f"two programs have the name {name!r}")
         found[name] = one
     return found
 
 
 def make_process_tools(known: dict[str, Any]) -> list[BuiltinTool]:
-    """The tools that start these programs, and look after what was started; none if there is
-    nothing to start.
-    """
+    """The tools that start these programs and manage the processes; empty without programs."""
     if not known:
         return []
 
@@ -178,18 +177,17 @@ def make_process_tools(known: dict[str, Any]) -> list[BuiltinTool]:
         ),
         ProcessTool(
             "process_list",
-            "List the processes of this conversation, and where they stand.",
+            "List the processes of this conversation and their states.",
             _schema([]),
             _list,
         ),
         ProcessTool(
             "process_wait",
-            "Wait for the end of a process; without waiting, you are told of it as soon as it"
-            " comes.",
+            "Wait until a process ends. You need not wait: its end is reported to you.",
             _schema(
                 ["id"],
                 id=one,
-                seconds={"type": "number", "description": "how long; 60 if you do not say"},
+                seconds={"type": "number", "description": "how long to wait; 60 by default"},
             ),
             _wait,
         ),
@@ -200,7 +198,7 @@ def make_process_tools(known: dict[str, Any]) -> list[BuiltinTool]:
                 ["id", "name"],
                 id=one,
                 name={"type": "string"},
-                value={"description": "what to send"},
+                value={"description": "the value to send"},
             ),
             _signal,
         ),
@@ -215,7 +213,7 @@ def make_process_tools(known: dict[str, Any]) -> list[BuiltinTool]:
 
 _STARTED: Final[dict[str, JSON]] = {
     "arguments": {"type": "object", "description": "its arguments by name"},
-    "title": {"type": "string", "description": "what to call the process, in a few words"},
+    "title": {"type": "string", "description": "a short title for the process"},
 }
 
 
@@ -223,7 +221,8 @@ async def _start(box: ToolHost, known: dict[str, Any], given: dict[str, Any]) ->
     name = str(given["program"])
     if name not in known:
         raise AnswerFailed(
-            f"no program {name!r} can be started (known: {', '.join(known)})", "unknown_program"
+            f"there is no program {name!r}; the programs are: {', '.join(known)}",
+            "unknown_program",
         )
     try:
         call = known[name](**(given.get("arguments") or {}))
@@ -232,7 +231,8 @@ async def _start(box: ToolHost, known: dict[str, Any], given: dict[str, Any]) ->
     alive = [one for one in await _do(box, "list") if one["state"] in _ALIVE]
     if len(alive) >= MAX_ALIVE:
         raise AnswerFailed(
-            f"{len(alive)} processes are alive, which is the most", "too_many_processes"
+            f"{len(alive)} processes are running, which is the limit; wait for one or cancel one",
+            "too_many_processes",
         )
     options = {
         "version": call.program.version,
@@ -298,8 +298,8 @@ def _enum(known: dict[str, Any]) -> JSON:
 def _described(known: dict[str, Any]) -> str:
     lines = [f"- {name}{_parameters(one)}: {_summary(one)}" for name, one in known.items()]
     return (
-        "Start a program in the background, and go on; you are told when it has ended, or has"
-        " something to say.\n" + "\n".join(lines)
+        "Start a program in the background. Its messages and its end are reported to you.\n"
+        + "\n".join(lines)
     )
 
 

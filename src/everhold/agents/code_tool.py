@@ -1,13 +1,12 @@
-"""Running what a model wrote: a tool for each language, whose programs call the other tools (row
+"""Running code that a model wrote: one tool per language, whose programs call the other tools (row
 25).
 
 Rules
-  1. Each stretch of a program is one effect, and each tool it calls is another, with a key of its
-     own: policies are asked, people approve, and after a crash nothing is called twice.
-  2. What goes wrong in a program is part of the result. What cannot run it is an error with a code
-     of its own.
-  3. `finish` ends the turn only where the executor accepts that. One that finishes all the same is
-     refused.
+  1. Each run of a program up to its next tool calls is one effect, and each tool call is another,
+     with its own key: policies and approvals apply, and after a crash no call is repeated.
+  2. An error of the program is part of the result. If the program cannot run, that is an error with
+     its own code.
+  3. `finish` ends the turn only if the executor allows it. Otherwise it is refused.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ _SCHEMA: Final[dict[str, JSON]] = {
 
 
 def collect_executors(given: Any) -> dict[str, CodeExecutor]:
-    """Executors by language: one, several, or none."""
+    """Executors by language, from one, several or none."""
     many = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
     found: dict[str, CodeExecutor] = {}
     for one in many:
         if isinstance(one, type) or not isinstance(one, CodeExecutor):
-            raise BadArguments("code", f"{one!r} is not an executor of code")
+            raise BadArguments("code", f"{one!r} is not a code executor")
         language = one.language
         if language in found:
-            raise BadArguments("code", f"there are two executors for {language!r}")
+            raise BadArguments("code", f"two executors run {language!r}")
         found[language] = one
     return found
 
 
 def find_executor(executors: dict[str, CodeExecutor], language: str) -> CodeExecutor:
-    """Who runs this language; raises `CodeExecutionUnavailable`."""
+    """The executor of a language; raises `CodeExecutionUnavailable`."""
     if language not in executors:
         raise CodeExecutionUnavailable(language, sorted(executors))
     return executors[language]
@@ -74,7 +73,8 @@ class CodeTool(BuiltinTool):
     async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         accepts = self._executor.accept_finish
         code = str(wanted.input["code"])
-        history = box.history() if "history" in code else []  # it may be long, and few want it
+        # a history may be long, and few programs read it
+        history = box.history() if "history" in code else []
         request = CodeRequest(
             self._executor.language, code, accepts, box.ctx.now().timestamp(), history
         )
@@ -114,9 +114,7 @@ class CodeTool(BuiltinTool):
     async def _run(
         self, request: CodeRequest, granted: list[list[CodeToolResult]], scope: str
     ) -> JSON:
-        """One stretch, in the effect: what it printed and came to is cut to what a model is
-        shown.
-        """
+        """One run, inside the effect. Its output and value are cut to what the model may see."""
         stretch = await self._executor.run(request, granted, scope)
         found: dict[str, JSON] = msgspec.to_builtins(stretch)
         if stretch.printed:
@@ -129,7 +127,7 @@ class CodeTool(BuiltinTool):
     async def _grant(
         self, box: ToolHost, asked: CodePaused, wanted: Wanted, first: int
     ) -> list[CodeToolResult]:
-        """Call the tools that a program wants, side by side."""
+        """Call the tools that the program wants, concurrently."""
         calls = [
             AgentToolCall(f"{wanted.call_id}.{first + place}", wish.tool, wish.input)
             for place, wish in enumerate(asked.wishes)
@@ -138,7 +136,9 @@ class CodeTool(BuiltinTool):
         found = []
         for call in calls:
             failed, value = (
-                (True, "a program cannot run programs") if call.name == self.name else next(results)
+                (True, "a program cannot call the tool that runs it")
+                if call.name == self.name
+                else next(results)
             )
             found.append(CodeToolResult(error=str(value)) if failed else CodeToolResult(value))
         return found
@@ -153,7 +153,7 @@ class CodeTool(BuiltinTool):
             result["error"] = ended.error
         elif ended.finish and not accepts:
             raise AnswerFailed(
-                f"the executor of {self.name} finished the turn, which it does not accept",
+                f"a program in {self.name} may not finish the turn",
                 "code_finish",
             )
         elif ended.finish:

@@ -22,32 +22,34 @@ from everhold.core.turn import FrameOpened, TurnFailed, TurnOutcome
 from everhold.errors import BadArguments, UnknownNode
 from everhold.hooks import ContinueAs, NewFrame
 
-#: Frames that may be opened in one turn by going on as something else.
+#: Frames that `ContinueAs` may open in one turn.
 MAX_FRAMES_PER_TURN: Final = 16
-#: Who may speak in messages that do not come from the model or its tools.
+#: Roles of messages that do not come from the model or its tools.
 _SPEAKERS: Final = frozenset({Role.USER, Role.SYSTEM, Role.ASSISTANT})
 
 
 def normalize_message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dict[str, JSON]:
-    """A message as plugins and callers write it: words, or `{"role", "content"}`."""
+    """A message as a dict, from text or `{"role", "content"}`; raises `BadArguments`."""
     match given:
         case str():
             return {"role": Role.USER.value, "content": [{"type": "text", "text": given}]}
         case {"role": role, "content": str() | list() as content} if role in speakers:
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             return {"role": Role(role).value, "content": blocks}
-    raise BadArguments("messages", f"{given!r:.100} is no message of {', '.join(sorted(speakers))}")
+    raise BadArguments(
+        "messages", f"{given!r:.100} is not a message with a role of {', '.join(sorted(speakers))}"
+    )
 
 
 def add_messages(life: LoopState, messages: list[JSON]) -> None:
-    """Put messages of users and the system into the conversation."""
+    """Add messages of users and the system to the conversation."""
     for one in [normalize_message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
         life.say(Role(one["role"]), None, one["content"])
 
 
 def open_frame(life: LoopState, name: str, reason: str, messages: list[JSON]) -> str | None:
-    """Open a frame that begins with these messages; returns its id, or None if it is not a new
-    one.
+    """Open a frame that begins with these messages. Returns its id, or None if that frame is the
+    current one.
     """
     current = life.graph.frame
     if not name.strip() or name in (current.id, _name(life, current)):
@@ -68,7 +70,7 @@ def _name(life: LoopState, frame: Frame) -> str:
 
 
 async def compact_frame(life: LoopState, instructions: str = "") -> str | None:
-    """Ask the plugins for a smaller beginning, and begin there; None if nobody has one."""
+    """Ask the plugins for a shorter beginning and open a frame with it; None if no plugin has one."""
     before = life.graph.messages()
     life.instructions = instructions
     for _, _, one in await life.decide("before_compact"):
@@ -80,9 +82,9 @@ async def compact_frame(life: LoopState, instructions: str = "") -> str | None:
 
 
 def continue_in_frame(life: LoopState, directive: ContinueAs) -> bool:
-    """Go on in a new frame; returns whether one was opened."""
+    """Continue in a new frame; returns whether one was opened."""
     if life.switched == MAX_FRAMES_PER_TURN:
-        raise BadArguments("continue_as", f"a turn goes on in at most {MAX_FRAMES_PER_TURN} frames")
+        raise BadArguments("continue_as", f"a turn may open at most {MAX_FRAMES_PER_TURN} frames")
     seed = [normalize_message(each) for each in (*directive.messages, directive.task)]
     opened = open_frame(life, directive.frame, "continue_as", seed)
     life.switched += opened is not None
@@ -90,7 +92,7 @@ def continue_in_frame(life: LoopState, directive: ContinueAs) -> bool:
 
 
 async def run_frame_command(life: LoopState, given: dict[str, JSON]) -> TurnOutcome:
-    """What somebody outside wants done with the frame."""
+    """Run a frame command that a caller sent: `compact`, `reset` or `continue_as`."""
     reason = str(given["do"])
     if reason == "compact":
         return FrameOpened(

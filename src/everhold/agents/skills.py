@@ -1,5 +1,5 @@
-"""Skills: folders with a `SKILL.md`, which a model is told of in a line each and reads when it
-needs one.
+"""Skills: folders with a `SKILL.md`. The prompt lists one line for each; the model reads a skill
+when it needs it.
 
     ---
     name: refunds
@@ -8,11 +8,11 @@ needs one.
     First look up the order. …
 
 Rules
-  1. What is no skill is refused when the agent is made, not when a model asks for it.
-  2. The model is told names and descriptions; it reads the rest with the tool `skill`, a file at a
-     time.
-  3. Nothing outside the folder can be read: no absolute paths, no `..`, no links, only plain files
-     of text.
+  1. A folder that is not a valid skill is refused when the agent is made, not when a model asks for
+     it.
+  2. The prompt has names and descriptions. The model reads the rest with the tool `skill`, one file
+     per call.
+  3. Only plain text files inside the folder can be read: no absolute paths, no `..`, no links.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from everhold.portability import open_inside
 from everhold.ports.tool import Tool
 
 SKILL_FILE: Final = "SKILL.md"
-#: Bytes of a file that can be read, and files that are listed.
+#: Bytes of a file that may be read, and number of files that are listed.
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_LISTED_FILES: Final = 200
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -41,7 +41,7 @@ _SHOWN: Final = Window(size=64 * 1024, lines=2_000)
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """A skill that was found: what the model is told of it, and where it is."""
+    """A skill: what the prompt says of it, and its folder."""
 
     name: str
     description: str
@@ -49,7 +49,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 def load_skills(given: Sequence[str | Path]) -> tuple[Skill, ...]:
-    """The skills in these folders: each is a skill itself, or holds some. Raises `BadSkill`."""
+    """The skills in these folders: each folder is a skill, or holds several. Raises `BadSkill`."""
     found: dict[str, Skill] = {}
     for folder in map(Path, given):
         for skill in _found(folder):
@@ -65,21 +65,21 @@ def add_skill_list(instructions: str, skills: Sequence[Skill]) -> str:
         return instructions
     lines = [f"- {skill.name}: {skill.description}" for skill in skills]
     listed = (
-        "Skills you can read with the tool `skill`, before you do what they are about:\n"
+        "Skills. Read one with the tool `skill` before you do what it describes:\n"
         + "\n".join(lines)
     )
     return f"{instructions}\n\n{listed}".strip()
 
 
 def make_skill_tool(skills: Sequence[Skill]) -> Tool:
-    """The tool with which a model reads them."""
+    """The tool with which a model reads skills."""
     known = {skill.name: skill for skill in skills}
 
     def skill(name: str, file: str = SKILL_FILE) -> str:
         """Read a skill, or a file that belongs to it.
 
         Args:
-            name: of the skill
+            name: the name of the skill
             file: a path inside the skill's folder
         """
         if name not in known:
@@ -92,12 +92,14 @@ def make_skill_tool(skills: Sequence[Skill]) -> Tool:
 
 
 def read_skill_file(skill: Skill, file: str) -> str:
-    """A file of a skill; SKILL.md without its front matter, and with a list of the other files."""
+    """A file of a skill. SKILL.md comes without its front matter and with a list of the other
+    files.
+    """
     try:
         text = _text(skill.folder, file)
     except (OSError, ValueError) as error:
         raise AnswerFailed(
-            f"{file!r} of the skill {skill.name!r} cannot be read: {_why(error)}", "bad_file"
+            f"file {file!r} of skill {skill.name!r} cannot be read: {_why(error)}", "bad_file"
         ) from None
     if PurePosixPath(file) != PurePosixPath(SKILL_FILE):
         return text
@@ -113,10 +115,10 @@ def _found(folder: Path) -> list[Skill]:
     if (folder / SKILL_FILE).is_file():
         return [_skill(folder)]
     if not folder.is_dir():
-        raise BadSkill(str(folder), "there is no such folder")
+        raise BadSkill(str(folder), "the folder does not exist")
     inside = sorted(one for one in folder.iterdir() if (one / SKILL_FILE).is_file())
     if not inside:
-        raise BadSkill(str(folder), f"there is no {SKILL_FILE} in it, or in a folder of it")
+        raise BadSkill(str(folder), f"neither it nor a folder in it has a {SKILL_FILE}")
     return [_skill(one) for one in inside]
 
 
@@ -133,7 +135,7 @@ def _skill(folder: Path) -> Skill:
             str(folder), f"name should be 1 to 64 of a-z, 0-9 and single hyphens, got {name!r}"
         )
     if name != home.name:
-        raise BadSkill(str(folder), f"its name is {name!r}, its folder's is {home.name!r}")
+        raise BadSkill(str(folder), f"its name is {name!r}, but its folder is called {home.name!r}")
     if not 0 < len(description) <= 1024:
         raise BadSkill(
             str(folder), f"description should have 1 to 1024 characters, has {len(description)}"
@@ -142,13 +144,13 @@ def _skill(folder: Path) -> Skill:
 
 
 def _parts(text: str) -> tuple[dict[str, str], str]:
-    """The front matter by key, and what follows it; raises ValueError if there is none."""
+    """The front matter by key, and the text after it; raises ValueError if there is none."""
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---":
-        raise ValueError("it does not begin with a line of ---")
+        raise ValueError("SKILL.md does not begin with a line of ---")
     end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if end is None:
-        raise ValueError("its front matter has no end")
+        raise ValueError("the front matter has no closing line of ---")
     found: dict[str, list[str]] = {}
     key = ""
     for line in lines[1:end]:
@@ -164,7 +166,7 @@ def _parts(text: str) -> tuple[dict[str, str], str]:
             found[key].append(line.strip())
         elif line.strip() and not line.startswith("#"):
             raise ValueError(
-                f"{line.strip()!r} in its front matter is neither a key nor a part of one"
+                f"{line.strip()!r} in the front matter is neither a key nor indented below one"
             )
     return {key: "\n".join(rows) for key, rows in found.items()}, "\n".join(lines[end + 1 :])
 
@@ -177,21 +179,23 @@ def _bare(value: str) -> str:
 
 
 def _text(folder: Path, file: str) -> str:
-    """A file of text; each part of the way is opened by itself, so that no link leads outside."""
+    """A text file. Each directory is opened by itself without following links, so that no path
+    leads outside.
+    """
     parts = PurePosixPath(file).parts
     if not parts or file.startswith("/") or "\\" in file or "\0" in file or ".." in parts:
-        raise ValueError("it should be a path inside the skill's folder")
+        raise ValueError("the path must lie inside the skill's folder")
     with os.fdopen(open_inside(folder, parts), "rb") as stream:
         about = os.fstat(stream.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
-            raise ValueError("it is not a plain file")
+            raise ValueError("the path is not a plain file")
         data = stream.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes")
+        raise ValueError(f"the file has more than {MAX_FILE_BYTES:,} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ValueError("it is not text") from None
+        raise ValueError("the file is not text") from None
 
 
 def _others(folder: Path) -> list[str]:
@@ -206,5 +210,9 @@ def _others(folder: Path) -> list[str]:
 
 def _why(error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "there is no such file"
-    return (error.strerror or "it is no plain file") if isinstance(error, OSError) else str(error)
+        return "the file does not exist"
+    return (
+        (error.strerror or "the path is not a plain file")
+        if isinstance(error, OSError)
+        else str(error)
+    )
